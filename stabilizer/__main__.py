@@ -1,0 +1,3 @@
+from stabilizer.cli import main
+
+raise SystemExit(main())

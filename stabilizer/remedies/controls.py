@@ -1,0 +1,131 @@
+"""What may be turned while a run trains: named knobs with bounds, skip, snapshot and restore.
+
+A remedy sees `Controls`, never the model. The trainer reads every knob anew at each step, so a change takes effect at
+the next step boundary and nowhere else. `Controls` itself is plain Python: the trainer lends it a `Backend` for the
+three things only a trainer can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One thing that may be turned, and how far."""
+
+    name: str
+    low: float
+    high: float
+    whole: bool = False
+    """Only whole numbers make sense (a batch size)."""
+
+
+KNOBS: dict[str, Knob] = {
+    knob.name: knob
+    for knob in (
+        Knob("control/lr_scale", 1 / 64, 4.0),
+        Knob("control/beta", 0.0, 1.0),
+        Knob("control/epsilon_low", 0.01, 1.0),
+        Knob("control/epsilon_high", 0.01, 10.0),
+        Knob("control/temperature", 0.1, 2.0),
+        Knob("control/max_grad_norm", 1e-3, 1e6),
+        Knob("control/entropy_coef", -0.1, 0.1),
+        Knob("control/prompts", 1, 4096, whole=True),
+        Knob("control/group_size", 2, 256, whole=True),
+        Knob("control/inner_epochs", 1, 16, whole=True),
+        Knob("control/minibatches", 1, 256, whole=True),
+        Knob("control/max_completion", 1, 65536, whole=True),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A verified state on disk: weights, optimizer, random numbers, data position, knobs, as they were after `step`."""
+
+    step: int
+    attempt: int
+    path: Path
+
+
+class Backend(Protocol):
+    """What the trainer lends to `Controls`."""
+
+    def save_checkpoint(self) -> Checkpoint:
+        """Write the present state; raises OSError when it can't be made safe."""
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Those of this run that can be returned to, oldest first."""
+
+    def load_checkpoint(self, checkpoint: Checkpoint, *, vary_data: bool) -> None:
+        """Return to a state. With `vary_data` the prompts and random numbers ahead differ from last time."""
+
+
+class Controls:
+    """The knobs of one run. Setting a knob outside its bounds is an error, never a silent clamp."""
+
+    def __init__(self, values: Mapping[str, float], backend: Backend):
+        if unknown := sorted(set(values) - set(KNOBS)):
+            raise ValueError(f"no knob named {unknown[0]!r}; there are {', '.join(KNOBS)}")
+        self._values = {name: self._checked(name, value) for name, value in values.items()}
+        self._backend = backend
+        self._skip = False
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def get(self, name: str) -> float:
+        """The present value of a knob."""
+        try:
+            return self._values[name]
+        except KeyError:
+            raise ValueError(f"this run has no knob {name!r}; it has {', '.join(self._values)}") from None
+
+    def values(self) -> dict[str, float]:
+        """All knobs as they stand: what the trainer logs and stores with a checkpoint."""
+        return dict(self._values)
+
+    def set(self, name: str, value: float) -> tuple[float, float]:
+        """Turn one knob; returns (before, after)."""
+        before = self.get(name)
+        self._values[name] = self._checked(name, value)
+        return before, self._values[name]
+
+    def set_all(self, values: Mapping[str, float]) -> None:
+        """Put every knob back as it was recorded; knobs this run does not have are an error."""
+        for name, value in values.items():
+            self.set(name, value)
+
+    def skip_update(self) -> None:
+        """Have the trainer throw away the next step's updates: rollouts are made and logged, weights stay."""
+        self._skip = True
+
+    def take_skip(self) -> bool:
+        """For the trainer: whether to skip, asked once a step; the request is used up by the asking."""
+        skip, self._skip = self._skip, False
+        return skip
+
+    def snapshot(self) -> Checkpoint:
+        """Make the present state safe before a change; when that raises OSError, nothing may be changed."""
+        return self._backend.save_checkpoint()
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """States that can be returned to, oldest first."""
+        return self._backend.checkpoints()
+
+    def restore(self, checkpoint: Checkpoint, *, vary_data: bool = True) -> None:
+        """Return to a state. Knobs keep their present values: a rollback without a changed cause would only replay."""
+        self._backend.load_checkpoint(checkpoint, vary_data=vary_data)
+
+    @staticmethod
+    def _checked(name: str, value: float) -> float:
+        knob = KNOBS[name]
+        if knob.whole and value != int(value):
+            raise ValueError(f"{name} = {value!r}: must be a whole number")
+        if not knob.low <= value <= knob.high:  # also refuses NaN
+            raise ValueError(f"{name} = {value!r}: must be between {knob.low:g} and {knob.high:g}")
+        return int(value) if knob.whole else float(value)

@@ -1,0 +1,70 @@
+"""Appending lines to a file so that a crash loses at most the line being written.
+
+One `os.write` per record on an O_APPEND descriptor. The kernel may write less than asked without an error, so the
+return value is honoured; on a full disk or an I/O error the torn tail is cut off, the lines wait in a bounded queue,
+and every later append tries again: logging must never stop training.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from pathlib import Path
+
+QUEUE_LINES = 10_000
+
+
+class AppendFile:
+    """A file only this process appends to. Once open, nothing raises; `lost` counts lines that had to be dropped."""
+
+    def __init__(self, path: Path, *, sync: bool = False):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.lost = 0
+        self.error: OSError | None = None
+        self._sync = sync
+        self._waiting: deque[bytes] = deque()
+        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._end = os.fstat(self._fd).st_size
+        if self._end and os.pread(self._fd, 1, self._end - 1) != b"\n":
+            self._waiting.append(b"\n")  # isolates a line torn by an earlier crash
+
+    def append(self, line: bytes) -> bool:
+        """Add one line (newline included). True when it, and all before it, are in the file."""
+        self._waiting.append(line)
+        if len(self._waiting) > QUEUE_LINES:
+            self._waiting.popleft()
+            self.lost += 1
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Try to write what is waiting; False while the file refuses."""
+        try:
+            while self._waiting:
+                self._write(self._waiting[0])
+                self._waiting.popleft()
+            if self._sync:
+                os.fsync(self._fd)
+        except OSError as error:
+            self.error = error
+            return False
+        self.error = None
+        return True
+
+    def close(self) -> None:
+        """Write what can still be written and let go of the file."""
+        if self._fd >= 0:
+            self.flush()
+            os.close(self._fd)
+            self._fd = -1
+
+    def _write(self, line: bytes) -> None:
+        done = 0
+        try:
+            while done < len(line):
+                done += os.write(self._fd, line[done:])
+        except OSError:
+            if done:
+                os.ftruncate(self._fd, self._end)
+            raise
+        self._end += len(line)

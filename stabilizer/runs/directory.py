@@ -1,0 +1,244 @@
+"""A run directory on disk: where things are, small JSON files replaced whole, and the one process that writes.
+
+See the package docstring and `records.py` for what the lines hold. `RunWriter` belongs to the training process; a
+viewer never writes here, except for requests (`requests.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import re
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from stabilizer import __version__
+from stabilizer.records import SCHEMA, Action, Event, Finding, Metrics, RunState, Sample, encode, encode_metrics
+from stabilizer.runs.append import AppendFile
+from stabilizer.vocabulary import metric
+
+MAX_TEXT = 64 * 1024
+"""Characters of a prompt or completion that are kept (head and tail)."""
+
+_SECRET = re.compile(r"token$|api_?key|secret|password", re.IGNORECASE)
+
+
+def replace_json(path: Path, value: Any) -> None:
+    """Write a JSON file so that a reader sees the old or the new one, never half of either."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with open(temporary, "wb") as file:
+        file.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def new_run_id(task: str, when: float | None = None) -> str:
+    """A name that sorts by time and says what was trained."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(when))
+    words = re.sub(r"[^a-z0-9]+", "-", task.lower()).strip("-") or "run"
+    return f"{stamp}-{words}-{os.urandom(2).hex()}"
+
+
+def redacted(value: Any, key: str = "") -> Any:
+    """The same structure with values of secret-looking keys hidden."""
+    if isinstance(value, Mapping):
+        return {str(inner): redacted(item, str(inner)) for inner, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redacted(item) for item in value]
+    return "***" if _SECRET.search(key) and value else value
+
+
+class RunWriter:
+    """The training process's hand on its run directory. After `create` or `reopen` no method raises for a full disk."""
+
+    def __init__(self, path: Path, about: dict[str, Any], *, attempt: int):
+        self.path = path
+        self.about = about
+        self.attempt = attempt
+        self._n = 0
+        self._metrics = self._metrics_file()
+        self._events = AppendFile(path / "events.jsonl")
+        self._findings = AppendFile(path / "findings.jsonl", sync=True)
+        self._actions = AppendFile(path / "actions.jsonl", sync=True)
+        self._chain, self._actions_n = _journal_tail(path / "actions.jsonl")
+        self._status_t = 0.0
+        self._summary_t = 0.0
+        self._summary: dict[str, dict[str, float]] = {}
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        *,
+        config: Mapping[str, Any],
+        task: str = "",
+        trainer: str = "stabilizer",
+        steps: int | None = None,
+        clock: str = "rollout_batch",
+        versions: Mapping[str, str] | None = None,
+        metrics: Mapping[str, Any] | None = None,
+        argv: Sequence[str] | None = None,
+    ) -> RunWriter:
+        """Start a new run directory. FileExistsError when there is a run already, OSError when it can't be made."""
+        if (path / "run.json").exists():
+            raise FileExistsError(f"{path}: there is a run here already; choose another name or --resume it")
+        about = {
+            "schema": SCHEMA,
+            "run": path.name,
+            "task": task,
+            "trainer": trainer,
+            "steps": steps,
+            "clock": clock,
+            "created": time.time(),
+            "config": redacted(config),
+            "versions": {"stabilizer": __version__, "python": platform.python_version(), **(versions or {})},
+            "hardware": {"machine": platform.machine(), "cpus": os.cpu_count(), "system": platform.system()},
+            "argv": list(sys.argv[1:] if argv is None else argv),
+            "attempts": [{"attempt": 0, "from_step": 0, "parent": None, "reason": "start"}],
+            "metrics": dict(metrics or {}),
+        }
+        replace_json(path / "run.json", about)
+        return cls(path, about, attempt=0)
+
+    @classmethod
+    def reopen(cls, path: Path) -> RunWriter:
+        """Go on with a run of an earlier process; call `begin_attempt` before writing metrics."""
+        about = orjson.loads((path / "run.json").read_bytes())
+        return cls(path, about, attempt=about["attempts"][-1]["attempt"])
+
+    # --- what the run says ------------------------------------------------------------------------------------------
+
+    def metrics(self, step: int, values: Mapping[str, float], t: float | None = None) -> bool:
+        """One record of numbers. True when it is in the file."""
+        new = [name for name in values if name not in self._summary]
+        if new:
+            self._describe(new)
+        for name, value in values.items():
+            self._summarise(name, step, float(value))
+        now = time.time() if t is None else t
+        done = self._metrics.append(encode_metrics(Metrics(step=step, values=values, t=now, n=self._n)))
+        self._n += 1
+        return done
+
+    def samples(self, step: int, samples: Sequence[Sample]) -> None:
+        """The completions of a step, in a file of their own that is never overwritten."""
+        if not samples:
+            return
+        file = AppendFile(self.path / "samples" / f"{step:06d}-r0.jsonl")
+        for sample in samples:
+            file.append(encode(replace(sample, prompt=_capped(sample.prompt), completion=_capped(sample.completion))))
+        file.close()
+
+    def event(self, step: int, kind: str, text: str, **data: Any) -> Event:
+        """Declare something that was not measured."""
+        event = Event(step=step, kind=kind, text=text, t=time.time(), attempt=self.attempt, data=data)
+        self._events.append(encode(event))
+        return event
+
+    def finding(self, finding: Finding) -> None:
+        """An incident opened, changed or closed."""
+        self._findings.append(encode(finding))
+
+    def action(self, action: Action) -> Action:
+        """Add an entry to the journal; the record that was written, with its place in the chain, comes back."""
+        record = replace(action, attempt=self.attempt, t=time.time(), n=self._actions_n, prev=self._chain, hash="")
+        record = replace(record, hash=chain_hash(record))
+        self._chain, self._actions_n = record.hash, self._actions_n + 1
+        self._actions.append(encode(record))
+        return record
+
+    def begin_attempt(self, from_step: int, reason: str) -> int:
+        """A rollback or resume: later metrics belong to a new attempt whose steps count from `from_step`."""
+        attempt = self.attempt + 1
+        entry = {"attempt": attempt, "from_step": from_step, "parent": self.attempt, "reason": reason}
+        self.about["attempts"].append(entry)
+        self._replace("run.json", self.about)
+        self.attempt = attempt
+        self._metrics.close()
+        self._n = 0
+        self._metrics = self._metrics_file()
+        return attempt
+
+    def status(self, state: RunState, step: int, *, force: bool = False) -> None:
+        """The heartbeat, at most once a second unless the state changed."""
+        now = time.time()
+        if not force and now - self._status_t < 1.0:
+            return
+        self._status_t = now
+        who = {"pid": os.getpid(), "host": socket.gethostname(), "attempt": self.attempt}
+        self._replace("status.json", {"state": state, "step": step, "steps": self.about.get("steps"), "t": now, **who})
+
+    def summary(self, *, verdict: str, worst: str | None, force: bool = False) -> None:
+        """Last, min and max per metric and how the run stands: derived, for lists of many runs."""
+        now = time.time()
+        if not force and now - self._summary_t < 5.0:
+            return
+        self._summary_t = now
+        self._replace("summary.json", {"verdict": verdict, "worst": worst, "metrics": self._summary})
+
+    def problems(self) -> list[str]:
+        """What could not be written, in words, for the terminal; empty when all is well."""
+        files = (self._metrics, self._events, self._findings, self._actions)
+        return [f"{file.path}: {file.error}" for file in files if file.error]
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for file in (self._metrics, self._events, self._findings, self._actions):
+            file.close()
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _metrics_file(self) -> AppendFile:
+        return AppendFile(self.path / "metrics" / f"r0-a{self.attempt}.jsonl")
+
+    def _replace(self, name: str, value: Any) -> None:
+        with contextlib.suppress(OSError):  # a full disk must not stop training; the next one will try again
+            replace_json(self.path / name, value)
+
+    def _describe(self, names: list[str]) -> None:
+        for name in names:
+            if name not in self.about["metrics"]:
+                known = metric(name)
+                self.about["metrics"][name] = {
+                    "unit": known.unit, "estimator": known.estimator, "aggregation": known.aggregation, "source": name,
+                }  # fmt: skip
+        self._replace("run.json", self.about)
+
+    def _summarise(self, name: str, step: int, value: float) -> None:
+        row = self._summary.get(name)
+        if row is None:
+            row = self._summary[name] = {"last": value, "step": step, "min": value, "max": value}
+        row["last"], row["step"] = value, step
+        if value < row["min"] or row["min"] != row["min"]:
+            row["min"] = value
+        if value > row["max"] or row["max"] != row["max"]:
+            row["max"] = value
+
+
+def chain_hash(action: Action) -> str:
+    """The hash an entry must carry: over all its fields, the hash of the entry before among them, except its own."""
+    return hashlib.sha256(encode(replace(action, hash=""))).hexdigest()
+
+
+def _journal_tail(path: Path) -> tuple[str, int]:
+    from stabilizer.runs.reader import read_records
+
+    entries = read_records(path, Action).records
+    return (entries[-1].hash, entries[-1].n + 1) if entries else ("", 0)
+
+
+def _capped(text: str) -> str:
+    if len(text) <= MAX_TEXT:
+        return text
+    return f"{text[: MAX_TEXT // 2]} [… {len(text) - MAX_TEXT} characters left out …] {text[-MAX_TEXT // 2 :]}"

@@ -1,0 +1,210 @@
+"""A run in memory: columns of numbers along the steps, and the view detectors get of them.
+
+`History` is one lineage of a run: what happened on the way to its present state. A rollback forks it: the new history
+starts with the part before the rollback and goes its own way, the old one stays what it was.
+
+`RunView` is a history up to a step, the only thing a detector ever sees. It can't show the future, so the answer at
+step s does not change when later steps exist. Signals that many detectors need (a running level, a CUSUM) are memoised
+as arrays whose entry i depends on values up to i alone; a view cuts them at its own step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stabilizer.records import Event
+
+Extend = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""(all values so far, what was computed so far) -> the computed array, as long as the values."""
+
+REBASELINE = frozenset({"schedule", "data-stage", "resume", "rollback", "intervention"})
+"""Declared events after which yesterday's normal is no longer normal."""
+
+
+class Series(NamedTuple):
+    """Values of one metric and the steps they were measured at, oldest first. NaN and Inf are among them."""
+
+    steps: np.ndarray
+    values: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def finite(self) -> Series:
+        """Only the points that are numbers one can calculate with."""
+        keep = np.isfinite(self.values)
+        return self if keep.all() else Series(self.steps[keep], self.values[keep])
+
+    def last(self, count: int) -> Series:
+        """The newest `count` points."""
+        start = max(0, len(self.steps) - count)
+        return Series(self.steps[start:], self.values[start:])
+
+    def between(self, first: int, last: int) -> Series:
+        """Points with first <= step <= last."""
+        start, stop = np.searchsorted(self.steps, first), np.searchsorted(self.steps, last, side="right")
+        return Series(self.steps[start:stop], self.values[start:stop])
+
+
+_EMPTY = Series(np.empty(0, np.int64), np.empty(0))
+
+
+class _Column:
+    """One metric: steps ascending, several rows of one step merged (the last value wins), grown by doubling."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._steps = np.empty(64, np.int64)
+        self._values = np.empty(64)
+        self.memo: dict[Any, np.ndarray] = {}
+
+    def add(self, step: int, value: float) -> None:
+        if self.size and step <= self._steps[self.size - 1]:
+            self._insert(step, value)
+            return
+        if self.size == len(self._steps):
+            self._steps = np.concatenate([self._steps, np.empty_like(self._steps)])
+            self._values = np.concatenate([self._values, np.empty_like(self._values)])
+        self._steps[self.size] = step
+        self._values[self.size] = value
+        self.size += 1
+
+    def _insert(self, step: int, value: float) -> None:
+        index = int(np.searchsorted(self._steps[: self.size], step))
+        if index < self.size and self._steps[index] == step:
+            self._values = self._values.copy()  # views handed out earlier keep what they saw
+            self._values[index] = value
+        else:
+            self._steps = np.insert(self._steps[: self.size], index, step)
+            self._values = np.insert(self._values[: self.size], index, value)
+            self.size += 1
+        self.memo = {key: array[:index] for key, array in self.memo.items()}
+
+    def upto(self, step: int) -> int:
+        if self.size and self._steps[self.size - 1] <= step:
+            return self.size
+        return int(np.searchsorted(self._steps[: self.size], step, side="right"))
+
+    def series(self, count: int) -> Series:
+        return Series(self._steps[:count], self._values[:count])
+
+    def causal(self, key: Any, extend: Extend, count: int) -> np.ndarray:
+        done = self.memo.get(key)
+        if done is None or len(done) < count:
+            done = extend(self._values[: self.size], np.empty(0) if done is None else done)
+            self.memo[key] = done
+        return done[:count]
+
+    def fork(self, count: int) -> _Column:
+        other = _Column()
+        other.size = count
+        other._steps = self._steps[: max(count, 64)].copy()
+        other._values = self._values[: max(count, 64)].copy()
+        other.memo = {key: array[:count] for key, array in self.memo.items()}
+        return other
+
+
+@dataclass
+class History:
+    """One lineage of a run, growing at its end. `about` holds what the run says of itself (config, trainer, clock)."""
+
+    about: Mapping[str, Any] = field(default_factory=dict)
+    step: int = -1
+    attempt: int = 0
+    events: list[Event] = field(default_factory=list)
+    _columns: dict[str, _Column] = field(default_factory=dict)
+
+    def append(self, step: int, values: Mapping[str, float]) -> None:
+        """Add the numbers of a step; a step that is already there is merged with."""
+        for name, value in values.items():
+            column = self._columns.get(name)
+            if column is None:
+                column = self._columns[name] = _Column()
+            column.add(step, value)
+        self.step = max(self.step, step)
+
+    def fork(self, from_step: int, attempt: int) -> History:
+        """The history a new attempt starts with: everything before `from_step`."""
+        columns = {}
+        for name, column in self._columns.items():
+            if count := column.upto(from_step - 1):
+                columns[name] = column.fork(count)
+        events = [event for event in self.events if event.step < from_step]
+        last = max((int(column.series(column.size).steps[-1]) for column in columns.values()), default=-1)
+        return History(self.about, last, attempt, events, columns)
+
+    def names(self) -> list[str]:
+        """Metrics this history has, in order of appearance."""
+        return list(self._columns)
+
+    def view(self, step: int | None = None) -> RunView:
+        """What was known at `step` (now, when not given)."""
+        return RunView(self, self.step if step is None else step)
+
+
+class RunView:
+    """A run up to a step: a pure question's only argument."""
+
+    __slots__ = ("_history", "step")
+
+    def __init__(self, history: History, step: int):
+        self._history = history
+        self.step = step
+
+    def __contains__(self, name: str) -> bool:
+        column = self._history._columns.get(name)
+        return column is not None and column.upto(self.step) > 0
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this lineage belongs to."""
+        return self._history.attempt
+
+    def names(self) -> list[str]:
+        """Metrics measured at or before this step."""
+        return [name for name in self._history.names() if name in self]
+
+    def series(self, name: str) -> Series:
+        """All points of a metric so far; empty when it was never measured."""
+        column = self._history._columns.get(name)
+        return _EMPTY if column is None else column.series(column.upto(self.step))
+
+    def latest(self, name: str) -> float | None:
+        """The newest value of a metric, however old; None when there is none."""
+        series = self.series(name)
+        return float(series.values[-1]) if len(series) else None
+
+    def at(self, step: int) -> RunView:
+        """The same run, seen from an earlier step."""
+        return RunView(self._history, min(step, self.step))
+
+    def causal(self, name: str, key: Any, extend: Extend) -> np.ndarray:
+        """A memoised signal of a metric: entry i belongs to point i of `series(name)` and rests on points <= i."""
+        column = self._history._columns.get(name)
+        return np.empty(0) if column is None else column.causal(key, extend, column.upto(self.step))
+
+    def events(self, kinds: Iterable[str] | None = None) -> list[Event]:
+        """Events declared so far, oldest first."""
+        wanted = None if kinds is None else frozenset(kinds)
+        return [e for e in self._history.events if e.step <= self.step and (wanted is None or e.kind in wanted)]
+
+    def baseline_start(self) -> int:
+        """The first step whose numbers compare with today's: that of the newest declared change, or the run's first."""
+        return max((event.step for event in self.events(REBASELINE)), default=0)
+
+    def config(self, key: str, default: Any = None) -> Any:
+        """A value of the run's configuration by dotted key, or `default`."""
+        node: Any = self._history.about.get("config") or {}
+        for part in key.split("."):
+            if not isinstance(node, Mapping) or part not in node:
+                return default
+            node = node[part]
+        return node
+
+    def about(self, key: str, default: Any = None) -> Any:
+        """What the run says of itself: `trainer`, `clock`, `steps` (planned), `metrics` (definitions)."""
+        return self._history.about.get(key, default)

@@ -1,0 +1,54 @@
+"""A run as analysis wants it, whichever tool wrote it: what every reader returns and `diagnose` replays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stabilizer.records import Action, Finding
+from stabilizer.runs.history import History, RunView
+from stabilizer.runs.reader import RunReader
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a run came from, as `diagnose --json` reports it. `notes` are traps of the format the reader met."""
+
+    format: str
+    trainer: str
+    files: tuple[str, ...]
+    steps: int
+    skipped_lines: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class LoadedRun:
+    """Lineages by attempt, and `ticks`: (attempt, step) in the order things were written."""
+
+    name: str
+    source: Source
+    histories: dict[int, History]
+    ticks: list[tuple[int, int]]
+    recorded: list[Finding] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+
+    @property
+    def history(self) -> History:
+        """The lineage of the newest attempt."""
+        return self.histories[max(self.histories)]
+
+    def views(self) -> Iterator[RunView]:
+        """The run as a live watcher saw it, tick by tick."""
+        for attempt, step in self.ticks:
+            yield self.histories[attempt].view(step)
+
+
+def load_own(path: Path) -> LoadedRun:
+    """A run directory of ours."""
+    reader = RunReader(path)
+    trainer = str(reader.about.get("trainer", "stabilizer"))
+    files = tuple(str(file) for file in sorted((path / "metrics").glob("*.jsonl")))
+    source = Source("stabilizer", trainer, files, len(set(reader.ticks)), reader.skipped)
+    return LoadedRun(path.name, source, reader.histories, reader.ticks, reader.findings, reader.actions)

@@ -1,0 +1,223 @@
+"""Reading a run directory, whole or as it grows, without ever writing to it or waiting for its writer.
+
+A file is read up to its last newline; a line that can't be read is counted and reported, never fatal. `RunReader`
+follows by byte offset, so a refresh costs what is new, not what is there.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from stabilizer.records import Action, Event, Finding, Metrics, RecordError, Sample, decode, decode_metrics
+from stabilizer.runs.history import History
+
+MAX_LINE = 8 * 1024 * 1024
+CHUNK = 16 * 1024 * 1024
+
+
+class RunError(ValueError):
+    """A path that can't be read as a run: the message says what, where and what to do next."""
+
+
+@dataclass
+class Tail:
+    """A file followed by byte offset. `skipped` counts lines that were no record; a line is taken once complete."""
+
+    path: Path
+    offset: int = 0
+    skipped: int = 0
+    restarts: int = 0
+    _inode: int = 0
+    _too_long: bool = False
+
+    def lines(self) -> Iterator[bytes]:
+        """Complete lines that came since the last call. A file that shrank or was replaced is read anew."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return
+            if self._inode and (status.st_ino != self._inode or status.st_size < self.offset):
+                self.offset, self._too_long = 0, False
+                self.restarts += 1
+            self._inode = status.st_ino
+            file.seek(self.offset)
+            while chunk := file.read(CHUNK):
+                end = chunk.rfind(b"\n") + 1
+                if end:
+                    self.offset += end
+                    yield from self._split(chunk[:end])
+                    file.seek(self.offset)
+                elif len(chunk) > MAX_LINE:  # pass over it now: memory stays bounded whatever the file holds
+                    self.offset += len(chunk)
+                    self._too_long = True
+                else:
+                    return
+
+    def _split(self, complete: bytes) -> Iterator[bytes]:
+        for line in complete.split(b"\n")[:-1]:
+            if self._too_long or len(line) > MAX_LINE:
+                self._too_long = False
+                self.skipped += 1
+            elif line.strip():
+                yield line
+
+
+@dataclass
+class Read:
+    """Records of one file and how many lines were none."""
+
+    records: list[Any] = field(default_factory=list)
+    skipped: int = 0
+
+
+def read_records(path: Path, kind: type) -> Read:
+    """All complete records of a file; a file that is not there holds none."""
+    return _take(Tail(path), kind)
+
+
+def _take(tail: Tail, kind: type) -> Read:
+    read = Read()
+    for line in tail.lines():
+        try:
+            read.records.append(decode_metrics(line) if kind is Metrics else decode(kind, line))
+        except RecordError:
+            tail.skipped += 1
+    read.skipped = tail.skipped
+    return read
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A small JSON object of the run directory; {} when it is missing or unreadable (it is replaced atomically)."""
+    try:
+        value = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+class RunReader:
+    """A run directory, followed. `refresh` takes in what is new; `history` is the current lineage.
+
+    `ticks` tells the story in the order it was written, for replay: (attempt, step) for every record, so that a watcher
+    can be shown exactly what the live one saw, abandoned branches included.
+    """
+
+    def __init__(self, path: Path):
+        if not (path / "run.json").is_file():
+            raise RunError(f"{path}: no run.json, so this is not a run directory; give the folder that holds run.json")
+        self.path = path
+        self._start()
+        self.refresh()
+
+    def _start(self) -> None:
+        self.about: dict[str, Any] = {}
+        self.status: dict[str, Any] = {}
+        self.histories: dict[int, History] = {}
+        self.times: dict[int, float] = {}
+        self.ticks: list[tuple[int, int]] = []
+        self.findings: list[Finding] = []
+        self.actions: list[Action] = []
+        self.events: list[Event] = []
+        self._metrics: dict[int, Tail] = {}
+        self._tails = {name: Tail(self.path / f"{name}.jsonl") for name in ("events", "findings", "actions")}
+
+    @property
+    def history(self) -> History:
+        """The current lineage: for steps from a rollback on, the newest attempt."""
+        return self.histories[max(self.histories)]
+
+    @property
+    def skipped(self) -> int:
+        """Lines that were no record, over all files."""
+        return sum(tail.skipped for tail in [*self._metrics.values(), *self._tails.values()])
+
+    def refresh(self) -> list[Metrics]:
+        """Take in what was written since the last call; returns the new records of the current attempt."""
+        about = read_json(self.path / "run.json")
+        if about:
+            self.about = about
+        elif not self.about:
+            raise RunError(f"{self.path / 'run.json'}: not readable as a JSON object; restore it or delete the folder")
+        self.status = read_json(self.path / "status.json")
+        new_events = _take(self._tails["events"], Event).records
+        self.events += new_events
+        fresh: list[Metrics] = []
+        for entry in self._attempts():
+            fresh = self._refresh_attempt(entry)
+        for event in new_events:
+            self._place(event)
+        self.findings += _take(self._tails["findings"], Finding).records
+        self.actions += _take(self._tails["actions"], Action).records
+        if any(tail.restarts for tail in (*self._metrics.values(), *self._tails.values())):
+            self._start()  # a file was cut or replaced under us: take everything anew rather than count lines twice
+            return self.refresh()
+        return fresh
+
+    def samples(self, step: int) -> list[Sample]:
+        """Completions logged at a step, oldest attempt first; empty when that step logged none."""
+        return read_records(self.path / "samples" / f"{step:06d}-r0.jsonl", Sample).records
+
+    def sample_steps(self) -> list[int]:
+        """Steps that have completions."""
+        heads = {path.name.partition("-")[0] for path in (self.path / "samples").glob("*-r0.jsonl")}
+        return sorted(int(head) for head in heads if head.isdigit())
+
+    def _attempts(self) -> list[dict[str, Any]]:
+        rows = self.about.get("attempts")
+        if not isinstance(rows, list) or not rows:
+            return [{"attempt": 0, "from_step": 0, "parent": None}]
+        return [row for row in rows if isinstance(row, dict) and isinstance(row.get("attempt"), int)]
+
+    def _refresh_attempt(self, entry: dict[str, Any]) -> list[Metrics]:
+        attempt, parent = entry["attempt"], entry.get("parent")
+        if attempt not in self.histories:
+            if parent in self.histories:
+                history = self.histories[parent].fork(int(entry.get("from_step", 0)), attempt)
+            else:
+                history = History(self.about, attempt=attempt)
+            for event in self.events:  # those of this attempt may have been read before its metrics were
+                if event.attempt == attempt and event not in history.events:
+                    history.events.append(event)
+            self.histories[attempt] = history
+            self._metrics[attempt] = Tail(self.path / "metrics" / f"r0-a{attempt}.jsonl")
+        history = self.histories[attempt]
+        history.about = self.about
+        records = _take(self._metrics[attempt], Metrics).records
+        for record in records:
+            history.append(record.step, record.values)
+            self.times[record.step] = record.t
+            if not self.ticks or self.ticks[-1] != (attempt, record.step):
+                self.ticks.append((attempt, record.step))
+        return records
+
+    def _place(self, event: Event) -> None:
+        for attempt, history in self.histories.items():
+            if attempt == event.attempt and event not in history.events:
+                history.events.append(event)
+
+
+def list_runs(root: Path) -> list[Path]:
+    """Run directories at or below `root` (two levels), newest name first."""
+    if (root / "run.json").is_file():
+        return [root]
+    found = {path.parent for pattern in ("*/run.json", "*/*/run.json") for path in root.glob(pattern)}
+    return sorted(found, key=lambda path: path.name, reverse=True)
+
+
+def run_state(status: dict[str, Any], now: float, patience: float = 60.0) -> str:
+    """The state a reader should show: `running` without a heartbeat for `patience` seconds is `stalled`."""
+    state = str(status.get("state", "created"))
+    if state in ("running", "created") and status.get("t") and now - float(status["t"]) > patience:
+        return "stalled"
+    return state

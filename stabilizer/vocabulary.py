@@ -1,0 +1,165 @@
+"""Every metric we speak of: name, unit, estimator, which way is better, and what it means in plain words.
+
+The estimators are those of our own trainer. A foreign run states its own in `run.json` under `metrics`, and where a
+trainer means another quantity by the same word it gets another name here. `kind` says how a number behaves, which
+is all that signals and charts need to know of it:
+
+    positive   heavy-tailed and above zero: compared by ratio (grad_norm, KL, lengths, times)
+    fraction   a share of 0-1
+    real       may have any sign: compared by difference
+    count      a whole number that only ever describes the set-up or a running total
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Kind = Literal["positive", "fraction", "real", "count"]
+Better = Literal["up", "down", "neither"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """The definition of one metric. `aggregation` says how several updates of one step become one number."""
+
+    name: str
+    unit: str
+    kind: Kind
+    better: Better
+    estimator: str
+    meaning: str
+    aggregation: str = "mean over the step's updates"
+
+    @property
+    def family(self) -> str:
+        """The part before the slash, by which charts are grouped."""
+        return self.name.split("/", 1)[0]
+
+
+_STEP = "one value a step"
+
+# fmt: off
+_METRICS = (
+    # optim
+    Metric("optim/grad_norm", "1", "positive", "neither", "global L2 norm of the gradient before clipping",
+           "How hard the loss pulls at the weights. It swings by itself; together with a falling reward it is trouble."),
+    Metric("optim/grad_norm_max", "1", "positive", "neither", "largest pre-clip global L2 norm of the step's updates",
+           "The worst update of the step; a mean can hide it.", "maximum over the step's updates"),
+    Metric("optim/lr", "1", "positive", "neither", "learning rate used by the last update, schedule and scale included",
+           "The step size the optimizer really used.", "last update"),
+    Metric("optim/update_ratio", "1", "positive", "neither", "L2 norm of the change of the weights over the step / L2 norm of the weights",
+           "How far the weights moved, relative to their size. Zero means nothing was learned.", _STEP),
+    Metric("optim/skipped", "updates", "count", "down", "updates not made because loss or gradient was not finite",
+           "Updates thrown away to protect the weights.", "sum over the step's updates"),
+    # policy
+    Metric("policy/loss", "nats/token", "real", "neither", "clipped surrogate plus beta x KL, mean over completion tokens",
+           "What is minimised. With centred advantages it hovers around zero; it is no measure of progress."),
+    Metric("policy/clip_frac", "share of tokens", "fraction", "neither", "tokens whose ratio left the clip range on the side that matters for their advantage",
+           "How many tokens already moved as far as one step allows. Exactly 0 when every rollout is used once."),
+    Metric("policy/clip_frac_low", "share of tokens", "fraction", "neither", "tokens with advantage < 0 and ratio < 1 - epsilon_low",
+           "Clipping of tokens that are being pushed down."),
+    Metric("policy/clip_frac_high", "share of tokens", "fraction", "neither", "tokens with advantage > 0 and ratio > 1 + epsilon_high",
+           "Clipping of tokens that are being pushed up."),
+    Metric("policy/entropy", "nats/token", "positive", "neither", "softmax entropy of the policy at the sampling temperature, mean over completion tokens",
+           "How undecided the policy is. Falling while the reward rises is convergence; falling while it does not is collapse."),
+    Metric("policy/kl_old", "nats/token", "positive", "neither", "k3 estimate of KL(sampling policy, current policy), mean over completion tokens",
+           "How far the updates of one step moved the policy from the one that wrote the completions."),
+    Metric("policy/kl_ref", "nats/token", "positive", "neither", "k3 estimate of KL(policy, reference), mean over completion tokens",
+           "How far the policy has drifted from where it started. Drift that pays in reward is learning."),
+    Metric("policy/ratio_max", "1", "positive", "neither", "largest probability ratio new/old over completion tokens",
+           "The most extreme token of the step; ratios far above the clip range come before gradient spikes.", "maximum over the step's updates"),
+    Metric("policy/ratio_first_error", "1", "positive", "down", "largest |ratio - 1| on the step's first update, before any weight moved",
+           "Must be zero up to rounding: sampler and trainer are the same policy then.", "first update"),
+    Metric("policy/mismatch_kl", "nats/token", "positive", "down", "k3 estimate of KL(generation engine, trainer) on the same weights, mean over completion tokens",
+           "How much the engine that generates disagrees with the model that learns.", _STEP),
+    Metric("policy/logp_correct", "nats/token", "real", "up", "mean token log-probability of completions that solved their problem",
+           "If correct answers become less likely, the policy is unlearning even while the reward still rises.", _STEP),
+    # reward
+    Metric("reward/mean", "reward", "real", "up", "mean over the step's completions",
+           "What the policy is paid.", _STEP),
+    Metric("reward/std", "reward", "positive", "neither", "standard deviation over the step's completions",
+           "Spread of rewards over the whole batch.", _STEP),
+    Metric("reward/std_group", "reward", "positive", "neither", "mean over groups of the standard deviation within a group",
+           "Spread among answers to the same prompt: the learning signal itself.", _STEP),
+    Metric("reward/zero_std_frac", "share of groups", "fraction", "down", "groups whose completions all got the same reward",
+           "Groups that teach nothing this step.", _STEP),
+    Metric("reward/all_fail_frac", "share of groups", "fraction", "down", "groups in which no completion solved the problem",
+           "Prompts that are too hard for now, or a reward that is broken.", _STEP),
+    Metric("reward/all_pass_frac", "share of groups", "fraction", "neither", "groups in which every completion solved the problem",
+           "Prompts that are already solved.", _STEP),
+    Metric("reward/advantage_center_error", "1", "positive", "down", "largest |mean advantage of a group|",
+           "Must be zero up to rounding: advantages compare answers within a group.", _STEP),
+    # accuracy
+    Metric("accuracy/train", "share of completions", "fraction", "up", "sampled completions of the step that solved their problem",
+           "How often the policy is right on training problems.", _STEP),
+    Metric("accuracy/val", "share of problems", "fraction", "up", "held-out problems solved by the greedy completion",
+           "How often the policy is right on problems it never trains on.", _STEP),
+    # rollout
+    Metric("rollout/length_mean", "tokens", "positive", "neither", "mean completion length, end token included",
+           "How long answers are.", _STEP),
+    Metric("rollout/length_max", "tokens", "positive", "neither", "longest completion of the step",
+           "The longest answer.", _STEP),
+    Metric("rollout/truncated_frac", "share of completions", "fraction", "down", "completions cut by the length limit before their end token",
+           "Answers that were not finished.", _STEP),
+    Metric("rollout/repetition", "share of bigrams", "fraction", "down", "1 - distinct bigrams / bigrams within a completion, mean over completions",
+           "How much answers repeat themselves.", _STEP),
+    Metric("rollout/distinct", "share of completions", "fraction", "neither", "distinct completions / completions within a group, mean over groups",
+           "How different the answers to one prompt are.", _STEP),
+    Metric("rollout/staleness", "updates", "count", "down", "optimizer updates between the weights that generated and the weights that learn, at the step's first update",
+           "0 means the policy learns from its own fresh answers.", _STEP),
+    # value
+    Metric("value/loss", "reward^2", "positive", "down", "mean squared error of the value head", "How wrong the critic is."),
+    Metric("value/explained_variance", "1", "real", "up", "1 - var(returns - values) / var(returns)",
+           "1: the critic predicts the returns; 0: it is no better than a constant; below 0: it misleads."),
+    # time, tokens, batch
+    Metric("time/step_s", "s", "positive", "down", "wall time of the whole step, monitoring excluded", "How long a step takes.", _STEP),
+    Metric("time/rollout_s", "s", "positive", "down", "wall time of generation and scoring", "How long answering takes.", _STEP),
+    Metric("time/update_s", "s", "positive", "down", "wall time of the optimizer updates", "How long learning takes.", _STEP),
+    Metric("time/monitor_s", "s", "positive", "down", "wall time of logging and detectors after the previous step", "What watching costs.", _STEP),
+    Metric("tokens/total", "tokens", "count", "neither", "prompt and completion tokens so far", "How much text the run has seen.", "running total"),
+    Metric("batch/prompts", "prompts", "count", "neither", "prompts of the step", "Distinct problems a step learns from.", _STEP),
+    Metric("batch/group_size", "completions", "count", "neither", "completions per prompt", "Answers compared with one another.", _STEP),
+    Metric("batch/updates", "updates", "count", "neither", "optimizer updates of the step", "How often one batch is used, minibatches included.", _STEP),
+    # control: the knobs as they were for the step
+    Metric("control/lr_scale", "1", "positive", "neither", "factor on the scheduled learning rate", "Turned by remedies and by hand.", _STEP),
+    Metric("control/beta", "1", "positive", "neither", "weight of the KL term", "How strongly the policy is held to its reference.", _STEP),
+    Metric("control/epsilon_low", "1", "positive", "neither", "lower clip range", "How far below 1 a ratio may go.", _STEP),
+    Metric("control/epsilon_high", "1", "positive", "neither", "upper clip range", "How far above 1 a ratio may go.", _STEP),
+    Metric("control/temperature", "1", "positive", "neither", "sampling temperature", "How boldly answers are sampled.", _STEP),
+    Metric("control/max_grad_norm", "1", "positive", "neither", "gradient norm above which updates are scaled down", "The clip on the gradient.", _STEP),
+    Metric("control/entropy_coef", "1", "real", "neither", "weight of the entropy bonus", "How much indecision is paid for.", _STEP),
+    Metric("control/prompts", "prompts", "count", "neither", "prompts per step asked for", "The batch knob.", _STEP),
+    Metric("control/group_size", "completions", "count", "neither", "completions per prompt asked for", "The group knob.", _STEP),
+    Metric("control/inner_epochs", "passes", "count", "neither", "passes over one batch of rollouts", "How often answers are reused.", _STEP),
+    Metric("control/minibatches", "updates", "count", "neither", "optimizer updates per pass", "How a batch is split.", _STEP),
+    Metric("control/max_completion", "tokens", "count", "neither", "longest completion allowed", "The length limit.", _STEP),
+)
+# fmt: on
+
+VOCABULARY: dict[str, Metric] = {metric.name: metric for metric in _METRICS}
+
+_COMPONENT = Metric("reward/<component>/mean", "reward", "real", "up", "mean of one reward component over the step's completions",
+                    "One term of the reward.", _STEP)  # fmt: skip
+_RANK = Metric(
+    "rank/<quantity>", "", "real", "neither", "value of one process before reduction", "A single process's view.", _STEP
+)
+
+
+def metric(name: str) -> Metric:
+    """The definition of `name`. An unknown name gets an honest blank, so foreign metrics can still be shown."""
+    if known := VOCABULARY.get(name):
+        return known
+    if name.startswith("reward/") and name.endswith("/mean"):
+        return replace(_COMPONENT, name=name)
+    if name.startswith("rank/"):
+        return replace(_RANK, name=name)
+    return Metric(
+        name,
+        "",
+        "real",
+        "neither",
+        "as logged by the trainer",
+        "Not in our vocabulary: shown as it was logged.",
+        "as logged",
+    )
