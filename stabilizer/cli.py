@@ -1,0 +1,81 @@
+"""The command `stabilizer`: a list of verbs, and what happens when one of them can't go on.
+
+A verb's module is imported only when that verb is used, so `stabilizer --help` stays quick and nothing post-hoc
+ever imports torch. Errors say what, where and what to do next; a traceback is shown only under `--debug`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+
+from stabilizer import __version__
+
+VERBS = {
+    "train": "train a model, with detectors, remedies and a dashboard beside it",
+    "demo": "train the built-in task in about two minutes and look at it",
+    "diagnose": "say what went wrong in finished or running runs, when it began and what to change",
+    "report": "write one self-contained page about a run",
+    "dashboard": "look at runs in the browser",
+    "runs": "list runs, their state and verdict",
+    "fix": "list, approve, reject or revert remedies of a running run",
+    "detectors": "list the detectors, or explain one",
+    "doctor": "check this installation",
+}
+
+
+class UsageError(ValueError):
+    """Something the user can mend: shown as one line, exit code 2."""
+
+
+def build_parser(verb: str | None = None) -> argparse.ArgumentParser:
+    """The parser; only the chosen verb's module is imported to fill in its arguments."""
+    parser = argparse.ArgumentParser(
+        prog="stabilizer",
+        description="Keeps GRPO/PPO training of language models stable: trains, watches, explains and repairs runs.",
+        epilog="`stabilizer VERB --help` explains a verb. Start with `stabilizer demo` or `stabilizer diagnose PATH`.",
+    )
+    parser.add_argument("--version", action="version", version=f"stabilizer {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name, line in VERBS.items():
+        sub = verbs.add_parser(name, help=line, description=line[0].upper() + line[1:] + ".")
+        if name == verb:
+            importlib.import_module(f"stabilizer.commands.{name}").add_arguments(sub)
+        sub.add_argument("--json", action="store_true", help="print JSON on stdout and nothing else")
+        sub.add_argument("--debug", action="store_true", help="show a traceback when something fails")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a verb; returns the exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    verb = next((word for word in words if not word.startswith("-")), None)
+    args = build_parser(verb).parse_args(words)
+    try:
+        return importlib.import_module(f"stabilizer.commands.{args.verb}").run(args)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `stabilizer … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except Exception as error:
+        if args.debug:
+            raise
+        return _fail(error, args)
+
+
+def _fail(error: Exception, args: argparse.Namespace) -> int:
+    expected = isinstance(error, (ValueError, OSError, ImportError))
+    message = str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.filename:
+        message = f"{error.filename}: {error.strerror}"
+    if not expected:
+        message = f"{type(error).__name__}: {message} (this is a bug in stabilizer; --debug shows where)"
+    if args.json:
+        import json
+
+        print(json.dumps({"error": message}))
+    print(f"stabilizer {args.verb}: {message}", file=sys.stderr)
+    return 2

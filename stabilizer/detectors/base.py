@@ -1,0 +1,45 @@
+"""What every detector is: a pure question about a run up to a step."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from stabilizer.records import Finding, Severity
+from stabilizer.runs.history import RunView
+
+
+class Detector:
+    """One failure mode: file, class and id are the same words, the class docstring is its page.
+
+    `check` keeps no state, reads no clock and no file, and sees only the view it is given; its answer for a step is the
+    same live, in replay and after a resume. It says what it sees now: persistence, merging and closing are the business
+    of `watch`, causes of `diagnosis`, changes of `remedies`. Subclasses are frozen dataclasses; their fields are the
+    options, each with its unit.
+    """
+
+    id: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]]
+    """Metrics without any of which nothing can be said (alternatives joined by `|`)."""
+    confirm: ClassVar[int] = 3
+    """Ticks in a row a finding must stand before it opens an incident; 1 where a single look is proof."""
+
+    def check(self, view: RunView) -> Finding | None:
+        """The finding as it stands at `view.step`, or None."""
+        raise NotImplementedError
+
+    def missing(self, view: RunView) -> list[str]:
+        """Which of `needs` this run never measured."""
+        return [need for need in self.needs if not any(name in view for name in need.split("|"))]
+
+    def finding(self, view: RunView, severity: Severity, onset: int, summary: str, **evidence: Any) -> Finding:
+        """A finding of this detector at the view's step."""
+        return Finding(
+            id=self.id,
+            severity=severity,
+            summary=summary,
+            onset_step=int(onset),
+            detected_step=view.step,
+            last_step=view.step,
+            evidence=evidence,
+            attempt=view.attempt,
+        )
