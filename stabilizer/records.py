@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import orjson
 
@@ -199,7 +199,12 @@ def _number(name: str, value: Any) -> float | int:
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, int):
-        return value if -(2**63) <= value < 2**64 else float(value)
+        if -(2**63) <= value < 2**64:
+            return value
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
     if isinstance(value, float):
         return float(value)  # numpy's float64 is a float; orjson wants the plain one
     if hasattr(value, "item"):  # numpy and torch scalars
@@ -222,9 +227,24 @@ def decode(kind: type, line: bytes) -> Any:
     if unknown := sorted(set(row) - set(fields)):
         raise RecordError(f"{kind.__name__} has no field {unknown[0]!r}")
     try:
-        return kind(**{name: _restore(kind, name, value) for name, value in row.items()})
-    except TypeError as error:
+        record = kind(**{name: _restore(kind, name, value) for name, value in row.items()})
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise RecordError(f"not a {kind.__name__}: {error}") from None
+    for name, spec in fields.items():
+        value, wanted = getattr(record, name), _FIELD_TYPES.get(spec.type, object)
+        allowed = _FIELD_WORDS.get(spec.type)
+        if not isinstance(value, wanted) or (allowed and value not in allowed):
+            raise RecordError(f"not a {kind.__name__}: {name!r} is {value!r:.60}")
+    return record
+
+
+_FIELD_TYPES: dict[Any, Any] = {
+    "int": int, "str": str, "float": (int, float), "bool": bool, "Severity": str, "FindingState": str,
+    "JournalEntry": str, "Mapping[str, Any]": dict, "Mapping[str, float]": dict,
+}  # fmt: skip
+_FIELD_WORDS: dict[Any, Any] = {
+    "Severity": SEVERITIES, "FindingState": FINDING_STATES, "JournalEntry": get_args(JournalEntry),
+}  # fmt: skip
 
 
 def _restore(kind: type, name: str, value: Any) -> Any:

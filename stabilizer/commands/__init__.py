@@ -1,1 +1,1 @@
-"""One file per verb. Each has `add_arguments(parser)` and `run(args) -> int`; `cli.py` holds the list and the errors."""
+"""One file per verb, each with `add_arguments(parser)` and `run(args) -> int`; `cli.py` holds list and errors."""

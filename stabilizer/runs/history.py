@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from stabilizer.records import Event
 
-Extend = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""(all values so far, what was computed so far) -> the computed array, as long as the values."""
+Advance = Callable[[np.ndarray, np.ndarray], Any]
+"""(values up to a row, rows computed before it) -> the number or numbers of that row."""
+
+T = TypeVar("T")
 
 REBASELINE = frozenset({"schedule", "data-stage", "resume", "rollback", "intervention"})
 """Declared events after which yesterday's normal is no longer normal."""
@@ -60,7 +62,7 @@ class _Column:
         self.size = 0
         self._steps = np.empty(64, np.int64)
         self._values = np.empty(64)
-        self.memo: dict[Any, np.ndarray] = {}
+        self.memo: dict[Any, _Memo] = {}
 
     def add(self, step: int, value: float) -> None:
         if self.size and step <= self._steps[self.size - 1]:
@@ -82,7 +84,8 @@ class _Column:
             self._steps = np.insert(self._steps[: self.size], index, step)
             self._values = np.insert(self._values[: self.size], index, value)
             self.size += 1
-        self.memo = {key: array[:index] for key, array in self.memo.items()}
+        for memo in self.memo.values():
+            memo.size = min(memo.size, index)
 
     def upto(self, step: int) -> int:
         if self.size and self._steps[self.size - 1] <= step:
@@ -92,19 +95,42 @@ class _Column:
     def series(self, count: int) -> Series:
         return Series(self._steps[:count], self._values[:count])
 
-    def causal(self, key: Any, extend: Extend, count: int) -> np.ndarray:
-        done = self.memo.get(key)
-        if done is None or len(done) < count:
-            done = extend(self._values[: self.size], np.empty(0) if done is None else done)
-            self.memo[key] = done
-        return done[:count]
+    def causal(self, key: Any, advance: Advance, count: int) -> np.ndarray:
+        memo = self.memo.get(key)
+        if memo is None:
+            memo = self.memo[key] = _Memo()
+        for row in range(memo.size, count):
+            memo.add(advance(self._values[: row + 1], memo.rows[:row]))
+        return memo.rows[:count]
 
     def fork(self, count: int) -> _Column:
         other = _Column()
         other.size = count
         other._steps = self._steps[: max(count, 64)].copy()
         other._values = self._values[: max(count, 64)].copy()
-        other.memo = {key: array[:count] for key, array in self.memo.items()}
+        other.memo = {key: memo.fork(count) for key, memo in self.memo.items()}
+        return other
+
+
+class _Memo:
+    """Rows of a causal signal, grown by doubling so that a step's cost does not grow with the run."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.rows = np.empty(0)
+
+    def add(self, row: Any) -> None:
+        if self.size == len(self.rows):
+            grown = np.empty((max(64, 2 * self.size), *np.shape(row)))
+            grown[: self.size] = self.rows[: self.size] if self.size else 0
+            self.rows = grown
+        self.rows[self.size] = row
+        self.size += 1
+
+    def fork(self, count: int) -> _Memo:
+        other = _Memo()
+        other.size = min(count, self.size)
+        other.rows = self.rows[: other.size].copy()
         return other
 
 
@@ -149,10 +175,11 @@ class History:
 class RunView:
     """A run up to a step: a pure question's only argument."""
 
-    __slots__ = ("_history", "step")
+    __slots__ = ("_history", "_once", "step")
 
     def __init__(self, history: History, step: int):
         self._history = history
+        self._once: dict[Any, Any] = {}
         self.step = step
 
     def __contains__(self, name: str) -> bool:
@@ -182,10 +209,16 @@ class RunView:
         """The same run, seen from an earlier step."""
         return RunView(self._history, min(step, self.step))
 
-    def causal(self, name: str, key: Any, extend: Extend) -> np.ndarray:
+    def causal(self, name: str, key: Any, advance: Advance) -> np.ndarray:
         """A memoised signal of a metric: entry i belongs to point i of `series(name)` and rests on points <= i."""
         column = self._history._columns.get(name)
-        return np.empty(0) if column is None else column.causal(key, extend, column.upto(self.step))
+        return np.empty(0) if column is None else column.causal(key, advance, column.upto(self.step))
+
+    def once(self, function: Callable[[RunView], T]) -> T:
+        """`function(view)`, computed once however many detectors ask."""
+        if function not in self._once:
+            self._once[function] = function(self)
+        return self._once[function]
 
     def events(self, kinds: Iterable[str] | None = None) -> list[Event]:
         """Events declared so far, oldest first."""

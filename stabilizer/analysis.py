@@ -1,0 +1,439 @@
+"""From a run to an answer: replay it, group what was found, say what is healthy and what nobody checked.
+
+`analyse` is what `diagnose` and `report` show; `as_json` is the form that scripts hold on to (`diagnose --json`).
+Claims of health are made only where numbers were logged and no open finding speaks against them, and they carry those
+numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stabilizer import records
+from stabilizer.detectors import DETECTORS
+from stabilizer.detectors.base import Detector
+from stabilizer.readers.knobs import how
+from stabilizer.records import SCHEMA, SEVERITIES, Finding, RemedyAdvice, worst
+from stabilizer.runs.history import RunView, Series
+from stabilizer.runs.loaded import LoadedRun
+from stabilizer.vocabulary import metric
+from stabilizer.watch import watch_run
+
+LIVE_STATES = frozenset({"created", "running", "paused", "stalled"})
+
+
+class Healthy(NamedTuple):
+    """Something that is as it should be, and the numbers that say so."""
+
+    what: str
+    why: str
+
+
+class NotChecked(NamedTuple):
+    """A detector that had nothing to look at, and the metrics it would need (alternatives joined by `|`)."""
+
+    id: str
+    needs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Findings that belong together, the gravest first; `cause` is the likeliest one or `undetermined`."""
+
+    incident: int
+    onset_step: int
+    cause: str
+    summary: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def severity(self) -> str:
+        """That of the gravest finding."""
+        return self.findings[0].severity
+
+    @property
+    def open(self) -> bool:
+        """Whether any of it still stands at the end."""
+        return any(finding.state != "resolved" for finding in self.findings)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything that is said of one run. `state` is that of a run directory (`running`, ...), "" for foreign logs."""
+
+    run: LoadedRun
+    verdict: str
+    worst: str | None
+    incidents: tuple[Incident, ...]
+    findings: tuple[Finding, ...]
+    healthy: tuple[Healthy, ...]
+    not_checked: tuple[NotChecked, ...]
+    state: str
+    first_step: int
+    last_step: int
+
+    @property
+    def live(self) -> bool:
+        """Whether more is to come: the answer is as of `last_step`."""
+        return self.state in LIVE_STATES
+
+
+def analyse(run: LoadedRun, detectors: tuple[Detector, ...] = DETECTORS) -> Analysis:
+    """Replay the run and say what there is to say."""
+    watch = watch_run(run, detectors)
+    view = run.history.view()
+    verdict, gravest = watch.verdict(view)
+    replayed = watch.findings()
+    extra = _recorded_only(run, replayed)
+    findings = sorted((_spelled_out(finding, run) for finding in (*replayed, *extra)), key=_order)
+    if extra:
+        standing = worst(f.severity for f in findings if f.state != "resolved")
+        verdict = standing if verdict in SEVERITIES or verdict == "healthy" and standing else verdict
+        gravest = worst(f.severity for f in findings)
+    if verdict in ("healthy", "too-short", "info") and not is_rl(view):
+        verdict = "not-rl"
+    steps = [step for _, step in run.ticks] or [0]
+    return Analysis(
+        run=run,
+        verdict=verdict,
+        worst=gravest,
+        incidents=_incidents(findings),
+        findings=tuple(findings),
+        healthy=tuple(_healthy(view, findings)) if verdict not in ("not-rl", "too-short") else (),
+        not_checked=tuple(
+            NotChecked(detector.id, tuple(missing)) for detector in detectors if (missing := detector.missing(view))
+        ),
+        state=str(view.about("state", "")),
+        first_step=min(steps),
+        last_step=max(view.step, 0),
+    )
+
+
+def as_json(analysis: Analysis) -> dict[str, Any]:
+    """The object `stabilizer diagnose --json` prints; its form is a contract."""
+    source = analysis.run.source
+    return records.as_json(
+        {
+            "schema": SCHEMA,
+            "run": analysis.run.name,
+            "source": {
+                "format": source.format,
+                "trainer": source.trainer,
+                "files": list(source.files),
+                "steps": source.steps,
+                "skipped_lines": source.skipped_lines,
+            },
+            "verdict": analysis.verdict,
+            "worst": analysis.worst,
+            "incidents": [
+                {
+                    "incident": incident.incident,
+                    "onset_step": incident.onset_step,
+                    "cause": incident.cause,
+                    "findings": [finding.id for finding in incident.findings],
+                    "summary": incident.summary,
+                }
+                for incident in analysis.incidents
+            ],
+            "findings": [_finding_json(finding) for finding in analysis.findings],
+            "healthy": [item._asdict() for item in analysis.healthy],
+            "not_checked": [item._asdict() for item in analysis.not_checked],
+        }
+    )
+
+
+def is_rl(view: RunView) -> bool:
+    """Whether anything was generated or paid for: a log with nothing but a loss is of another kind of training."""
+    signs = ("reward/", "rollout/", "accuracy/", "value/", "policy/kl", "policy/clip_frac", "policy/ratio")
+    return any(name.startswith(signs) for name in view.names())
+
+
+def exit_code(analysis: Analysis, fail_on: str) -> int:
+    """1 when the verdict reaches the level (a crash reaches every level but `never`), else 0."""
+    if fail_on == "never":
+        return 0
+    if analysis.verdict == "crashed":
+        return 1
+    if analysis.verdict not in SEVERITIES:
+        return 0
+    return int(SEVERITIES.index(analysis.verdict) >= SEVERITIES.index(fail_on))
+
+
+# --- findings ------------------------------------------------------------------------------------------------------
+
+
+def _order(finding: Finding) -> tuple[int, int, int]:
+    return finding.incident, -SEVERITIES.index(finding.severity), finding.onset_step
+
+
+def _recorded_only(run: LoadedRun, replayed: Iterable[Finding]) -> list[Finding]:
+    """What only the live watch could see (a crash, a stall, a failed detector): its last word on each."""
+    known = {finding.id for finding in replayed}
+    latest = {
+        (finding.incident, finding.id): finding
+        for finding in run.recorded
+        if finding.id.startswith("system/") and finding.id not in known
+    }
+    taken = max((finding.incident for finding in replayed), default=0)
+    return [replace(finding, incident=taken + place) for place, finding in enumerate(latest.values(), 1)]
+
+
+def _spelled_out(finding: Finding, run: LoadedRun) -> Finding:
+    """The finding with each remedy's `how` in the words of the user's trainer, where we know them."""
+    trainer = run.source.trainer
+    config = run.history.about.get("config") or {}
+    latest = run.history.view().latest
+
+    def spelled(advice: RemedyAdvice) -> RemedyAdvice:
+        text = how(trainer, advice, config, onset=finding.onset_step, latest=latest)
+        if trainer == "stabilizer" or not (text or advice.change):
+            return advice if advice.how else replace(advice, how=text or "by hand")
+        return replace(advice, how=text or f"no setting of {trainer} that we know of does this; by hand, in the script")
+
+    return replace(finding, remedies=tuple(spelled(advice) for advice in finding.remedies))
+
+
+def _incidents(findings: list[Finding]) -> tuple[Incident, ...]:
+    groups: dict[int, list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault(finding.incident, []).append(finding)
+    incidents = []
+    for number, members in groups.items():
+        causes = sorted((cause for member in members for cause in member.causes), key=lambda cause: -cause.confidence)
+        onset = min(member.onset_step for member in members)
+        cause = causes[0].id if causes else "undetermined"
+        incidents.append(Incident(number, onset, cause, members[0].summary, tuple(members)))
+    return tuple(incidents)
+
+
+def _finding_json(finding: Finding) -> dict[str, Any]:
+    fields = ("id", "incident", "severity", "state", "onset_step", "detected_step", "last_step", "summary", "evidence")
+    return {name: getattr(finding, name) for name in (*fields, "causes", "remedies")}
+
+
+# --- what is healthy -----------------------------------------------------------------------------------------------
+
+MIN_ROWS = 20
+"""Finite values a metric needs before anything is said of it."""
+
+
+class _Ends(NamedTuple):
+    """Medians of the first and the last fifth of a metric, where those lie, and the noise of such a median."""
+
+    start: float
+    now: float
+    start_steps: tuple[int, int]
+    now_steps: tuple[int, int]
+    noise: float
+
+
+def _ends(series: Series) -> _Ends | None:
+    series = series.finite()
+    rows = len(series)
+    if rows < MIN_ROWS:
+        return None
+    part = max(5, rows // 5)
+    first, last = series.values[:part], series.values[-part:]
+    steps = series.steps
+    noise = 1.25 * 1.4826 * float(np.median(np.abs(np.diff(series.values)))) / np.sqrt(2 * part)
+    return _Ends(
+        float(np.median(first)), float(np.median(last)),
+        (int(steps[0]), int(steps[part - 1])), (int(steps[-part]), int(steps[-1])), noise,
+    )  # fmt: skip
+
+
+def _healthy(view: RunView, findings: Iterable[Finding]) -> list[Healthy]:
+    loud = tuple(f.id for f in findings if f.state != "resolved" and f.severity != "info")
+    said = []
+    for check, against in _CHECKS:
+        if not any(finding.startswith(against) for finding in loud) and (claim := check(view)):
+            said.append(claim)
+    return said
+
+
+def _at(steps: tuple[int, int]) -> str:
+    return f"steps {steps[0]}-{steps[1]}"
+
+
+def _finite(view: RunView) -> Healthy | None:
+    columns = [view.series(name).values for name in view.names()]
+    if not columns or not all(np.isfinite(values).all() for values in columns):
+        return None
+    count = sum(len(values) for values in columns)
+    return Healthy("every number is finite", f"no NaN or Inf among {count:,} values of {len(columns)} metrics")
+
+
+def _reward(view: RunView) -> Healthy | None:
+    return _rises(view, "reward/mean", "the reward rises")
+
+
+def _accuracy(view: RunView) -> Healthy | None:
+    name = "accuracy/val" if len(view.series("accuracy/val").finite()) >= MIN_ROWS else "accuracy/train"
+    return _rises(view, name, "held-out accuracy rises" if name == "accuracy/val" else "training accuracy rises")
+
+
+def _rises(view: RunView, name: str, what: str) -> Healthy | None:
+    ends = _ends(view.series(name))
+    if ends is None or not ends.now - ends.start > max(4 * ends.noise, 1e-9):
+        return None
+    times = f", {(ends.now - ends.start) / ends.noise:.0f} times the noise of these medians" if ends.noise > 0 else ""
+    return Healthy(
+        what, f"{name} {ends.start:.3g} ({_at(ends.start_steps)}) to {ends.now:.3g} ({_at(ends.now_steps)}){times}"
+    )
+
+
+def _grad_norm(view: RunView) -> Healthy | None:
+    series = view.series("optim/grad_norm").finite()
+    ends = _ends(series)
+    if ends is None or ends.start <= 0 or ends.now <= 0:
+        return None
+    median, largest = float(np.median(series.values)), float(np.max(series.values))
+    if not (0.4 < ends.now / ends.start < 2.0 and largest < 10 * median):
+        return None
+    return Healthy(
+        "the gradient norm is steady",
+        f"{ends.start:.3g} at the start, {ends.now:.3g} now, largest {largest:.3g} (before clipping)",
+    )
+
+
+def _entropy(view: RunView) -> Healthy | None:
+    ends = _ends(view.series("policy/entropy"))
+    if ends is None or ends.start <= 0 or not 0.4 < ends.now / ends.start < 2.0:
+        return None
+    return Healthy(
+        "the policy still explores",
+        f"entropy {ends.start:.3g} nats/token at the start, {ends.now:.3g} now ({ends.now / ends.start:.0%})",
+    )
+
+
+def _clip(view: RunView) -> Healthy | None:
+    series = view.series("policy/clip_frac").finite()
+    if len(series) < MIN_ROWS:
+        return None
+    if not series.values.any():
+        return Healthy(
+            "no token is clipped",
+            "policy/clip_frac is 0 throughout, as it must be when each batch is used for one update",
+        )
+    high = float(np.quantile(series.values, 0.95))
+    return Healthy("few tokens are clipped", f"95 % of rows below {high:.2g} of tokens") if high < 0.1 else None
+
+
+def _kl(view: RunView) -> Healthy | None:
+    series = view.series("policy/kl_ref").finite()
+    ends = _ends(series)
+    if ends is None or (high := float(np.quantile(series.values, 0.99))) > 0.1:
+        return None
+    return Healthy(
+        "the policy stays near its reference",
+        f"KL {ends.now:.2g} nats/token ({_at(ends.now_steps)}), 99 % of rows below {high:.2g}",
+    )
+
+
+def _signal(view: RunView) -> Healthy | None:
+    ends = _ends(view.series("reward/zero_std_frac"))
+    if ends is None or ends.now > 0.5:
+        return None
+    return Healthy("most groups carry a signal", f"{ends.now:.0%} of groups have equal rewards ({_at(ends.now_steps)})")
+
+
+def _truncation(view: RunView) -> Healthy | None:
+    ends = _ends(view.series("rollout/truncated_frac"))
+    if ends is None or ends.now > 0.1:
+        return None
+    return Healthy("answers are finished", f"{ends.now:.1%} cut by the length limit ({_at(ends.now_steps)})")
+
+
+def _length(view: RunView) -> Healthy | None:
+    ends = _ends(view.series("rollout/length_mean"))
+    if ends is None or ends.start <= 0 or not 0.67 < ends.now / ends.start < 1.5:
+        return None
+    return Healthy("answers keep their length", f"{ends.start:.3g} tokens at the start, {ends.now:.3g} now")
+
+
+def _critic(view: RunView) -> Healthy | None:
+    ends = _ends(view.series("value/explained_variance"))
+    if ends is None or ends.now < 0.2:
+        return None
+    return Healthy("the critic predicts", f"explained variance {ends.now:.2g} ({_at(ends.now_steps)}); 1 is perfect")
+
+
+def _on_policy(view: RunView) -> Healthy | None:
+    series = view.series("policy/ratio_first_error").finite()
+    if len(series) < MIN_ROWS or float(np.max(series.values)) > 1e-3:
+        return None
+    return Healthy(
+        "sampler and learner are the same policy",
+        f"ratio on the first update off by at most {np.max(series.values):.1g} over {len(series)} steps",
+    )
+
+
+def _time(view: RunView) -> Healthy | None:
+    ends = _ends(view.series("time/step_s"))
+    if ends is None or ends.start <= 0 or not 0.5 < ends.now / ends.start < 1.3:
+        return None
+    return Healthy("steps keep their pace", f"{ends.start:.3g} s at the start, {ends.now:.3g} s now")
+
+
+_CHECKS: tuple[tuple[Callable[[RunView], Healthy | None], tuple[str, ...]], ...] = (
+    (_reward, ("reward/",)),
+    (_accuracy, ("reward/collapse", "reward/hacking")),
+    (_finite, ("numerics/",)),
+    (_grad_norm, ("optim/grad",)),
+    (_entropy, ("policy/entropy",)),
+    (_kl, ("policy/kl",)),
+    (_clip, ("policy/overstepping",)),
+    (_signal, ("reward/no-signal", "reward/std-blowup")),
+    (_truncation, ("rollout/trunc", "rollout/length")),
+    (_length, ("rollout/length",)),
+    (_critic, ("value/",)),
+    (_on_policy, ("system/invariant", "policy/stale-rollouts", "policy/mismatch")),
+    (_time, ("system/slowdown", "system/stalled")),
+)
+"""Each claim with the findings (by prefix) that silence it."""
+
+
+# --- the numbers of a run, for the report --------------------------------------------------------------------------
+
+
+class Number(NamedTuple):
+    """One metric at a glance, with everything a number needs to mean something."""
+
+    name: str
+    last: float
+    step: int
+    low: float
+    high: float
+    rows: int
+    not_finite: int
+    unit: str
+    estimator: str
+    aggregation: str
+    source: str
+
+
+def numbers(run: LoadedRun) -> list[Number]:
+    """All metrics of the current lineage, those of our vocabulary first."""
+    view = run.history.view()
+    said = run.history.about.get("metrics")
+    table = []
+    for name in view.names():
+        series = view.series(name)
+        finite = series.finite()
+        definition = said.get(name) if isinstance(said, Mapping) else None
+        definition = definition if isinstance(definition, Mapping) else {}
+        known = metric(name)
+        low, high = (float(finite.values.min()), float(finite.values.max())) if len(finite) else (np.nan, np.nan)
+        table.append(
+            Number(
+                name, float(series.values[-1]), int(series.steps[-1]), low, high, len(series),
+                len(series) - len(finite),
+                str(definition.get("unit", known.unit)), str(definition.get("estimator", known.estimator)),
+                str(definition.get("aggregation", known.aggregation)), str(definition.get("source", name)),
+            )
+        )  # fmt: skip
+    return sorted(table, key=lambda row: (metric(row.name).meaning.startswith("Not in our"), row.name))

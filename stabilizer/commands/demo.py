@@ -1,0 +1,66 @@
+"""`stabilizer demo`: a real run on the built-in task, the dashboard live beside it, a report at the end."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from stabilizer.commands.missing import need_train_extra
+from stabilizer.commands.train import add_run_arguments, dashboard, follow
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--variant", help="`unstable`: a learning rate far too high, to see incidents and fixes")
+    parser.add_argument("--task", default="addition", help="built-in task (addition, sorting, length)")
+    parser.add_argument("--steps", type=int, help="outer iterations, when the task's own number is too long")
+    parser.add_argument("--seed", type=int, help="seed of everything random")
+    parser.add_argument("--no-dashboard", action="store_true", help="train without the dashboard")
+    add_run_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    need_train_extra()
+    console = Console(stderr=args.json, highlight=False)
+    with console.status("loading torch and the built-in model …"):
+        from stabilizer.runs.directory import new_run_id
+        from stabilizer.session import Session
+        from stabilizer.trainer.config import load_config
+
+        config = load_config(None, task=args.task, variant=args.variant, steps=args.steps, seed=args.seed)
+        name = f"{args.task}-{args.variant}" if args.variant else args.task
+        session = Session.start(config, args.runs / new_run_id(name), args.remedy)
+    if args.no_dashboard:
+        return _train(session, console, args, None)
+    with dashboard(args.runs, args.port, console) as address:
+        return _train(session, console, args, address)
+
+
+def _train(session, console: Console, args: argparse.Namespace, address: str | None) -> int:  # noqa: ANN001
+    code = follow(session, console, json=args.json)
+    path = _report(session.writer.path)
+    console.print(Text(f"  report:        {path}"))
+    if code and args.remedy == "suggest":
+        console.print(
+            Text("  let it mend itself: add --remedy auto-full (make demo VARIANT=unstable REMEDY=auto-full)")
+        )
+    if address and sys.stdin.isatty() and sys.stdout.isatty():
+        console.print(Text(f"  dashboard stays at {address} until Ctrl-C"))
+        try:
+            while True:
+                time.sleep(3600)
+        except KeyboardInterrupt:
+            pass
+    return 0 if args.variant else code
+
+
+def _report(run: Path) -> Path:
+    from stabilizer.report import write_report
+
+    path = run.parent / f"{run.name}-report.html"
+    write_report(run, path)
+    return path

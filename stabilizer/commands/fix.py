@@ -1,0 +1,81 @@
+"""`stabilizer fix RUN …`: see what remedies propose and answer them, from outside the training process."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stabilizer.records import Action, as_json
+from stabilizer.runs.reader import RunReader, run_state
+from stabilizer.runs.requests import ask
+
+OPEN = {"proposed": ("approve", "reject"), "applied": ("revert",), "verified": ("revert",)}
+"""Which answers an action takes, by its newest entry."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory")
+    parser.add_argument("what", choices=("list", "approve", "reject", "revert", "pause", "resume"))
+    parser.add_argument("id", nargs="?", help="action, as `list` shows it (a1, a2, …)")
+
+
+def run(args: argparse.Namespace) -> int:
+    import time
+
+    reader = RunReader(args.run_directory)
+    latest: dict[str, Action] = {action.action: action for action in reader.actions}
+    if args.what == "list":
+        _list(latest, as_object=args.json)
+        return 0
+    state = run_state(reader.status, time.time())
+    if state not in ("running", "paused"):
+        raise ValueError(f"{args.run_directory}: the run is {state}, so nothing would answer; see `fix RUN list`")
+    if args.what not in ("pause", "resume"):
+        _check(args.what, args.id, latest)
+    request = ask(args.run_directory, args.what, args.id or "")
+    if args.json:
+        print(json.dumps({"request": request.id, "kind": request.kind, "action": request.action}))
+    else:
+        print(
+            f"asked the run to {args.what} {args.id or ''}".rstrip() + "; it answers at its next step, in the journal"
+        )
+    return 0
+
+
+def _check(what: str, name: str | None, latest: dict[str, Action]) -> None:
+    """Refuse what the training process would have to ignore."""
+    if not name:
+        raise ValueError(f"{what} needs an action: one of {', '.join(latest) or '(there are none yet)'}")
+    if name not in latest:
+        raise ValueError(f"no action {name!r} in the journal; there are {', '.join(latest) or 'none yet'}")
+    if what not in OPEN.get(latest[name].entry, ()):
+        raise ValueError(f"action {name} is {latest[name].entry}, so it can't be asked to {what}")
+
+
+def _list(latest: dict[str, Action], *, as_object: bool) -> None:
+    if as_object:
+        print(json.dumps([as_json(action) for action in latest.values()]))
+        return
+    console = Console(highlight=False)
+    if not latest:
+        console.print("the journal is empty: nothing was proposed")
+        return
+    table = Table("action", "remedy", "incident", "state", "step", "change", "why", box=None, padding=(0, 2, 0, 0))
+    for action in latest.values():
+        change = ", ".join(f"{knob} {before} → {after}" for knob, (before, after) in action.change.items())
+        cells = (
+            action.action,
+            action.remedy,
+            str(action.incident),
+            action.entry,
+            str(action.step),
+            change,
+            action.text,
+        )
+        table.add_row(*(Text(cell) for cell in cells))
+    console.print(table)

@@ -1,0 +1,121 @@
+"""`stabilizer train`: a run with detectors, remedies and, if wanted, the dashboard beside it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from stabilizer.commands.missing import need_train_extra
+from stabilizer.remedies.policy import MODES
+
+if TYPE_CHECKING:
+    from stabilizer.session import Session
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "config", nargs="?", help="YAML file, or the name of a built-in task (addition, sorting, length)"
+    )
+    parser.add_argument("--task", help="built-in task; alone it is a full configuration")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="change one key, e.g. optim.lr=1e-4"
+    )
+    parser.add_argument("--variant", help="a named set of changes, e.g. `unstable`: a run that breaks on purpose")
+    parser.add_argument("--steps", type=int, help="outer iterations")
+    parser.add_argument("--seed", type=int, help="seed of everything random")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with this run directory")
+    add_run_arguments(parser)
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags that `train` and `demo` share."""
+    parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where run directories go")
+    parser.add_argument("--remedy", choices=MODES, default="suggest", help="what may be done about incidents (suggest)")
+    parser.add_argument("--dashboard", action="store_true", help="start the dashboard beside the run")
+    parser.add_argument("--port", type=int, default=8050, help="port of the dashboard; 0 picks a free one")
+
+
+def run(args: argparse.Namespace) -> int:
+    need_train_extra()
+    from stabilizer.session import Session
+    from stabilizer.trainer.config import load_config
+
+    console = Console(stderr=args.json, highlight=False)
+    if args.resume:
+        session = Session.resume(args.resume, args.remedy)
+    else:
+        config = load_config(
+            args.config, overrides=args.set, task=args.task, variant=args.variant, steps=args.steps, seed=args.seed
+        )
+        from stabilizer.runs.directory import new_run_id
+
+        session = Session.start(config, args.runs / new_run_id(config.task), args.remedy)
+    with dashboard(args.runs, args.port, console) if args.dashboard else contextlib.nullcontext():
+        return follow(session, console, json=args.json)
+
+
+def follow(session: Session, console: Console, *, json: bool) -> int:
+    """Run a session to its end, printing; the exit code follows the verdict as `diagnose` does."""
+    from stabilizer.commands.live import JsonPrinter, LivePrinter
+
+    printer: Any = JsonPrinter() if json else LivePrinter(console)
+    console.print(
+        Text(f"run {session.writer.path} · remedies: {session.policy.mode} · Ctrl-C stops and saves", style="dim")
+    )
+    for tick in session.run():
+        printer.tick(tick)
+    verdict, ever = session.watch.verdict(session.history.view())
+    if problems := session.writer.problems():
+        console.print(Text("not everything could be written: " + "; ".join(problems), style="bold red"))
+    if not json:
+        console.print(ending(session, verdict, ever))
+    return 1 if verdict in ("warn", "critical") else 0
+
+
+def ending(session: Session, verdict: str, ever: str | None) -> Text:
+    """The last lines: verdict, what happened on the way, what to do next."""
+    good = verdict in ("healthy", "info", "too-short")
+    words = Text()
+    words.append(f"\n{'✔' if good else '✖'} verdict: {verdict}", style="bold green" if good else "bold red")
+    if ever and ever != verdict:
+        words.append(f" (on the way: {ever})")
+    accuracy = session.history.view().series("accuracy/val").finite()
+    if len(accuracy):
+        first, last = accuracy.values[0], accuracy.values[-1]
+        words.append(f"\n  accuracy on held-out problems: {first:.1%} → {last:.1%} (step {accuracy.steps[-1]})")
+    if session.stop_reason:
+        words.append(f"\n  stopped by {session.stop_reason} at step {session.trainer.step}; ")
+        words.append(f"go on with: stabilizer train --resume {session.writer.path}")
+    words.append(f"\n  run directory: {session.writer.path}")
+    words.append(f"\n  look closer:   stabilizer diagnose {session.writer.path}")
+    return words
+
+
+@contextlib.contextmanager
+def dashboard(runs: Path, port: int, console: Console) -> Iterator[str | None]:
+    """The dashboard as a process of its own: it can't slow or stop training, and its failure is only reported."""
+    runs.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "dashboards", str(runs), "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603
+    address = None
+    try:
+        line = process.stdout.readline().strip() if process.stdout else ""
+        address = next((word for word in line.split() if word.startswith("http")), None)
+        if address:
+            console.print(Text(f"dashboard: {address}", style="bold"))
+        else:
+            why = (process.stderr.read() if process.stderr else "").strip() or line
+            console.print(Text(f"no dashboard ({why}); training goes on without it", style="yellow"))
+        yield address
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)

@@ -1,0 +1,20 @@
+"""All detectors. This list is the table of contents; a new detector is a new file and a new line here."""
+
+from __future__ import annotations
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.numerics.non_finite import NonFinite
+from stabilizer.detectors.optim.grad_explosion import GradExplosion
+from stabilizer.detectors.policy.entropy_collapse import EntropyCollapse
+from stabilizer.detectors.policy.kl_runaway import KlRunaway
+from stabilizer.detectors.reward.no_signal import NoSignal
+from stabilizer.detectors.reward.plateau import Plateau
+
+DETECTORS: tuple[Detector, ...] = (
+    NonFinite(),
+    GradExplosion(),
+    KlRunaway(),
+    EntropyCollapse(),
+    NoSignal(),
+    Plateau(),
+)

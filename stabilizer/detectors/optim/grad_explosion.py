@@ -1,0 +1,108 @@
+"""Gradient explosion: the gradient norm leaves its level for good."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.progress import level, progress
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView, Series
+from stabilizer.signals import CUSUM_ALARM, median_scale, onset_row, shift
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradExplosion(Detector):
+    """The pre-clip gradient norm has left the level its own past predicts, and stays away.
+
+    Signature
+        The logarithm of the gradient norm, compared with what a lagged window of its own past predicts, accumulates
+        in a one-sided CUSUM (`signals.shift`), and the median of the last 5 rows is at least `material` times the
+        prediction made before the shift. Where the run is too young for that window, the first rows are the
+        reference and the rise must be at least `young` times. Severity follows the damage: `info` while everything
+        else is calm, `warn` when the swings grow and the clip fraction has left its band as well, `critical` when the
+        reward has fallen.
+
+    Why it matters
+        Clipping hides the size of the gradient but not its direction: updates made of a few extreme tokens wreck a
+        policy within tens of steps, and the damage is in the weights before the reward shows it.
+
+    Look-alikes
+        A slow creep over thousands of steps with a rising reward is common and harmless (TRL issue 2980): `info`,
+        and it triggers nothing. Shorter answers raise the norm (a mean over fewer tokens); a KL term switched on adds
+        to it. One outlier does not move a median of 5. What is logged is the norm before clipping, so a value far
+        above `max_grad_norm` does not mean clipping is broken.
+
+    False alarms
+        Undeclared changes of data or batch size shift the level. Declared events start a new reference.
+
+    Remedies
+        lower-lr; rollback with a lower lr once the reward has fallen; narrow-clip; raise-beta.
+
+    References
+        The lagged, autocorrelation-aware CUSUM is described in `signals.py`; verl's FAQ on rising gradients and
+        rollout mismatch; ZClip (arXiv 2504.02507) for spikes.
+    """
+
+    id = "optim/grad-explosion"
+    needs = ("optim/grad_norm",)
+
+    material: float = 2.0
+    """Factor over the predicted norm below which a shift is not worth a word."""
+    young: float = 5.0
+    """Factor over the first rows that is needed while there is no lagged reference."""
+
+    def check(self, view: RunView) -> Finding | None:
+        series = view.series("optim/grad_norm")
+        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        signal = view.causal("optim/grad_norm", ("shift", first), partial(shift, kind="positive", first=first))
+        if not len(signal):
+            return None
+        expected = signal[:, 1]
+        if np.isfinite(expected[-50:]).any():
+            if signal[-1, 0] < CUSUM_ALARM:
+                return None
+            row = onset_row(signal[:, 0])
+            before = expected[: row + 1][np.isfinite(expected[: row + 1])]
+            baseline = float(np.exp(before[-1] if len(before) else expected[np.isfinite(expected)][0]))
+            needed = self.material
+        else:
+            fresh = Series(series.steps[first:], series.values[first:]).finite()
+            if len(fresh) < 8:
+                return None
+            head = fresh.values[: max(5, min(20, len(fresh) - 3))]
+            baseline = median_scale(head)[0]
+            row, needed = len(series) - 3, self.young
+        now = level(series.last(50).finite())
+        if baseline <= 0 or not now >= needed * baseline:
+            return None
+        reward = progress(view)
+        onset = int(series.steps[row])
+        harm = bool(reward and reward.dropped and not reward.rising and reward.drop_step >= onset - 20)
+        if harm:
+            severity = "critical"
+            judgement = f"and {reward.metric} has fallen from {reward.best:.3g} to {reward.now:.3g}"
+        elif self._restless(view, series):
+            severity, judgement = "warn", "with growing swings and a clip fraction out of its band; not yet harmful"
+        else:
+            severity, judgement = "info", "while everything else is calm; not harmful by itself"
+        return self.finding(
+            view, severity, onset,
+            f"gradient norm (before clipping) is {now:.3g}, {now / baseline:.1f} times its level before step {onset}"
+            f" ({baseline:.3g}), {judgement}",
+            metric="optim/grad_norm", baseline=baseline, now=now,
+        )  # fmt: skip
+
+    @staticmethod
+    def _restless(view: RunView, series: Series) -> bool:
+        """Swings of the logarithm have grown by half, and more than twice as many tokens are clipped as before."""
+        logs = np.log(np.maximum(series.last(120).finite().values, 1e-12))
+        clip = view.series("policy/clip_frac").last(120).finite().values
+        if len(logs) < 60 or len(clip) < 60:
+            return False
+        swings = np.std(np.diff(logs[-20:])) > 1.5 * np.std(np.diff(logs[:-20]))
+        was, now = float(np.median(clip[-100:-20])), float(np.median(clip[-20:]))
+        return bool(swings and now > max(2 * was, was + 0.05))

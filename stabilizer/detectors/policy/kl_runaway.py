@@ -1,0 +1,89 @@
+"""KL runaway: the policy drifts away from its reference and the reward does not pay for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.progress import level, progress
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView
+
+
+@dataclass(frozen=True, kw_only=True)
+class KlRunaway(Detector):
+    """KL to the reference grows fast while the reward stands still or falls.
+
+    Signature
+        Either the reward has fallen materially and KL is now at least `growth` times what it was when the reward was
+        at its best (`critical`); or KL has more than doubled over the last `window` rows, faster in their second half
+        than in the first, while the reward did not rise (`warn`). In both cases the growth must be at least `material`
+        nats per token: a nat is a unit with a meaning, unlike a multiple of something tiny.
+
+    Why it matters
+        Distance that buys no reward is distance for its own sake: noise, an exploited reward, or updates too large to
+        be corrected. It is the first thing to see in a run whose learning rate is too high.
+
+    Look-alikes
+        KL that grows while the reward rises is learning, whatever its size. With beta = 0 most trainers log 0.0 or
+        nothing, which says nothing. A KL near 1 from the first step means the reference is not the starting policy;
+        only growth counts. One extreme token can throw a single step's estimate: the level is a median.
+
+    False alarms
+        A sum over the sequence instead of a mean over tokens grows with the answer's length; readers name such
+        metrics differently, so they do not get here.
+
+    Remedies
+        rollback with a lower lr once the reward has fallen; lower-lr; raise-beta.
+
+    References
+        Gao et al. 2022 (arXiv 2210.10760) on reward against KL; Ziegler et al. 2019 for the adaptive penalty.
+    """
+
+    id = "policy/kl-runaway"
+    needs = ("policy/kl_ref", "reward/mean|accuracy/train")
+
+    window: int = 30
+    """Rows over which acceleration is judged."""
+    growth: float = 3.0
+    """Factor over the KL at the reward's best that counts as having run away."""
+    material: float = 0.1
+    """Nats per token of growth below which nothing is said."""
+
+    def check(self, view: RunView) -> Finding | None:
+        whole = view.series("policy/kl_ref")
+        series = whole.last(300).finite()
+        reward = progress(view)
+        if len(series) < 6 or reward is None or reward.solved:
+            return None
+        now = level(series)
+        if reward.dropped and not reward.rising:
+            at_best = level(whole.between(0, reward.peak_step).last(20).finite())
+            at_best = 0.0 if np.isnan(at_best) else max(at_best, 0.0)
+            if now < max(self.growth * at_best, at_best + self.material):
+                return None
+            levels = np.flatnonzero(series.values >= max(self.growth * at_best, at_best + self.material / 2))
+            onset = int(series.steps[levels[0]]) if len(levels) else reward.drop_step
+            return self.finding(
+                view, "critical", min(onset, reward.drop_step),
+                f"KL to the reference is {now:.3g} nats/token, up from {at_best:.3g} when {reward.metric} was at its"
+                f" best (step {reward.peak_step}); it has since fallen from {reward.best:.3g} to {reward.now:.3g}",
+                metric="policy/kl_ref", baseline=at_best, now=now,
+            )  # fmt: skip
+        recent = series.last(self.window).values
+        if len(recent) < self.window or reward.rising or view.baseline_start() > series.steps[-self.window]:
+            return None
+        half = self.window // 2
+        start, middle = float(np.median(recent[:5])), float(np.median(recent[half - 2 : half + 3]))
+        accelerating = now - middle > 1.5 * max(middle - start, 0.0)
+        if not accelerating or now < 2 * max(start, 0.0) or now - start < self.material:
+            return None
+        onset = int(series.steps[-half])
+        return self.finding(
+            view, "warn", onset,
+            f"KL to the reference has grown from {start:.3g} to {now:.3g} nats/token over {self.window} rows, ever"
+            f" faster, and {reward.metric} has not risen ({reward.now:.3g})",
+            metric="policy/kl_ref", baseline=start, now=now,
+        )  # fmt: skip

@@ -1,0 +1,129 @@
+"""How the reward is doing: the question behind every look-alike.
+
+Entropy that falls while the reward rises is convergence, KL that grows while the reward rises is learning, a solved
+task is not a plateau. So every detector asks here first, and all get the same answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilizer.runs.history import RunView, Series
+from stabilizer.signals import step_noise, trend
+
+RECENT = 30
+"""Rows over which the reward is called rising or not."""
+LEVEL = 5
+"""Rows in a level (a median)."""
+MINIMUM = 3
+"""Rows a level needs before it counts as the best or the start."""
+SOLVED = 0.95
+"""Share of completions solved above which a task counts as solved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What can be said of the reward at a step; `dropped` is a fall from its best that noise does not explain."""
+
+    metric: str
+    now: float
+    best: float
+    start: float
+    peak_step: int
+    """When the best level was reached."""
+    noise: float
+    rows: int
+    rising: bool
+    falling: bool
+    dropped: bool
+    drop_step: int
+    """First step of the present fall; the current step when there is none."""
+    solved: bool
+
+
+def progress(view: RunView) -> Progress | None:
+    """The state of the reward, or None when there is too little of it to speak of."""
+    return view.once(_progress)
+
+
+def _progress(view: RunView) -> Progress | None:
+    name = next((name for name in ("reward/mean", "accuracy/train") if name in view), None)
+    if name is None:
+        return None
+    series = view.series(name)
+    signal = view.causal(name, "progress", _levels)
+    recent = series.last(200).finite()
+    rows = int(signal[-1, 0])
+    if rows <= LEVEL or len(recent) < LEVEL:
+        return None
+    _, now, best, peak, lowest, start = (float(number) for number in signal[-1])
+    noise = max(step_noise(recent.last(60).values), step_noise(series.values[:20][np.isfinite(series.values[:20])]))
+    reach = max(best - lowest, abs(best) * 0.05)
+    dropped = best - now > max(0.3 * reach, 4.0 * noise)
+    drop_step = view.step
+    if dropped:
+        near = np.flatnonzero(signal[-2000:, 1] >= best - max(0.15 * reach, 1.5 * noise))
+        steps = series.steps[-2000:]
+        drop_step = int(steps[min(int(near[-1]) + 1, len(steps) - 1)]) if len(near) else int(steps[0])
+    window = recent.last(RECENT).values
+    slope = trend(window) if len(window) >= 12 else None
+    return Progress(
+        metric=name,
+        now=now,
+        best=best,
+        start=start,
+        peak_step=int(series.steps[int(peak)]),
+        noise=noise,
+        rows=rows,
+        rising=bool(slope and slope.rising),
+        falling=bool(slope and slope.falling),
+        dropped=dropped,
+        drop_step=drop_step,
+        solved=_solved(view) or _saturated(view, series.values, now, best, start, noise),
+    )
+
+
+def _levels(values: np.ndarray, done: np.ndarray) -> tuple[float, float, float, float, float, float]:
+    """A row of (finite rows, level, best level, its row, lowest level, first level): a causal signal.
+
+    Levels are medians of the newest finite values; the best of them counts once there are enough for a full median,
+    so that one lucky first step is not a height to fall from.
+    """
+    rows, _, best, peak, lowest, start = done[-1] if len(done) else (0.0, np.nan, -np.inf, 0.0, np.inf, np.nan)
+    recent = values[-3 * LEVEL :]
+    recent = recent[np.isfinite(recent)][-LEVEL:]
+    now = float(np.median(recent)) if len(recent) else np.nan
+    rows += float(np.isfinite(values[-1]))
+    if rows >= MINIMUM and np.isfinite(now):
+        start = now if np.isnan(start) else start
+        lowest = min(lowest, now)
+        if now > best:
+            best, peak = now, float(len(values) - 1)
+    return rows, now, best, peak, lowest, start
+
+
+def _solved(view: RunView) -> bool:
+    """Nearly everything is solved, by accuracy where it is known, else by groups that all pass."""
+    for name, enough in (("accuracy/train", SOLVED), ("reward/all_pass_frac", 0.9)):
+        recent = view.series(name).finite().last(LEVEL)
+        if len(recent) and float(np.median(recent.values)) >= enough:
+            return True
+    return False
+
+
+def _saturated(view: RunView, values: np.ndarray, now: float, best: float, start: float, noise: float) -> bool:
+    """Where nobody logs what is solved: groups without spread, at the best reward so far, and steadier than before."""
+    spread = view.series("reward/zero_std_frac").last(LEVEL).finite()
+    if not len(spread) or float(np.median(spread.values)) < 0.8 or len(values) < 2 * RECENT:
+        return False
+    early, late = values[:20], values[-20:]
+    steady = step_noise(late[np.isfinite(late)]) < 0.5 * step_noise(early[np.isfinite(early)])
+    return steady and best - now < 2 * noise and now - start > 4 * noise
+
+
+def level(series: Series, rows: int = LEVEL) -> float:
+    """Median of the newest rows; NaN when there are none."""
+    recent = series.last(rows).values
+    return float(np.median(recent)) if len(recent) else np.nan

@@ -1,0 +1,617 @@
+"""One self-contained page about a run, to send, to archive, or to open years later without a network.
+
+The page is made of strings, and every piece of text in it goes through `_t` (HTML) or `_md` (Markdown) on its way: run
+names, summaries and configurations come from other people's files. A content security policy lets only the two scripts
+written here run, by their hashes, and nothing be loaded. Charts are drawn once per chart, in the reader's theme.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from stabilizer import __version__, records
+from stabilizer.analysis import Analysis, Incident, Number, as_json, numbers
+from stabilizer.figures import CONFIG, ICONS, PALETTES, TEMPLATES, WORDS, abandoned, charts, metric_figure
+from stabilizer.records import Finding, RemedyAdvice
+from stabilizer.runs.directory import redacted
+from stabilizer.runs.reader import RunError
+from stabilizer.terminal import VERDICTS, changed, plain
+from stabilizer.vocabulary import metric
+
+FORMATS = (".html", ".htm", ".md", ".json")
+MAX_BYTES = 5_500_000
+"""Size of a page; charts are thinned until it fits. Plotly's own script is 4.8 MB of it."""
+POINTS = (1000, 600, 300, 120)
+"""Points per line that are tried in turn."""
+MAX_ROWS = 400
+"""Journal entries, events and metrics that are listed; the rest is counted."""
+
+
+def write(analysis: Analysis, target: Path) -> Path:
+    """Write the report in the form its suffix names, whole or not at all; returns the path."""
+    suffix = target.suffix.lower()
+    if suffix not in FORMATS:
+        raise RunError(f"{target}: a report ends in .html, .md or .json, not {suffix or 'nothing'}")
+    _refuse(analysis, target)
+    if suffix == ".json":
+        text = orjson.dumps(data(analysis), option=orjson.OPT_INDENT_2).decode() + "\n"
+    else:
+        text = markdown(analysis) if suffix == ".md" else html(analysis)
+    temporary = target.with_name(f".{target.name[:80]}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return target
+
+
+def default_name(analysis: Analysis) -> str:
+    """A file name for the report of this run."""
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", analysis.run.name).strip("-.")[:80]
+    return f"{stem or 'run'}-report.html"
+
+
+def _refuse(analysis: Analysis, target: Path) -> None:
+    place = target.resolve()
+    if not place.parent.is_dir():
+        raise RunError(f"{target}: the folder {place.parent} does not exist; make it first")
+    if place.is_dir():
+        raise RunError(f"{target}: is a folder; give a file name in it")
+    inside = next((folder for folder in place.parents if (folder / "run.json").is_file()), None)
+    if inside:
+        raise RunError(
+            f"{target}: lies inside the run directory {inside}, which only training writes to; use -o elsewhere"
+        )
+    if any(Path(file).resolve() == place for file in analysis.run.source.files):
+        raise RunError(f"{target}: is the log itself; give another name with -o")
+
+
+def data(analysis: Analysis) -> dict[str, Any]:
+    """The report as JSON: what `diagnose --json` says, and the facts around it."""
+    about = analysis.run.history.about
+    return {
+        **as_json(analysis),
+        "written_by": f"stabilizer {__version__}",
+        "state": analysis.state,
+        "notes": list(analysis.run.source.notes),
+        "run_facts": records.as_json(_jsonable({key: about[key] for key in about if key != "metrics"})),
+        "numbers": [records.as_json(row._asdict()) for row in numbers(analysis.run)],
+        "events": [records.as_json(event) for event in analysis.run.history.events],
+        "actions": [records.as_json(action) for action in analysis.run.actions],
+    }
+
+
+# --- HTML ----------------------------------------------------------------------------------------------------------
+
+
+def html(analysis: Analysis) -> str:
+    """The whole page."""
+    frame = _page(analysis, "")
+    for points in POINTS:
+        figures = _figures(analysis, points)
+        if len(frame.encode()) + len(figures.encode()) <= MAX_BYTES:
+            break
+    return _page(analysis, figures)
+
+
+def _page(analysis: Analysis, figures: str) -> str:
+    name = _t(analysis.run.name)
+    policy = (
+        f"default-src 'none'; script-src {_digest(_plotly())} {_digest(_SCRIPT)}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
+    )
+    sections = [
+        _header(analysis),
+        *(_incident(analysis, incident) for incident in analysis.incidents),
+        _healthy(analysis),
+        _charts(analysis),
+        _journal(analysis),
+        _events(analysis),
+        _numbers(analysis),
+        _facts(analysis),
+    ]
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<title>{name}: {_t(VERDICTS.get(analysis.verdict, analysis.verdict))}</title>
+<style>{_style()}</style>
+</head>
+<body>
+<main>
+{"".join(sections)}
+</main>
+<footer>Written by stabilizer {_t(__version__)}. This page is complete in itself and loads nothing.</footer>
+<script type="application/json" id="figures">{figures}</script>
+<script>{_plotly()}</script>
+<script>{_SCRIPT}</script>
+</body>
+</html>
+"""
+
+
+def _header(analysis: Analysis) -> str:
+    source, about = analysis.run.source, analysis.run.history.about
+    clock = "optimizer step" if about.get("clock") == "optimizer_step" else "step"
+    facts = [
+        ("Trainer", source.trainer),
+        ("Rows logged", f"{source.steps:,}"),
+        ("Range", f"{clock} {analysis.first_step:,} to {analysis.last_step:,}"),
+    ]
+    if isinstance(planned := about.get("steps"), int):
+        facts.append(("Planned", f"{planned:,}"))
+    if task := about.get("task"):
+        facts.append(("Task", task))
+    if analysis.state:
+        facts.append(
+            ("State", f"{analysis.state}, as of step {analysis.last_step:,}" if analysis.live else analysis.state)
+        )
+    cells = "".join(f"<div><dt>{_t(key)}</dt><dd>{_t(value)}</dd></div>" for key, value in facts)
+    tone = _tone(analysis.verdict)
+    way = ""
+    if analysis.verdict == "healthy" and analysis.worst in ("warn", "critical"):
+        way = f" <span class=muted>It was {_t(WORDS[analysis.worst])} on the way.</span>"
+    lead = "".join(
+        f"<li><a href='#incident-{i.incident}'><span class='{_tone(i.severity)}'>{ICONS[i.severity]}</span> "
+        f"step {i.onset_step:,}</a> {_t(i.summary)}</li>"
+        for i in analysis.incidents
+    )
+    words = {
+        "too-short": "There are too few rows to say anything either way.",
+        "not-rl": "No rewards, completions or KL are logged: this is another kind of training.",
+    }.get(analysis.verdict, "" if analysis.findings else "Nothing was found by the detectors that could be asked.")
+    return (
+        f"<header><p class=eyebrow>Training report</p><h1>{_t(analysis.run.name)}</h1>"
+        f"<p class='verdict {tone}'><span>{_icon(analysis.verdict)}</span> "
+        f"{_t(VERDICTS.get(analysis.verdict, analysis.verdict))}{way}</p>"
+        f"<p>{_t(words)}</p><dl class=facts>{cells}</dl>"
+        + (f"<ol class=lead>{lead}</ol>" if lead else "")
+        + "</header>"
+    )
+
+
+def _incident(analysis: Analysis, incident: Incident) -> str:
+    state = "open" if incident.open else "resolved"
+    findings = "".join(_finding(finding) for finding in incident.findings)
+    leading = incident.findings[0]
+    shown = _charts_of(analysis, incident)
+    plots = "".join(_figure(id, title) for id, title in shown)
+    causes = "".join(
+        f"<li><b>{_t(cause.id)}</b>{_confidence(cause)}<br>{_t(cause.why)}</li>" for cause in leading.causes
+    )
+    remedies = "".join(_remedy(remedy) for remedy in leading.remedies)
+    return (
+        f"<section id='incident-{incident.incident}'><h2><span class='{_tone(incident.severity)}'>"
+        f"{ICONS[incident.severity]}</span> Incident {incident.incident} "
+        f"<small>{_t(WORDS[incident.severity])}, {state}, since step {incident.onset_step:,}</small></h2>"
+        f"{findings}<div class='plots {'one' if len(shown) == 1 else ''}'>{plots}</div>"
+        "<div class=columns>"
+        f"<div><h3>Why</h3>{f'<ul>{causes}</ul>' if causes else '<p>No rule explains what was seen.</p>'}</div>"
+        + (f"<div><h3>What to do, in this order, one at a time</h3><ol>{remedies}</ol></div>" if remedies else "")
+        + "</div></section>"
+    )
+
+
+def _finding(finding: Finding) -> str:
+    evidence = "".join(f"<span><i>{_t(key)}</i> {_t(_number(value))}</span>" for key, value in finding.evidence.items())
+    return (
+        f"<div class=finding><p><code>{_t(finding.id)}</code> <span class='tag {_tone(finding.severity)}'>"
+        f"{_t(WORDS[finding.severity])}</span> <span class=muted>{_t(finding.state)}; "
+        f"onset step {finding.onset_step:,}, seen at step {finding.detected_step:,}, "
+        f"last at step {finding.last_step:,}</span></p>"
+        f"<p>{_t(finding.summary)}</p><p class=evidence>{evidence}</p></div>"
+    )
+
+
+def _remedy(remedy: RemedyAdvice) -> str:
+    change = changed(remedy)
+    return (
+        f"<li><b>{_t(remedy.id)}</b> <span class=tag>{_t(remedy.safety)}</span>"
+        + (f" <code>{_t(change)}</code>" if change else "")
+        + f"<br>{_t(remedy.how)}<br><span class=muted>{_t(remedy.why)}</span></li>"
+    )
+
+
+def _confidence(cause: records.Cause) -> str:
+    return "" if cause.id == "undetermined" else f" <span class=muted>{cause.confidence:.0%}</span>"
+
+
+def _healthy(analysis: Analysis) -> str:
+    good = "".join(
+        f"<li><b>{_t(item.what)}</b><br><span class=muted>{_t(item.why)}</span></li>" for item in analysis.healthy
+    )
+    blind = "".join(
+        f"<li><code>{_t(item.id)}</code> <span class=muted>log {_t(_wants(item.needs))}</span></li>"
+        for item in analysis.not_checked
+    )
+    notes = "".join(f"<li>{_t(note)}</li>" for note in analysis.run.source.notes)
+    parts = [
+        f"<div><h2>Healthy</h2><ul class=good>{good}</ul></div>" if good else "",
+        f"<div><h2>Not checked, for want of a metric</h2><ul>{blind}</ul></div>" if blind else "",
+        f"<div><h2>About this log</h2><ul>{notes}</ul></div>" if notes else "",
+    ]
+    return f"<section class=columns>{''.join(parts)}</section>" if any(parts) else ""
+
+
+def _charts(analysis: Analysis) -> str:
+    shown = "".join(_figure(chart.id, chart.title, chart.metrics) for chart in charts(analysis.run.history.view()))
+    return f"<section><h2>Charts</h2><div class=plots>{shown}</div></section>" if shown else ""
+
+
+def _figure(id: str, title: str, metrics: Sequence[str] = ()) -> str:
+    meaning = " ".join(metric(name).meaning for name in metrics[:1])
+    return (
+        f"<figure><figcaption><b>{_t(title)}</b> <span class=muted>{_t(meaning)}</span></figcaption>"
+        f"<div class=plot data-figure='{_t(id)}' role=img aria-label='{_t(title)}'></div></figure>"
+    )
+
+
+def _charts_of(analysis: Analysis, incident: Incident) -> list[tuple[str, str]]:
+    """The charts that show an incident: those of its evidence, then the reward."""
+    wanted = [str(finding.evidence.get("metric", "")) for finding in incident.findings] + [
+        "reward/mean",
+        "accuracy/train",
+    ]
+    drawn = charts(analysis.run.history.view())
+    found: list[tuple[str, str]] = []
+    for name in wanted:
+        chart = next((chart for chart in drawn if name in chart.metrics), None)
+        if chart and (chart.id, chart.title) not in found:
+            found.append((chart.id, chart.title))
+    return found[:4]
+
+
+def _journal(analysis: Analysis) -> str:
+    actions = analysis.run.actions
+    if not actions:
+        return ""
+    rows = [
+        (f"{a.step:,}", a.entry, a.remedy, a.safety, _changes(a.change), a.text, a.action[:12])
+        for a in actions[-MAX_ROWS:]
+    ]
+    return (
+        "<section><h2>Journal</h2>"
+        + _table(("step", "entry", "remedy", "safety", "change", "why", "trial"), rows)
+        + (_left_out(len(actions)) + "</section>")
+    )
+
+
+def _events(analysis: Analysis) -> str:
+    events = analysis.run.history.events
+    if not events:
+        return ""
+    rows = [(f"{event.step:,}", event.kind, event.text, event.attempt) for event in events[-MAX_ROWS:]]
+    table = _table(("step", "kind", "what", "attempt"), rows)
+    return f"<section><h2>Declared events</h2>{table}{_left_out(len(events))}</section>"
+
+
+def _numbers(analysis: Analysis) -> str:
+    table = numbers(analysis.run)
+    rows = [
+        (row.name, _number(row.last), f"{row.step:,}", _number(row.low), _number(row.high), f"{row.rows:,}",
+         row.not_finite or "", row.unit if row.unit != "1" else "", _said(row))
+        for row in table[:MAX_ROWS]
+    ]  # fmt: skip
+    heads = ("metric", "last", "at step", "min", "max", "rows", "NaN/Inf", "unit", "estimator")
+    return (
+        f"<section><details open><summary><h2>Numbers</h2></summary>{_table(heads, rows, (1, 2, 3, 4, 5, 6))}"
+        f"{_left_out(len(table))}</details></section>"
+    )
+
+
+def _said(row: Number) -> str:
+    source = f" (logged as {row.source})" if row.source and row.source != row.name else ""
+    aggregation = f"; {row.aggregation}" if row.aggregation and row.aggregation != row.estimator else ""
+    return f"{row.estimator}{aggregation}{source}"
+
+
+def _facts(analysis: Analysis) -> str:
+    about = _jsonable(dict(analysis.run.history.about))
+    config = redacted(about.pop("config", {}) or {})
+    about.pop("metrics", None)
+    source = analysis.run.source
+    facts = {"format": source.format, "files": list(source.files), "unreadable entries": source.skipped_lines, **about}
+    rows = [(key, value if isinstance(value, str) else _json(value)) for key, value in facts.items()]
+    settings = "".join(f"<tr><td>{_t(key)}</td><td><code>{_t(value)}</code></td></tr>" for key, value in _flat(config))
+    empty = "<p class=muted>The log holds no configuration; --config FILE adds it.</p>"
+    return (
+        "<section class=columns>"
+        f"<div><h2>Configuration</h2>{f'<table>{settings}</table>' if settings else empty}</div>"
+        f"<div><h2>About the run</h2>{_table((), rows)}</div></section>"
+    )
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[int] = ()) -> str:
+    top = "".join(f"<th{' class=r' if i in right else ''}>{_t(head)}</th>" for i, head in enumerate(heads))
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{' class=r' if i in right else ''}>{_t(cell)}</td>" for i, cell in enumerate(row))
+        + "</tr>"
+        for row in rows
+    )
+    head = f"<thead><tr>{top}</tr></thead>" if heads else ""
+    return f"<div class=scroll><table>{head}<tbody>{body}</tbody></table></div>"
+
+
+def _left_out(count: int) -> str:
+    return f"<p class=muted>{count - MAX_ROWS:,} more are left out here.</p>" if count > MAX_ROWS else ""
+
+
+# --- charts --------------------------------------------------------------------------------------------------------
+
+
+def _figures(analysis: Analysis, points: int) -> str:
+    """Every chart as JSON, once: the light figure whole, of the dark one only what differs."""
+    run = analysis.run
+    view = run.history.view()
+    drawn = {}
+    for chart in charts(view):
+        light, dark = (
+            metric_figure(
+                view, chart.metrics, findings=analysis.findings, events=run.history.events, actions=run.actions,
+                abandoned=abandoned(run.histories), theme=theme, max_points=points,
+            ).to_plotly_json()
+            for theme in ("light", "dark")
+        )  # fmt: skip
+        for figure in (light, dark):
+            figure["layout"].pop("template", None)
+        differs = [
+            {key: value for key, value in night.items() if day.get(key) != value}
+            for day, night in zip(light["data"], dark["data"], strict=True)
+        ]
+        layout = {key: value for key, value in dark["layout"].items() if light["layout"].get(key) != value}
+        drawn[chart.id] = {
+            "data": light["data"],
+            "layout": light["layout"],
+            "dark": {"data": differs, "layout": layout},
+        }
+    templates = {theme: template.to_plotly_json() for theme, template in TEMPLATES.items()}
+    text = orjson.dumps(
+        _rounded({"figures": drawn, "templates": templates, "config": dict(CONFIG)}),
+        option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS,
+    ).decode()
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers to six digits: more than a chart can show, a third of the bytes."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, Mapping):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(inner) for inner in value]
+    return value
+
+
+@cache
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return get_plotlyjs().replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+@cache
+def _digest(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+_SCRIPT = """
+(function () {
+  var spec = JSON.parse(document.getElementById('figures').textContent);
+  var media = window.matchMedia('(prefers-color-scheme: dark)');
+  var plots = Array.prototype.slice.call(document.querySelectorAll('.plot'));
+  function draw(div, dark) {
+    var figure = spec.figures[div.dataset.figure];
+    if (!figure) { return; }
+    var theme = dark ? 'dark' : 'light';
+    var data = figure.data.map(function (trace, i) {
+      return Object.assign({}, trace, dark ? figure.dark.data[i] : {});
+    });
+    var layout = Object.assign({}, figure.layout, dark ? figure.dark.layout : {}, {template: spec.templates[theme]});
+    layout = JSON.parse(JSON.stringify(layout));
+    layout.autosize = true;
+    layout.height = 230;
+    Plotly.react(div, data, layout, spec.config);
+  }
+  function drawAll(dark) { plots.forEach(function (div) { draw(div, dark); }); }
+  drawAll(media.matches);
+  media.addEventListener('change', function () { drawAll(media.matches); });
+  window.addEventListener('beforeprint', function () { drawAll(false); });
+  window.addEventListener('afterprint', function () { drawAll(media.matches); });
+})();
+"""
+
+
+def _style() -> str:
+    def colours(theme: str) -> str:
+        p = PALETTES[theme]
+        ground = "#f6f7f9" if theme == "light" else "#11151b"
+        good = p.fix
+        tones = "".join(f"--{name}:{colour};" for name, colour in p.severity.items())
+        return (
+            f"--text:{p.text};--muted:{p.muted};--line:{p.grid};--card:{p.surface};--ground:{ground};--good:{good};{tones}"
+            f"--link:{p.lines[0]};"
+        )
+
+    return f""":root{{{colours("light")}}}
+@media screen and (prefers-color-scheme:dark){{:root{{{colours("dark")}}}}}{_CSS}"""
+
+
+_CSS = """
+*{box-sizing:border-box}
+body{margin:0;background:var(--ground);color:var(--text);font:15px/1.5 Inter,system-ui,-apple-system,'Segoe UI',
+'Liberation Sans',Arial,sans-serif;overflow-wrap:anywhere}
+main{max-width:1180px;margin:0 auto;padding:24px 20px}
+header,section{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:20px 24px;margin:0 0 16px}
+h1{margin:.1em 0 .3em;font-size:26px;line-height:1.25}
+h2{margin:0 0 .6em;font-size:18px;display:inline-block}
+h2 small{font-weight:400;font-size:14px;color:var(--muted);margin-left:.4em}
+h3{margin:0 0 .4em;font-size:14px}
+p{margin:.35em 0}
+a{color:var(--link);text-decoration:none}a:hover{text-decoration:underline}
+.eyebrow{color:var(--muted);font-size:12px;letter-spacing:.08em;text-transform:uppercase;margin:0}
+.verdict{font-size:19px;font-weight:600}.verdict .muted{font-size:14px;font-weight:400}
+.critical{color:var(--critical)}.warn{color:var(--warn)}.info{color:var(--info)}.good-tone{color:var(--good)}
+.muted{color:var(--muted)}
+.facts{display:flex;flex-wrap:wrap;gap:8px 32px;margin:14px 0 4px}
+.facts div{min-width:90px}
+dt{color:var(--muted);font-size:12px}dd{margin:0;font-weight:500;font-variant-numeric:tabular-nums}
+.lead{margin:12px 0 0;padding:12px 0 0;border-top:1px solid var(--line);list-style:none}.lead li{margin:.3em 0}
+.finding{border-left:3px solid var(--line);padding:2px 0 2px 12px;margin:10px 0}
+.evidence{display:flex;flex-wrap:wrap;gap:2px 18px;font-size:13px;color:var(--muted);font-variant-numeric:tabular-nums}
+.evidence i{font-style:normal;opacity:.8}.evidence i::after{content:':'}
+.tag{font-size:12px;border:1px solid currentColor;border-radius:99px;padding:0 8px;white-space:nowrap}
+code{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
+.columns{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(340px,100%),1fr));gap:16px 32px}
+.columns>div{min-width:0}
+.plots{display:grid;align-items:end;
+grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));gap:18px 28px;margin:12px 0}
+figure{margin:0;min-width:0}figcaption{font-size:13px}.plot{height:230px}
+ul,ol{margin:0;padding-left:1.2em}li{margin:.45em 0}.good{list-style:'✓  '}.good li::marker{color:var(--good)}
+.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:13px}
+th{font-weight:500;color:var(--muted);text-align:left}th,td{padding:5px 14px 5px 0;border-bottom:1px solid var(--line);
+vertical-align:top}td:first-child{white-space:nowrap}.r{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+.columns td:first-child{white-space:normal;min-width:110px}
+summary{cursor:pointer}summary h2{margin-bottom:.3em}
+footer{max-width:1180px;margin:0 auto;padding:0 24px 32px;color:var(--muted);font-size:12px}
+@media print{body{background:#fff}header,section{break-inside:avoid-page;border:0;padding:8px 0}
+.plot{break-inside:avoid}}
+"""
+
+
+# --- Markdown ------------------------------------------------------------------------------------------------------
+
+
+def markdown(analysis: Analysis) -> str:
+    """The report as text, for an issue or a wiki; charts stay behind."""
+    source = analysis.run.source
+    lines = [
+        f"# {_md(analysis.run.name)}: {_md(VERDICTS.get(analysis.verdict, analysis.verdict))}",
+        "",
+        f"{_md(source.trainer)}, {source.steps:,} rows, steps {analysis.first_step:,} to {analysis.last_step:,}"
+        + (f"; {_md(analysis.state)} as of then" if analysis.live else ""),
+    ]
+    for incident in analysis.incidents:
+        state = "open" if incident.open else "resolved"
+        lines += [
+            "",
+            f"## Incident {incident.incident}: {WORDS[incident.severity]}, {state}, since step {incident.onset_step:,}",
+            "",
+        ]
+        for finding in incident.findings:
+            facts = f"{WORDS[finding.severity]}, {finding.state}, onset {finding.onset_step:,}"
+            lines.append(f"- **{_md(finding.id)}** ({facts}): {_md(finding.summary)}")
+        leading = incident.findings[0]
+        if leading.causes:
+            lines += ["", "Why:", ""]
+            lines += [f"- **{_md(c.id)}** ({c.confidence:.0%}): {_md(c.why)}" for c in leading.causes]
+        if leading.remedies:
+            lines += ["", "What to do, one at a time:", ""]
+            for place, remedy in enumerate(leading.remedies, 1):
+                change = changed(remedy)
+                lines.append(
+                    f"{place}. **{_md(remedy.id)}** ({remedy.safety}){f' {_md(change)}' if change else ''}: "
+                    f"{_md(remedy.how)}. {_md(remedy.why)}"
+                )
+    if analysis.healthy:
+        lines += ["", "## Healthy", "", *(f"- **{_md(i.what)}**: {_md(i.why)}" for i in analysis.healthy)]
+    if analysis.not_checked:
+        wants = (f"- {_md(i.id)}: log {_md(_wants(i.needs))}" for i in analysis.not_checked)
+        lines += ["", "## Not checked, for want of a metric", "", *wants]
+    if source.notes:
+        lines += ["", "## About this log", "", *(f"- {_md(note)}" for note in source.notes)]
+    if analysis.run.actions:
+        lines += ["", "## Journal", "", "| step | entry | remedy | change | why |", "|---|---|---|---|---|"]
+        lines += [
+            f"| {a.step} | {a.entry} | {_md(a.remedy)} | {_md(_changes(a.change))} | {_md(a.text)} |"
+            for a in analysis.run.actions[-MAX_ROWS:]
+        ]
+    lines += [
+        "",
+        "## Numbers",
+        "",
+        "| metric | last | at step | min | max | unit | estimator |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {_md(r.name)} | {_number(r.last)} | {r.step} | {_number(r.low)} | {_number(r.high)} | {_md(r.unit)} "
+        f"| {_md(_said(r))} |"
+        for r in numbers(analysis.run)[:MAX_ROWS]
+    ]
+    config = redacted(analysis.run.history.about.get("config") or {})
+    if config:
+        lines += ["", "## Configuration", "", *(f"- {_md(key)}: {_md(value)}" for key, value in _flat(config))]
+    return "\n".join([*lines, "", f"Written by stabilizer {__version__}.", ""])
+
+
+# --- text ----------------------------------------------------------------------------------------------------------
+
+
+def _t(text: object) -> str:
+    """Any text as HTML shows it: without control characters, and unable to open a tag or end an attribute."""
+    return escape(plain(text), quote=True)
+
+
+def _md(text: object) -> str:
+    """Any text as Markdown shows it."""
+    return re.sub(r"([\\`*_\[\]<>|#~!])", r"\\\1", plain(text))
+
+
+def _number(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if value != value:
+        return "NaN"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def _wants(needs: Iterable[str]) -> str:
+    return ", ".join(needs).replace("|", " or ")
+
+
+def _tone(verdict: str) -> str:
+    return {"healthy": "good-tone", "crashed": "critical"}.get(verdict, verdict if verdict in ICONS else "muted")
+
+
+def _icon(verdict: str) -> str:
+    return {"healthy": "✔", "crashed": "✖", **ICONS}.get(verdict, "–")
+
+
+def _changes(change: Mapping[str, tuple[float | None, float | None]]) -> str:
+    return changed(RemedyAdvice(id="", safety="advice", change=change, why="", how=""))
+
+
+def _flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
+    """A configuration as dotted keys and values."""
+    if isinstance(value, Mapping) and value:
+        return [row for key, inner in value.items() for row in _flat(inner, f"{prefix}.{key}" if prefix else str(key))]
+    return [(prefix, value if isinstance(value, str) else _json(value))] if prefix else []
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(records.as_json(_jsonable(value))).decode()
+
+
+def _jsonable(value: Any) -> Any:
+    """What a configuration file may hold beyond JSON's types (YAML's dates) becomes its text."""
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_jsonable(inner) for inner in value]
+    return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)

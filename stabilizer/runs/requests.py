@@ -1,0 +1,68 @@
+"""Requests of viewers to the training process: the only thing a viewer ever creates in a run directory.
+
+A dashboard, the command line or a webhook asks (approve, reject, revert, pause, resume); the training process takes,
+acts, and writes the journal. A request is a file that appears whole or not at all, so there is nothing to lock.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import orjson
+
+Kind = Literal["approve", "reject", "revert", "pause", "resume"]
+MAX_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What somebody asked for; `action` names the journal's action where the kind needs one."""
+
+    id: str
+    kind: Kind
+    action: str
+    by: str
+    t: float
+
+
+def ask(run: Path, kind: Kind, action: str = "", by: str = "cli") -> Request:
+    """Leave a request for the training process of `run`."""
+    request = Request(uuid.uuid4().hex, kind, action, by, time.time())
+    folder = run / "requests"
+    folder.mkdir(exist_ok=True)
+    temporary = folder / f".{request.id}.tmp"
+    temporary.write_bytes(
+        orjson.dumps({"id": request.id, "kind": kind, "action": action, "by": by, "t": request.t}) + b"\n"
+    )
+    os.replace(temporary, folder / f"{request.id}.json")
+    return request
+
+
+def take(run: Path) -> list[Request]:
+    """For the training process: all requests so far, oldest first; each is given out once, unreadable ones never."""
+    found = []
+    try:
+        paths = [Path(entry.path) for entry in os.scandir(run / "requests") if entry.name.endswith(".json")]
+    except FileNotFoundError:
+        return []
+    for path in paths:
+        if request := _read(path):
+            found.append(request)
+        path.unlink(missing_ok=True)
+    return sorted(found, key=lambda request: request.t)
+
+
+def _read(path: Path) -> Request | None:
+    try:
+        if not path.is_file() or path.stat().st_size > MAX_BYTES:
+            return None
+        row = orjson.loads(path.read_bytes())
+        request = Request(path.stem, row["kind"], str(row.get("action", "")), str(row.get("by", "")), float(row["t"]))
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return request if request.kind in get_args(Kind) else None

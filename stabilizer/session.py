@@ -1,0 +1,225 @@
+"""One training run with everything around it: records, watch, remedies, checkpoints, signals.
+
+The trainer knows none of this: it makes a step and hands out numbers. After every step, at the step boundary, the
+session writes them, shows them to the watch, lets the policy act through the trainer's controls, and takes a
+checkpoint when one is due. Whatever goes wrong in here is reported and never stops training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import signal
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from stabilizer.records import Action, Finding
+from stabilizer.remedies.controls import Checkpoint
+from stabilizer.remedies.policy import Mode, Policy
+from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.history import History
+from stabilizer.runs.reader import RunReader
+from stabilizer.runs.requests import take
+from stabilizer.trainer.config import TrainConfig, config_dict, config_from_dict
+from stabilizer.trainer.loop import Trainer
+from stabilizer.watch import Watch
+
+
+@dataclass(frozen=True)
+class Tick:
+    """What the session tells whoever looks on, once a step."""
+
+    step: int
+    steps: int
+    metrics: dict[str, float]
+    findings: list[Finding]
+    """Those that opened, changed or closed at this step."""
+    actions: list[Action]
+    """Journal entries written at this step."""
+    open_incidents: int
+
+
+class Session:
+    """A run directory, its trainer, and the watch over both. Make one with `start` or `resume`, then iterate `run`."""
+
+    def __init__(self, trainer: Trainer, writer: RunWriter, mode: Mode, reader: RunReader | None = None):
+        self.trainer = trainer
+        self.writer = writer
+        self.watch = Watch()
+        self.history = History(writer.about)
+        self.stop_reason: str | None = None
+        self._paused = False
+        self._actions: list[Action] = []
+        earlier = []
+        if reader is not None:
+            earlier = reader.actions
+            self._retrace(reader)
+        self.policy = Policy(mode, trainer.controls, self.watch, self, earlier)
+
+    @classmethod
+    def start(cls, config: TrainConfig, path: Path, mode: Mode = "suggest") -> Session:
+        """Begin a new run in `path`."""
+        trainer = Trainer(config, checkpoints=path / "checkpoints")
+        writer = RunWriter.create(
+            path, config=config_dict(config), task=config.task, steps=config.steps, versions=_versions()
+        )
+        session = cls(trainer, writer, mode)
+        session._save_checkpoint()
+        session._record(0, trainer.validate())
+        return session
+
+    @classmethod
+    def resume(cls, path: Path, mode: Mode = "suggest") -> Session:
+        """Go on with a run that was stopped, preempted or killed, from its newest verified checkpoint."""
+        reader = RunReader(path)
+        attempt = max(reader.histories) + 1
+        trainer = Trainer(config_from_dict(reader.about["config"]), checkpoints=path / "checkpoints", attempt=attempt)
+        checkpoint = trainer.resume()
+        if checkpoint is None:
+            raise ValueError(f"{path / 'checkpoints'}: no checkpoint that can be verified; start the run anew")
+        writer = RunWriter.reopen(path)
+        writer.begin_attempt(checkpoint.step + 1, "resume")
+        writer.event(checkpoint.step + 1, "resume", f"resumed from step {checkpoint.step}")
+        reader.refresh()
+        return cls(trainer, writer, mode, reader)
+
+    def run(self) -> Iterator[Tick]:
+        """Train to the end, one tick a step. The run's state on disk is right however this ends."""
+        steps = self.trainer.config.steps
+        state = "failed"
+        monitor_s = 0.0
+        try:
+            with self._signals():
+                while self.trainer.step < steps and not self.stop_reason:
+                    self._wait_while_paused()
+                    result = self.trainer.train_step()
+                    began = time.perf_counter()
+                    metrics = {**result.metrics, "time/monitor_s": monitor_s}
+                    tick = self._observe(result.step, metrics, result.samples)
+                    self._save_if_due(result.step)
+                    monitor_s = time.perf_counter() - began
+                    yield tick
+            state = {"SIGTERM": "preempted", "SIGINT": "stopped"}.get(self.stop_reason or "", "finished")
+        except Exception as error:
+            lines = traceback.format_exception(error)
+            self.writer.event(self.trainer.step, "note", f"training failed: {error}", traceback="".join(lines)[-4000:])
+            raise
+        finally:
+            if state != "failed":
+                self._save_checkpoint()
+            self._close(state)
+
+    # --- after a step -----------------------------------------------------------------------------------------------
+
+    def _observe(self, step: int, metrics: dict[str, float], samples: list[Any]) -> Tick:
+        self._record(step, metrics)
+        self.writer.samples(step, samples)
+        self._actions = []
+        changed: list[Finding] = []
+        try:
+            view = self.history.view()
+            changed = [replace(finding, t=time.time()) for finding in self.watch.tick(view)]
+            for finding in changed:
+                self.writer.finding(finding)
+            self.policy.tick(view, self._requests())
+        except Exception as error:  # the monitor never harms training; its own failure is on record
+            self.writer.event(step, "note", f"monitor failed: {type(error).__name__}: {error}")
+        self.writer.status("running", self.trainer.step)
+        verdict, ever = self.watch.verdict(self.history.view())
+        self.writer.summary(verdict=verdict, worst=ever)
+        incidents = {f.incident for f in self.watch.active() if f.severity != "info"}
+        return Tick(step, self.trainer.config.steps, metrics, changed, self._actions, len(incidents))
+
+    def _record(self, step: int, metrics: dict[str, float]) -> None:
+        self.writer.metrics(step, metrics)
+        self.history.append(step, metrics)
+
+    def _requests(self) -> list[Any]:
+        requests = take(self.writer.path)
+        for request in requests:
+            if request.kind in ("pause", "resume"):
+                self._paused = request.kind == "pause"
+                self.writer.event(self.trainer.step, "note", f"{request.kind} asked for by {request.by}")
+        return requests
+
+    def _wait_while_paused(self) -> None:
+        while self._paused and not self.stop_reason:
+            self.writer.status("paused", self.trainer.step)
+            self._requests()
+            time.sleep(0.2)
+
+    def _save_if_due(self, step: int) -> None:
+        every = self.trainer.config.checkpoint.every
+        if every and step % every == 0 and self.trainer.step == step:
+            self._save_checkpoint()
+
+    def _save_checkpoint(self) -> None:
+        try:
+            self.trainer.save_checkpoint()
+        except OSError as error:
+            self.writer.event(self.trainer.step, "note", f"checkpoint could not be saved: {error}")
+
+    def _close(self, state: Any) -> None:
+        verdict, ever = self.watch.verdict(self.history.view())
+        self.writer.status(state, self.trainer.step, force=True)
+        self.writer.summary(verdict=verdict, worst=ever, force=True)
+        self.writer.close()
+
+    # --- what the policy asks for (see `policy.Host`) ----------------------------------------------------------------
+
+    def journal(self, action: Action) -> Action:
+        """Write an entry of the journal."""
+        record = self.writer.action(action)
+        self._actions.append(record)
+        return record
+
+    def declare(self, step: int, kind: str, text: str, **data: Any) -> None:
+        """Write an event; detectors see it from that step on."""
+        self.history.events.append(self.writer.event(step, kind, text, **data))
+
+    def roll_back(self, checkpoint: Checkpoint, text: str, **data: Any) -> None:
+        """Return to a checkpoint: the trainer goes back, a new attempt begins, the old branch stays readable."""
+        self.trainer.controls.restore(checkpoint, vary_data=True)
+        attempt = self.writer.begin_attempt(checkpoint.step + 1, "rollback")
+        self.trainer.attempt = attempt
+        self.history = self.history.fork(checkpoint.step + 1, attempt)
+        self.declare(checkpoint.step + 1, "rollback", text, **data)
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _retrace(self, reader: RunReader) -> None:
+        """Show the watch everything it saw before, so that it holds what it held when the run stopped."""
+        newest = max(reader.histories)
+        for attempt, step in reader.ticks:
+            self.watch.tick(reader.histories[attempt].view(step))
+        self.history = reader.histories[newest]
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGTERM and Ctrl-C end the run after the present step, with a checkpoint; a second Ctrl-C ends it at once."""
+
+        def stop(number: int, frame: Any) -> None:
+            if self.stop_reason and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self.stop_reason = signal.Signals(number).name
+
+        try:
+            before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        except ValueError:  # not the main thread: its owner handles signals
+            before = {}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _versions() -> dict[str, str]:
+    return {"torch": torch.__version__, "transformers": transformers.__version__, "python": platform.python_version()}

@@ -1,0 +1,66 @@
+"""Every case of cases/<failure>.toml, as the watch sees it: `fires_…` must open in time, `quiet_…` must never open."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from stabilizer.records import SEVERITIES
+from stabilizer.watch import Watch
+from tests.series import history
+
+CASES = [
+    pytest.param(path.stem, name, case, id=f"{path.stem}-{name}")
+    for path in sorted((Path(__file__).parent / "cases").glob("*.toml"))
+    for name, case in tomllib.loads(path.read_text()).items()
+]
+SEEDS = range(5)
+
+
+def opened(case: dict, seed: int) -> dict:
+    """The first opening of every finding, by id."""
+    run = history(
+        case["series"], every=case.get("every", 1), seed=seed, about=case.get("about"), events=case.get("events", ())
+    )
+    watch, first = Watch(), {}
+    for step in range(1, run.step + 1, case.get("every", 1)):
+        for finding in watch.tick(run.view(step)):
+            if finding.state == "open":
+                known = first.setdefault(finding.id, finding)
+                if SEVERITIES.index(finding.severity) > SEVERITIES.index(known.severity):
+                    first[finding.id] = finding
+    return first
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("failure", "name", "case"), CASES)
+def test_case(failure: str, name: str, case: dict, seed: int) -> None:
+    id_ = case.get("id") or failure.replace("__", "/").replace("_", "-")
+    found = opened(case, seed)
+    loud = {key: finding.summary for key, finding in found.items() if finding.severity != "info"}
+    if name.startswith("quiet"):
+        assert loud == {} if case.get("all", True) else id_ not in loud
+        return
+    assert id_ in found, f"nothing; others: {loud}"
+    finding = found[id_]
+    assert finding.severity == case.get("severity", finding.severity), finding.summary
+    first, last = case["detected"]
+    assert first <= finding.detected_step <= last, finding.summary
+    if "onset" in case:
+        first, last = case["onset"]
+        assert first <= finding.onset_step <= last, finding.summary
+
+
+def test_every_detector_has_more_quiet_cases_than_firing_ones() -> None:
+    from stabilizer.detectors import DETECTORS
+
+    for detector in DETECTORS:
+        names = [
+            name
+            for failure, name, _ in (p.values for p in CASES)
+            if failure == detector.id.replace("/", "__").replace("-", "_")
+        ]
+        fires = [name for name in names if name.startswith("fires")]
+        assert fires and len(names) - len(fires) > len(fires) - 1, f"{detector.id}: {names}"

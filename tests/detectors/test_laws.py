@@ -1,0 +1,131 @@
+"""What every detector must obey, whatever it looks for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from stabilizer.detectors import DETECTORS
+from stabilizer.runs.history import History
+from stabilizer.watch import Watch
+from tests.series import history
+
+SECTIONS = ("Signature", "Why it matters", "Look-alikes", "False alarms", "Remedies", "References")
+
+BROKEN = {
+    "reward/mean": "0.2+0.004~0.03x100 0.6+-0.05~0.03x12 0.0~0.005x60",
+    "reward/all_fail_frac": "0.3~0.05x100 0.3+0.06~0.03x12 0.99~0.01x60",
+    "reward/zero_std_frac": "0.4~0.05x100 0.4+0.05~0.03x12 0.99~0.01x60",
+    "policy/kl_ref": "0.01+0.001%0.1x100 0.1*1.4%0.1x12 6%0.1x60",
+    "policy/kl_old": "0.002%0.3x100 0.2%0.3x12 0.01%0.3x60",
+    "policy/entropy": "1.0+-0.003~0.02x100 0.7*0.7~0.01x12 0.01~0.002x60",
+    "optim/grad_norm": "0.5%0.3x100 0.6*1.3%0.3x12 0.05%0.3x60",
+    "policy/loss": "0.0~0.01x140 nanx2 0.0~0.01x30",
+    "control/beta": "0.0x172",
+    "control/lr_scale": "1x172",
+}
+"""A run with most failures one after another, so that every detector has something to say somewhere."""
+
+each = pytest.mark.parametrize("detector", DETECTORS, ids=lambda detector: detector.id)
+
+
+def test_the_broken_run_shows_something_to_every_fast_detector() -> None:
+    run = history(BROKEN)
+    seen = {d.id for d in DETECTORS for step in range(1, 173) if d.check(run.view(step))}
+    assert {d.id for d in DETECTORS} - seen <= {"reward/plateau"}
+
+
+@each
+def test_the_past_cannot_change(detector) -> None:
+    whole = history(BROKEN)
+    growing = History()
+    for step in range(1, 173):
+        growing.append(
+            step, {n: s.values[-1] for n in whole.names() if (s := whole.view(step).series(n)).steps[-1] == step}
+        )
+        assert detector.check(growing.view()) == detector.check(whole.view(step)), step
+
+
+@each
+def test_memoised_signals_equal_recomputed_ones(detector) -> None:
+    warm = history(BROKEN)
+    for step in range(1, 173):
+        detector.check(warm.view(step))
+    for step in (30, 90, 105, 120, 172):
+        assert detector.check(warm.view(step)) == detector.check(history(BROKEN).view(step))
+
+
+@each
+def test_silent_on_empty_short_and_constant_runs(detector) -> None:
+    assert detector.check(History().view(0)) is None
+    assert detector.check(history({name: "0.5x3" for name in BROKEN}).view()) is None
+    constant = history(
+        {name: "0.5x300" for name in BROKEN if name not in ("reward/all_fail_frac", "reward/zero_std_frac")}
+    )
+    assert all(detector.check(constant.view(step)) is None for step in range(1, 301))
+
+
+@each
+def test_ignores_metrics_it_does_not_need(detector) -> None:
+    plain = history(BROKEN)
+    noisy = history(BROKEN | {"trl/whatever": "1*1.5x172", "rank/loss": "nanx172", "time/step_s": "1*1.2x172"})
+    for step in range(1, 173, 3):
+        assert detector.check(plain.view(step)) == detector.check(noisy.view(step))
+
+
+@each
+@pytest.mark.parametrize("metric", ["reward/mean", "optim/grad_norm"])
+def test_the_unit_of_reward_and_gradient_does_not_matter(detector, metric: str) -> None:
+    if detector.id == "numerics/non-finite":
+        return
+    plain, scaled = history(BROKEN), History()
+    for step in range(1, 173):
+        row = {n: s.values[-1] for n in plain.names() if (s := plain.view(step).series(n)).steps[-1] == step}
+        scaled.append(step, row | {metric: row[metric] * 1000})
+    for step in range(1, 173):
+        ours, theirs = detector.check(plain.view(step)), detector.check(scaled.view(step))
+        assert (ours is None) == (theirs is None), step
+        assert ours is None or (ours.severity, ours.onset_step) == (theirs.severity, theirs.onset_step)
+
+
+@each
+@pytest.mark.parametrize("seed", range(4))
+def test_survives_nan_inf_gaps_duplicates_and_disorder(detector, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    run = History()
+    names = [*BROKEN, "accuracy/train", "accuracy/val", "optim/lr", "policy/clip_frac", "batch/prompts"]
+    for _ in range(300):
+        row = {n: float(rng.normal()) * 10.0 ** rng.integers(-12, 12) for n in names if rng.random() < 0.8}
+        for name in row:
+            if rng.random() < 0.05:
+                row[name] = rng.choice([math.nan, math.inf, -math.inf, 0.0])
+        run.append(int(rng.integers(0, 200)), row)
+    for step in range(0, 201, 5):
+        detector.check(run.view(step))
+
+
+@each
+def test_page_has_its_sections_and_id_matches_file_and_class(detector) -> None:
+    page = type(detector).__doc__ or ""
+    assert [s for s in SECTIONS if f"\n    {s}\n" not in page] == []
+    family, failure = detector.id.split("/")
+    assert type(detector).__module__ == f"stabilizer.detectors.{family}.{failure.replace('-', '_')}"
+    assert type(detector).__name__ == "".join(word.title() for word in failure.split("-"))
+
+
+def test_a_failing_detector_is_a_finding_and_the_others_go_on() -> None:
+    class Broken(type(DETECTORS[0])):
+        id = "policy/broken"
+
+        def check(self, view):
+            raise KeyError("no such thing")
+
+    watch = Watch((Broken(), *DETECTORS))
+    run = history(BROKEN)
+    for step in range(1, 173):
+        watch.tick(run.view(step))
+    ids = [finding.id for finding in watch.findings()]
+    assert ids.count("system/detector-error") == 1
+    assert "policy/kl-runaway" in ids
