@@ -22,6 +22,7 @@ VERBS = {
     "runs": "list runs, their state and verdict",
     "fix": "list, approve, reject or revert remedies of a running run",
     "detectors": "list the detectors, or explain one",
+    "bench": "measure what monitoring and reading cost",
     "doctor": "check this installation",
 }
 

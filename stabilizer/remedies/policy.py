@@ -110,6 +110,8 @@ class Policy:
         critical = any(f.severity == "critical" for f in findings)
         if number in self._given_up or (self._rest and not critical):
             return
+        if any(trial.incident == number for trial, _ in self._waiting.values()):
+            return  # one question at a time
         incident = self.watch.incident(number)
         if not incident.causes:
             return
@@ -259,8 +261,9 @@ class Policy:
                 trial, self.trial = self.trial, None
                 self._revert(trial, view, f"undone by {request.by}")
             elif change := self._kept.pop(request.action, None):
-                for knob, (before, _) in change.items():
+                for knob, (before, after) in change.items():
                     self.controls.set(knob, before)
+                    self._moves[knob] = (view.step, before - after)  # a person's word: no machine turns it back soon
                 self._save_quietly()
                 self.host.journal(
                     Action(

@@ -1,0 +1,120 @@
+"""A run small enough to think through: it learns, and from a given step on it breaks unless its cause is removed.
+
+Stands in for the trainer and the session around it, so that watch, policy and trials are tested in closed loop within
+a second; the same protocol runs on the real trainer in test_session.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stabilizer.records import Action, Event
+from stabilizer.remedies.controls import Checkpoint, Controls
+from stabilizer.remedies.policy import Mode, Policy
+from stabilizer.runs.history import History
+from stabilizer.watch import Watch
+
+KNOBS = {
+    "control/lr_scale": 1.0, "control/beta": 0.0, "control/prompts": 16, "control/entropy_coef": 0.0,
+    "control/group_size": 8,
+}  # fmt: skip
+
+
+class Simulation:
+    """Skill grows until the policy breaks; it breaks after `breaks_at` while `cause(knobs)` holds."""
+
+    def __init__(
+        self, mode: Mode, *, breaks_at: int = 40, cause: Callable[[dict[str, float]], bool] = lambda knobs: True,
+        earlier: tuple[Action, ...] = (), seed: int = 0,
+    ):  # fmt: skip
+        self.controls = Controls(KNOBS, self)
+        self.watch = Watch()
+        self.history = History()
+        self.actions: list[Action] = []
+        self.events: list[Event] = []
+        self.policy = Policy(mode, self.controls, self.watch, self, earlier)
+        self.saving_fails = False
+        self._breaks_at, self._cause = breaks_at, cause
+        self._rng = np.random.default_rng(seed)
+        self._state = {"step": 0, "skill": 0.2, "broken": 0.0}
+        self._saved: list[tuple[Checkpoint, dict[str, Any]]] = []
+        self.save_checkpoint()
+
+    @property
+    def step(self) -> int:
+        return int(self._state["step"])
+
+    def run(self, steps: int, requests: Callable[[Simulation], list] = lambda simulation: []) -> Simulation:
+        """Go on until `steps` (a rollback makes that longer), at most 2,000 ticks."""
+        for _ in range(2_000):
+            if self.step >= steps:
+                break
+            self._train_step()
+            self.watch.tick(self.history.view())
+            self.policy.tick(self.history.view(), requests(self))
+            if self.step % 10 == 0 and not self.saving_fails:
+                self.save_checkpoint()
+        return self
+
+    def entries(self) -> list[tuple[str, str]]:
+        """The journal as (remedy, entry)."""
+        return [(action.remedy, action.entry) for action in self.actions]
+
+    def _train_step(self) -> None:
+        state, noise = self._state, self._rng.normal(size=6)
+        state["step"] += 1
+        if state["step"] > self._breaks_at and self._cause(self.controls.values()):
+            state["broken"] = min(1.0, state["broken"] + 0.2)
+        broken = state["broken"]
+        state["skill"] = max(0.0, min(0.98, state["skill"] + 0.003) * (1 - 0.5 * broken))
+        share = min(1.0, max(0.0, (1 - state["skill"]) ** 8 + 0.02 * noise[2]))
+        self.history.append(
+            self.step,
+            {
+                "reward/mean": max(0.0, state["skill"] + 0.02 * noise[0] * (1 - broken)),
+                "accuracy/train": state["skill"],
+                "reward/all_fail_frac": share,
+                "reward/zero_std_frac": share,
+                "policy/kl_ref": float(np.exp(0.05 * noise[1])) * (0.001 * self.step + 4 * broken),
+                "policy/kl_old": float(np.exp(0.2 * noise[3])) * (0.002 + 0.3 * broken),
+                "optim/update_ratio": 0.001 + 0.05 * broken,
+                "optim/grad_norm": float(np.exp(0.2 * noise[4])) * (0.5 + 3 * broken),
+                "policy/entropy": max(0.001, 1.0 - 0.9 * broken + 0.02 * noise[5]),
+                **self.controls.values(),
+            },
+        )
+
+    # --- Backend ---
+
+    def save_checkpoint(self) -> Checkpoint:
+        if self.saving_fails:
+            raise OSError(28, "No space left on device")
+        checkpoint = Checkpoint(self.step, self.history.attempt, Path(f"step-{self.step}-a{self.history.attempt}"))
+        self._saved.append((checkpoint, dict(self._state)))
+        return checkpoint
+
+    def checkpoints(self) -> list[Checkpoint]:
+        return [checkpoint for checkpoint, _ in self._saved]
+
+    def load_checkpoint(self, checkpoint: Checkpoint, *, vary_data: bool) -> None:
+        self._state = dict(next(state for saved, state in self._saved if saved == checkpoint))
+
+    # --- Host ---
+
+    def journal(self, action: Action) -> Action:
+        self.actions.append(replace(action, n=len(self.actions)))
+        return self.actions[-1]
+
+    def declare(self, step: int, kind: str, text: str, **data: Any) -> None:
+        self.events.append(Event(step, kind, text, attempt=self.history.attempt, data=data))
+        self.history.events.append(self.events[-1])
+
+    def roll_back(self, checkpoint: Checkpoint, text: str, **data: Any) -> None:
+        self.controls.restore(checkpoint, vary_data=True)
+        self.history = self.history.fork(checkpoint.step + 1, self.history.attempt + 1)
+        self.declare(checkpoint.step + 1, "rollback", text, **data)
