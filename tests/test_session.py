@@ -1,0 +1,195 @@
+"""A real run with everything around it: what is on disk afterwards, how it stops, resumes, agrees with its replay."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stabilizer.readers import load
+from stabilizer.records import Action, Metrics
+from stabilizer.runs.directory import chain_hash
+from stabilizer.runs.reader import RunReader, read_json, read_records
+from stabilizer.runs.requests import ask
+from stabilizer.session import Session
+from stabilizer.trainer.config import load_config
+from stabilizer.vocabulary import VOCABULARY
+from stabilizer.watch import watch_run
+
+SMALL = [
+    "rollout.prompts=4", "rollout.group_size=4", "validation.problems=16", "validation.every=5", "checkpoint.every=5",
+]  # fmt: skip
+
+CORE = {
+    "optim/grad_norm", "optim/lr", "optim/update_ratio", "policy/loss", "policy/clip_frac", "policy/clip_frac_low",
+    "policy/clip_frac_high", "policy/entropy", "policy/kl_old", "policy/kl_ref", "policy/ratio_max",
+    "policy/mismatch_kl",
+    "reward/mean", "reward/std_group", "reward/zero_std_frac", "reward/all_fail_frac", "reward/all_pass_frac",
+    "accuracy/train", "rollout/length_mean", "rollout/truncated_frac", "rollout/repetition", "rollout/distinct",
+    "rollout/staleness", "time/step_s", "time/rollout_s", "tokens/total", "batch/prompts", "batch/group_size",
+    "control/beta", "control/lr_scale",
+}  # fmt: skip
+
+
+def small_config(steps: int, *more: str):
+    return load_config("addition", [*SMALL, *more], steps=steps)
+
+
+def train_process(tmp_path: Path, *words: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "stabilizer", "train", "--json", "--runs", str(tmp_path), *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def small_process(tmp_path: Path, steps: int) -> subprocess.Popen:
+    return train_process(
+        tmp_path, "addition", "--steps", str(steps), *(word for key in SMALL for word in ("--set", key))
+    )
+
+
+def read_until(process: subprocess.Popen, step: int) -> list[dict]:
+    """Objects the process printed, up to a step."""
+    rows = []
+    for line in process.stdout:
+        rows.append(json.loads(line))
+        if rows[-1].get("step", 0) >= step:
+            return rows
+    raise AssertionError(process.stderr.read())
+
+
+def the_run(tmp_path: Path) -> Path:
+    (path,) = [child for child in tmp_path.iterdir() if (child / "run.json").exists()]
+    return path
+
+
+def test_a_run_leaves_what_the_design_promises(tmp_path) -> None:
+    session = Session.start(small_config(10), tmp_path / "run")
+    ticks = list(session.run())
+    assert [tick.step for tick in ticks] == list(range(1, 11))
+    reader = RunReader(tmp_path / "run")
+    assert reader.status["state"] == "finished" and reader.status["step"] == 10
+    assert reader.about["config"]["task"] == "addition"
+    assert reader.skipped == 0
+    assert [s for s in reader.history.view().series("accuracy/val").steps] == [0, 5, 10]
+    every_step = {name for name in reader.history.names() if len(reader.history.view().series(name)) >= 10}
+    assert CORE - every_step == set()
+    assert {name for name in reader.history.names() if name not in VOCABULARY} <= {"reward/exact/mean"}
+    assert reader.samples(reader.sample_steps()[0])
+    assert {"unit", "estimator", "aggregation", "source"} == set(reader.about["metrics"]["policy/kl_ref"])
+
+
+def test_knobs_are_read_anew_at_every_step_and_recorded(tmp_path) -> None:
+    session = Session.start(small_config(4), tmp_path / "run")
+    for tick in session.run():
+        if tick.step == 2:
+            session.trainer.controls.set("control/prompts", 6)
+            session.trainer.controls.set("control/beta", 0.5)
+    view = RunReader(tmp_path / "run").history.view()
+    assert list(view.series("batch/prompts").values) == [4, 4, 6, 6]
+    assert list(view.series("control/beta").values)[2:] == [0.5, 0.5]
+
+
+def test_the_live_watch_and_the_replay_of_its_run_agree(tmp_path) -> None:
+    config = small_config(40, "optim.lr=0.02", "optim.warmup_steps=0", "rollout.prompts=8")
+    session = Session.start(config, tmp_path / "run", "auto-full")
+    list(session.run())
+    replayed = watch_run(load(tmp_path / "run"))
+
+    def told(watch) -> list[tuple]:
+        return [(f.id, f.incident, f.severity, f.state, f.onset_step, f.detected_step) for f in watch.findings()]
+
+    assert told(replayed) == told(session.watch)
+    assert told(session.watch), "this run is meant to break"
+
+
+def test_the_journal_is_chained_and_survives_a_rollback(tmp_path) -> None:
+    config = small_config(60, "optim.lr=0.02", "optim.warmup_steps=0", "rollout.prompts=8")
+    session = Session.start(config, tmp_path / "run", "auto-full")
+    list(session.run())
+    journal = read_records(tmp_path / "run" / "actions.jsonl", Action).records
+    assert journal, "this run is meant to need a fix"
+    previous = ""
+    for entry in journal:
+        assert entry.prev == previous and entry.hash == chain_hash(entry)
+        previous = entry.hash
+    attempts = read_json(tmp_path / "run" / "run.json")["attempts"]
+    rollbacks = [attempt for attempt in attempts if attempt["reason"] == "rollback"]
+    assert len(rollbacks) == sum(entry.entry == "applied" and entry.remedy == "roll-back" for entry in journal)
+    for attempt in rollbacks:
+        abandoned = read_records(tmp_path / "run" / "metrics" / f"r0-a{attempt['parent']}.jsonl", Metrics).records
+        assert abandoned[-1].step >= attempt["from_step"], "the abandoned branch stays readable"
+
+
+def test_a_failing_watch_never_stops_training(tmp_path) -> None:
+    session = Session.start(small_config(5), tmp_path / "run")
+
+    class Broken:
+        def tick(self, view):
+            raise RuntimeError("no")
+
+        def active(self):
+            return []
+
+        def verdict(self, view):
+            return "healthy", None
+
+    session.watch = Broken()
+    assert [tick.step for tick in session.run()] == [1, 2, 3, 4, 5]
+    assert any("monitor failed" in event.text for event in RunReader(tmp_path / "run").events)
+
+
+def test_sigterm_saves_and_resume_goes_on_to_the_same_numbers(tmp_path) -> None:
+    process = small_process(tmp_path / "cut", 16)
+    read_until(process, 6)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    run = the_run(tmp_path / "cut")
+    status = read_json(run / "status.json")
+    assert process.returncode == 0 and status["state"] == "preempted"
+    stopped = status["step"]
+    assert 6 <= stopped < 16
+    session = Session.resume(run)
+    assert session.trainer.step == stopped
+    list(session.run())
+    whole = Session.start(small_config(16), tmp_path / "whole")
+    list(whole.run())
+    ours, theirs = RunReader(run).history.view(), RunReader(tmp_path / "whole").history.view()
+    for name in theirs.names():
+        if not name.startswith("time/"):
+            assert list(ours.series(name).values) == list(theirs.series(name).values), name
+
+
+@pytest.mark.parametrize("after", [3, 8])
+def test_kill_9_loses_no_reported_step_and_the_run_can_go_on(tmp_path, after: int) -> None:
+    process = small_process(tmp_path, 400)
+    rows = read_until(process, after)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    run = the_run(tmp_path)
+    history = RunReader(run).history
+    reported = [row["step"] for row in rows if row["kind"] == "step"]
+    assert set(reported) <= set(history.view().series("reward/mean").steps.tolist())
+    session = Session.resume(run)
+    ticks = session.run()
+    first = next(ticks)
+    assert first.step <= after + 1
+    ticks.close()
+    assert RunReader(run).about["attempts"][-1]["reason"] == "resume"
+
+
+def test_pause_and_resume_by_request(tmp_path) -> None:
+    session = Session.start(small_config(6), tmp_path / "run")
+    states = []
+    for tick in session.run():
+        if tick.step == 2:
+            ask(session.writer.path, "pause")
+        if tick.step == 3:
+            states.append(session._paused)
+            ask(session.writer.path, "resume")  # else this test would wait for ever
+    assert states == [True]
+    assert session.trainer.step == 6
+    assert os.listdir(session.writer.path / "requests") == []
