@@ -7,6 +7,7 @@ from stabilizer.detectors.numerics.non_finite import NonFinite
 from stabilizer.detectors.optim.grad_explosion import GradExplosion
 from stabilizer.detectors.policy.entropy_collapse import EntropyCollapse
 from stabilizer.detectors.policy.kl_runaway import KlRunaway
+from stabilizer.detectors.reward.collapse import Collapse
 from stabilizer.detectors.reward.no_signal import NoSignal
 from stabilizer.detectors.reward.plateau import Plateau
 
@@ -15,6 +16,7 @@ DETECTORS: tuple[Detector, ...] = (
     GradExplosion(),
     KlRunaway(),
     EntropyCollapse(),
+    Collapse(),
     NoSignal(),
     Plateau(),
 )

@@ -7,11 +7,12 @@ task is not a plateau. So every detector asks here first, and all get the same a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import step_noise, trend
+from stabilizer.signals import LAG, median_scale, step_noise, trend
 
 RECENT = 30
 """Rows over which the reward is called rising or not."""
@@ -53,13 +54,15 @@ def _progress(view: RunView) -> Progress | None:
     if name is None:
         return None
     series = view.series(name)
-    signal = view.causal(name, "progress", _levels)
+    stage = max((event.step for event in view.events(("data-stage",))), default=0)
+    first = int(np.searchsorted(series.steps, stage))  # another stage's best is no height to fall from
+    signal = view.causal(name, ("progress", first), partial(_levels, first=first))
     recent = series.last(200).finite()
     rows = int(signal[-1, 0])
     if rows <= LEVEL or len(recent) < LEVEL:
         return None
     _, now, best, peak, lowest, start = (float(number) for number in signal[-1])
-    noise = max(step_noise(recent.last(60).values), step_noise(series.values[:20][np.isfinite(series.values[:20])]))
+    noise = _noise(recent.values, series.values[:20])
     reach = max(best - lowest, abs(best) * 0.05)
     dropped = best - now > max(0.3 * reach, 4.0 * noise)
     drop_step = view.step
@@ -85,14 +88,18 @@ def _progress(view: RunView) -> Progress | None:
     )
 
 
-def _levels(values: np.ndarray, done: np.ndarray) -> tuple[float, float, float, float, float, float]:
+def _levels(values: np.ndarray, done: np.ndarray, first: int) -> tuple[float, float, float, float, float, float]:
     """A row of (finite rows, level, best level, its row, lowest level, first level): a causal signal.
 
     Levels are medians of the newest finite values; the best of them counts once there are enough for a full median,
     so that one lucky first step is not a height to fall from.
     """
-    rows, _, best, peak, lowest, start = done[-1] if len(done) else (0.0, np.nan, -np.inf, 0.0, np.inf, np.nan)
-    recent = values[-3 * LEVEL :]
+    fresh = (0.0, np.nan, -np.inf, 0.0, np.inf, np.nan)
+    row = len(values) - 1
+    if row < first:
+        return fresh
+    rows, _, best, peak, lowest, start = done[-1] if row > first else fresh
+    recent = values[max(first, row + 1 - 3 * LEVEL) :]
     recent = recent[np.isfinite(recent)][-LEVEL:]
     now = float(np.median(recent)) if len(recent) else np.nan
     rows += float(np.isfinite(values[-1]))
@@ -100,7 +107,7 @@ def _levels(values: np.ndarray, done: np.ndarray) -> tuple[float, float, float, 
         start = now if np.isnan(start) else start
         lowest = min(lowest, now)
         if now > best:
-            best, peak = now, float(len(values) - 1)
+            best, peak = now, float(row)
     return rows, now, best, peak, lowest, start
 
 
@@ -111,6 +118,21 @@ def _solved(view: RunView) -> bool:
         if len(recent) and float(np.median(recent.values)) >= enough:
             return True
     return False
+
+
+def _noise(recent: np.ndarray, first: np.ndarray) -> float:
+    """Standard deviation of a row: what neighbours differ by, and how far the reward wandered before the last rows.
+
+    The wandering is measured on a lagged stretch without its trend, so that a fall does not widen its own yardstick.
+    """
+    near = max(step_noise(recent[-60:]), step_noise(first[np.isfinite(first)]))
+    stretch = recent[-LAG - 100 : -LAG]
+    if len(stretch) < 30:
+        return near
+    rows = np.arange(len(stretch))
+    slope, offset = np.polyfit(rows, stretch, 1)
+    wander = median_scale(stretch - slope * rows - offset)[1]
+    return max(near, wander) if wander > 1e-9 * float(np.abs(stretch).max()) else near  # rounding is not noise
 
 
 def _saturated(view: RunView, values: np.ndarray, now: float, best: float, start: float, noise: float) -> bool:
