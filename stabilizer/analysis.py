@@ -280,10 +280,7 @@ def _rises(view: RunView, name: str, what: str) -> Healthy | None:
     ends = _ends(view.series(name))
     if ends is None or not ends.now - ends.start > max(4 * ends.noise, 1e-9):
         return None
-    times = f", {(ends.now - ends.start) / ends.noise:.0f} times the noise of these medians" if ends.noise > 0 else ""
-    return Healthy(
-        what, f"{name} {ends.start:.3g} ({_at(ends.start_steps)}) to {ends.now:.3g} ({_at(ends.now_steps)}){times}"
-    )
+    return Healthy(what, f"{name} {ends.start:.3g} ({_at(ends.start_steps)}) to {ends.now:.3g} ({_at(ends.now_steps)})")
 
 
 def _grad_norm(view: RunView) -> Healthy | None:
@@ -292,7 +289,7 @@ def _grad_norm(view: RunView) -> Healthy | None:
     if ends is None or ends.start <= 0 or ends.now <= 0:
         return None
     median, largest = float(np.median(series.values)), float(np.max(series.values))
-    if not (0.4 < ends.now / ends.start < 2.0 and largest < 10 * median):
+    if not (0.4 < ends.now / ends.start < 2.0 and largest < 5 * median):
         return None
     return Healthy(
         "the gradient norm is steady",

@@ -20,8 +20,8 @@ ENOUGH = 0.4
 Verdict = tuple[float, list[str]]
 Rule = Callable[[Sequence[Finding], RunView], Verdict]
 
-STEP_KL = 0.05
-"""Nats per token that the updates of one step may move the policy before that is called large (healthy: under 0.01)."""
+STEP_KL = 0.02
+"""Nats per token by which one step's updates may move the policy before that is called large (healthy: under 0.01)."""
 STEP_RATIO = 0.01
 """Relative change of the weights in one step that is called large (healthy fine-tuning: 1e-5 to 1e-3)."""
 
@@ -77,21 +77,29 @@ def _no_anchor(findings: Sequence[Finding], view: RunView) -> Verdict:
 
 
 def _reward_fault(findings: Sequence[Finding], view: RunView) -> Verdict:
+    """A reward that fell off an edge while the policy stood still: what was generated did not change, its price did."""
     reward = progress(view)
     if reward is None or not reward.dropped:
         return 0.0, []
+    edge = reward.drop_step
+    rewards = view.series(reward.metric)
+    before, after = (rewards.between(*span).finite().values for span in ((edge - 8, edge - 2), (edge + 2, edge + 6)))
+    if len(before) < 3 or len(after) < 3 or np.median(before) - np.median(after) < 0.6 * (reward.best - reward.now):
+        return 0.0, []
     still = []
     for metric in ("policy/entropy", "policy/kl_ref", "policy/kl_old", "optim/update_ratio"):
-        before = view.series(metric).between(reward.drop_step - 20, reward.drop_step - 1).finite().values
-        during = view.series(metric).between(reward.drop_step, reward.drop_step + 2).finite().values
-        if len(before) >= 5 and len(during):
-            if abs(np.median(during) - np.median(before)) > 4 * max(np.std(before), 0.05 * abs(np.median(before))):
-                return 0.0, []
-            still.append(metric)
+        series = view.series(metric)
+        usual = series.between(edge - 40, edge - 10).finite().values
+        then = series.between(edge - 4, edge + 4).finite().values
+        if len(usual) < 5 or len(then) < 3:
+            continue
+        if abs(np.median(then) - np.median(usual)) > max(3 * np.std(usual), 0.3 * abs(np.median(usual))):
+            return 0.0, []
+        still.append(metric)
     if not still:
         return 0.0, []
     return 0.45 + 0.1 * len(still), [
-        f"the reward fell at step {reward.drop_step} while {', '.join(still)} did not move"
+        f"the reward fell within a few steps at {edge} while {', '.join(still)} did not move"
     ]
 
 

@@ -21,7 +21,7 @@ import orjson
 
 from stabilizer import __version__, records
 from stabilizer.analysis import Analysis, Incident, Number, as_json, numbers
-from stabilizer.figures import CONFIG, ICONS, PALETTES, TEMPLATES, WORDS, abandoned, charts, metric_figure
+from stabilizer.figures import CONFIG, ICONS, PALETTES, TEMPLATES, WORDS, Chart, abandoned, charts, metric_figure
 from stabilizer.records import Finding, RemedyAdvice
 from stabilizer.runs.directory import redacted
 from stabilizer.runs.reader import RunError
@@ -165,7 +165,7 @@ def _header(analysis: Analysis) -> str:
     tone = _tone(analysis.verdict)
     way = ""
     if analysis.verdict == "healthy" and analysis.worst in ("warn", "critical"):
-        way = f" <span class=muted>It was {_t(WORDS[analysis.worst])} on the way.</span>"
+        way = f" <span class=muted>There was a {_t(WORDS[analysis.worst])} incident on the way.</span>"
     lead = "".join(
         f"<li><a href='#incident-{i.incident}'><span class='{_tone(i.severity)}'>{ICONS[i.severity]}</span> "
         f"step {i.onset_step:,}</a> {_t(i.summary)}</li>"
@@ -190,7 +190,7 @@ def _incident(analysis: Analysis, incident: Incident) -> str:
     findings = "".join(_finding(finding) for finding in incident.findings)
     leading = incident.findings[0]
     shown = _charts_of(analysis, incident)
-    plots = "".join(_figure(id, title) for id, title in shown)
+    plots = "".join(_figure(chart) for chart in shown)
     causes = "".join(
         f"<li><b>{_t(cause.id)}</b>{_confidence(cause)}<br>{_t(cause.why)}</li>" for cause in leading.causes
     )
@@ -249,30 +249,37 @@ def _healthy(analysis: Analysis) -> str:
 
 
 def _charts(analysis: Analysis) -> str:
-    shown = "".join(_figure(chart.id, chart.title, chart.metrics) for chart in charts(analysis.run.history.view()))
+    shown = "".join(_figure(chart, explained=True) for chart in charts(analysis.run.history.view()))
     return f"<section><h2>Charts</h2><div class=plots>{shown}</div></section>" if shown else ""
 
 
-def _figure(id: str, title: str, metrics: Sequence[str] = ()) -> str:
-    meaning = " ".join(metric(name).meaning for name in metrics[:1])
+def _figure(chart: Chart, *, explained: bool = False) -> str:
+    """The place of a chart, with what its lines are; `explained` says in words what the first of them means."""
+    colours = len(PALETTES["light"].lines)
+    keys = "".join(
+        f"<span class=key><i style='background:var(--line{place % colours})'></i>{_t(name)}</span>"
+        for place, name in enumerate(chart.metrics)
+    )
+    meaning = f" <span class=muted>{_t(metric(chart.metrics[0]).meaning)}</span>" if explained else ""
+    legend = f"<div class=muted>{keys}</div>" if len(chart.metrics) > 1 else ""
     return (
-        f"<figure><figcaption><b>{_t(title)}</b> <span class=muted>{_t(meaning)}</span></figcaption>"
-        f"<div class=plot data-figure='{_t(id)}' role=img aria-label='{_t(title)}'></div></figure>"
+        f"<figure><figcaption><b>{_t(chart.title)}</b>{meaning}{legend}</figcaption>"
+        f"<div class=plot data-figure='{_t(chart.id)}' role=img aria-label='{_t(chart.title)}'></div></figure>"
     )
 
 
-def _charts_of(analysis: Analysis, incident: Incident) -> list[tuple[str, str]]:
+def _charts_of(analysis: Analysis, incident: Incident) -> list[Chart]:
     """The charts that show an incident: those of its evidence, then the reward."""
     wanted = [str(finding.evidence.get("metric", "")) for finding in incident.findings] + [
         "reward/mean",
         "accuracy/train",
     ]
     drawn = charts(analysis.run.history.view())
-    found: list[tuple[str, str]] = []
+    found: list[Chart] = []
     for name in wanted:
         chart = next((chart for chart in drawn if name in chart.metrics), None)
-        if chart and (chart.id, chart.title) not in found:
-            found.append((chart.id, chart.title))
+        if chart and chart not in found:
+            found.append(chart)
     return found[:4]
 
 
@@ -446,7 +453,7 @@ def _style() -> str:
         tones = "".join(f"--{name}:{colour};" for name, colour in p.severity.items())
         return (
             f"--text:{p.text};--muted:{p.muted};--line:{p.grid};--card:{p.surface};--ground:{ground};--good:{good};{tones}"
-            f"--link:{p.lines[0]};"
+            f"--link:{p.lines[0]};" + "".join(f"--line{place}:{colour};" for place, colour in enumerate(p.lines))
         )
 
     return f""":root{{{colours("light")}}}
@@ -482,7 +489,9 @@ code{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 .columns>div{min-width:0}
 .plots{display:grid;align-items:end;
 grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));gap:18px 28px;margin:12px 0}
-figure{margin:0;min-width:0}figcaption{font-size:13px}.plot{height:230px}
+figure{margin:0;min-width:0}figcaption{font-size:13px}
+.key{white-space:nowrap;margin-right:12px}.key i{display:inline-block;width:12px;height:3px;margin:0 5px 3px 0}
+.plot{min-height:230px}
 ul,ol{margin:0;padding-left:1.2em}li{margin:.45em 0}.good{list-style:'✓  '}.good li::marker{color:var(--good)}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:13px}
 th{font-weight:500;color:var(--muted);text-align:left}th,td{padding:5px 14px 5px 0;border-bottom:1px solid var(--line);

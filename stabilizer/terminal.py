@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
@@ -103,11 +104,11 @@ class _Page:
         line = Text.assemble((f"{self._icon(verdict)} {VERDICTS.get(verdict, verdict)}", style), "  ")
         line.append(plain(analysis.run.name), "bold")
         if analysis.worst and verdict == "healthy" and analysis.worst != "info":
-            line.append(f"  (was {WORDS.get(analysis.worst, analysis.worst)} on the way)", "dim")
+            line.append(f"  (after a {WORDS.get(analysis.worst, analysis.worst)} incident)", "dim")
         self._line(line, 0)
         clock = "optimizer steps" if self.view.about("clock") == "optimizer_step" else "steps"
         facts = [
-            f"{plain(source.trainer)}, {source.format}",
+            plain(source.trainer) + (f", {source.format}" if source.format != source.trainer else ""),
             f"{source.steps:,} rows, {clock} {analysis.first_step:,}-{analysis.last_step:,}",
         ]
         if isinstance(planned := self.view.about("steps"), int) and planned > analysis.last_step:
@@ -149,12 +150,15 @@ class _Page:
         self._line(line, 2)
         self._line(Text(self._typed(plain(finding.summary))), 4)
         name = finding.evidence.get("metric")
-        if isinstance(name, str) and name in self.view:
+        if isinstance(name, str):
             self._evidence(name, finding)
 
     def _evidence(self, name: str, finding: Finding) -> None:
         """The metric from well before the onset to the end of the finding, with the onset marked under it."""
-        whole = self.view.series(name)
+        histories = self.analysis.run.histories
+        whole = (
+            histories.get(finding.attempt, self.analysis.run.history).view().series(name)
+        )  # as it was, if rolled back
         onset = int(np.searchsorted(whole.steps, finding.onset_step))
         end = int(np.searchsorted(whole.steps, finding.last_step, side="right"))
         before = max(20, min(onset, (end - onset) or 1))
@@ -233,7 +237,10 @@ class _Page:
 
     def _closing(self) -> None:
         if self.analysis.findings:
-            path = self.analysis.run.source.files[0] if self.analysis.run.source.files else self.analysis.run.name
+            source = self.analysis.run.source
+            path = source.files[0] if source.files else self.analysis.run.name
+            if source.format == "stabilizer" and source.files:
+                path = str(Path(path).parent.parent)
             self.out.print()
             hint = f"Plots and the whole story: stabilizer report {plain(path)}"
             self.out.print(Text(self._typed(hint), "dim"), soft_wrap=True)

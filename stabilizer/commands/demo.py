@@ -59,8 +59,9 @@ def _train(session, console: Console, args: argparse.Namespace, address: str | N
 
 
 def _report(run: Path) -> Path:
-    from stabilizer.report import write_report
+    """The page about the run, beside its directory."""
+    from stabilizer.analysis import analyse
+    from stabilizer.readers import load
+    from stabilizer.report import write
 
-    path = run.parent / f"{run.name}-report.html"
-    write_report(run, path)
-    return path
+    return write(analyse(load(run)), run.parent / f"{run.name}-report.html")

@@ -64,7 +64,7 @@ def _progress(view: RunView) -> Progress | None:
     _, now, best, peak, lowest, start = (float(number) for number in signal[-1])
     noise = _noise(recent.values, series.values[:20])
     reach = max(best - lowest, abs(best) * 0.05)
-    dropped = best - now > max(0.3 * reach, 4.0 * noise)
+    dropped = best - now > max(0.3 * reach, 3.0 * noise)  # 3 of a row is 5 of a level, a median of 5
     drop_step = view.step
     if dropped:
         near = np.flatnonzero(signal[-2000:, 1] >= best - max(0.15 * reach, 1.5 * noise))
@@ -80,8 +80,8 @@ def _progress(view: RunView) -> Progress | None:
         peak_step=int(series.steps[int(peak)]),
         noise=noise,
         rows=rows,
-        rising=bool(slope and slope.rising),
-        falling=bool(slope and slope.falling),
+        rising=bool(slope and slope.rising and slope.change > noise),
+        falling=bool(slope and slope.falling and -slope.change > noise),
         dropped=dropped,
         drop_step=drop_step,
         solved=_solved(view) or _saturated(view, series.values, now, best, start, noise),

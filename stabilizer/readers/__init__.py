@@ -1,0 +1,73 @@
+"""Readers: one file per format, each turning what some trainer left behind into the same kind of run.
+
+A reader is a module with `NAME`, `WHAT` (one line for messages), `recognises(path)` and `read(path, mapping, config)`.
+`READERS` is the table of contents and the order in which they are asked; `recognises` goes by content or by an exact
+file name, never by a suffix that a hundred tools share, and never raises. A path nobody can read is a `RunError` that
+says what was found there and what to do next.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+from stabilizer.readers import own, trl_state
+from stabilizer.runs.loaded import LoadedRun
+from stabilizer.runs.reader import RunError, list_runs
+
+READERS: tuple[ModuleType, ...] = (own, trl_state)
+
+
+def load(
+    path: Path, *, format: str | None = None, mapping: Mapping[str, str] | None = None, config: Path | None = None
+) -> LoadedRun:
+    """The run at `path`, whichever tool wrote it.
+
+    `format` names the reader instead of having it guessed, `mapping` gives our name of a metric -> the log's name, and
+    `config` is the trainer's configuration where the log does not hold it.
+    """
+    reader = _named(format) if format else None
+    try:
+        _check(path)
+        reader = reader or next((reader for reader in READERS if reader.recognises(path)), None)
+        if reader is None:
+            raise RunError(_unknown(path))
+        return reader.read(path, mapping=dict(mapping or {}), config=config)
+    except OSError as error:
+        raise RunError(f"{error.filename or path}: {error.strerror or error}; check the path and its rights") from None
+
+
+def _named(name: str) -> ModuleType:
+    names = [reader.NAME for reader in READERS]
+    if name in names:
+        return READERS[names.index(name)]
+    near = difflib.get_close_matches(name, names, 1, 0.3)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise RunError(f"--format {name}: no such format; {hint}There are {', '.join(names)}")
+
+
+def _check(path: Path) -> None:
+    if "\0" in str(path):
+        raise RunError(f"{str(path)!r}: a path can't hold a NUL character")
+    if not path.exists():
+        near = path.parent
+        while not near.exists():
+            near = near.parent
+        raise RunError(f"{path}: no such file or folder (looked from {near.resolve()}); check the spelling")
+    if not path.is_dir() and not path.is_file():
+        raise RunError(f"{path}: neither a file nor a folder; save the log to a file first and give that")
+
+
+def _unknown(path: Path) -> str:
+    known = "; ".join(f"{reader.NAME}: {reader.WHAT}" for reader in READERS)
+    if path.is_dir():
+        if runs := list_runs(path):
+            return f"{path}: not a run but a folder of runs ({len(runs)}); give one of them, e.g. {runs[0]}"
+        what = "an empty folder" if not any(path.iterdir()) else "a folder in which no known log was found"
+    elif path.stat().st_size == 0:
+        return f"{path}: the file is empty; was the trainer stopped before its first log or checkpoint?"
+    else:
+        what = "not a log in a known format"
+    return f"{path}: {what}. Known are {known}. If it is one of them, name it with --format NAME"

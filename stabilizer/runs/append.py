@@ -23,6 +23,7 @@ class AppendFile:
         self.lost = 0
         self.error: OSError | None = None
         self._sync = sync
+        self._torn = False
         self._waiting: deque[bytes] = deque()
         self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._end = os.fstat(self._fd).st_size
@@ -59,12 +60,20 @@ class AppendFile:
             self._fd = -1
 
     def _write(self, line: bytes) -> None:
+        if self._torn:
+            self._cut()
         done = 0
         try:
             while done < len(line):
                 done += os.write(self._fd, line[done:])
         except OSError:
             if done:
-                os.ftruncate(self._fd, self._end)
+                self._torn = True
+                self._cut()
             raise
         self._end += len(line)
+
+    def _cut(self) -> None:
+        """Take a torn tail off; when even that fails it is tried again before the next line."""
+        os.ftruncate(self._fd, self._end)
+        self._torn = False

@@ -22,7 +22,18 @@ from typing import Any
 import orjson
 
 from stabilizer import __version__
-from stabilizer.records import SCHEMA, Action, Event, Finding, Metrics, RunState, Sample, encode, encode_metrics
+from stabilizer.records import (
+    SCHEMA,
+    Action,
+    Event,
+    Finding,
+    Metrics,
+    RunState,
+    Sample,
+    as_json,
+    encode,
+    encode_metrics,
+)
 from stabilizer.runs.append import AppendFile
 from stabilizer.vocabulary import metric
 
@@ -34,10 +45,15 @@ _SECRET = re.compile(r"token$|api_?key|secret|password", re.IGNORECASE)
 
 def replace_json(path: Path, value: Any) -> None:
     """Write a JSON file so that a reader sees the old or the new one, never half of either."""
+    option = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
+    try:
+        text = orjson.dumps(value, option=option)
+    except orjson.JSONEncodeError:  # a lone surrogate in a name or a setting, or an integer beyond 64 bits
+        text = orjson.dumps(as_json(value), option=option)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with open(temporary, "wb") as file:
-        file.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
@@ -57,6 +73,19 @@ def redacted(value: Any, key: str = "") -> Any:
     if isinstance(value, (list, tuple)):
         return [redacted(item) for item in value]
     return "***" if _SECRET.search(key) and value else value
+
+
+def redacted_words(words: Sequence[str]) -> list[str]:
+    """A command line with the values of secret-looking flags and `key=value` pairs hidden."""
+    shown: list[str] = []
+    for word in words:
+        key, equals, _ = word.partition("=")
+        before = shown[-1] if shown else ""
+        if before.startswith("--") and "=" not in before and _SECRET.search(before):
+            shown.append("***")
+        else:
+            shown.append(f"{key}=***" if equals and _SECRET.search(key) else word)
+    return shown
 
 
 class RunWriter:
@@ -104,7 +133,7 @@ class RunWriter:
             "config": redacted(config),
             "versions": {"stabilizer": __version__, "python": platform.python_version(), **(versions or {})},
             "hardware": {"machine": platform.machine(), "cpus": os.cpu_count(), "system": platform.system()},
-            "argv": list(sys.argv[1:] if argv is None else argv),
+            "argv": redacted_words(sys.argv[1:] if argv is None else argv),
             "attempts": [{"attempt": 0, "from_step": 0, "parent": None, "reason": "start"}],
             "metrics": dict(metrics or {}),
         }
@@ -125,7 +154,7 @@ class RunWriter:
         if new:
             self._describe(new)
         for name, value in values.items():
-            self._summarise(name, step, float(value))
+            self._summarise(name, step, _as_float(value))
         now = time.time() if t is None else t
         done = self._metrics.append(encode_metrics(Metrics(step=step, values=values, t=now, n=self._n)))
         self._n += 1
@@ -229,6 +258,13 @@ class RunWriter:
 def chain_hash(action: Action) -> str:
     """The hash an entry must carry: over all its fields, the hash of the entry before among them, except its own."""
     return hashlib.sha256(encode(replace(action, hash=""))).hexdigest()
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer no float can hold; the record keeps it as Inf too
+        return float("inf") if value > 0 else float("-inf")
 
 
 def _journal_tail(path: Path) -> tuple[str, int]:

@@ -175,15 +175,19 @@ class RunReader:
 
     def _attempts(self) -> list[dict[str, Any]]:
         rows = self.about.get("attempts")
-        if not isinstance(rows, list) or not rows:
-            return [{"attempt": 0, "from_step": 0, "parent": None}]
-        return [row for row in rows if isinstance(row, dict) and isinstance(row.get("attempt"), int)]
+        rows = rows if isinstance(rows, list) else []
+        known = [
+            {name: row[name] if isinstance(row.get(name), int) else None for name in ("attempt", "from_step", "parent")}
+            for row in rows
+            if isinstance(row, dict) and isinstance(row.get("attempt"), int)
+        ]
+        return known or [{"attempt": 0, "from_step": 0, "parent": None}]
 
     def _refresh_attempt(self, entry: dict[str, Any]) -> list[Metrics]:
         attempt, parent = entry["attempt"], entry.get("parent")
         if attempt not in self.histories:
             if parent in self.histories:
-                history = self.histories[parent].fork(int(entry.get("from_step", 0)), attempt)
+                history = self.histories[parent].fork(entry.get("from_step") or 0, attempt)
             else:
                 history = History(self.about, attempt=attempt)
             for event in self.events:  # those of this attempt may have been read before its metrics were
@@ -218,6 +222,7 @@ def list_runs(root: Path) -> list[Path]:
 def run_state(status: dict[str, Any], now: float, patience: float = 60.0) -> str:
     """The state a reader should show: `running` without a heartbeat for `patience` seconds is `stalled`."""
     state = str(status.get("state", "created"))
-    if state in ("running", "created") and status.get("t") and now - float(status["t"]) > patience:
+    heartbeat = status.get("t")
+    if state in ("running", "created") and isinstance(heartbeat, (int, float)) and now - heartbeat > patience:
         return "stalled"
     return state

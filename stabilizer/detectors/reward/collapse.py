@@ -16,7 +16,7 @@ class Collapse(Detector):
 
     Signature
         The median of the last 5 rewards is below the best such median by more than 30 % of what the run ever moved
-        through and by more than 4 standard deviations of its noise (`progress`), and the last 30 rows do not rise.
+        through and by more than 3 standard deviations of a row's noise (`progress`), and the last 30 rows do not rise.
         It stands as long as the loss is not made good, so a run that broke is not called healthy once its other
         numbers have settled at a new level.
 
@@ -28,7 +28,7 @@ class Collapse(Detector):
         Harder prompts, a new curriculum stage or another reward lower the number without any loss of skill: declare
         them as events, and look at held-out accuracy. A verifier that is down drops the reward within a step while
         entropy, KL and gradients stay where they are (`reward-fault` among the causes). A dip on the way up is made
-        good within some rows; the finding must stand for 5.
+        good within some rows; the finding must stand for 8.
 
     False alarms
         Undeclared changes of data. Rewards that wander by themselves widen their own noise here, which makes this
@@ -43,7 +43,7 @@ class Collapse(Detector):
 
     id = "reward/collapse"
     needs = ("reward/mean|accuracy/train",)
-    confirm = 5
+    confirm = 8
 
     def check(self, view: RunView) -> Finding | None:
         reward = progress(view)

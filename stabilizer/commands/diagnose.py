@@ -1,0 +1,102 @@
+"""`stabilizer diagnose PATH...`: what went wrong, when it began, why, and what to change.
+
+Exit codes follow the verdict: 0 below the level of `--fail-on`, 1 at or above it (or crashed), 2 when a path could
+not be read; for several paths the highest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from stabilizer.analysis import Analysis, analyse, as_json, exit_code
+from stabilizer.readers import READERS, load
+from stabilizer.runs.reader import RunError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of this verb."""
+    add_source_arguments(parser)
+    parser.add_argument("path", nargs="+", type=Path, help="a run directory, a log, or the folder that holds it")
+    parser.add_argument(
+        "--fail-on",
+        choices=("info", "warn", "critical", "never"),
+        default="warn",
+        help="the verdict from which on the exit code is 1 (default: warn)",
+    )
+
+
+def add_source_arguments(parser: argparse.ArgumentParser) -> None:
+    """What says how a log is to be read; `report` takes the same."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the trainer's configuration (YAML, JSON or TOML)")
+    parser.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        metavar="OURS=THEIRS",
+        help="read the log's metric THEIRS as our OURS, e.g. accuracy/val=eval_accuracy; may be repeated",
+    )
+    parser.add_argument(
+        "--format",
+        metavar="NAME",
+        help=f"the log's format, where it is not recognised: {', '.join(r.NAME for r in READERS)}",
+    )
+
+
+def mapping(pairs: list[str]) -> dict[str, str]:
+    """`--map ours=theirs` as a dictionary."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        ours, equals, theirs = (part.strip() for part in pair.partition("="))
+        if not (equals and ours and theirs):
+            raise RunError(f"--map {pair}: write it as OURS=THEIRS, e.g. --map reward/mean=train/score")
+        if ours in found:
+            raise RunError(f"--map {pair}: {ours} is mapped to {found[ours]!r} already")
+        found[ours] = theirs
+    return found
+
+
+def run(args: argparse.Namespace) -> int:
+    """Analyse every path and print one answer each."""
+    wanted = mapping(args.map)
+    if len(args.path) == 1:
+        analysis = _analysis(args.path[0], args, wanted)
+        _show([analysis], args)
+        return exit_code(analysis, args.fail_on)
+    answers: list[Analysis | dict[str, Any]] = []
+    code = 0
+    for path in args.path:
+        try:
+            analysis = _analysis(path, args, wanted)
+        except (ValueError, OSError) as error:
+            if args.debug:
+                raise
+            print(f"stabilizer diagnose: {error}", file=sys.stderr)
+            answers.append({"error": str(error), "path": str(path)})
+            code = 2
+            continue
+        answers.append(analysis)
+        code = max(code, exit_code(analysis, args.fail_on))
+    _show(answers, args)
+    return code
+
+
+def _analysis(path: Path, args: argparse.Namespace, wanted: dict[str, str]) -> Analysis:
+    return analyse(load(path, format=args.format, mapping=wanted, config=args.config))
+
+
+def _show(answers: list[Analysis | dict[str, Any]], args: argparse.Namespace) -> None:
+    if args.json:
+        objects = [as_json(answer) if isinstance(answer, Analysis) else answer for answer in answers]
+        print(json.dumps(objects if len(args.path) > 1 else objects[0], indent=2, allow_nan=False))
+        return
+    from stabilizer.terminal import console, show
+
+    out = console()
+    for place, answer in enumerate(answer for answer in answers if isinstance(answer, Analysis)):
+        if place:
+            out.rule(style="dim")
+        show(answer, out)

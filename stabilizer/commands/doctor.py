@@ -1,0 +1,112 @@
+"""`stabilizer doctor`: whether this installation can do what it is asked to. Looks only; imports nothing heavy."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import platform
+import re
+import sys
+from importlib import metadata
+from typing import NamedTuple
+
+from stabilizer import __version__
+
+OLDEST_PYTHON = (3, 11)
+
+
+class Need(NamedTuple):
+    """A package, the oldest release that will do, and what works only with it (""): the program itself)."""
+
+    package: str
+    module: str
+    oldest: str
+    purpose: str = ""
+
+
+NEEDS = (
+    Need("numpy", "numpy", "1.26"),
+    Need("orjson", "orjson", "3.10"),
+    Need("rich", "rich", "13.7"),
+    Need("plotly", "plotly", "7.0"),
+    Need("dash", "dash", "4.4.1"),
+    Need("dash-mantine-components", "dash_mantine_components", "2.8"),
+    Need("waitress", "waitress", "3.0"),
+    Need("torch", "torch", "2.10", "train"),
+    Need("transformers", "transformers", "5.0", "train"),
+    Need("safetensors", "safetensors", "0.5", "train"),
+    Need("jsonargparse", "jsonargparse", "4.40", "train"),
+    Need("docstring-parser", "docstring_parser", "0.16", "train"),
+    Need("pyyaml", "yaml", "6.0", "train"),
+)
+"""As in pyproject.toml; a test holds the two together."""
+
+
+class Check(NamedTuple):
+    """One thing looked at. `ok` is None where something optional is not there."""
+
+    name: str
+    ok: bool | None
+    found: str
+    advice: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """This verb has no arguments of its own."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what was found; 1 when something needed is missing or too old."""
+    checks = [_python(), *(_package(need) for need in NEEDS)]
+    ok = all(check.ok is not False for check in checks)
+    trains = all(check.ok for check, need in zip(checks[1:], NEEDS, strict=True) if need.purpose == "train")
+    if args.json:
+        rows = [check._asdict() for check in checks]
+        print(json.dumps({"stabilizer": __version__, "ok": ok, "can_train": trains, "checks": rows}, indent=2))
+        return int(not ok)
+    from rich.table import Table
+    from rich.text import Text
+
+    from stabilizer.terminal import console
+
+    out = console()
+    out.print(Text(f"stabilizer {__version__} on {platform.system()} {platform.machine()}", "bold"))
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    styles = {True: ("ok", "green"), False: ("PROBLEM", "bold red"), None: ("absent", "yellow")}
+    for check in checks:
+        word, style = styles[check.ok]
+        table.add_row(Text(word, style), Text(check.name), Text(check.found), Text(check.advice, "dim"))
+    out.print(table)
+    reading = "Reading, diagnosing and reporting runs works." if ok else "Mend the problems above first."
+    training = "Training works." if trains else "Training does not: pip install 'stabilizer[train]'."
+    out.print(Text(f"{reading} {training}"))
+    return int(not ok)
+
+
+def _python() -> Check:
+    found = platform.python_version()
+    ok = sys.version_info >= OLDEST_PYTHON
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    return Check("python", ok, found, "" if ok else f"needs {oldest} or later")
+
+
+def _package(need: Need) -> Check:
+    here = importlib.util.find_spec(need.module) is not None
+    try:
+        found = metadata.version(need.package) if here else ""
+    except metadata.PackageNotFoundError:
+        found = "unknown version"
+    upgrade = f"pip install '{need.package}>={need.oldest}'"
+    if not here:
+        return Check(
+            need.package, None if need.purpose else False, "", f"for `train`: {upgrade}" if need.purpose else upgrade
+        )
+    if _numbers(found) and _numbers(found) < _numbers(need.oldest):
+        return Check(need.package, False, found, f"needs {need.oldest} or later: {upgrade}")
+    return Check(need.package, True, found, "")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    release = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in release[0].split(".")) if release else ()

@@ -1,0 +1,37 @@
+"""`stabilizer report PATH -o FILE`: one page about a run, complete in itself. The suffix says which form."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from stabilizer.commands.diagnose import add_source_arguments, mapping
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of this verb."""
+    parser.add_argument("path", type=Path, help="a run directory, a log, or the folder that holds it")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="where to write; .html, .md or .json (default: NAME-report.html here)",
+    )
+    add_source_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Analyse and write; prints where the report is."""
+    from stabilizer.analysis import analyse
+    from stabilizer.readers import load
+    from stabilizer.report import default_name, write
+
+    analysis = analyse(load(args.path, format=args.format, mapping=mapping(args.map), config=args.config))
+    target = write(analysis, args.output or Path(default_name(analysis)))
+    if args.json:
+        print(json.dumps({"report": str(target), "run": analysis.run.name, "verdict": analysis.verdict}))
+    else:
+        print(f"{target}  ({analysis.verdict})")
+    return 0

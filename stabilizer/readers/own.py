@@ -1,0 +1,34 @@
+"""A run directory of our own (`DESIGN.md`, "The run directory"), recognised by its run.json."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from stabilizer.runs.loaded import LoadedRun, load_own
+from stabilizer.runs.reader import RunError, read_json, run_state
+
+NAME = "stabilizer"
+WHAT = "a run directory, the folder that holds run.json"
+
+
+def recognises(path: Path) -> bool:
+    """By the exact name of the file every run directory has."""
+    return (path / "run.json").is_file() or (path.name == "run.json" and path.is_file())
+
+
+def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+    """The run with what its status says: `state` and `state_step` stand beside the rest in `about`."""
+    folder = path.parent if path.name == "run.json" else path
+    if mapping:
+        raise RunError(f"{folder}: --map renames metrics of foreign logs; a run directory has our names already")
+    if config:
+        raise RunError(f"{folder}: --config is for foreign logs; this run's own configuration is in its run.json")
+    run = load_own(folder.resolve())
+    status = read_json(folder / "status.json")
+    state = run_state(status, time.time())
+    for history in run.histories.values():
+        history.about = {**history.about, "state": state, "state_step": status.get("step")}
+    if not run.ticks and not run.recorded:
+        raise RunError(f"{folder}: no metrics yet (state: {state}); try again when the first step is done")
+    return run

@@ -1,0 +1,97 @@
+"""From rows of numbers to a run: what every reader of a foreign log ends with.
+
+Rows of one step merge, the last value wins. A step that goes back is a restart: it opens an attempt of its own, whose
+lineage keeps what came before that step, and declares a `resume` event so that detectors take a new baseline.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from stabilizer.records import Event
+from stabilizer.runs.history import History
+from stabilizer.runs.loaded import LoadedRun, Source
+from stabilizer.runs.reader import RunError
+from stabilizer.vocabulary import metric
+
+LARGEST_STEP = 2**53
+
+
+def step_number(value: Any) -> int | None:
+    """A step as a whole number, or None when the value is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LARGEST_STEP:
+        return None
+    return int(value) if value == int(value) else None
+
+
+def number(value: Any) -> float | None:
+    """A logged value as a float; numbers written as text count, anything else is None."""
+    if isinstance(value, (int, float)):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    if isinstance(value, str) and len(value) < 64:
+        try:
+            return float(value)
+        except ValueError:
+            return None
+    return None
+
+
+def definition(ours: str, source: str, **differs: str) -> dict[str, str]:
+    """What `about["metrics"]` says of a metric: our definition, except where the trainer's differs."""
+    known = metric(ours)
+    return {
+        "unit": known.unit, "estimator": known.estimator, "aggregation": known.aggregation, **differs, "source": source,
+    }  # fmt: skip
+
+
+def check_mapping(mapping: Mapping[str, str], names: Iterable[str], where: object) -> None:
+    """RunError when `--map` asks for a name this log does not have."""
+    have = sorted(names)
+    for ours, theirs in mapping.items():
+        if theirs not in have:
+            near = difflib.get_close_matches(theirs, have, 3, 0.3) or have[:8]
+            raise RunError(f"--map {ours}={theirs}: {where} has no {theirs!r}; it has {', '.join(near)}")
+
+
+def assemble(
+    name: str,
+    *,
+    format: str,
+    trainer: str,
+    files: Iterable[Any],
+    rows: Iterable[tuple[int, Mapping[str, float]]],
+    about: Mapping[str, Any],
+    skipped: int = 0,
+    notes: Iterable[str] = (),
+) -> LoadedRun:
+    """The run made of rows (step, values) in the order they were logged. RunError when there is no number in them."""
+    attempts: list[dict[str, Any]] = [{"attempt": 0, "from_step": 0, "parent": None, "reason": "start"}]
+    said = {"run": name, "trainer": trainer, **about, "attempts": attempts}
+    current = History(said)
+    histories = {0: current}
+    ticks: list[tuple[int, int]] = []
+    for step, values in rows:
+        if not values:
+            continue
+        if step < current.step:
+            attempt = current.attempt + 1
+            attempts.append(
+                {"attempt": attempt, "from_step": step, "parent": current.attempt, "reason": "step went back"}
+            )
+            text = f"the log goes back from step {current.step} to {step}: a restart"
+            current = histories[attempt] = current.fork(step, attempt)
+            current.events.append(Event(step=step, kind="resume", text=text, attempt=attempt))
+        current.append(step, values)
+        if not ticks or ticks[-1] != (current.attempt, step):
+            ticks.append((current.attempt, step))
+    paths = tuple(str(file) for file in files)
+    if not ticks:
+        raise RunError(f"{', '.join(paths)}: no metrics in it; was the trainer stopped before its first log?")
+    source = Source(format, trainer, paths, len(set(ticks)), skipped, tuple(notes))
+    return LoadedRun(name, source, histories, ticks)

@@ -1,0 +1,161 @@
+"""Whatever a path holds: an answer or a RunError that says what, where and what to do, never anything else."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stabilizer.readers import READERS, load
+from stabilizer.runs.reader import RunError
+from tests.readers.trl_logs import record, state, write
+
+GOOD = json.dumps(state("0.20", rows=5))
+ROWS = {
+    "a log_history that is no list": {"log_history": {"a": 1}, "global_step": 1},
+    "an empty log_history": {"log_history": [], "global_step": 1},
+    "no log_history": {"global_step": 1},
+    "rows that are no objects": {"log_history": [1, None, "x", []]},
+    "rows without a step": {"log_history": [{"reward": 1.0}]},
+    "steps that are no steps": {
+        "log_history": [{"step": s, "reward": 1.0} for s in ("1", None, True, 1.5, -1, 1e30, [])]
+    },
+    "values that are no numbers": {"log_history": [{"step": 1, "reward": {}, "kl": [], "loss": "high"}]},
+}
+FILES = {
+    "empty": b"", "blank": b" \n\n", "a brace": b"{", "binary": bytes(range(256)) * 20, "zeros": b"\0" * 5000,
+    "nested": b'{"log_history":' + b"[" * 100_000, "list": b"[1, 2]", "null": b"null",
+    "text": b"step 1 loss 0.3\n", "two objects": GOOD.encode() * 2,
+    "not utf-8": GOOD.replace("reward", "\xe9").encode("latin-1"),
+    "closed nesting": b'{"log_history": [' + b"[" * 50_000 + b"]" * 50_000 + b"]}",
+    "long integer": b'{"log_history": [{"step": 1' + b"0" * 9000 + b', "reward": 1}]}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["trainer_state.json", "log.txt"])
+@pytest.mark.parametrize("what", FILES)
+def test_a_file_that_is_no_log_is_an_error_in_words(tmp_path, what, name):
+    path = tmp_path / name
+    path.write_bytes(FILES[what])
+    with pytest.raises(RunError, match=name) as caught:
+        load(path)
+    assert len(str(caught.value)) < 700
+
+
+@pytest.mark.parametrize("what", ROWS)
+def test_a_state_without_any_number_is_an_error_in_words(tmp_path, what):
+    with pytest.raises(RunError, match="trainer_state.json"):
+        load(write(tmp_path, ROWS[what]))
+
+
+def test_every_truncation_of_a_state_is_an_error_in_words(tmp_path):
+    path = tmp_path / "trainer_state.json"
+    for length in range(0, len(GOOD), 3):
+        path.write_text(GOOD[:length])
+        with pytest.raises(RunError, match="trainer_state.json"):
+            load(path)
+
+
+def test_good_rows_among_bad_ones_are_read_and_the_bad_counted(tmp_path):
+    rows = [record("0.20", 1), None, {"step": "x"}, record("0.20", 2, kl={"a": 1}, reward="0.5", note="text"), 7]
+    run = load(write(tmp_path, state("0.20", log_history=rows)))
+    assert run.source.steps == 2 and run.source.skipped_lines == 3
+    assert run.history.view().latest("reward/mean") == 0.5
+    assert any("no numbers" in note for note in run.source.notes)
+
+
+def test_a_state_saved_by_a_windows_shell_is_read(tmp_path):
+    path = tmp_path / "trainer_state.json"
+    for encoding in ("utf-16", "utf-8-sig"):
+        path.write_bytes(GOOD.encode(encoding))
+        assert load(path).source.steps == 5
+
+
+def test_integers_no_float_can_hold_are_infinite(tmp_path):
+    rows = [record("0.20", 1, reward=10**400), record("0.20", 2, reward=-(10**400))]
+    run = load(write(tmp_path, state("0.20", log_history=rows)))
+    assert run.history.view().series("reward/mean").values.tolist() == [float("inf"), float("-inf")]
+
+
+def test_paths_that_are_no_logs(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "runs/a").mkdir(parents=True)
+    (tmp_path / "runs/a/run.json").write_text("{}")
+    (tmp_path / "checkpoint-5").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    write(tmp_path / "other", "hello", "notes.txt")
+    for path, said in (
+        ("missing/deeper", "no such file"), ("empty", "empty folder"), ("runs", "folder of runs"), ("pipe", "neither"),
+        ("checkpoint-5", "empty folder"), ("bad\0name", "NUL"), ("other", "no known log"),
+    ):  # fmt: skip
+        with pytest.raises(RunError, match=said):
+            load(tmp_path / path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_rights_is_an_error_in_words(tmp_path):
+    path = write(tmp_path, state("0.20"))
+    path.chmod(0)
+    with pytest.raises(RunError, match="rights"):
+        load(path)
+
+
+def test_a_folder_in_the_place_of_the_file_and_a_link_to_itself(tmp_path):
+    (tmp_path / "a/trainer_state.json").mkdir(parents=True)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for path in (tmp_path / "a", tmp_path / "a/trainer_state.json", tmp_path / "loop"):
+        with pytest.raises(RunError):
+            load(path)
+
+
+def test_a_format_nobody_has_names_the_nearest(tmp_path):
+    with pytest.raises(RunError, match="did you mean 'trl_trainer_state'"):
+        load(tmp_path, format="trl_state")
+
+
+def test_a_format_named_by_hand_is_taken_at_its_word(tmp_path):
+    assert load(write(tmp_path, state("0.20"), "x.bin"), format="trl_trainer_state").source.steps == 40
+    with pytest.raises(RunError, match="not a run directory"):
+        load(write(tmp_path, state("0.20")), format="stabilizer")
+
+
+def test_an_own_run_says_when_there_is_nothing_in_it_yet_and_takes_no_map(tmp_path):
+    (tmp_path / "run.json").write_text('{"run": "x"}')
+    with pytest.raises(RunError, match="no metrics yet"):
+        load(tmp_path)
+    with pytest.raises(RunError, match="--map"):
+        load(tmp_path, mapping={"a": "b"})
+
+
+def test_every_reader_has_its_four_parts():
+    assert [
+        reader for reader in READERS if not (reader.NAME and reader.WHAT and reader.recognises and reader.read)
+    ] == []
+    assert len({reader.NAME for reader in READERS}) == len(READERS)
+
+
+json_value = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+keys = st.sampled_from(
+    ["step", "reward", "kl", "loss", "grad_norm", "rewards/a", "rewards/", "reward_std", "train_runtime"]
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@given(
+    rows=st.lists(json_value | st.dictionaries(keys | st.text(max_size=5), json_value, max_size=6), max_size=6),
+    rest=st.dictionaries(st.sampled_from(["max_steps", "global_step", "logging_steps"]), json_value),
+)
+def test_any_json_in_the_place_of_a_log_is_read_or_refused(tmp_path, rows, rest):
+    path = write(tmp_path, {**rest, "log_history": rows})
+    try:
+        run = load(path)
+    except RunError:
+        return
+    assert run.source.steps == len(set(run.ticks)) > 0

@@ -1,0 +1,370 @@
+"""The run directory: every prefix of every file is readable, and what was acknowledged is never lost."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import orjson
+import pytest
+
+from stabilizer.records import Action, Event, Finding, Metrics, Sample, encode, encode_metrics
+from stabilizer.runs.directory import RunWriter, chain_hash, redacted
+from stabilizer.runs.loaded import load_own
+from stabilizer.runs.reader import MAX_LINE, RunError, RunReader, Tail, list_runs, read_records, run_state
+
+RECORDS = [
+    Metrics(step=1, values={"a/b": 1.5, "trl/ü": math.nan}, t=10.0, n=0),
+    Metrics(step=2, values={"a/b": -math.inf, "c": 2**53 + 1}, t=11.0, n=1),
+    Metrics(step=3, values={}, t=12.0, n=2),
+    Metrics(step=3, values={"a/b": 0.1, 'quote"\\\n': 5.0}, t=13.0, n=3),
+]
+FINDINGS = [
+    Finding("x/y", "warn", f"about {step}", step, step, step, evidence={"now": math.inf}, incident=1)
+    for step in (4, 5, 6)
+]
+ACTIONS = [
+    Action("t", "applied", "lower-lr", step, change={"control/lr_scale": (1.0, 0.5)}, n=step) for step in (0, 1, 2)
+]
+EVENTS = [Event(step, "note", "ein Wörtchen ✓", data={"a": [1, None]}) for step in (1, 2)]
+
+FILES = [
+    (Metrics, [encode_metrics(record) for record in RECORDS]),
+    (Finding, [encode(record) for record in FINDINGS]),
+    (Action, [encode(record) for record in ACTIONS]),
+    (Event, [encode(record) for record in EVENTS]),
+]
+
+
+def start(path: Path, **config: object) -> RunWriter:
+    return RunWriter.create(path, config=config, task="t", argv=[])
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+@pytest.mark.parametrize("kind,lines", FILES, ids=lambda x: getattr(x, "__name__", ""))
+def test_every_prefix_reads_as_exactly_its_complete_records(tmp_path, kind, lines):
+    whole = b"".join(lines)
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(whole)
+    everything = [repr(record) for record in read_records(path, kind).records]
+    assert len(everything) == len(lines)
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        read = read_records(path, kind)
+        complete = whole[:length].count(b"\n")
+        assert [repr(record) for record in read.records] == everything[:complete], length
+        assert read.skipped == 0
+
+
+@pytest.mark.parametrize("kind,lines", FILES, ids=lambda x: getattr(x, "__name__", ""))
+def test_a_follower_sees_every_record_once_however_the_bytes_arrive(tmp_path, kind, lines):
+    whole = b"".join(lines)
+    path = tmp_path / "f.jsonl"
+    tail, seen = Tail(path), []
+    for length in range(1, len(whole) + 1):
+        with path.open("ab") as file:
+            file.write(whole[length - 1 : length])
+        seen += tail.lines()
+    assert [line + b"\n" for line in seen] == lines
+
+
+@pytest.mark.parametrize("cut", range(1, len(encode_metrics(RECORDS[0])) - 1, 7))
+def test_a_line_torn_by_a_crash_is_isolated_and_counted(tmp_path, cut):
+    writer = start(tmp_path / "run")
+    writer.metrics(1, {"a": 1.0})
+    writer.close()
+    with (tmp_path / "run/metrics/r0-a0.jsonl").open("ab") as file:
+        file.write(encode_metrics(RECORDS[0])[:cut])
+    again = RunWriter.reopen(tmp_path / "run")
+    again.metrics(2, {"a": 2.0})
+    again.close()
+    reader = RunReader(tmp_path / "run")
+    assert reader.history.view().series("a").values.tolist() == [1.0, 2.0]
+    assert reader.skipped == 1
+
+
+def test_a_line_of_garbage_is_counted_and_passed_over(tmp_path):
+    writer = start(tmp_path / "run")
+    writer.metrics(1, {"a": 1.0})
+    with (tmp_path / "run/metrics/r0-a0.jsonl").open("ab") as file:
+        file.write(b"\x00\x01\xff\n[1]\n\n   \n{}\n")
+    writer.metrics(2, {"a": 2.0})
+    writer.close()
+    run = load_own(tmp_path / "run")
+    assert run.source.skipped_lines == 3 and run.source.steps == 2
+
+
+def test_a_line_without_end_does_not_fill_the_memory(tmp_path):
+    path = tmp_path / "f.jsonl"
+    with path.open("wb") as file:
+        for _ in range(3):
+            file.write(b"x" * (MAX_LINE + 1))
+        file.write(b"\n" + encode_metrics(RECORDS[0]))
+    read = read_records(path, Metrics)
+    assert len(read.records) == 1 and read.skipped == 1
+
+
+def test_a_rollback_starts_a_branch_and_keeps_the_old_one(tmp_path):
+    writer = start(tmp_path / "run")
+    for step in range(1, 11):
+        writer.metrics(step, {"a": float(step), "old": 1.0})
+    writer.event(10, "rollback", "to 5")
+    assert writer.begin_attempt(6, "rollback") == 1
+    for step in range(6, 9):
+        writer.metrics(step, {"a": 100.0 + step})
+    writer.close()
+    run = load_own(tmp_path / "run")
+    view = run.history.view()
+    assert view.series("a").steps.tolist() == list(range(1, 9))
+    assert view.series("a").values.tolist() == [1, 2, 3, 4, 5, 106, 107, 108]
+    assert view.series("old").steps.tolist() == [1, 2, 3, 4, 5]
+    assert run.histories[0].view().series("a").values.tolist() == list(range(1, 11))
+    assert run.ticks == [(0, step) for step in range(1, 11)] + [(1, 6), (1, 7), (1, 8)]
+
+
+def test_a_rollback_of_a_rollback_keeps_the_right_past(tmp_path):
+    writer = start(tmp_path / "run")
+    for step in range(1, 6):
+        writer.metrics(step, {"a": float(step)})
+    writer.begin_attempt(4, "rollback")
+    writer.metrics(4, {"a": 40.0})
+    writer.begin_attempt(3, "rollback")
+    writer.metrics(3, {"a": 300.0})
+    writer.close()
+    assert load_own(tmp_path / "run").history.view().series("a").values.tolist() == [1, 2, 300]
+
+
+def test_a_reader_follows_a_run_as_it_grows(tmp_path):
+    writer = start(tmp_path / "run")
+    reader = RunReader(tmp_path / "run")
+    for step in range(1, 6):
+        writer.metrics(step, {"a": float(step)})
+        assert [record.step for record in reader.refresh()] == [step]
+    assert reader.refresh() == []
+    writer.begin_attempt(3, "rollback")
+    writer.event(3, "rollback", "to 2")
+    writer.metrics(3, {"a": 30.0})
+    reader.refresh()
+    fresh = RunReader(tmp_path / "run")
+    assert reader.ticks == fresh.ticks and reader.events == fresh.events
+    assert reader.history.view().series("a").values.tolist() == [1, 2, 30]
+    assert [event.text for event in reader.history.events] == [event.text for event in fresh.history.events] == ["to 2"]
+    writer.close()
+
+
+@pytest.mark.parametrize("how", ["replaced", "shrunk"])
+def test_a_file_replaced_or_shrunk_under_a_reader_is_read_anew(tmp_path, how):
+    writer = start(tmp_path / "run")
+    for step in range(1, 5):
+        writer.metrics(step, {"a": float(step)})
+    writer.close()
+    reader = RunReader(tmp_path / "run")
+    path = tmp_path / "run/metrics/r0-a0.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    if how == "replaced":
+        other = tmp_path / "other"
+        other.write_bytes(b"".join(lines) + encode_metrics(Metrics(9, {"a": 9.0})))
+        os.replace(other, path)
+    else:
+        path.write_bytes(b"".join(lines[:2]))
+    reader.refresh()
+    expected = [1, 2, 3, 4, 9] if how == "replaced" else [1, 2]
+    assert reader.history.view().series("a").steps.tolist() == expected
+    assert len(reader.ticks) == len(expected)
+
+
+def test_reading_creates_and_changes_nothing(tmp_path):
+    writer = start(tmp_path / "run")
+    writer.metrics(1, {"a": 1.0})
+    writer.status("running", 1, force=True)
+    writer.close()
+    before = snapshot(tmp_path)
+    reader = RunReader(tmp_path / "run")
+    reader.refresh()
+    reader.samples(1)
+    reader.sample_steps()
+    list_runs(tmp_path)
+    assert snapshot(tmp_path) == before
+
+
+def journal(path: Path) -> bool:
+    """Whether the chain of the journal holds."""
+    previous = ""
+    for action in read_records(path, Action).records:
+        if action.prev != previous or chain_hash(action) != action.hash:
+            return False
+        previous = action.hash
+    return True
+
+
+def write_journal(folder: Path) -> Path:
+    writer = start(folder)
+    for step in range(3):
+        writer.action(Action("t1", "applied", "lower-lr", step, data={"because": math.nan, "n": [1, 2.5]}))
+    writer.close()
+    again = RunWriter.reopen(folder)
+    again.action(Action("t1", "verified", "lower-lr", 9, change={"control/lr_scale": (1.0, None)}))
+    again.close()
+    return folder / "actions.jsonl"
+
+
+def test_the_journal_goes_on_in_one_chain_after_a_restart(tmp_path):
+    path = write_journal(tmp_path / "run")
+    assert journal(path)
+    assert [action.n for action in read_records(path, Action).records] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("line", range(4))
+def test_an_edited_line_of_the_journal_shows(tmp_path, line):
+    path = write_journal(tmp_path / "run")
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[line] = lines[line].replace(b'"lower-lr"', b'"raise-lr"')
+    path.write_bytes(b"".join(lines))
+    assert not journal(path)
+
+
+@pytest.mark.parametrize("line", range(3))
+def test_a_line_taken_out_of_the_journal_shows(tmp_path, line):
+    path = write_journal(tmp_path / "run")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:line] + lines[line + 1 :]))
+    assert not journal(path)
+
+
+def test_secrets_do_not_reach_the_disk(tmp_path):
+    secrets = {
+        "api_key": "k1",
+        "APIKEY": "k2",
+        "wandb": {"hf_token": "k3", "list": [{"password": "k4"}]},
+        "my_secret": "k5",
+    }
+    writer = RunWriter.create(
+        tmp_path / "run", config={**secrets, "max_tokens": 7}, argv=["--hf-token", "k6", "--set", "api_key=k7", "--x=1"]
+    )
+    writer.close()
+    text = (tmp_path / "run/run.json").read_text()
+    assert [f"k{n}" for n in range(1, 8) if f'k{n}"' in text] == []
+    about = orjson.loads(text)
+    assert about["config"]["max_tokens"] == 7 and "--x=1" in about["argv"]
+    assert redacted({"token": ""}) == {"token": ""}
+
+
+def test_long_text_of_samples_keeps_head_and_tail(tmp_path):
+    writer = start(tmp_path / "run")
+    sample = Sample(3, 0, "p" * 200_000, "a" + "b" * 200_000 + "c", 1.0, math.nan)
+    writer.samples(3, [sample, sample])
+    writer.close()
+    reader = RunReader(tmp_path / "run")
+    assert reader.sample_steps() == [3]
+    (first, _) = reader.samples(3)
+    assert first.completion.startswith("ab") and first.completion.endswith("bc") and len(first.completion) < 70_000
+    assert math.isnan(first.advantage)
+
+
+def test_a_number_too_large_for_a_float_does_not_stop_training(tmp_path):
+    writer = start(tmp_path / "run")
+    assert writer.metrics(1, {"a": 10**400})
+    writer.summary(verdict="healthy", worst=None, force=True)
+    writer.close()
+    assert load_own(tmp_path / "run").history.view().series("a").values.tolist() == [math.inf]
+
+
+def test_a_name_no_file_can_hold_does_not_stop_training(tmp_path):
+    writer = start(tmp_path / "run", prompt="half a \ud83d")
+    assert writer.metrics(1, {"bad\ud800": 1.0, "good": 2.0})
+    writer.summary(verdict="healthy", worst=None, force=True)
+    writer.close()
+    assert load_own(tmp_path / "run").history.names() == ["bad?", "good"]
+
+
+def test_a_second_run_of_the_same_name_is_refused(tmp_path):
+    start(tmp_path / "run").close()
+    with pytest.raises(FileExistsError, match="another name"):
+        start(tmp_path / "run")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "\x00"])
+def test_a_damaged_run_json_is_said_in_words(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(RunError, match="run.json"):
+        RunReader(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "attempts", [5, [], [None], [{"attempt": "x"}], [{"attempt": 0, "from_step": None, "parent": 7}], [{}]]
+)
+def test_odd_attempts_in_run_json_do_not_stop_a_reader(tmp_path, attempts):
+    (tmp_path / "run.json").write_bytes(orjson.dumps({"attempts": attempts}))
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "metrics/r0-a0.jsonl").write_bytes(encode_metrics(RECORDS[0]))
+    assert RunReader(tmp_path).history.view().series("a/b").values.tolist() == [1.5]
+
+
+def test_a_run_without_heartbeat_is_stalled():
+    status = {"state": "running", "t": 100.0}
+    assert run_state(status, 120.0) == "running" and run_state(status, 161.0) == "stalled"
+    assert run_state({"state": "finished", "t": 1.0}, 1e9) == "finished"
+    assert run_state({"state": "running", "t": "yesterday"}, 161.0) == "running"
+
+
+WRITER = textwrap.dedent(
+    """
+    import sys
+    from pathlib import Path
+    from stabilizer.runs.directory import RunWriter
+    path = Path(sys.argv[1])
+    if (path / "run.json").exists():
+        writer = RunWriter.reopen(path)
+        writer.begin_attempt(int(sys.argv[2]), "resume")
+    else:
+        writer = RunWriter.create(path, config={})
+    step = int(sys.argv[2])
+    while True:
+        if writer.metrics(step, {f"m/{i}": step + i / 7 for i in range(40)}):
+            sys.stdout.write(f"{step}\\n")
+            sys.stdout.flush()
+        step += 1
+    """
+)
+
+
+def killed_after(path: Path, first: int, acknowledged: int) -> list[int]:
+    """Let a real writer run, kill it without warning after so many acknowledgements; returns all it gave."""
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(first)], stdout=subprocess.PIPE) as writer:
+        lines = [writer.stdout.readline() for _ in range(acknowledged)]
+        writer.send_signal(signal.SIGKILL)
+        lines += writer.stdout.readlines()
+    return [int(line) for line in lines if line.endswith(b"\n")]
+
+
+def check_kills(path: Path, times: int, seed: int) -> None:
+    dice = random.Random(seed)
+    first = 1
+    for attempt in range(times):
+        said = killed_after(path, first, dice.randrange(1, 300))
+        reader = RunReader(path)
+        written = read_records(path / f"metrics/r0-a{attempt}.jsonl", Metrics).records
+        assert [record.step for record in written][: len(said)] == said
+        assert [record.n for record in written] == list(range(len(written)))
+        assert reader.history.view().series("m/3").steps.tolist() == list(range(1, written[-1].step + 1))
+        first = written[-1].step + 1
+
+
+def test_kill_9_loses_no_acknowledged_record(tmp_path):
+    check_kills(tmp_path / "run", 20, seed=1)
+
+
+@pytest.mark.slow
+def test_kill_9_a_thousand_times_loses_no_acknowledged_record(tmp_path):
+    for block in range(50):
+        check_kills(tmp_path / f"run{block}", 20, seed=block)

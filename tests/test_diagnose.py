@@ -1,0 +1,390 @@
+"""`stabilizer diagnose`: the form scripts rely on, exit codes, and the page people read."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stabilizer.analysis import Analysis, analyse, as_json, exit_code, numbers
+from stabilizer.cli import main
+from stabilizer.detectors import DETECTORS
+from stabilizer.readers import load
+from stabilizer.readers.knobs import KNOB_KEYS, how
+from stabilizer.records import Action, Cause, Finding, RemedyAdvice
+from stabilizer.remedies.controls import KNOBS
+from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.history import Series
+from stabilizer.terminal import console, plain, show, sparkline
+from tests.readers.trl_logs import record, state, write
+
+HOSTILE = "\x1b[31mred\x1b]0;title\x07\u202eevil\x00\u2066 <script>alert(1)</script> [bold]b[/bold] `x` | y"
+
+FINDING = Finding(
+    id="optim/grad-explosion", severity="critical", summary="gradient norm is 38.2, was 0.41", onset_step=20,
+    detected_step=24, last_step=40, evidence={"metric": "optim/grad_norm", "baseline": 0.41, "now": 38.2}, state="open",
+    incident=1, causes=(Cause("no-kl-anchor", 0.7, "beta = 0"), Cause("lr-too-high", 0.2, "one step moves a lot")),
+    remedies=(RemedyAdvice("raise-beta", "soft", {"control/beta": (0.0, 0.001)}, "drift costs", "beta=0.001"),),
+)  # fmt: skip
+
+
+def broken(step: int) -> dict[str, float]:
+    """A run whose gradient goes through the roof while the reward falls."""
+    dice = np.random.default_rng(step)
+    late = max(0, step - 200)
+    return {
+        "grad_norm": 0.4 * math.exp(dice.normal(0, 0.2) + min(late * 0.03, 4)),
+        "reward": min(step / 200, 1) * 0.6 - min(late * 0.004, 0.5) + dice.normal(0, 0.02),
+        "entropy": 0.8 + dice.normal(0, 0.02),
+    }
+
+
+def broken_state(rows: int = 300) -> dict:
+    return state("0.20", log_history=[record("0.20", step, **broken(step)) for step in range(1, rows + 1)])
+
+
+def analysis_with(tmp_path: Path, *findings: Finding, verdict: str = "critical") -> Analysis:
+    """A quiet run of which something is claimed, to see how it is shown."""
+    from stabilizer.analysis import _incidents
+
+    quiet = analyse(load(write(tmp_path / "quiet", state("0.20"))))
+    return replace(quiet, verdict=verdict, worst="critical", findings=findings, incidents=_incidents(list(findings)))
+
+
+def answer(capsys, *words: str) -> tuple[int, object, str]:
+    code = main(["diagnose", *map(str, words), "--json"])
+    out, err = capsys.readouterr()
+    return code, json.loads(out), err
+
+
+def page(analysis: Analysis, width: int = 80, encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding)
+    out = console(file)
+    out.width = width
+    show(analysis, out)
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+# --- the contract --------------------------------------------------------------------------------------------------
+
+
+def test_the_json_has_exactly_the_promised_form(tmp_path, capsys):
+    _, found, _ = answer(capsys, write(tmp_path / "run", broken_state()))
+    assert list(found) == [
+        "schema", "run", "source", "verdict", "worst", "incidents", "findings", "healthy", "not_checked",
+    ]  # fmt: skip
+    assert list(found["source"]) == ["format", "trainer", "files", "steps", "skipped_lines"]
+    assert found["schema"] == 1 and found["run"] == "run" and found["source"]["steps"] == 300
+    assert found["findings"] and found["incidents"]
+    for finding in found["findings"]:
+        assert list(finding) == [
+            "id", "incident", "severity", "state", "onset_step", "detected_step", "last_step", "summary", "evidence",
+            "causes", "remedies",
+        ]  # fmt: skip
+        assert all(list(cause) == ["id", "confidence", "why"] for cause in finding["causes"])
+        assert all(list(advice) == ["id", "safety", "change", "why", "how"] for advice in finding["remedies"])
+    for incident in found["incidents"]:
+        assert list(incident) == ["incident", "onset_step", "cause", "findings", "summary"]
+        members = [f for f in found["findings"] if f["incident"] == incident["incident"]]
+        assert sorted(f["id"] for f in members) == sorted(incident["findings"])
+        assert incident["onset_step"] == min(f["onset_step"] for f in members)
+    assert all(list(item) == ["what", "why"] for item in found["healthy"])
+    assert all(list(item) == ["id", "needs"] for item in found["not_checked"])
+
+
+def test_a_broken_run_is_found_with_its_onset(tmp_path, capsys):
+    code, found, _ = answer(capsys, write(tmp_path / "run", broken_state()), "--fail-on", "info")
+    explosion = next(f for f in found["findings"] if f["id"] == "optim/grad-explosion")
+    assert 190 <= explosion["onset_step"] <= 240 and found["worst"] == "critical"
+    assert code == int(found["verdict"] in ("info", "warn", "critical"))
+
+
+def test_nan_and_inf_are_valid_json(tmp_path, capsys):
+    bad = replace(FINDING, evidence={"now": math.inf, "baseline": math.nan})
+    text = json.dumps(as_json(analysis_with(tmp_path, bad)), allow_nan=False)
+    assert json.loads(text)["findings"][0]["evidence"] == {"now": {"nf": "inf"}, "baseline": {"nf": "nan"}}
+
+
+@pytest.mark.parametrize("verdict", ["healthy", "too-short", "not-rl", "info", "warn", "critical", "crashed"])
+@pytest.mark.parametrize("fail_on", ["info", "warn", "critical", "never"])
+def test_exit_codes_follow_the_verdict(tmp_path, verdict, fail_on):
+    ranks = {"info": 1, "warn": 2, "critical": 3, "crashed": 9, "never": 99}
+    expected = int(ranks.get(verdict, 0) >= ranks[fail_on])
+    assert exit_code(analysis_with(tmp_path, verdict=verdict), fail_on) == expected
+
+
+def test_several_paths_give_a_list_and_the_worst_code(tmp_path, capsys):
+    good, missing = write(tmp_path / "a", state("0.20")), tmp_path / "none"
+    code, found, err = answer(capsys, good, missing, good)
+    assert code == 2 and [("error" in item) for item in found] == [False, True, False]
+    assert "none" in found[1]["error"] and "no such file" in err
+    assert answer(capsys, good, good)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "words,said",
+    [(["{missing}"], "no such file"), (["{good}", "--format", "x"], "no such format"),
+     (["{good}", "--map", "a"], "OURS=THEIRS"), (["{good}", "--map", "reward/mean=nope"], "no 'nope'"),
+     (["{good}", "--config", "{missing}"], "no such file"), (["{empty}"], "empty")],
+)  # fmt: skip
+def test_what_cannot_be_read_is_exit_2_with_an_error_object(tmp_path, capsys, words, said):
+    places = {"missing": tmp_path / "no", "good": write(tmp_path / "a", state("0.20")), "empty": tmp_path / "e.json"}
+    places["empty"].touch()
+    code, found, err = answer(capsys, *(word.format(**places) for word in words))
+    assert code == 2 and said in found["error"] and said in err and "Traceback" not in err
+
+
+def test_map_and_config_reach_the_reader(tmp_path, capsys):
+    rows = [record("0.20", step, eval_acc=0.5 + step / 200) for step in range(1, 61)]
+    path = write(tmp_path / "a", state("0.20", log_history=rows))
+    config = write(tmp_path, "learning_rate: 1e-6\n", "c.yaml")
+    code, found, _ = answer(capsys, path, "--map", "accuracy/val = eval_acc", "--config", config)
+    assert code == 0 and any(item["what"] == "held-out accuracy rises" for item in found["healthy"])
+
+
+# --- verdicts that are none ----------------------------------------------------------------------------------------
+
+
+def test_few_rows_are_too_short(tmp_path, capsys):
+    code, found, _ = answer(capsys, write(tmp_path, state("0.20", rows=12)))
+    assert (code, found["verdict"], found["worst"], found["healthy"]) == (0, "too-short", None, [])
+
+
+@pytest.mark.parametrize("kind", ["sft", "dpo", "kto"])
+def test_other_training_is_not_rl(tmp_path, capsys, kind):
+    code, found, _ = answer(capsys, write(tmp_path, state(kind, rows=60)))
+    assert (code, found["verdict"], found["healthy"]) == (0, "not-rl", [])
+
+
+def test_detectors_without_their_metrics_are_listed_with_what_to_log(tmp_path, capsys):
+    rows = [{"step": step, "reward": 0.5, "loss": 0.0} for step in range(1, 60)]
+    _, found, _ = answer(capsys, write(tmp_path, state("0.20", log_history=rows)))
+    listed = {item["id"]: item["needs"] for item in found["not_checked"]}
+    assert listed["policy/entropy-collapse"] == ["policy/entropy"] and "reward/plateau" not in listed
+    assert set(listed) < {detector.id for detector in DETECTORS}
+
+
+def test_health_is_claimed_only_with_numbers_that_support_it(tmp_path):
+    def claims(**changes):
+        rows = [record("0.20", step, **{k: f(step) for k, f in changes.items()}) for step in range(1, 101)]
+        run = load(write(tmp_path / "h", state("0.20", log_history=rows)))
+        return {item.what for item in analyse(run).healthy}
+
+    def noise(step):
+        return float(np.random.default_rng(step).normal())
+
+    assert "the reward rises" in claims(reward=lambda s: 0.1 + s / 200 + 0.02 * noise(s))
+    assert "the reward rises" not in claims(reward=lambda s: 0.5 + 0.1 * noise(s))
+    assert "the reward rises" not in claims(reward=lambda s: 0.9 - s / 200)
+    assert "the policy still explores" in claims(entropy=lambda s: 0.8)
+    assert "the policy still explores" not in claims(entropy=lambda s: 0.8 * math.exp(-s / 20))
+    assert "every number is finite" not in claims(loss=lambda s: math.nan if s == 50 else 0.1)
+    assert "the gradient norm is steady" not in claims(grad_norm=lambda s: 50.0 if s == 50 else 0.4)
+    assert "answers are finished" not in claims(**{"completions/clipped_ratio": lambda s: 0.4})
+    assert "no token is clipped" in claims(**{"clip_ratio/region_mean": lambda s: 0.0})
+
+
+# --- own runs ------------------------------------------------------------------------------------------------------
+
+
+def own_run(path: Path, steps: int = 60) -> RunWriter:
+    writer = RunWriter.create(path, config={"policy": {"beta": 0.0}}, task="addition", steps=100, argv=[])
+    for step in range(1, steps + 1):
+        noise = float(np.random.default_rng(step).normal(0, 0.01))
+        writer.metrics(step, {"reward/mean": step / 100 + noise, "optim/grad_norm": 0.4 + noise, "policy/loss": noise})
+    return writer
+
+
+def test_a_running_run_says_so_and_is_not_touched(tmp_path, capsys):
+    writer = own_run(tmp_path / "run")
+    writer.status("running", 60, force=True)
+    before = sorted((str(p), p.stat().st_mtime_ns) for p in tmp_path.rglob("*"))
+    assert main(["diagnose", str(tmp_path / "run")]) == 0
+    shown = capsys.readouterr().out
+    assert "running" in shown and "as of step 60" in shown and "of 100 planned" in shown
+    assert sorted((str(p), p.stat().st_mtime_ns) for p in tmp_path.rglob("*")) == before
+    writer.status("finished", 60, force=True)
+    assert main(["diagnose", str(tmp_path / "run")]) == 0
+    assert "as of step" not in capsys.readouterr().out
+    writer.close()
+
+
+def test_what_only_the_live_watch_saw_is_not_forgotten(tmp_path, capsys):
+    writer = own_run(tmp_path / "run")
+    crash = Finding("system/crashed", "critical", "out of memory", 60, 60, 60, state="suspected", incident=7)
+    writer.finding(crash)
+    writer.finding(replace(crash, state="open"))
+    writer.close()
+    code, found, _ = answer(capsys, tmp_path / "run")
+    assert [f["id"] for f in found["findings"]] == ["system/crashed"] and found["findings"][0]["state"] == "open"
+    assert found["verdict"] == found["worst"] == "critical" and code == 1
+
+
+def test_evidence_of_an_abandoned_branch_is_that_branchs(tmp_path):
+    writer = own_run(tmp_path / "run")
+    writer.begin_attempt(30, "rollback")
+    for step in range(30, 61):
+        writer.metrics(step, {"optim/grad_norm": 77.0})
+    writer.close()
+    run = load(tmp_path / "run")
+    there = replace(FINDING, attempt=0, onset_step=30, last_step=55, evidence={"metric": "policy/loss"})
+    base = analyse(run)
+    shown = page(replace(base, findings=(there,), incidents=analysis_with(tmp_path, there).incidents))
+    assert "policy/loss, steps 4-55" in shown and f"stabilizer report {tmp_path / 'run'}" in shown.replace("\n", "")
+
+
+def test_the_journal_is_part_of_the_page(tmp_path, capsys):
+    writer = own_run(tmp_path / "run")
+    writer.action(Action("t1", "applied", "lower-lr", 30, text="halved", change={"control/lr_scale": (1.0, 0.5)}))
+    writer.close()
+    main(["diagnose", str(tmp_path / "run")])
+    assert "applied lower-lr" in capsys.readouterr().out
+
+
+# --- advice in the user's words ------------------------------------------------------------------------------------
+
+
+def advice(knob: str, before: float | None, after: float | None, id: str = "x") -> RemedyAdvice:
+    return RemedyAdvice(id, "soft", {knob: (before, after)}, "", "")
+
+
+def test_every_knob_has_a_key_in_every_trainer():
+    assert all(set(keys) == set(KNOBS) for keys in KNOB_KEYS.values())
+
+
+def test_every_key_of_our_own_trainer_exists():
+    config = pytest.importorskip("stabilizer.trainer.config")
+    known = config.config_dict(config.TrainConfig())
+    for key in KNOB_KEYS["stabilizer"].values():
+        node = known
+        for part in key.template.removeprefix("--set ").partition("=")[0].split("."):
+            node = node[part]
+
+
+def test_advice_for_trl_is_a_line_to_paste_with_the_reason_for_the_restart():
+    said = how("trl", advice("control/beta", 0.0, 0.001), {}, onset=9, latest=lambda name: None)
+    assert said.startswith("beta=0.001 in GRPOConfig; needs a restart because") and "reference" in said
+
+
+@pytest.mark.parametrize(
+    "config,latest,expected",
+    [({"learning_rate": 1e-6}, None, "learning_rate=5e-07"), ({"learning_rate": "2e-6"}, None, "learning_rate=1e-06"),
+     ({}, 3e-7, "0.5 x the present value, which was 3e-07"), ({}, None, "0.5 x the present value>"),
+     ({"learning_rate": True}, None, "0.5 x")],
+)  # fmt: skip
+def test_a_factor_becomes_the_learning_rate_to_set(config, latest, expected):
+    said = how("trl", advice("control/lr_scale", 1.0, 0.5), config, onset=9, latest=lambda name: latest)
+    assert expected in said
+
+
+def test_advice_with_a_rollback_names_the_checkpoint_first():
+    said = how("trl", advice("control/lr_scale", 1.0, 0.5, "roll-back"), {}, onset=77, latest=lambda name: None)
+    assert "N below 77" in said.partition(";")[0] and "learning_rate" in said
+
+
+def test_no_key_and_no_value_give_no_words():
+    assert how("nobody", advice("control/beta", 0.0, 0.1), {}, onset=1, latest=lambda name: None) == ""
+    assert how("trl", advice("control/beta", 0.0, None), {}, onset=1, latest=lambda name: None) == ""
+
+
+# --- the page ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [40, 80, 110])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_the_page_holds_everything_at_any_width_and_encoding(tmp_path, width, encoding):
+    text = page(analysis_with(tmp_path, FINDING), width, encoding)
+    assert max(len(line) for line in text.splitlines()[:-1]) <= width
+    words = " ".join(text.split())
+    for part in ("CRITICAL", "optim/grad-explosion", "no-kl-anchor (70%)", "lr-too-high", "raise-beta", "beta=0.001",
+                 "Healthy", "step 20", "restart" if "restart" in FINDING.remedies[0].how else "soft"):  # fmt: skip
+        assert part in words, part
+    assert "\x1b" not in text, "a pipe gets no colours"
+
+
+def test_hostile_text_cannot_paint_the_terminal(tmp_path):
+    evil = replace(FINDING, summary=HOSTILE, causes=(Cause(HOSTILE, 0.5, HOSTILE),), id=HOSTILE)
+    text = page(analysis_with(tmp_path, evil))
+    assert not set(text) & set("\x1b\x07\x00\u202e\u2066")
+    assert "[bold]" in text.replace("\n", ""), "markup is shown, not obeyed"
+
+
+def test_plain_keeps_ordinary_text_and_shortens_endless_text():
+    assert plain("reward größer als 0.5 → gut, 奖励") == "reward größer als 0.5 → gut, 奖励"
+    assert plain("a\nb\tc") == "a b c" and len(plain("x" * 10_000)) == 600 and plain("\ud800x") == "x"
+
+
+def test_a_sparkline_rises_with_its_values_and_shows_gaps():
+    steps = np.arange(8)
+    assert sparkline(Series(steps, steps.astype(float)), 8) == "▁▂▃▄▅▆▇█"
+    assert sparkline(Series(steps, np.array([0, 1, 2, np.nan, 4, 5, 6, 7.0])), 8)[3] == "×"
+    assert sparkline(Series(steps, np.full(8, np.nan)), 4) == "××××"
+    assert set(sparkline(Series(steps, np.full(8, 3.0)), 8)) == {"▄"}
+    assert sparkline(Series(steps[:0], np.empty(0)), 8) == ""
+    assert len(sparkline(Series(np.arange(1000), np.random.default_rng(0).normal(size=1000)), 60)) == 60
+
+
+def test_every_number_comes_with_unit_estimator_and_step(tmp_path):
+    table = {row.name: row for row in numbers(load(write(tmp_path, state("0.20"))))}
+    row = table["policy/kl_ref"]
+    assert (row.unit, row.step, row.source) == ("nats/token", 40, "kl") and "k3" in row.estimator
+
+
+# --- the two small verbs -------------------------------------------------------------------------------------------
+
+
+def test_detectors_lists_all_and_explains_one(capsys):
+    assert main(["detectors"]) == 0
+    listed = capsys.readouterr().out
+    assert all(detector.id in listed.replace("\n", "") for detector in DETECTORS)
+    for detector in DETECTORS:
+        assert main(["detectors", "explain", detector.id]) == 0
+        shown = capsys.readouterr().out
+        assert "Signature" in shown and "Needs" in shown
+    assert main(["detectors", "explain", DETECTORS[0].id, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["id"] == DETECTORS[0].id
+
+
+@pytest.mark.parametrize("wrong", ["optim/grad-explosoin", "grad-explosion", "optim/grad_explosion"])
+def test_an_unknown_detector_names_the_nearest(capsys, wrong):
+    assert main(["detectors", "explain", wrong]) == 2
+    assert "did you mean 'optim/grad-explosion'" in capsys.readouterr().err
+    assert main(["detectors", "explain"]) == 2
+
+
+def test_doctor_finds_this_installation_well(capsys):
+    assert main(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ok"] is True and {check["name"] for check in found["checks"]} >= {"python", "numpy", "torch"}
+    assert main(["doctor"]) == 0
+
+
+def test_doctor_reports_what_is_missing_or_too_old(capsys, monkeypatch):
+    from stabilizer.commands import doctor
+
+    needs = (doctor.Need("numpy", "numpy", "99.0"), doctor.Need("no-such", "no_such_module", "1", "train"))
+    monkeypatch.setattr(doctor, "NEEDS", needs)
+    assert main(["doctor", "--json"]) == 1
+    found = {check["name"]: check["ok"] for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert found == {"python": True, "numpy": False, "no-such": None}
+
+
+def test_doctor_asks_for_what_pyproject_asks_for():
+    import tomllib
+
+    from stabilizer.commands.doctor import NEEDS
+
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    wanted = {
+        (line.partition(">=")[0], line.partition(">=")[2].partition(",")[0], purpose)
+        for purpose, lines in (("", project["dependencies"]), ("train", project["optional-dependencies"]["train"]))
+        for line in lines
+    }
+    assert {(need.package, need.oldest, need.purpose) for need in NEEDS} == wanted
