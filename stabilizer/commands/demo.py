@@ -19,11 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", default="addition", help="built-in task (addition, sorting, length)")
     parser.add_argument("--steps", type=int, help="outer iterations, when the task's own number is too long")
     parser.add_argument("--seed", type=int, help="seed of everything random")
+    parser.add_argument("--posthoc", action="store_true", help="no training: the dashboard on the sample runs")
     parser.add_argument("--no-dashboard", action="store_true", help="train without the dashboard")
     add_run_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.posthoc:
+        return _posthoc(args)
     need_train_extra()
     console = Console(stderr=args.json, highlight=False)
     with console.status("loading torch and the built-in model …"):
@@ -56,6 +59,18 @@ def _train(session, console: Console, args: argparse.Namespace, address: str | N
         except KeyboardInterrupt:
             pass
     return 0 if args.variant else code
+
+
+def _posthoc(args: argparse.Namespace) -> int:
+    """The dashboard on runs that are already there: the repository's samples, or those shipped in the wheel."""
+    from dashboards.server import serve
+
+    here = Path(__file__).parents[1]
+    samples = next((p for p in (here / "sample_runs", here.parent / "sample_runs") if p.is_dir()), None)
+    if samples is None:
+        raise FileNotFoundError("the sample runs are not part of this installation; see `stabilizer dashboard PATH`")
+    serve([samples], "127.0.0.1", args.port, browser=sys.stdout.isatty())
+    return 0
 
 
 def _report(run: Path) -> Path:

@@ -17,6 +17,7 @@ from stabilizer.detectors.base import Detector
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
     parser.add_argument("action", nargs="?", choices=("list", "explain"), default="list", help="default: list")
+    parser.add_argument("--markdown", action="store_true", help="the list as the README's table")
     parser.add_argument("id", nargs="?", help="the detector to explain, e.g. policy/entropy-collapse")
 
 
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "list":
         if args.id:
             raise UsageError(f"list takes no id; for one detector's page: stabilizer detectors explain {args.id}")
-        _list(args.json)
+        print(markdown()) if args.markdown else _list(args.json)
     else:
         _explain(_named(args.id), args.json)
     return 0
@@ -42,6 +43,12 @@ def page(detector: Detector) -> dict[str, Any]:
         "options": {field.name: getattr(detector, field.name) for field in _options(detector)},
         "page": text,
     }
+
+
+def markdown() -> str:
+    """The README's table: what is looked for, and what must be logged for it."""
+    rows = [f"| `{d.id}` | {page(d)['title']} | {_needs(d)} |" for d in DETECTORS]
+    return "\n".join(["| id | fires when | needs |", "|---|---|---|", *rows])
 
 
 def _named(id: str | None) -> Detector:

@@ -1,0 +1,15 @@
+"""Run view -> plotly figure: pure, shared by the dashboard, the report and notebooks.
+
+`charts(view)` says which charts a run gets, `metric_figure` draws one, `CONFIG` is every graph's configuration.
+"""
+
+from stabilizer.figures.core import CORE, Chart, charts
+from stabilizer.figures.marks import Incident, incidents, newest_findings
+from stabilizer.figures.metric import Branch, abandoned, metric_figure
+from stabilizer.figures.theme import CONFIG, ICONS, PALETTES, TEMPLATES, WORDS, Theme
+
+__all__ = [
+    "CONFIG", "CORE", "ICONS", "PALETTES", "TEMPLATES", "WORDS",
+    "Branch", "Chart", "Incident", "Theme",
+    "abandoned", "charts", "incidents", "metric_figure", "newest_findings",
+]  # fmt: skip

@@ -1,0 +1,38 @@
+// The page's own script: which colour scheme is on, and how long ago the run gave a sign of life.
+(function () {
+  function scheme() {
+    return document.documentElement.getAttribute("data-mantine-color-scheme") === "dark" ? "dark" : "light";
+  }
+  new MutationObserver(function () {
+    if (window.dash_clientside && window.dash_clientside.set_props) {
+      window.dash_clientside.set_props("scheme", { data: scheme() });
+    }
+  }).observe(document.documentElement, { attributes: true, attributeFilter: ["data-mantine-color-scheme"] });
+
+  var lastPolls = -1;
+
+  function ago(seconds) {
+    if (seconds < 60) return Math.max(0, Math.round(seconds)) + " s";
+    if (seconds < 3600) return Math.round(seconds / 60) + " min";
+    if (seconds < 86400) return Math.round(seconds / 3600) + " h";
+    return Math.round(seconds / 86400) + " d";
+  }
+
+  window.dash_clientside = Object.assign({}, window.dash_clientside, {
+    stabilizer: {
+      scheme: scheme,
+      // Polling waits for each answer. When one never comes (the server was restarted), poll again and say so meanwhile.
+      watchdog: function (_, waiting, polls) {
+        var stuck = Boolean(waiting) && polls === lastPolls;
+        lastPolls = polls;
+        document.body.classList.toggle("lost", stuck);
+        return stuck ? false : window.dash_clientside.no_update;
+      },
+      age: function (_, beat) {
+        var place = document.getElementById("age");
+        if (place) place.textContent = beat ? "last sign of life " + ago(Date.now() / 1000 - beat) + " ago" : "";
+        return window.dash_clientside.no_update;
+      },
+    },
+  });
+})();

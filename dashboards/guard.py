@@ -1,0 +1,66 @@
+"""Who may ask, and what a browser may do with the answer. Loopback alone does not keep other sites' pages out.
+
+A page elsewhere can make the user's browser send requests here (and, by rebinding a name, read the answers), so the
+Host header must name this machine, and a request that changes something must not come from another site.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from flask import Flask, Response, request
+
+LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+MAX_BODY = 1024 * 1024
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; script-src 'self' 'unsafe-inline'; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+    "connect-src 'self'; object-src 'none'; base-uri 'self'; "
+    "form-action 'self'; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "SAMEORIGIN",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(?::\d{1,5})?")
+
+
+def guard(server: Flask) -> None:
+    """Put the checks before every request and the headers on every response."""
+    server.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+
+    @server.before_request
+    def check() -> Response | None:
+        host = request.headers.get("Host", "")
+        if not local(host):
+            return _refusal(400, "this dashboard answers to localhost only; use http://127.0.0.1 or an ssh tunnel")
+        if request.method not in ("GET", "HEAD", "OPTIONS") and foreign(host):
+            return _refusal(403, "requests from other sites are refused")
+        if (request.content_length or 0) > MAX_BODY:
+            return _refusal(413, f"a request holds at most {MAX_BODY} bytes")
+        return None
+
+    @server.after_request
+    def seal(response: Response) -> Response:
+        response.headers.update(HEADERS)
+        return response
+
+
+def local(host: str) -> bool:
+    """Whether a Host header names this machine, with whatever port."""
+    match = _HOST.fullmatch(host)
+    return bool(match) and match[1].lower() in LOCAL_HOSTS
+
+
+def foreign(host: str) -> bool:
+    """Whether the browser says the current request comes from a page of another site."""
+    if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
+        return True
+    origin = request.headers.get("Origin")
+    return origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+
+
+def _refusal(status: int, why: str) -> Response:
+    return Response(why + "\n", status, mimetype="text/plain")

@@ -1,0 +1,101 @@
+"""Serving the app: bind first, so that a taken port is an error one can act on, then say where, then answer."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from waitress.server import BaseWSGIServer
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+THREADS = 8
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket on this machine's own address. ValueError or OSError say what to do when there is none."""
+    if host not in LOOPBACK:
+        raise ValueError(
+            f"--host {host}: the dashboard has no login, so it listens on this machine only; leave --host out and use "
+            f"`ssh -L 8050:127.0.0.1:8050 THIS_MACHINE`, then open http://127.0.0.1:8050"
+        )
+    if not 0 <= port <= 65535:
+        raise ValueError(f"--port {port}: a port is a number from 0 to 65535; 0 picks a free one")
+    family = socket.AF_INET6 if host == "::1" else socket.AF_INET
+    address = "::1" if host == "::1" else "127.0.0.1"
+    try:
+        return _listen(family, address, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            free = _next_free(family, address, port)
+            hint = f"try --port {free}" if free else "try --port 0"
+            raise ValueError(f"port {port} is in use; {hint} (--port 0 picks a free one)") from None
+        if error.errno == errno.EACCES:
+            raise ValueError(f"port {port} is not for ordinary users; choose one above 1023, or --port 0") from None
+        raise
+
+
+def say(address: str) -> None:
+    """One line for a person, at once: whoever started us may be waiting for it."""
+    print(f"dashboard: {address}", flush=True)
+
+
+def prepare(paths: Sequence[Path], host: str = "127.0.0.1", port: int = 8050) -> tuple[BaseWSGIServer, str]:
+    """A server that is bound but does not answer yet, and its address."""
+    listener = bind(host, port)
+    import waitress  # after binding: a taken port is said at once
+
+    from dashboards.app import build
+    from dashboards.guard import MAX_BODY
+
+    server = waitress.create_server(
+        build(paths).server, sockets=[listener], threads=THREADS, ident=None, max_request_body_size=MAX_BODY
+    )
+    shown = "[::1]" if host == "::1" else host
+    return server, f"http://{shown}:{listener.getsockname()[1]}/"
+
+
+def serve(
+    paths: Sequence[Path],
+    host: str = "127.0.0.1",
+    port: int = 8050,
+    *,
+    browser: bool = False,
+    announce: Callable[[str], None] = say,
+) -> None:
+    """Bind, announce the address, and answer until interrupted."""
+    server, address = prepare(paths, host, port)
+    announce(address)
+    if browser:
+        threading.Timer(0.3, webbrowser.open, (address,)).start()
+    try:
+        server.run()
+    finally:
+        server.close()
+
+
+def _listen(family: int, address: str, port: int) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _next_free(family: int, address: str, port: int) -> int | None:
+    for candidate in range(port + 1, min(port + 50, 65536)):
+        try:
+            _listen(family, address, candidate).close()
+        except OSError:
+            continue
+        return candidate
+    return None

@@ -1,0 +1,350 @@
+"""What the page says, as plain data: which runs there are, and one run as a header, cards and a timeline.
+
+No Dash here. Run ids from the outside are looked up among the runs that were found; they never become part of a path.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stabilizer.commands.runs import MAX_SMALL, SMALL_FILES, RunLine, heartbeat_of, run_line, small_json, state_of
+from stabilizer.commands.runs import whole_number as _whole
+from stabilizer.commands.runs import word as _word
+from stabilizer.figures.marks import Incident, incidents
+from stabilizer.figures.words import change_words, definition, short
+from stabilizer.records import Action, worst
+from stabilizer.runs.history import RunView
+from stabilizer.runs.reader import RunReader, list_runs
+
+FOLLOWED = 12
+"""Runs kept in memory; the one looked at longest ago goes first."""
+FRESH_S = 0.2
+"""Several viewers of one run share a refresh this long."""
+KEY_METRICS = (
+    ("Reward", ("reward/mean",)),
+    ("Accuracy, held out", ("accuracy/val",)),
+    ("Accuracy, training", ("accuracy/train",)),
+    ("Gradient norm", ("optim/grad_norm",)),
+    ("KL to reference", ("policy/kl_ref", "policy/kl_old")),
+    ("Entropy", ("policy/entropy",)),
+)
+MAX_KEYS = 5
+
+
+# --- which runs there are ---------------------------------------------------------------------------------------------
+
+
+class Runs:
+    """The runs under some folders, by id, and the followed ones among them. Safe to share between threads."""
+
+    def __init__(self, roots: Sequence[Path], clock: Callable[[], float] = time.time):
+        self.roots = tuple(Path(root) for root in roots)
+        self.clock = clock
+        self._lock = threading.Lock()
+        self._paths: dict[str, Path] = {}
+        self._lines: dict[str, tuple[tuple[int, ...], RunLine]] = {}
+        self._followed: OrderedDict[str, Followed] = OrderedDict()
+
+    def scan(self) -> dict[str, Path]:
+        """Run ids and their folders, newest first. Two runs of one name get their parent's in front."""
+        found: list[Path] = []
+        for root in self.roots:
+            try:
+                found += [path for path in list_runs(root) if path not in found]
+            except OSError:
+                continue
+        names = [path.name for path in found]
+        paths: dict[str, Path] = {}
+        for path in sorted(found, key=lambda path: (path.name, str(path)), reverse=True):
+            id = path.name if names.count(path.name) == 1 else f"{path.parent.name}/{path.name}"
+            while id in paths:
+                id += "'"
+            paths[id] = path
+        with self._lock:
+            self._paths = paths
+        return dict(paths)
+
+    def lines(self) -> list[RunLine]:
+        """All runs as list lines; small files are read again only when they changed."""
+        now = self.clock()
+        lines = []
+        for id, path in self.scan().items():
+            key = tuple(_mtime(path / name) for name in SMALL_FILES)
+            cached = self._lines.get(id)
+            if cached is None or cached[0] != key or cached[1].path != path or cached[1].state == "running":
+                self._lines[id] = cached = (key, run_line(path, id, now))
+            lines.append(cached[1])
+        return sorted(lines, key=lambda line: line.created or 0.0, reverse=True)
+
+    def get(self, id: str) -> Followed | None:
+        """The followed run of an id, None when no such run was found."""
+        with self._lock:
+            path = self._paths.get(id)
+        if path is None:
+            path = self.scan().get(id)
+        if path is None:
+            return None
+        with self._lock:
+            followed = self._followed.get(id)
+            if followed is None or followed.path != path:
+                followed = self._followed[id] = Followed(path, self.clock)
+            self._followed.move_to_end(id)
+            while len(self._followed) > FOLLOWED:
+                self._followed.popitem(last=False)
+            return followed
+
+
+class Followed:
+    """One run directory, read as it grows, for all viewers of it. Hold `lock` while using `reader`."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time):
+        self.path = path
+        self.clock = clock
+        self.lock = threading.RLock()
+        self.reader: RunReader | None = None
+        self.rewrites = 0
+        self._read = 0.0
+        self._newest: dict[str, int] = {}
+        self._attempt = -1
+
+    def refresh(self) -> RunReader:
+        """The reader, up to date; whatever makes a directory unreadable is raised."""
+        with self.lock:
+            now = time.monotonic()
+            if self.reader is None:
+                self._check()
+                self.reader = RunReader(self.path)
+                self._settle()
+            elif now - self._read >= FRESH_S:
+                try:
+                    self._check()
+                    fresh = self.reader.refresh()
+                except Exception:
+                    self.reader = None  # half-taken records would be counted twice: start anew next time
+                    raise
+                if self.reader.history.attempt != self._attempt:
+                    self._settle()
+                for record in fresh:
+                    for name in record.values:
+                        if record.step <= self._newest.get(name, -1):
+                            self.rewrites += 1  # a point that is drawn already changed, or one came in between
+                        self._newest[name] = record.step
+            self._read = now
+            return self.reader
+
+    def _check(self) -> None:
+        """A pipe in place of a small file would block its reader, and with it every viewer."""
+        for name in SMALL_FILES:
+            file = self.path / name
+            if file.exists() and (not file.is_file() or file.stat().st_size > MAX_SMALL):
+                raise ValueError(f"{file}: not a plain file of at most {MAX_SMALL >> 20} MB")
+
+    def _settle(self) -> None:
+        view = self.reader.history.view()
+        self._attempt = view.attempt
+        self._newest = {name: int(view.series(name).steps[-1]) for name in view.names()}
+        self.rewrites += 1
+
+
+# --- one run ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KeyNumber:
+    """A number of the header: what it is, how much, of what, and when."""
+
+    label: str
+    value: str
+    unit: str
+    step: int
+    finite: bool
+
+
+@dataclass(frozen=True)
+class Also:
+    """Another finding of the same incident."""
+
+    severity: str
+    state: str
+    id: str
+    summary: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """An incident as a person reads it: what, since when, why, on what evidence, what to do."""
+
+    number: int
+    id: str
+    severity: str
+    state: str
+    open: bool
+    summary: str
+    onset: int
+    detected: int
+    last: int
+    causes: tuple[tuple[str, float, str], ...] = ()
+    evidence: tuple[tuple[str, str], ...] = ()
+    advice: tuple[tuple[str, str, tuple[str, ...], str, str], ...] = ()
+    also: tuple[Also, ...] = ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a trial's life."""
+
+    entry: str
+    step: int
+    text: str
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What was tried against an incident: the change, and everything the journal says of it, oldest first."""
+
+    action: str
+    remedy: str
+    incident: int
+    safety: str
+    change: tuple[str, ...]
+    entries: tuple[Entry, ...]
+
+    @property
+    def outcome(self) -> str:
+        """The newest entry."""
+        return self.entries[-1].entry
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything the page says about a run, charts excepted."""
+
+    name: str
+    task: str
+    trainer: str
+    state: str
+    heartbeat: float | None
+    step: int
+    steps: int | None
+    attempt: int
+    verdict: str
+    numbers: tuple[KeyNumber, ...] = ()
+    cards: tuple[Card, ...] = ()
+    journal: tuple[Trial, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def progress(self) -> float | None:
+        """Percent of the planned steps, None when no plan is known."""
+        return min(100.0, 100.0 * max(self.step, 0) / self.steps) if self.steps else None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be expected of this run for now."""
+        return self.state in ("finished", "failed", "stopped", "preempted")
+
+
+def page_of(reader: RunReader, now: float) -> Page:
+    """The page of a run as its reader has it now."""
+    view = reader.history.view()
+    found = incidents(reader.findings)
+    stated = small_json(reader.path / "summary.json").get("verdict")
+    skipped = reader.skipped
+    return Page(
+        name=reader.path.name,
+        task=_word(reader.about.get("task")),
+        trainer=_word(reader.about.get("trainer")),
+        state=state_of(reader.status, now),
+        heartbeat=heartbeat_of(reader.status),
+        step=view.step,
+        steps=_whole(reader.about.get("steps")),
+        attempt=view.attempt,
+        verdict=verdict_of(found, _word(stated)),
+        numbers=key_numbers(view),
+        cards=cards_of(found),
+        journal=journal_of(reader.actions),
+        notes=(f"{skipped:,} lines of this run could not be read and were left out",) if skipped else (),
+    )
+
+
+def verdict_of(found: Iterable[Incident], stated: str = "") -> str:
+    """The gravest severity that still stands, `healthy` when none does, or what only the whole run can tell."""
+    if stated in ("too-short", "not-rl", "crashed"):
+        return stated
+    standing = [f.severity for incident in found for f in incident.findings if f.state != "resolved"]
+    return worst(standing) or "healthy"
+
+
+def key_numbers(view: RunView) -> tuple[KeyNumber, ...]:
+    """The few numbers one looks at first, with the step each was measured at."""
+    out = []
+    for label, names in KEY_METRICS:
+        name = next((name for name in names if name in view), None)
+        if name is None:
+            continue
+        series = view.series(name)
+        value, unit = float(series.values[-1]), definition(view, name).unit
+        text = f"{value:.3f}" if math.isfinite(value) and 0.01 <= abs(value) < 10 else short(value)
+        out.append(KeyNumber(label, text, "" if unit == "1" else unit, int(series.steps[-1]), math.isfinite(value)))
+    return tuple(out[:MAX_KEYS])
+
+
+def cards_of(found: Sequence[Incident]) -> tuple[Card, ...]:
+    """Incidents as cards: those that stand first, then the newest."""
+    ranked = sorted(found, key=lambda incident: (incident.open, incident.onset), reverse=True)
+    return tuple(_card(incident) for incident in ranked)
+
+
+def journal_of(actions: Iterable[Action]) -> tuple[Trial, ...]:
+    """The journal, grouped by trial, the newest trial first."""
+    groups: dict[str, list[Action]] = {}
+    for action in actions:
+        groups.setdefault(action.action, []).append(action)
+    return tuple(_trial(entries) for entries in reversed(groups.values()))
+
+
+def _card(incident: Incident) -> Card:
+    lead = incident.lead
+    advice = next((finding.remedies for finding in incident.findings if finding.remedies), ())
+    causes = next((finding.causes for finding in incident.findings if finding.causes), ())
+    return Card(
+        number=incident.number,
+        id=lead.id,
+        severity=incident.severity,
+        state=lead.state,
+        open=incident.open,
+        summary=lead.summary,
+        onset=incident.onset,
+        detected=min(finding.detected_step for finding in incident.findings),
+        last=incident.last,
+        causes=tuple((cause.id, cause.confidence, cause.why) for cause in sorted(causes, key=lambda c: -c.confidence)),
+        evidence=_facts(lead.evidence),
+        advice=tuple((r.id, r.safety, tuple(change_words(r.change)), r.why, r.how) for r in advice),
+        also=tuple(Also(f.severity, f.state, f.id, f.summary) for f in incident.findings[1:]),
+    )  # fmt: skip
+
+
+def _trial(entries: Sequence[Action]) -> Trial:
+    changed = next((entry.change for entry in reversed(entries) if entry.change), {})
+    lines = tuple(Entry(entry.entry, entry.step, entry.text, _facts(entry.data)) for entry in entries)
+    first = entries[0]
+    return Trial(first.action, first.remedy, first.incident, first.safety, tuple(change_words(changed)), lines)
+
+
+def _facts(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((str(key), short(value)) for key, value in values.items())
+
+
+def _mtime(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

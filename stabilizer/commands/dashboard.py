@@ -1,0 +1,24 @@
+"""`stabilizer dashboard`: look at runs in the browser."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where the runs are and where to listen."""
+    parser.add_argument("paths", nargs="*", type=Path, default=[Path("runs")], metavar="PATH", help="folders of runs")
+    parser.add_argument("--host", default="127.0.0.1", help="a loopback address (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8050, help="0 picks a free one (default: %(default)s)")
+    parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until interrupted. The address is the first line printed."""
+    from dashboards.server import say, serve
+
+    announce = (lambda address: print(json.dumps({"address": address}), flush=True)) if args.json else say
+    serve(args.paths, args.host, args.port, browser=not (args.no_browser or args.json), announce=announce)
+    return 0

@@ -1,0 +1,58 @@
+"""The charts every run is looked at with, in reading order: is it getting better, does it still learn, does it hold.
+
+A chart shows metrics of one unit. What a run does not measure is left out; what it measures beyond these can be drawn
+by name with `metric_figure`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stabilizer.runs.history import RunView
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One chart: its title and the metrics that share its axis."""
+
+    id: str
+    title: str
+    metrics: tuple[str, ...]
+
+
+CORE: tuple[Chart, ...] = (
+    Chart("reward", "Reward", ("reward/mean",)),
+    Chart("accuracy", "Accuracy", ("accuracy/train", "accuracy/val")),
+    Chart("grad-norm", "Gradient norm", ("optim/grad_norm", "optim/grad_norm_max")),
+    Chart("kl", "Drift (KL)", ("policy/kl_ref", "policy/kl_old")),
+    Chart("entropy", "Entropy", ("policy/entropy",)),
+    Chart("clip", "Clipped tokens", ("policy/clip_frac", "policy/clip_frac_low", "policy/clip_frac_high")),
+    Chart("signal", "Groups by outcome", ("reward/zero_std_frac", "reward/all_fail_frac", "reward/all_pass_frac")),
+    Chart("spread", "Spread within groups", ("reward/std_group",)),
+    Chart("length", "Completion length", ("rollout/length_mean", "rollout/length_max")),
+    Chart("degenerate", "Cut or repeating answers", ("rollout/truncated_frac", "rollout/repetition")),
+    Chart("ratio", "Largest ratio", ("policy/ratio_max",)),
+    Chart("mismatch", "Sampler against trainer", ("policy/mismatch_kl",)),
+    Chart("critic", "Critic", ("value/explained_variance",)),
+    Chart("lr", "Learning rate", ("optim/lr",)),
+    Chart("knobs", "Knobs", ("control/lr_scale", "control/beta", "control/epsilon_low", "control/epsilon_high",
+                             "control/temperature")),
+    Chart("time", "Time per step", ("time/step_s", "time/rollout_s", "time/update_s")),
+)  # fmt: skip
+
+MAX_COMPONENTS = 6
+FALLBACK_CHARTS = 12
+
+
+def charts(view: RunView) -> list[Chart]:
+    """The core charts this run has numbers for; a run with none of them gets its own first metrics, one chart each."""
+    found = []
+    for chart in CORE:
+        if present := tuple(name for name in chart.metrics if name in view):
+            found.append(Chart(chart.id, chart.title, present))
+    names = view.names()
+    if parts := [
+        name for name in names if name.count("/") > 1 and name.startswith("reward/") and name.endswith("/mean")
+    ]:
+        found.insert(1, Chart("components", "Reward by component", tuple(parts[:MAX_COMPONENTS])))
+    return found or [Chart(f"metric-{index}", name, (name,)) for index, name in enumerate(names[:FALLBACK_CHARTS])]

@@ -1,0 +1,190 @@
+"""What happened, drawn over what was measured: incidents as shaded spans, fixes and declared events as vertical lines.
+
+Every span and line also has a point at the upper edge of the chart whose hover text says what it is, so nothing rests
+on colour alone. All text of a run is escaped here: plotly would take `<a>` and `<b>` in it for markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from textwrap import wrap
+from typing import Any
+
+from stabilizer.figures.theme import ICONS, WORDS, Palette
+from stabilizer.figures.words import change_words, concerns
+from stabilizer.records import SEVERITIES, Action, Event, Finding, worst
+
+DRAWN_ENTRIES = {"applied": "triangle-down", "verified": "circle", "reverted": "x"}
+DRAWN_EVENTS = {
+    "rollback": "triangle-left",
+    "resume": "triangle-right",
+    "intervention": "diamond",
+    "schedule": "diamond-open",
+    "data-stage": "square-open",
+}
+MAX_MARKS = 200
+"""Newest lines of each sort that are drawn; a chart with more is no longer read but looked at."""
+
+
+@dataclass(frozen=True)
+class Incident:
+    """Findings that belong together, newest record of each, the gravest and earliest first."""
+
+    number: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def lead(self) -> Finding:
+        """The finding the incident is named after."""
+        return self.findings[0]
+
+    @property
+    def severity(self) -> str:
+        """The gravest severity among the findings."""
+        return worst(finding.severity for finding in self.findings) or "info"
+
+    @property
+    def open(self) -> bool:
+        """Whether anything of it still stands."""
+        return any(finding.state != "resolved" for finding in self.findings)
+
+    @property
+    def onset(self) -> int:
+        """When the first of it began."""
+        return min(finding.onset_step for finding in self.findings)
+
+    @property
+    def last(self) -> int:
+        """When the last of it was seen."""
+        return max(finding.last_step for finding in self.findings)
+
+
+def newest_findings(records: Iterable[Finding]) -> list[Finding]:
+    """findings.jsonl holds one record per change: the newest record of each finding, in order of first appearance."""
+    newest: dict[tuple[int, str], Finding] = {}
+    for finding in records:
+        newest[finding.incident, finding.id] = finding
+    return list(newest.values())
+
+
+def incidents(records: Iterable[Finding]) -> list[Incident]:
+    """Findings grouped by incident, oldest onset first. Findings of no incident (number 0) stand alone."""
+    groups: dict[Any, list[Finding]] = {}
+    for finding in newest_findings(records):
+        groups.setdefault(finding.incident or finding.id, []).append(finding)
+    found = []
+    for group in groups.values():
+        ranked = sorted(group, key=lambda f: (f.state == "resolved", -SEVERITIES.index(f.severity), f.onset_step))
+        found.append(Incident(ranked[0].incident, tuple(ranked)))
+    return sorted(found, key=lambda incident: incident.onset)
+
+
+@dataclass
+class Marks:
+    """What a layout and one extra trace need to show the story of a run."""
+
+    shapes: list[dict[str, Any]] = field(default_factory=list)
+    annotations: list[dict[str, Any]] = field(default_factory=list)
+    points: dict[str, list[Any]] = field(
+        default_factory=lambda: {"x": [], "y": [], "text": [], "symbol": [], "colour": [], "size": []}
+    )
+
+    def span(self, start: float, end: float, colour: str, strength: float) -> None:
+        """A shade from top to bottom."""
+        self.shapes.append(
+            {
+                "type": "rect", "x0": start, "x1": end, "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
+                "fillcolor": colour, "opacity": strength, "line": {"width": 0},
+            }
+        )  # fmt: skip
+
+    def line(self, x: float, colour: str, *, dash: str = "solid", opacity: float = 1) -> None:
+        """A vertical line through the whole chart."""
+        self.shapes.append(
+            {
+                "type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
+                "line": {"color": colour, "width": 1, "dash": dash}, "opacity": opacity,
+            }
+        )  # fmt: skip
+
+    def label(self, x: float, text: str, colour: str, to_the_left: bool) -> None:
+        """Words above the chart, on two rows by turns. `text` is escaped already."""
+        self.annotations.append(
+            {
+                "x": x, "y": 1, "yref": "paper", "xanchor": "right" if to_the_left else "left", "yanchor": "bottom",
+                "yshift": 1 + 13 * (len(self.annotations) % 2), "showarrow": False, "text": text,
+                "font": {"size": 10.5, "color": colour},
+            }
+        )  # fmt: skip
+
+    def point(self, x: float, lines: Sequence[str], symbol: str, colour: str, size: float = 8) -> None:
+        """A point at the upper edge with something to say. `lines` are escaped already."""
+        for key, value in zip(self.points, (x, 0.975, "<br>".join(lines), symbol, colour, size), strict=True):
+            self.points[key].append(value)
+
+
+def open_spans(findings: Iterable[Finding]) -> list[int]:
+    """Which shapes of a story are spans of incidents that still stand: they reach to the present step and grow with it.
+
+    Spans come first among the shapes, in the order of `incidents`, so these indices hold for every chart of a run.
+    """
+    return [index for index, incident in enumerate(incidents(findings)[-MAX_MARKS:]) if incident.open]
+
+
+def story(
+    names: Sequence[str],
+    upto: int,
+    place: Callable[[int], float],
+    colours: Palette,
+    findings: Iterable[Finding],
+    events: Iterable[Event],
+    actions: Iterable[Action],
+) -> Marks:
+    """The marks of a chart of `names` seen at step `upto`; `place` turns a step into a position on the x axis."""
+    marks = Marks()
+    found = incidents(findings)[-MAX_MARKS:]
+    concerned = [
+        next((finding for finding in incident.findings if concerns(finding) & set(names)), None) for incident in found
+    ]
+    for incident, mine in zip(found, concerned, strict=True):
+        last = max(incident.last, upto) if incident.open else incident.last
+        strength = (0.15 if mine else 0.06) * (1 if incident.open else 0.6)
+        marks.span(
+            place(incident.onset), place(max(last, incident.onset + 1)), colours.severity[incident.severity], strength
+        )
+    late = place(0) + 0.6 * (place(max(upto, 1)) - place(0))
+    for incident, mine in zip(found, concerned, strict=True):
+        _incident(marks, incident, mine, place(incident.onset), place(incident.onset) > late, colours)
+    for action in [entry for entry in actions if entry.entry in DRAWN_ENTRIES][-MAX_MARKS:]:
+        colour = colours.severity["warn"] if action.entry == "reverted" else colours.fix
+        marks.line(place(action.step), colour, dash="solid" if action.entry == "applied" else "dot")
+        lines = [f"<b>{escape(action.entry)}</b> {escape(action.remedy)} at step {action.step}"]
+        lines += [escape(line) for line in change_words(action.change)] + _paragraph(action.text)
+        marks.point(place(action.step), lines, DRAWN_ENTRIES[action.entry], colour)
+    for event in [event for event in events if event.kind in DRAWN_EVENTS][-MAX_MARKS:]:
+        marks.line(place(event.step), colours.muted, dash="dash")
+        lines = [f"<b>{escape(event.kind)}</b> at step {event.step}", *_paragraph(event.text)]
+        marks.point(place(event.step), lines, DRAWN_EVENTS[event.kind], colours.muted)
+    return marks
+
+
+def _incident(
+    marks: Marks, incident: Incident, mine: Finding | None, start: float, late: bool, colours: Palette
+) -> None:
+    """The onset of an incident: a line and a label where the chart shows what it is about, a small point elsewhere."""
+    told = mine or incident.lead
+    colour = colours.severity[told.severity]
+    word = f"{ICONS[told.severity]} {WORDS[told.severity]}"
+    if mine:
+        over = mine.state == "resolved"
+        marks.line(start, colour, opacity=0.6 if over else 1)
+        failure = escape((mine.id.partition("/")[2] or mine.id)[:28])
+        marks.label(start, f"{word} · {failure}{' · resolved' if over else ''}", colour, late)
+    about = f"<b>{word}</b> {escape(told.id)} ({escape(told.state)}), steps {incident.onset}–{incident.last}"
+    marks.point(start, [about, *_paragraph(told.summary)], "square", colour, 8 if mine else 5)
+
+
+def _paragraph(text: str, width: int = 64, lines: int = 6) -> list[str]:
+    return [escape(line) for line in wrap(str(text)[:2000], width)[:lines]]

@@ -1,0 +1,103 @@
+"""The policy: the built-in tiny model, or any causal language model that `transformers` can load.
+
+The built-in one is a Qwen2 of 110k parameters (hidden 64, 2 layers, 2 heads of 32, tied embeddings) over characters.
+Heads are 32 wide because that is the narrowest vLLM accepts on a CPU.
+"""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+from transformers.utils.logging import disable_progress_bar
+
+BUILTIN = "builtin"
+WARM_STARTS = Path(__file__).parent / "warmstart"
+"""One folder of starting weights per task, made by `warm_start.py`."""
+
+SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
+CHARACTERS = string.digits + "+=>:" + string.ascii_lowercase
+
+
+class Policy(NamedTuple):
+    """A model with the tokenizer it was trained with."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per character, the same for every built-in task; a prompt begins with `<bos>`."""
+    vocabulary = {token: i for i, token in enumerate((*SPECIAL, *CHARACTERS))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))  # noqa: S106 (a token of text, no secret)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<bos> $A", special_tokens=[("<bos>", vocabulary["<bos>"])]
+    )
+    tokenizer.decoder = decoders.Fuse()
+    pad, bos, eos, unk = SPECIAL
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=pad,
+        bos_token=bos,
+        eos_token=eos,
+        unk_token=unk,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def build_model(tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
+    """The built-in model with random weights, drawn from torch's global generator."""
+    return Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=len(tokenizer),
+            hidden_size=64,
+            intermediate_size=192,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            max_position_embeddings=256,
+            tie_word_embeddings=True,
+            initializer_range=0.1,  # at the usual 0.02 a model this narrow sits on a plateau for a thousand steps
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+        )
+    )
+
+
+def load_policy(model: str, task: str, device: torch.device) -> Policy:
+    """The starting policy in float32: the warm start of `task` for 'builtin', else a folder or a name on the hub.
+
+    Code that comes with a model is never run. The model stays in evaluation mode for good: with dropout the sampler
+    and the learner would be two different policies.
+    """
+    disable_progress_bar()  # two bars for a load of milliseconds would scribble over whatever shows the run
+    source = str(WARM_STARTS / task) if model == BUILTIN else model
+    if model == BUILTIN and not Path(source).is_dir():
+        raise ValueError(
+            f"no warm start for task {task!r}; make one with: python -m stabilizer.trainer.warm_start {task}"
+        )
+    try:
+        network = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", trust_remote_code=False)
+    except OSError as error:
+        raise ValueError(f"model = {model!r}: cannot be loaded as a causal language model: {error}") from error
+    if tokenizer.eos_token_id is None:
+        raise ValueError(f"model = {model!r}: its tokenizer has no end token, so no completion could ever end")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return Policy(network.to(device).eval(), tokenizer)

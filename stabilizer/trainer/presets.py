@@ -1,0 +1,43 @@
+"""Settings that were found by experiment: each task's defaults, and named variants that change a few keys on top."""
+
+from __future__ import annotations
+
+from typing import Any
+
+TASK_DEFAULTS: dict[str, dict[str, Any]] = {
+    # Greedy accuracy 0.21 -> 0.93 in some 70 seconds on one thread. Without the entropy bonus and with a weaker hold on
+    # the reference the policy grows certain too early and stays near 0.75: its groups agree, and teach nothing.
+    "addition": {
+        "task": "addition",
+        "steps": 800,
+        "optim.lr": 8e-4,
+        "optim.schedule": "linear",
+        "policy.beta": 0.02,
+        "policy.entropy_coef": 0.03,
+        "rollout.max_completion": 6,
+    },
+    # Partial credit teaches in nearly every group, so a third of the steps will do.
+    "sorting": {
+        "task": "sorting",
+        "steps": 300,
+        "optim.lr": 8e-4,
+        "optim.schedule": "linear",
+        "policy.beta": 0.02,
+        "policy.entropy_coef": 0.01,
+        "rollout.max_completion": 8,
+    },
+    # Easy: only where to stop has to be learned. Completions are long, so the batch is half as large.
+    "length": {
+        "task": "length",
+        "steps": 100,
+        "optim.lr": 1e-4,
+        "policy.beta": 0.02,
+        "rollout.prompts": 16,
+        "rollout.max_completion": 40,
+    },
+}
+
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "unstable": ("optim.lr=4e-3", "optim.warmup_steps=20"),
+}
+"""unstable: a learning rate five times too high; the warm-up hides it for a while, then the policy destroys itself."""

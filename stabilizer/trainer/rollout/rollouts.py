@@ -1,0 +1,68 @@
+"""What generation hands to learning.
+
+Shape letters: B rows (completions, those of one prompt next to each other), P prompt positions, T completion positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """Completions of one step. Prompts are padded on the left, completions on the right: a row reads as one text."""
+
+    prompt_ids_BP: Tensor
+    prompt_mask_BP: Tensor
+    """True at prompt tokens, False at the padding before them."""
+    completion_ids_BT: Tensor
+    mask_BT: Tensor
+    """True at tokens the policy chose, the end token included; False after it."""
+    logp_BT: Tensor
+    """Log-probability of each chosen token at the sampling temperature, under the weights that sampled it."""
+    length_B: Tensor
+    truncated_B: Tensor
+    """True where the length limit came before the end token."""
+    texts: list[str]
+    """Completions as text, the end token removed; other special tokens stay visible."""
+    group_size: int
+
+    def __len__(self) -> int:
+        return self.completion_ids_BT.shape[0]
+
+    def rows(self, row_R: Tensor) -> Rollouts:
+        """Some of the rows, as a minibatch; texts are of no use to it and left out."""
+        return replace(
+            self,
+            prompt_ids_BP=self.prompt_ids_BP[row_R],
+            prompt_mask_BP=self.prompt_mask_BP[row_R],
+            completion_ids_BT=self.completion_ids_BT[row_R],
+            mask_BT=self.mask_BT[row_R],
+            logp_BT=self.logp_BT[row_R],
+            length_B=self.length_B[row_R],
+            truncated_B=self.truncated_B[row_R],
+            texts=[],
+        )
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt tokens, counted once per completion, and completion tokens."""
+        return int(self.prompt_mask_BP.sum() + self.length_B.sum())
+
+    @property
+    def padded(self) -> bool:
+        """Whether any prompt is shorter than the longest one."""
+        return not bool(self.prompt_mask_BP.all())
+
+
+def position_ids(mask: Tensor) -> Tensor:
+    """Positions that count real tokens only, so that padding on the left moves nothing."""
+    return (mask.long().cumsum(-1) - 1).clamp_min(0)
+
+
+def cat_mask(rollouts: Rollouts) -> Tensor:
+    """The attention mask of prompt and completion together. Padding on the right needs none: attention is causal."""
+    return torch.cat([rollouts.prompt_mask_BP, torch.ones_like(rollouts.mask_BT)], dim=1)

@@ -1,0 +1,18 @@
+"""The learning rate as a function of the step alone, so that a resumed run goes on where it was."""
+
+from __future__ import annotations
+
+import math
+
+from stabilizer.trainer.config import OptimConfig
+
+FLOOR = 0.1
+"""Share of the peak at which linear and cosine schedules end."""
+
+
+def learning_rate(config: OptimConfig, step: int, steps: int) -> float:
+    """The rate of `step` (counted from 1) of `steps`, before `control/lr_scale`."""
+    warmup = min(1.0, step / (config.warmup_steps + 1))
+    done = min(1.0, max(0.0, (step - config.warmup_steps) / max(1, steps - config.warmup_steps)))
+    left = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}[config.schedule]
+    return config.lr * warmup * (left if config.schedule == "constant" else FLOOR + (1.0 - FLOOR) * left)

@@ -1,0 +1,152 @@
+"""The built-in tasks: problems without end, a held-out set that is never trained on, and a verifiable score.
+
+A problem is a number below `size`, and which one comes next is a hash of (seed, salt, position). So the stream has no
+state: a checkpoint stores integers, and any position can be visited again or, with another salt, avoided.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+HELD_OUT = 512
+"""Problems of each task set aside. Fixed across seeds and versions, so that validation accuracies can be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What the policy sees, and the answer that solves it ('' where many do)."""
+
+    index: int
+    prompt: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a completion is paid, whether it solved its problem, and the terms the reward is the sum of."""
+
+    reward: float
+    solved: bool
+    components: Mapping[str, float]
+
+
+class Task:
+    """One kind of problem. A new task says how many problems there are, writes one down, and scores a completion."""
+
+    name: str
+    size: int
+
+    def problem(self, index: int) -> Problem:
+        """The problem with this number."""
+        raise NotImplementedError
+
+    def score(self, problem: Problem, completion: str) -> Score:
+        """What a completion (its end token removed) is worth."""
+        raise NotImplementedError
+
+    def demonstration(self, problem: Problem, draw: int) -> str:
+        """A completion as the warm start should imitate it; `draw` is a random number for tasks with many answers."""
+        return problem.answer
+
+    @cached_property
+    def held_out_indices(self) -> tuple[int, ...]:
+        """Which problems are held out, in a fixed order."""
+        chosen: dict[int, None] = {}
+        k = 0
+        while len(chosen) < HELD_OUT:
+            chosen[random_bits("held-out", self.name, k) % self.size] = None
+            k += 1
+        return tuple(chosen)
+
+    def held_out(self, count: int) -> list[Problem]:
+        """The first `count` held-out problems."""
+        return [self.problem(index) for index in self.held_out_indices[:count]]
+
+    def training(self, count: int, *, seed: int, salt: int, cursor: int) -> list[Problem]:
+        """Problems number `cursor` to `cursor + count` of the stream of this seed and salt; none is held out."""
+        return [self.problem(self._training_index(seed, salt, position)) for position in range(cursor, cursor + count)]
+
+    def _training_index(self, seed: int, salt: int, position: int) -> int:
+        attempt = 0
+        while (index := random_bits(seed, salt, position, attempt) % self.size) in self._held_out:
+            attempt += 1
+        return index
+
+    @cached_property
+    def _held_out(self) -> frozenset[int]:
+        return frozenset(self.held_out_indices)
+
+
+class Addition(Task):
+    """Two-digit addition with the digits of the sum reversed, right or wrong: '37+58=' is solved by '59'.
+
+    Reversed, because carries run from the last digit: each digit written then depends only on what is already there.
+    """
+
+    name = "addition"
+    size = 90 * 90
+
+    def problem(self, index: int) -> Problem:
+        a, b = divmod(index, 90)
+        a, b = a + 10, b + 10
+        return Problem(index, f"{a}+{b}=", str(a + b)[::-1])
+
+    def score(self, problem: Problem, completion: str) -> Score:
+        solved = completion == problem.answer
+        return Score(float(solved), solved, {"exact": float(solved)})
+
+
+class Sorting(Task):
+    """Sort five digits; the reward is the share of positions that are right: '31524>' is solved by '12345'.
+
+    Positions beyond the five count as wrong ones, so that writing on and on does not pay.
+    """
+
+    name = "sorting"
+    size = 10**5
+
+    def problem(self, index: int) -> Problem:
+        digits = f"{index:05d}"
+        return Problem(index, f"{digits}>", "".join(sorted(digits)))
+
+    def score(self, problem: Problem, completion: str) -> Score:
+        right = sum(given == wanted for given, wanted in zip(completion, problem.answer, strict=False))
+        share = right / max(len(completion), len(problem.answer))
+        return Score(share, share == 1.0, {"positions": share})
+
+
+class Length(Task):
+    """Write about twenty characters, whatever they are: the reward is minus the distance from the target.
+
+    The toy twin of a reward by length as in the TL;DR example of TRL's documentation: rewards are negative, dense, and
+    say nothing about content.
+    """
+
+    name = "length"
+    size = 26**4
+    target = 20
+    """Characters of a perfect completion."""
+
+    def problem(self, index: int) -> Problem:
+        letters = "".join(chr(ord("a") + index // 26**place % 26) for place in range(4))
+        return Problem(index, f"{letters}:", "")
+
+    def score(self, problem: Problem, completion: str) -> Score:
+        distance = abs(self.target - len(completion))
+        return Score(-float(distance), distance <= 1, {"length": -float(distance)})
+
+    def demonstration(self, problem: Problem, draw: int) -> str:
+        """The letters of the prompt over and over, 4 to 36 of them: every length is about equally likely at first."""
+        letters = problem.prompt[:-1]
+        return (letters * 9)[: 4 + draw % 33]
+
+
+TASKS: dict[str, Task] = {task.name: task for task in (Addition(), Sorting(), Length())}
+
+
+def random_bits(*key: int | str) -> int:
+    """64 random bits that depend on `key` alone: the same on every machine and in every version of every library."""
+    return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "little")

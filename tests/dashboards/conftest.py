@@ -1,0 +1,63 @@
+"""Runs to look at, an app over them, and a server and a browser for those tests that need one."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from page_client import CALM, RUN, Client  # noqa: E402
+from synthetic_run import eventful, healthy  # noqa: E402
+
+
+@pytest.fixture
+def runs_folder(tmp_path: Path) -> Path:
+    """A folder with an eventful run, still going, and a calm one that is finished."""
+    folder = tmp_path / "runs"
+    calm = healthy(folder / CALM)
+    calm.status("finished", 30, force=True)
+    calm.close()
+    eventful(folder / RUN).close()
+    return folder
+
+
+@pytest.fixture
+def client(runs_folder: Path) -> Client:
+    from dashboards.app import build
+
+    return Client(build([runs_folder]))
+
+
+@pytest.fixture
+def served(runs_folder: Path) -> Iterator[tuple[str, Path]]:
+    """The address of a served app and the folder it shows."""
+    from dashboards.server import prepare
+
+    server, address = prepare([runs_folder], port=0)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    yield address, runs_folder
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A Chromium; tests that need one are skipped where there is none."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
+             "--disable-component-update", "--disable-default-apps", "--disable-sync"]  # fmt: skip
+    with sync_api.sync_playwright() as playwright:
+        try:
+            chromium = playwright.chromium.launch(executable_path=path, args=quiet)
+        except sync_api.Error as error:
+            pytest.skip(f"no Chromium to look with: {str(error).splitlines()[0]}")
+        yield chromium
+        chromium.close()

@@ -1,0 +1,64 @@
+"""A browser's questions to the app, without a browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+RUN = "20260102-093000-sorting-7c2e"
+CALM = "20260101-080000-addition-0aa1"
+
+
+class Client:
+    """Asks the app what a browser would ask, without one."""
+
+    def __init__(self, app: Any):
+        self.app = app
+        self.http = app.server.test_client()
+
+    def call(self, name: str, trigger: str, values: dict[str, Any], charts: Sequence[str] = ()) -> Any:
+        """POST one callback (found by one of its output ids and its trigger); the decoded answer, None for no news."""
+        key, entry = next(
+            (key, entry)
+            for key, entry in self.app.callback_map.items()
+            if f"{name}." in key and any(f"{i['id']}.{i['property']}" == trigger for i in entry["inputs"])
+            and not str(entry.get("clientside_function") or "")
+        )  # fmt: skip
+        outputs: list[Any] = []
+        for part in key.strip(".").split("..."):
+            id, prop = part.rsplit(".", 1)
+            if id.startswith("{"):
+                outputs.append([{"id": {"chart": chart}, "property": prop} for chart in charts])
+            else:
+                outputs.append({"id": id, "property": prop})
+        body = {
+            "output": key,
+            "outputs": outputs if key.startswith("..") else outputs[0],
+            "inputs": [{**item, "value": values.get(f"{item['id']}.{item['property']}")} for item in entry["inputs"]],
+            "state": [{**item, "value": values.get(f"{item['id']}.{item['property']}")} for item in entry["state"]],
+            "changedPropIds": [trigger],
+        }
+        answer = self.http.post("/_dash-update-component", json=body, headers={"Host": "127.0.0.1:8050"})
+        self.size = len(answer.data)
+        assert answer.status_code in (200, 204), answer.data[:500]
+        return json.loads(answer.data)["response"] if answer.status_code == 200 else None
+
+    def show(self, search: str = "", scheme: str = "light", **values: Any) -> Any:
+        """Open an address."""
+        given = {"url.search": search, "scheme.data": scheme, "axis.value": "step", **values}
+        return self.call("grid", "url.search", given)
+
+    def poll(self, seen: dict[str, Any], **values: Any) -> Any:
+        """One tick of the interval."""
+        given = {
+            "tick.n_intervals": 1, "seen.data": seen, "picker.value": seen["run"], "axis.value": seen["x"],
+            "scheme.data": seen["theme"], **values,
+        }  # fmt: skip
+        return self.call("grid", "tick.n_intervals", given, list(seen["charts"]))
+
+
+def settled(client: Client, shown: dict[str, Any]) -> dict[str, Any]:
+    """What the browser holds once the rest of the charts has come."""
+    client.app.runs.get(shown["seen"]["data"]["run"])._read = 0
+    return client.poll(shown["seen"]["data"])["seen"]["data"]

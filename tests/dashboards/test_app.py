@@ -1,0 +1,235 @@
+"""The app's contract, callback by callback, and who may talk to it; no browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_client import CALM, RUN, Client, settled
+from synthetic_run import values
+
+from dashboards.server import bind
+from stabilizer.figures import CONFIG
+from stabilizer.runs.directory import RunWriter
+
+HOSTILE = '<img src=x onerror="window.pwned=1">'
+
+
+def components(tree: Any) -> list[dict[str, Any]]:
+    """Every component of a serialised layout."""
+    found = []
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            if "namespace" in node:
+                found.append(node)
+            pending += node.values()
+        elif isinstance(node, list):
+            pending += node
+    return found
+
+
+def test_the_newest_run_opens_by_itself_and_the_address_names_it(client) -> None:
+    shown = client.show("")
+    assert shown["url"]["search"] == f"?run={RUN}"
+    assert shown["picker"]["value"] == RUN
+    assert shown["tick"]["interval"] == 1000
+
+
+def test_the_address_chooses_run_and_axis(client) -> None:
+    shown = client.show(f"?run={RUN}&x=tokens")
+    assert shown["axis"]["value"] == "tokens"
+    graph = next(c for c in components(shown["grid"]) if c["type"] == "Graph")
+    assert graph["props"]["figure"]["layout"]["xaxis"]["title"]["text"] == "tokens"
+
+
+def test_a_finished_run_is_polled_less(client) -> None:
+    shown = client.show(f"?run={CALM}")
+    assert client.poll(shown["seen"]["data"])["tick"]["interval"] > 1000  # once all charts are there
+
+
+def test_unknown_runs_and_empty_folders_say_what_to_do(client, tmp_path: Path) -> None:
+    assert "no such run" in json.dumps(client.show("?run=../../etc/passwd")["head"])
+    from dashboards.app import build
+
+    empty = Client(build([tmp_path / "nothing"])).show("")
+    assert "stabilizer demo" in json.dumps(empty["head"])
+
+
+def test_a_poll_without_news_answers_nothing(client) -> None:
+    seen = settled(client, client.show(f"?run={RUN}"))
+    assert client.poll(seen) is None
+
+
+def test_a_poll_with_a_step_is_small_and_extends_the_lines(client, runs_folder: Path) -> None:
+    seen = settled(client, client.show(f"?run={RUN}"))
+    RunWriter.reopen(runs_folder / RUN).metrics(401, values(401))
+    client.app.runs.get(RUN)._read = 0
+    answer = client.poll(seen)
+    assert client.size < 50_000
+    assert "401" in json.dumps(answer["head"])
+    patched = json.dumps(answer['{"chart":"reward"}'] if '{"chart":"reward"}' in answer else answer)
+    assert '"operation": "Extend"' in patched
+
+
+def test_a_choice_made_while_an_answer_was_on_its_way_wins(client) -> None:
+    seen = settled(client, client.show(f"?run={RUN}"))
+    answer = client.poll(seen, **{"scheme.data": "dark"})
+    assert answer["seen"]["data"]["theme"] == "dark" and answer["grid"]["children"]
+
+
+def test_every_graph_has_our_configuration_and_nothing_dangerous_is_used(client) -> None:
+    shown = client.show(f"?run={RUN}")
+    layout = client.http.get("/_dash-layout", headers={"Host": "localhost"}).get_json()
+    everything = components(shown) + components(layout)
+    graphs = [c for c in everything if c["type"] == "Graph"]
+    assert graphs and all(graph["props"]["config"] == dict(CONFIG) for graph in graphs)
+    assert CONFIG["showSendToCloud"] is False and CONFIG["plotlyServerURL"] == ""
+    assert not [c for c in everything if any(name.startswith("dangerously") for name in c["props"])]
+    assert not [c for c in everything if {"href", "src", "srcDoc", "action"} & set(c["props"])]
+
+
+def test_figures_hold_lists_so_that_they_can_be_extended(client) -> None:
+    shown = client.show(f"?run={RUN}")
+    for graph in (c for c in components(shown["grid"]) if c["type"] == "Graph"):
+        for trace in graph["props"]["figure"]["data"]:
+            assert isinstance(trace["x"], list) and isinstance(trace["y"], list)
+
+
+def test_text_of_a_run_reaches_figures_escaped(tmp_path: Path) -> None:
+    from dashboards.app import build
+
+    writer = RunWriter.create(tmp_path / HOSTILE, config={}, task=HOSTILE, argv=[])
+    writer.metrics(1, {HOSTILE: 1.0})
+    writer.event(1, "rollback", HOSTILE)
+    shown = Client(build([tmp_path])).show("")
+    figure = json.dumps([c["props"]["figure"] for c in components(shown["grid"]) if c["type"] == "Graph"])
+    assert "<img" not in figure and "&lt;img" in figure
+
+
+# --- who may ask ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8050", "localhost:1", "LOCALHOST", "[::1]:8050"])
+def test_this_machine_is_answered(client, host: str) -> None:
+    assert client.http.get("/", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH"])
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8050", "evil@127.0.0.1", "0.0.0.0:8050", "",
+     "127.0.0.1:8050:80", "[::1", "::1", "127.0.0.1 evil"],
+)  # fmt: skip
+def test_other_names_are_refused(client, method: str, host: str) -> None:
+    assert client.http.open("/", method=method, headers={"Host": host}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:9999"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_other_sites_may_not_post(client, headers: dict[str, str]) -> None:
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        answer = client.http.open(
+            "/_dash-update-component", method=method, json={}, headers={"Host": "127.0.0.1:8050", **headers}
+        )
+        assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/", "/_dash-layout", "/nothing", "/assets/style.css"])
+def test_every_answer_carries_the_headers(client, path: str) -> None:
+    headers = client.http.get(path, headers={"Host": "localhost"}).headers
+    policy = headers["Content-Security-Policy"]
+    assert "unsafe-eval" not in policy and "connect-src 'self'" in policy and "frame-ancestors 'self'" in policy
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["X-Frame-Options"] == "SAMEORIGIN"
+    assert headers["Referrer-Policy"] == "no-referrer"
+
+
+def test_refusals_carry_the_headers_too(client) -> None:
+    assert "Content-Security-Policy" in client.http.get("/", headers={"Host": "evil.example"}).headers
+
+
+def test_a_large_body_is_refused(client) -> None:
+    body = b"x" * (1024 * 1024 + 1)
+    answer = client.http.post("/_dash-update-component", data=body, headers={"Host": "localhost"})
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/assets/../app.py", "/assets/%2e%2e/app.py", "/assets/..%2fapp.py", "/assets//etc/passwd", "/_mcp", "/mcp"],
+)
+def test_files_of_the_machine_are_not_served(client, path: str) -> None:
+    answer = client.http.get(path, headers={"Host": "localhost"})
+    assert answer.status_code == 404 or b"react-entry-point" in answer.data
+
+
+def test_binds_loopback_whatever_the_environment_says(monkeypatch) -> None:
+    monkeypatch.setenv("HOST", "0.0.0.0")  # noqa: S104
+    with bind("localhost", 0) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.4", "", "::", "example.org"])  # noqa: S104
+def test_other_addresses_are_refused_with_the_way_to_do_it(host: str) -> None:
+    with pytest.raises(ValueError, match="ssh -L"):
+        bind(host, 0)
+
+
+def test_a_taken_port_names_a_free_one() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        with pytest.raises(ValueError, match=r"in use; try --port \d+"):
+            bind("127.0.0.1", taken.getsockname()[1])
+
+
+def test_the_command_says_where_it_listens_and_never_beyond_loopback(runs_folder: Path) -> None:
+    environment = {**os.environ, "HOST": "0.0.0.0", "PORT": "1"}  # noqa: S104
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dashboards", str(runs_folder), "--port", "0"],
+        stdout=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("dashboard: http://127.0.0.1:")
+        port = int(line.rstrip("/\n").rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
+            assert b" 400 " in connection.recv(100)
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
+
+def test_nothing_in_a_run_is_opened_for_writing(client, runs_folder: Path) -> None:
+    written: list[str] = []
+    watching = [True]
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if watching and event == "open" and str(runs_folder) in str(args[0]):
+            flags = args[2] if isinstance(args[2], int) else 0
+            if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) or set(str(args[1] or "r")) & set("wax+"):
+                written.append(str(args[0]))
+        elif watching and event in ("os.rename", "os.remove", "os.mkdir") and str(runs_folder) in str(args[0]):
+            written.append(str(args[0]))
+
+    sys.addaudithook(hook)
+    seen = settled(client, client.show(f"?run={RUN}"))
+    client.poll(seen)
+    client.app.runs.lines()
+    watching.clear()
+    assert written == []

@@ -1,0 +1,151 @@
+"""The page in a real browser. Waiting is on what a person would see, with a deadline; nothing sleeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_client import CALM, RUN
+from synthetic_run import SPIKE, values
+
+from stabilizer.records import Action
+from stabilizer.runs.directory import RunWriter
+
+pytestmark = pytest.mark.ui
+
+HOSTILE = '<img src=x onerror="window.pwned=1">'
+
+
+class Watched:
+    """A page, and what went wrong or out on it."""
+
+    def __init__(self, page: Any, address: str):
+        self.page, self.address = page, address
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("request", lambda request: self.requests.append(request.url))
+
+    def open(self, query: str = "") -> Watched:
+        self.page.goto(self.address + query)
+        self.page.locator(".graph .main-svg").first.wait_for()
+        return self
+
+    def last_step(self) -> int:
+        return self.page.evaluate("document.querySelector('.js-plotly-plot').data[0].x.at(-1)")
+
+    def until(self, condition: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, "not seen in time"
+            self.page.wait_for_timeout(20)
+
+
+@pytest.fixture
+def watched(browser: Any, served: tuple[str, Path]) -> Iterator[Watched]:
+    context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="light")
+    yield Watched(context.new_page(), served[0])
+    context.close()
+
+
+def test_loads_all_charts_without_errors_and_asks_no_other_host(watched: Watched) -> None:
+    watched.open()
+    watched.until(lambda: watched.page.locator(".chart .main-svg").count() >= 14, 10)
+    assert watched.page.locator(".incident").count() == 3
+    assert watched.page.locator(".timeline li").count() == 4
+    assert watched.errors == []
+    assert {url for url in watched.requests if not url.startswith((watched.address, "data:", "blob:"))} == set()
+
+
+def test_a_step_appears_within_three_seconds_and_zoom_is_kept(watched: Watched, served: tuple[str, Path]) -> None:
+    watched.open(f"?run={RUN}")
+    watched.until(lambda: watched.page.locator(".chart").count() >= 14, 10)
+    watched.page.evaluate(
+        "window.dash_clientside && document.querySelector('.js-plotly-plot') && "
+        "document.querySelector('.js-plotly-plot').querySelector('.nsewdrag').getBoundingClientRect().width"
+    )
+    box = watched.page.locator(".graph .nsewdrag").first.bounding_box()
+    mouse, y = watched.page.mouse, box["y"] + box["height"] / 2
+    mouse.move(box["x"] + box["width"] * 0.3, y)
+    mouse.down()
+    mouse.move(box["x"] + box["width"] * 0.6, y, steps=8)
+    mouse.up()
+    zoom = "document.querySelector('.js-plotly-plot').layout.xaxis.range.map(Math.round)"
+    watched.until(lambda: watched.page.evaluate(zoom)[0] > 50, 3)
+    chosen = watched.page.evaluate(zoom)
+
+    writer = RunWriter.reopen(served[1] / RUN)
+    writer.metrics(401, values(401))
+    watched.until(lambda: watched.last_step() == 401, 3)
+    writer.finding(replace(SPIKE, state="open", incident=9, onset_step=395, attempt=1))
+    watched.until(lambda: watched.page.locator(".incident").count() == 4, 3)
+    assert watched.page.evaluate(zoom) == chosen
+    assert watched.errors == []
+
+
+def test_every_point_is_drawn_once(watched: Watched, served: tuple[str, Path]) -> None:
+    watched.open(f"?run={RUN}")
+    writer = RunWriter.reopen(served[1] / RUN)
+    for step in range(401, 406):
+        writer.metrics(step, values(step))
+        watched.until(lambda step=step: watched.last_step() == step, 5)
+    steps = watched.page.evaluate("document.querySelector('.js-plotly-plot').data[0].x")
+    assert steps == list(range(1, 406))
+
+
+def test_dark_follows_the_system_and_the_toggle(browser: Any, served: tuple[str, Path]) -> None:
+    context = browser.new_context(color_scheme="dark")
+    watched = Watched(context.new_page(), served[0]).open()
+    font = "document.querySelector('.js-plotly-plot')._fullLayout.font.color"
+    dark = watched.page.evaluate(font)
+    watched.page.get_by_label("light or dark").click()
+    watched.until(lambda: watched.page.evaluate(font) != dark, 5)
+    assert watched.page.locator("html").get_attribute("data-mantine-color-scheme") == "light"
+    assert watched.errors == []
+    context.close()
+
+
+def test_choosing_a_run_changes_page_and_address(watched: Watched) -> None:
+    watched.open(f"?run={RUN}")
+    watched.page.get_by_role("textbox", name="run").click()
+    watched.page.get_by_role("option").filter(has_text=CALM).click()
+    watched.page.locator("h1", has_text=CALM).wait_for()
+    assert f"run={CALM}" in watched.page.url
+    watched.page.go_back()
+    watched.page.locator("h1", has_text=RUN).wait_for()
+
+
+def test_no_sideways_scrolling_on_a_phone(browser: Any, served: tuple[str, Path]) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    watched = Watched(context.new_page(), served[0]).open()
+    assert watched.page.evaluate("document.documentElement.scrollWidth") <= 390
+    context.close()
+
+
+def test_hostile_text_is_shown_as_text(browser: Any, served: tuple[str, Path]) -> None:
+    writer = RunWriter.create(served[1] / HOSTILE, config={}, task=HOSTILE, argv=[])
+    for step in range(1, 20):
+        writer.metrics(step, {HOSTILE: float(step), f"{HOSTILE}2": 1.0})
+    writer.finding(
+        replace(SPIKE, summary=HOSTILE, state="open", onset_step=5, evidence={"metric": HOSTILE, HOSTILE: HOSTILE})
+    )
+    writer.action(Action("a", "applied", HOSTILE, 8, text=HOSTILE, change={HOSTILE: (0.0, 1.0)}))
+    writer.event(9, "rollback", HOSTILE)
+    writer.status("running", 19, force=True)
+    context = browser.new_context(viewport={"width": 1440, "height": 1000})
+    watched = Watched(context.new_page(), served[0]).open()
+    watched.page.locator("h1", has_text="<img src=x").wait_for()
+    plot = watched.page.locator(".graph .nsewdrag").first.bounding_box()
+    for share in (0.05, 0.2, 0.4, 0.45, 0.9):  # hover texts, too
+        watched.page.mouse.move(plot["x"] + plot["width"] * share, plot["y"] + 4)
+    watched.page.get_by_label("what").first.hover()
+    watched.page.get_by_role("textbox", name="run").click()
+    assert watched.page.evaluate("window.pwned") is None
+    assert watched.page.locator("img").count() == 0
+    assert watched.errors == []
+    context.close()

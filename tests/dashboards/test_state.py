@@ -1,0 +1,277 @@
+"""What the page says, from the files of runs, without Dash."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from page_client import CALM, RUN
+from synthetic_run import EXPLOSION, PLATEAU, RUNAWAY, SPIKE, eventful, healthy, values
+
+from dashboards.live import News, Seen, Whole, news, whole
+from dashboards.state import FOLLOWED, Followed, Runs, cards_of, page_of, verdict_of
+from stabilizer.figures import incidents
+from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.reader import RunReader
+
+
+def looked(runs: Runs, id: str = RUN) -> tuple[Followed, Seen]:
+    followed = runs.get(id)
+    return followed, whole(followed, id, "light", "step").seen
+
+
+def poll(followed: Followed, seen: Seen) -> News | Whole | None:
+    followed._read = 0.0  # as if the time viewers share a refresh had passed
+    return news(followed, Seen.from_json(json.loads(json.dumps(seen.as_json()))))
+
+
+def test_lists_runs_newest_first_with_state_and_verdict(runs_folder: Path) -> None:
+    lines = {line.id: line for line in Runs([runs_folder]).lines()}
+    assert list(lines) == [RUN, CALM]
+    assert (lines[RUN].state, lines[RUN].step, lines[RUN].steps) == ("running", 400, 500)
+    assert lines[CALM].state == "finished"
+    assert lines[RUN].worst == "critical"
+
+
+def test_running_without_a_heartbeat_is_stalled_by_the_given_clock(runs_folder: Path) -> None:
+    runs = Runs([runs_folder], clock=lambda: time.time() + 3600)
+    assert runs.lines()[0].state == "stalled"
+
+
+def test_two_runs_of_one_name_are_told_apart_by_their_parents(tmp_path: Path) -> None:
+    for parent in ("a", "b"):
+        healthy(tmp_path / parent / "same", 3).close()
+    assert set(Runs([tmp_path]).scan()) == {"a/same", "b/same"}
+
+
+def test_an_id_is_looked_up_and_never_joined_to_a_path(runs_folder: Path) -> None:
+    runs = Runs([runs_folder])
+    for id in (
+        "../runs/" + RUN,
+        f"{RUN}/../{RUN}",
+        str(runs_folder / RUN),
+        "..",
+        "",
+        "\0",
+        "%2e%2e",
+        f"{RUN}/",
+        "a" * 5000,
+    ):
+        assert runs.get(id) is None
+
+
+def test_only_so_many_runs_are_kept_in_memory(tmp_path: Path) -> None:
+    for number in range(FOLLOWED + 3):
+        healthy(tmp_path / f"run-{number:02}", 2).close()
+    runs = Runs([tmp_path])
+    for id in runs.scan():
+        runs.get(id)
+    assert len(runs._followed) == FOLLOWED
+
+
+def test_page_tells_incidents_with_cause_evidence_and_journal(runs_folder: Path) -> None:
+    page = page_of(RunReader(runs_folder / RUN), time.time())
+    assert page.verdict == "info"
+    assert page.attempt == 1
+    assert [card.number for card in page.cards] == [3, 2, 1]  # what stands first, then the newest
+    grave = page.cards[1]
+    assert (grave.severity, grave.state, grave.onset) == ("critical", "resolved", 262)
+    assert grave.causes[0][0] == "no-kl-anchor"
+    assert {also.id for also in grave.also} | {grave.id} == {EXPLOSION.id, RUNAWAY.id}
+    (trial,) = page.journal
+    assert [entry.entry for entry in trial.entries] == ["proposed", "approved", "applied", "verified"]
+    assert trial.change == ("control/beta: 0.001 → 0.01", "control/lr_scale: 1 → 0.5")
+    assert "anchor" in trial.entries[0].text
+
+
+def test_newest_record_of_a_finding_counts() -> None:
+    records = [replace(SPIKE, state="open"), replace(PLATEAU, state="open"), replace(SPIKE, state="resolved")]
+    assert verdict_of(incidents(records)) == "info"
+    assert [card.open for card in cards_of(incidents(records))] == [True, False]
+
+
+def test_key_numbers_say_unit_and_step_and_show_nan(tmp_path: Path) -> None:
+    writer = healthy(tmp_path / "run", 12)
+    writer.metrics(13, {"optim/grad_norm": math.nan})
+    page = page_of(RunReader(tmp_path / "run"), time.time())
+    numbers = {number.label: number for number in page.numbers}
+    assert (numbers["Gradient norm"].value, numbers["Gradient norm"].finite) == ("NaN", False)
+    assert (numbers["Accuracy, held out"].step, numbers["Accuracy, held out"].unit) == (10, "share of problems")
+
+
+# --- following --------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_new_is_nothing_sent(runs_folder: Path) -> None:
+    followed, seen = looked(Runs([runs_folder]))
+    assert poll(followed, seen) is None
+
+
+def test_a_new_step_adds_its_points_alone(runs_folder: Path) -> None:
+    followed, seen = looked(Runs([runs_folder]))
+    RunWriter.reopen(runs_folder / RUN).metrics(401, values(401))
+    found = poll(followed, seen)
+    assert isinstance(found, News)
+    assert found.page.step == 401
+    change = found.changes["reward"]
+    assert change.figure is None and change.marks is None
+    assert change.points.lines[0]["x"] == [401]
+    assert change.points.lines[0]["y"] == [values(401)["reward/mean"]]
+    assert list(change.standing) == [2]  # the plateau still stands: its shade grows, the two resolved ones' do not
+    assert poll(followed, found.seen) is None
+
+
+def test_a_finding_renews_the_marks_but_not_the_lines(runs_folder: Path) -> None:
+    followed, seen = looked(Runs([runs_folder]))
+    RunWriter.reopen(runs_folder / RUN).finding(replace(PLATEAU, state="resolved", attempt=1))
+    found = poll(followed, seen)
+    assert isinstance(found, News) and found.story
+    assert all(change.points is None and change.marks is not None for change in found.changes.values())
+    assert found.page.verdict == "healthy"
+
+
+def test_a_rollback_redraws_with_the_old_branch_behind(runs_folder: Path) -> None:
+    followed, seen = looked(Runs([runs_folder]))
+    writer = RunWriter.reopen(runs_folder / RUN)
+    writer.begin_attempt(380, "rollback")
+    writer.metrics(380, values(380))
+    found = poll(followed, seen)
+    assert isinstance(found, Whole)
+    assert found.page.attempt == 2
+    hovers = [trace.hovertemplate for trace in found.charts[0].figure.data]
+    assert any("attempt 1, rolled back" in text for text in hovers)
+
+
+def test_a_metric_measured_for_the_first_time_brings_its_chart(tmp_path: Path) -> None:
+    writer = healthy(tmp_path / "run", 5)
+    followed, seen = looked(Runs([tmp_path]), "run")
+    writer.metrics(6, {"value/explained_variance": 0.5})
+    found = poll(followed, seen)
+    assert isinstance(found, Whole) and "critic" in found.seen.charts
+
+
+def test_a_number_measured_anew_redraws(tmp_path: Path) -> None:
+    writer = healthy(tmp_path / "run", 5)
+    followed, seen = looked(Runs([tmp_path]), "run")
+    writer.metrics(5, {"reward/mean": 0.75})
+    found = poll(followed, seen)
+    assert isinstance(found, Whole)
+    assert found.charts[0].figure.data[0].y[-1] == 0.75
+
+
+def test_a_long_tail_is_drawn_anew_within_its_budget(tmp_path: Path) -> None:
+    writer = healthy(tmp_path / "run", 5)
+    followed, seen = looked(Runs([tmp_path]), "run")
+    for step in range(6, 4200):
+        writer.metrics(step, {"reward/mean": 0.5})
+    found = poll(followed, seen)
+    assert len(found.changes["reward"].figure.data[0].x) <= 2000
+    assert poll(followed, found.seen) is None
+
+
+def test_only_a_heartbeat_sends_only_a_heartbeat(runs_folder: Path) -> None:
+    followed, seen = looked(Runs([runs_folder]))
+    RunWriter.reopen(runs_folder / RUN).status("running", 400, force=True)
+    found = poll(followed, seen)
+    assert isinstance(found, News) and found.page is None and not found.changes
+
+
+def test_first_charts_come_first_and_the_rest_with_the_next_poll(runs_folder: Path) -> None:
+    followed = Runs([runs_folder]).get(RUN)
+    first = whole(followed, RUN, "light", "step", first=6)
+    assert len(first.charts) == 6 and len(first.seen.rest) > 3
+    rest = poll(followed, first.seen)
+    assert [item.chart.id for item in rest.more] == list(first.seen.rest)
+    assert not rest.seen.rest and poll(followed, rest.seen) is None
+
+
+def test_a_cut_file_is_read_anew(runs_folder: Path) -> None:
+    followed, seen = looked(Runs([runs_folder]))
+    file = runs_folder / RUN / "metrics" / "r0-a1.jsonl"
+    os.truncate(file, file.stat().st_size // 2)
+    found = poll(followed, seen)
+    assert found is not None and found.page.step < 400
+
+
+@pytest.mark.parametrize("kept", [None, 5, "x", {}, {"run": "a"}, {"run": "a", "charts": {"b": 3}}, {"charts": []}])
+def test_what_a_browser_makes_up_is_not_believed(kept: object) -> None:
+    assert Seen.from_json(kept) is None
+
+
+# --- hostile and broken folders ---------------------------------------------------------------------------------------
+
+
+def spoil(path: Path, name: str, content: bytes) -> None:
+    (path / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("run.json", b""),
+        ("run.json", b"[]"),
+        ("run.json", b"\x00" * 100),
+        ("run.json", b'{"attempts": [{"attempt": "x"}]}'),
+        ("run.json", b'{"attempts": [{"attempt": 0, "parent": [], "from_step": "a"}], "steps": "many", "task": 7}'),
+        ("run.json", b'{"metrics": 5, "config": [], "steps": -1, "created": "x"}'),
+        ("status.json", b'{"state": 5, "t": "x", "step": null}'),
+        ("status.json", b'{"state": {"a": 1}, "t": 1e400}'),
+        ("summary.json", b'{"metrics": {"reward/mean": 3}, "verdict": ["x"]}'),
+        ("findings.jsonl", b'{"id": 3, "severity": "x", "summary": null, "onset_step": "a", "detected_step": 1, '
+                           b'"last_step": 2}\n'),
+        ("events.jsonl", b'{"step": "x", "kind": 3, "text": []}\n'),
+        ("actions.jsonl", b'{"action": [], "entry": 3, "remedy": {}, "step": 1}\n'),
+        ("metrics/r0-a0.jsonl", b'{"step": 1, "m": {"reward/mean": 1e308}}\nnot json\n{"step": 2, "m": {"\xff": 1}}\n'),
+        ("metrics/r0-a0.jsonl", b'{"step": 1, "m": {"a": [1]}}\n' * 50),
+    ],
+)  # fmt: skip
+def test_a_broken_run_never_takes_the_app_down(client, runs_folder: Path, name: str, content: bytes) -> None:
+    spoil(runs_folder / CALM, name, content)
+    lines = client.app.runs.lines()
+    assert {line.path.name for line in lines} == {RUN, CALM}
+    shown = client.show(f"?run={CALM}")
+    assert shown["head"]["children"]
+    assert client.show(f"?run={RUN}")["body"]["hidden"] is False
+
+
+def test_a_fifo_in_place_of_a_small_file_does_not_hang(client, runs_folder: Path) -> None:
+    (runs_folder / CALM / "status.json").unlink()
+    os.mkfifo(runs_folder / CALM / "status.json")
+    assert len(client.app.runs.lines()) == 2
+    shown = client.show(f"?run={CALM}")
+    assert "can't be read" in json.dumps(shown["head"])
+
+
+def test_a_run_that_can_be_read_again_comes_back(client, runs_folder: Path) -> None:
+    path = runs_folder / CALM / "run.json"
+    good = path.read_bytes()
+    path.write_bytes(b"{")
+    shown = client.show(f"?run={CALM}")
+    assert shown["body"]["hidden"] is True
+    path.write_bytes(good)
+    assert client.poll(shown["seen"]["data"])["body"]["hidden"] is False
+
+
+def test_a_thousand_runs_list_without_opening_metrics(tmp_path: Path) -> None:
+    for number in range(1000):
+        folder = tmp_path / f"run-{number:04}"
+        folder.mkdir()
+        (folder / "run.json").write_text(json.dumps({"steps": 10, "created": number}))
+        (folder / "metrics").symlink_to("/nowhere")
+    runs = Runs([tmp_path])
+    begin = time.perf_counter()
+    assert len(runs.lines()) == 1000
+    cold = time.perf_counter() - begin
+    begin = time.perf_counter()
+    runs.lines()
+    assert (cold, time.perf_counter() - begin) < (2.0, 0.5)
+
+
+def test_eventful_run_has_what_the_page_must_show(tmp_path: Path) -> None:
+    reader = RunReader((eventful(tmp_path / "run"), tmp_path / "run")[1])
+    assert sorted(reader.histories) == [0, 1] and reader.skipped == 0

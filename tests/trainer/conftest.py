@@ -1,0 +1,38 @@
+"""Small runs of the built-in model: a second or two each, on one thread."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from stabilizer.trainer.config import TrainConfig, load_config
+from stabilizer.trainer.loop import Trainer
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def small():
+    """A function giving a small configuration: 4 prompts x 4 completions, changed by 'key=value' texts."""
+
+    def build(*overrides: str, task: str = "addition") -> TrainConfig:
+        base = ["rollout.prompts=4", "rollout.group_size=4", "validation.every=0", "validation.problems=16"]
+        plain = ["device=cpu", "optim.lr=4e-4", "optim.schedule=constant", "policy.beta=0.005", "policy.entropy_coef=0"]
+        return load_config(task, [*base, *plain, *overrides])
+
+    return build
+
+
+@pytest.fixture
+def trainer(small, tmp_path: Path):
+    """A function giving a trainer of such a configuration."""
+
+    def build(*overrides: str, task: str = "addition", folder: str = "checkpoints") -> Trainer:
+        return Trainer(small(*overrides, task=task), checkpoints=tmp_path / folder)
+
+    return build

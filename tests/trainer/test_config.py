@@ -1,0 +1,105 @@
+import subprocess
+import sys
+
+import pytest
+
+from stabilizer.remedies.controls import KNOBS
+from stabilizer.trainer.config import SCHEMA, config_dict, config_from_dict, initial_knobs, load_config
+from stabilizer.trainer.presets import TASK_DEFAULTS, VARIANTS
+from stabilizer.trainer.tasks import TASKS
+
+
+def test_reading_a_configuration_does_not_import_torch():
+    code = (
+        "import sys; from stabilizer.trainer.config import *; load_config('length'); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_name_alone_is_a_full_configuration(task):
+    config = load_config(task)
+    assert config.task == task and config == load_config(task=task)
+
+
+def test_every_preset_names_keys_that_exist():
+    assert set(TASK_DEFAULTS) == set(TASKS)
+    for name in VARIANTS:
+        for task in TASKS:
+            load_config(task, variant=name)
+
+
+def test_later_layers_win(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("task: sorting\nsteps: 7\noptim:\n  lr: 1e-3\n  betas: [0.8, 0.9]\npolicy.beta: 0.5\n")
+    config = load_config(path, ["policy.beta=0.25"], seed=3)
+    assert (config.task, config.steps, config.seed) == ("sorting", 7, 3)
+    assert (config.optim.lr, config.optim.betas, config.policy.beta) == (1e-3, (0.8, 0.9), 0.25)
+    assert load_config(path, task="length").rollout.max_completion == load_config("length").rollout.max_completion
+
+
+def test_round_trip_through_json_types():
+    config = load_config("length", ["optim.betas=[0.5,0.6]"])
+    assert config_from_dict(config_dict(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        ("optim.lrr=1", ["override 'optim.lrr=1'", "'optim.lrr'", "nearest is 'optim.lr'"]),
+        ("group_size=4", ["nearest is 'rollout.group_size'"]),
+        ("optim=3", ["nearest is 'optim."]),
+        ("optim.lr=fast", ["optim.lr = 'fast'", "a number"]),
+        ("optim.lr=.nan", ["optim.lr = nan", "above 0"]),
+        ("steps=2.5", ["steps = 2.5", "whole number"]),
+        ("steps=true", ["steps = True", "whole number"]),
+        ("optim.betas=[1]", ["optim.betas", "two numbers"]),
+        ("optim.schedule=sine", ["'sine'", "constant, linear, cosine"]),
+        ("task=chess", ["'chess'", "addition, sorting, length"]),
+        ("rollout.group_size=1", ["rollout.group_size = 1", "at least 2"]),
+        ("policy.minibatches=256", ["policy.minibatches = 256", "at most prompts x group_size = 64"]),
+        ("policy.beta=2", ["policy.beta = 2.0", "between 0 and 1"]),
+        ("validation.problems=1000", ["at most", "512"]),
+        ("lr", ["must look like key=value"]),
+    ],
+)
+def test_errors_say_where_what_and_what_would_do(override, parts):
+    with pytest.raises(ValueError) as error:
+        load_config("addition", ["rollout.prompts=8", "rollout.group_size=8", override])
+    for part in parts:
+        assert part in str(error.value).replace("between 1 and 512", "at most 512")
+
+
+def test_errors_in_a_file_name_the_file(tmp_path):
+    path = tmp_path / "mine.yaml"
+    for text, part in [
+        ("rollot:\n  prompts: 3", "rollout.prompts"),
+        ("steps: soon", "whole number"),
+        ("- 1", "mapping"),
+    ]:
+        path.write_text(text)
+        with pytest.raises(ValueError, match="mine.yaml") as error:
+            load_config(path)
+        assert part in str(error.value)
+    with pytest.raises(ValueError, match="no such file"):
+        load_config("adition")
+    with pytest.raises(ValueError, match="no variant named 'wild'; there are .*unstable"):
+        load_config("addition", variant="wild")
+
+
+def test_every_key_has_its_docstring():
+    from docstring_parser import parse_from_object
+
+    from stabilizer.trainer import config
+
+    documented = {
+        name
+        for kind in vars(config).values()
+        if isinstance(kind, type) and kind.__name__.endswith("Config")
+        for name in (p.arg_name for p in parse_from_object(kind).params if p.description)
+    }
+    assert {key.split(".")[-1] for key in SCHEMA} <= documented
+
+
+def test_every_knob_has_its_initial_value():
+    assert set(initial_knobs(load_config("addition"))) == set(KNOBS)

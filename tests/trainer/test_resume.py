@@ -1,0 +1,172 @@
+"""Stopping and going on must not show; going back must, when it is asked to."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from stabilizer.remedies.controls import Checkpoint
+from stabilizer.trainer.checkpoint import CheckpointDamaged
+from stabilizer.trainer.config import config_dict
+from tests.trainer.test_loop import weights, without_time
+
+SETTINGS = ("validation.every=2", "checkpoint.every=2", "policy.inner_epochs=2")
+
+
+def run_steps(run, count):
+    return [without_time(run.train_step().metrics) for _ in range(count)]
+
+
+def damage(checkpoint: Checkpoint) -> None:
+    file = checkpoint.path / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+def test_resuming_is_bit_identical(trainer):
+    whole, first = trainer(*SETTINGS, folder="whole"), trainer(*SETTINGS)
+    expected = run_steps(whole, 6)
+    assert run_steps(first, 3) == expected[:3]
+    first.save_checkpoint()
+    second = trainer(*SETTINGS)
+    assert second.resume().step == 3
+    assert run_steps(second, 3) == expected[3:]
+    assert torch.equal(weights(second), weights(whole))
+
+
+def test_resuming_in_another_process_is_bit_identical(trainer, tmp_path):
+    run = trainer(*SETTINGS)
+    run_steps(run, 2)
+    run.save_checkpoint()
+    expected = run_steps(run, 2)
+    code = """if True:
+        import json, sys
+        from pathlib import Path
+        from stabilizer.trainer.config import config_from_dict
+        from stabilizer.trainer.loop import Trainer
+        run = Trainer(config_from_dict(json.loads(sys.argv[1])), checkpoints=Path(sys.argv[2]), attempt=1)
+        run.resume()
+        print(json.dumps([run.train_step().metrics for _ in range(2)]))
+    """
+    arguments = [sys.executable, "-c", code, json.dumps(config_dict(run.config)), str(tmp_path / "checkpoints")]
+    out = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+    assert [without_time(metrics) for metrics in json.loads(out)] == expected
+
+
+def test_resume_brings_the_knobs_back_and_a_rollback_does_not(trainer):
+    run = trainer()
+    run.controls.set("control/beta", 0.25)
+    saved = run.save_checkpoint()
+    run.controls.set("control/beta", 0.5)
+    run.load_checkpoint(saved, vary_data=True)
+    assert run.controls.get("control/beta") == 0.5
+    other = trainer()
+    other.resume()
+    assert other.controls.get("control/beta") == 0.25
+
+
+def test_a_rollback_replays_and_with_vary_data_differs_every_time(trainer):
+    run = trainer()
+    run.train_step()
+    saved = run.save_checkpoint()
+    at_saving = weights(run)
+    seen = [run_steps(run, 2)]
+    run.load_checkpoint(saved, vary_data=False)
+    assert run.step == 1 and torch.equal(weights(run), at_saving)
+    assert run_steps(run, 2) == seen[0]
+    for _ in range(2):
+        run.load_checkpoint(saved, vary_data=True)
+        assert torch.equal(weights(run), at_saving)
+        seen.append(run_steps(run, 2))
+    assert seen[0] != seen[1] != seen[2] != seen[0]
+
+
+def test_the_other_data_of_a_rollback_survive_a_resume(trainer):
+    run = trainer()
+    run.load_checkpoint(run.save_checkpoint(), vary_data=True)
+    run.attempt = 1
+    run.save_checkpoint()
+    expected = run_steps(run, 2)
+    other = trainer()
+    assert other.resume().attempt == 1
+    assert run_steps(other, 2) == expected
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(trainer):
+    run = trainer()
+    saved = []
+    for _ in range(3):
+        run.train_step()
+        saved.append(run.save_checkpoint())
+    damage(saved[2])
+    with pytest.raises(CheckpointDamaged, match="step-3-a0"):
+        run.load_checkpoint(saved[2], vary_data=False)
+    assert run.step == 3  # nothing was touched
+    other = trainer()
+    assert other.resume().step == 2 and other.step == 2
+    damage(saved[0]), damage(saved[1])
+    assert trainer().resume() is None
+
+
+def test_resume_without_a_checkpoint_starts_afresh(trainer):
+    run = trainer()
+    assert run.resume() is None and run.step == 0 and run.checkpoints() == []
+
+
+def test_an_abandoned_branch_is_not_returned_to(trainer):
+    run = trainer()
+    saved = [run.save_checkpoint()]
+    for _ in range(3):
+        run.train_step()
+        saved.append(run.save_checkpoint())
+    assert run.checkpoints() == saved
+    run.load_checkpoint(saved[1], vary_data=True)
+    run.attempt = 1
+    run.train_step()
+    new = run.save_checkpoint()
+    assert run.checkpoints() == [*saved[:2], new]
+    other = trainer()
+    assert other.resume() == new and other.checkpoints() == [*saved[:2], new]
+
+
+def test_old_checkpoints_are_thinned_and_step_0_stays(trainer):
+    run = trainer("checkpoint.keep=2", "rollout.prompts=2", "rollout.group_size=2")
+    run.save_checkpoint()
+    for _ in range(12):
+        run.train_step()
+        run.save_checkpoint()
+    steps = [checkpoint.step for checkpoint in run.checkpoints()]
+    assert steps[0] == 0 and steps[-2:] == [11, 12] and len(steps) <= 7
+
+
+def test_controls_snapshot_and_restore_go_through_the_trainer(trainer):
+    run = trainer()
+    run.train_step()
+    snapshot = run.controls.snapshot()
+    before = weights(run)
+    run.train_step()
+    run.controls.restore(snapshot)
+    assert torch.equal(weights(run), before) and run.step == 1 and snapshot in run.controls.checkpoints()
+
+
+def test_nan_weights_keep_their_nan(trainer):
+    run = trainer()
+    with torch.no_grad():
+        next(run.policy.model.parameters())[5, 3] = math.nan
+    run.save_checkpoint()
+    other = trainer()
+    other.resume()
+    assert weights(other).isnan().sum() == 1
+
+
+def test_a_checkpoint_of_another_model_is_refused(trainer):
+    run = trainer()
+    run.save_checkpoint()
+    other = trainer()
+    other.policy.model.lm_head.weight.data = other.policy.model.lm_head.weight.data[:, :-1]
+    with pytest.raises(ValueError, match="another model"):
+        other.resume()

@@ -1,0 +1,143 @@
+import math
+
+import pytest
+import torch
+
+from stabilizer.trainer.model import build_model, build_tokenizer, load_policy
+from stabilizer.trainer.rollout.logprobs import completion_logps
+from stabilizer.trainer.rollout.sampler import Sampler, choose
+from stabilizer.trainer.tasks import TASKS
+
+CPU = torch.device("cpu")
+MIXED = ["1+1=", "37+58=", "9", "abcdefgh:"]  # four lengths: all but one are padded
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return load_policy("builtin", "length", CPU)
+
+
+def generate(policy, prompts, temperature=1.0, group_size=16, max_completion=40, seed=0):
+    return Sampler(policy).generate(
+        prompts,
+        group_size=group_size,
+        temperature=temperature,
+        max_completion=max_completion,
+        generator=torch.Generator().manual_seed(seed),
+    )
+
+
+@pytest.mark.parametrize("prompts", [["abcd:", "wxyz:"], MIXED], ids=["equal lengths", "padded"])
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sampler_and_learner_give_the_same_log_probabilities(prompts, temperature, dtype):
+    policy = load_policy("builtin", "length", CPU)
+    policy.model.to(dtype)
+    rollouts = generate(policy, prompts, temperature)
+    assert len(set(rollouts.length_B.tolist())) > 1  # rows ended at different times and left the batch
+    logp_BT, entropy_BT = completion_logps(policy.model, rollouts, temperature)
+    error_BT = (logp_BT - rollouts.logp_BT).masked_fill(~rollouts.mask_BT, 0.0)
+    # float64 shows that both compute the same; float32 adds the rounding of two orders of summation
+    assert error_BT.abs().max() < (3e-5 if dtype is torch.float32 else 1e-6)
+    assert (entropy_BT >= 0).all()
+
+
+def test_padding_changes_no_log_probability(policy):
+    together = generate(policy, MIXED, group_size=2)
+    rows = together.rows(torch.tensor([0, 1]))  # of the first prompt, which is padded
+    logp_BT, _ = completion_logps(policy.model, rows, 1.0)
+    text = MIXED[0] + "".join(policy.tokenizer.convert_ids_to_tokens(rows.completion_ids_BT[0][rows.mask_BT[0]]))
+    ids = policy.tokenizer(text, return_tensors="pt")["input_ids"]
+    alone = torch.log_softmax(policy.model(input_ids=ids).logits[0], -1)
+    start, length = len(MIXED[0]), int(rows.length_B[0])
+    expected = alone[start : start + length].gather(1, ids[0, start + 1 :, None])[:, 0]
+    assert torch.allclose(logp_BT[0, :length], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("prompts", [["abcd:", "wxyz:"], MIXED], ids=["equal lengths", "padded"])
+def test_greedy_equals_the_generate_of_transformers(policy, prompts):
+    ours = generate(policy, prompts, temperature=0.0, group_size=1)
+    encoded = policy.tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
+    theirs = policy.model.generate(**encoded, do_sample=False, max_new_tokens=40)[:, encoded["input_ids"].shape[1] :]
+    assert ours.completion_ids_BT.tolist() == theirs.tolist()
+
+
+def test_each_prompt_is_read_once_and_shared_over_its_group(policy):
+    shapes = []
+    hook = policy.model.register_forward_pre_hook(
+        lambda model, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    generate(policy, ["abcd:", "wxyz:"], group_size=8, max_completion=3)
+    hook.remove()
+    assert shapes[0] == (2, 6)  # <bos> and five characters
+    assert all(shape[1] == 1 for shape in shapes[1:])
+
+
+def test_lengths_masks_and_texts_agree(policy):
+    rollouts = generate(policy, ["abcd:"], group_size=32, max_completion=12)
+    eos = policy.tokenizer.eos_token_id
+    assert rollouts.truncated_B.any() and not rollouts.truncated_B.all()
+    for ids, mask, length, truncated, text in zip(
+        rollouts.completion_ids_BT,
+        rollouts.mask_BT,
+        rollouts.length_B,
+        rollouts.truncated_B,
+        rollouts.texts,
+        strict=True,
+    ):
+        assert mask.tolist() == [True] * int(length) + [False] * (len(mask) - int(length))
+        assert (ids[mask][-1] != eos) == truncated and eos not in ids[mask][:-1]
+        assert len(text) == length - (0 if truncated else 1)
+        assert (rollouts.completion_ids_BT[~rollouts.mask_BT] == policy.tokenizer.pad_token_id).all()
+    assert rollouts.num_tokens == 32 * 6 + int(rollouts.length_B.sum())
+
+
+def test_sampling_follows_the_softmax():
+    logits = torch.tensor([2.0, 1.0, 0.0])
+    token_B, logp_B = choose(logits.expand(60_000, 3), 2.0, torch.Generator().manual_seed(0))
+    expected = torch.softmax(logits / 2.0, 0)
+    share = torch.bincount(token_B, minlength=3) / 60_000
+    assert torch.allclose(share, expected, atol=0.01)  # five standard deviations of a share are 0.01
+    assert torch.allclose(logp_B, expected.log()[token_B])
+
+
+def test_the_same_seed_gives_the_same_completions(policy):
+    assert generate(policy, MIXED, seed=1).texts == generate(policy, MIXED, seed=1).texts
+    assert generate(policy, MIXED, seed=1).texts != generate(policy, MIXED, seed=2).texts
+
+
+def test_non_finite_logits_give_a_token_and_show_in_its_log_probability():
+    token_B, logp_B = choose(torch.full((2, 5), math.nan), 1.0, torch.Generator().manual_seed(0))
+    assert token_B.shape == (2,) and logp_B.isnan().all()
+
+
+def test_entropy_of_a_forbidden_token_is_0_and_not_nan():
+    policy = load_policy("builtin", "addition", CPU)
+    rollouts = generate(policy, ["37+58="], max_completion=4)
+
+    def forbid(model, args, output):
+        output.logits[..., -1] = -math.inf
+
+    policy.model.register_forward_hook(forbid)
+    assert completion_logps(policy.model, rollouts, 1.0)[1].isfinite().all()
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_tokenizer_round_trip(task):
+    tokenizer = build_tokenizer()
+    for problem in task.held_out(20):
+        text = problem.prompt + task.demonstration(problem, 5)
+        ids = tokenizer(text)["input_ids"]
+        assert ids[0] == tokenizer.bos_token_id and len(ids) == 1 + len(text)
+        assert tokenizer.unk_token_id not in ids
+        assert tokenizer.decode(ids[1:]) == text
+
+
+def test_the_shipped_tokenizer_is_the_one_in_the_code():
+    shipped = load_policy("builtin", "addition", CPU).tokenizer
+    assert shipped.get_vocab() == build_tokenizer().get_vocab() and shipped.padding_side == "left"
+
+
+def test_the_built_in_model_is_tiny():
+    model = build_model(build_tokenizer())
+    assert 100_000 < sum(p.numel() for p in model.parameters()) < 120_000
