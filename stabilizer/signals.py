@@ -132,15 +132,15 @@ class Trend(NamedTuple):
 
 
 def trend(values: np.ndarray) -> Trend:
-    """Robust change from first to last row: the difference of the medians of the outer thirds, scaled to the window."""
+    """Change from first to last row by least squares, after outliers were pulled in; at least 3 values."""
     count = len(values)
-    third = max(2, count // 3)
-    first, last = values[:third], values[-third:]
-    reach = (count - 1) / max(1, count - third)  # outer thirds are centred (count - third) rows apart
-    change = float(np.median(last) - np.median(first)) * reach
-    centres = [(third - 1) / 2, count - 1 - (third - 1) / 2]
-    line = np.interp(np.arange(count), centres, [np.median(first), np.median(last)])
-    residuals = values - line
-    noise = median_scale(residuals)[1] * inflation(residuals)
-    error = 1.96 * 1.25 * noise * np.sqrt(2 / third) * reach  # 1.25: a median is that much noisier than a mean
-    return Trend(change, change - error, change + error)
+    rows = np.arange(count) - (count - 1) / 2
+    power = float(rows @ rows)
+    slope = float(rows @ values) / power
+    residuals = values - values.mean() - slope * rows
+    reach = 4 * median_scale(residuals)[1]
+    pulled = values - residuals + np.clip(residuals, -reach, reach)
+    slope = float(rows @ pulled) / power
+    residuals = pulled - pulled.mean() - slope * rows
+    error = 1.96 * float(np.sqrt(residuals @ residuals / max(1, count - 2) / power)) * inflation(residuals)
+    return Trend(slope * (count - 1), (slope - error) * (count - 1), (slope + error) * (count - 1))

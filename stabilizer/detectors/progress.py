@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import LAG, median_scale, step_noise, trend
+from stabilizer.signals import LAG, Trend, median_scale, step_noise, trend
 
 RECENT = 30
 """Rows over which the reward is called rising or not."""
@@ -109,6 +109,54 @@ def _levels(values: np.ndarray, done: np.ndarray, first: int) -> tuple[float, fl
         if now > best:
             best, peak = now, float(row)
     return rows, now, best, peak, lowest, start
+
+
+@dataclass(frozen=True, slots=True)
+class Stagnation:
+    """A stretch in which the reward stood still, as far as anybody can tell."""
+
+    rows: int
+    onset_step: int
+    change: Trend
+    level: float
+    grew: bool
+    """Whether the run had gained anything before."""
+
+
+STILL = 80
+"""Rows a reward must have stood still at least."""
+STILL_MOST = 500
+"""Rows looked at most."""
+MATTERS = 0.15
+"""Share of the gain so far that, reached by going on for as long again, would still be progress."""
+
+
+def stagnation(view: RunView) -> Stagnation | None:
+    """Whether the reward has stopped moving: by a test of equivalence, so that lack of evidence is not enough.
+
+    The stretch is the newer half of the run (at least `STILL` rows). If its trend went on for as many rows as the run
+    has had, the upper end of its 95 % interval must still gain less than `MATTERS` of what was gained so far. A run
+    that never gained anything is measured by its noise instead, over half as many rows again.
+    """
+    return view.once(_stagnation)
+
+
+def _stagnation(view: RunView) -> Stagnation | None:
+    reward = progress(view)
+    if reward is None or reward.solved or reward.dropped:
+        return None
+    grew = reward.best - reward.start > 4 * reward.noise
+    rows = min(max(STILL, reward.rows // 2), STILL_MOST) if grew else STILL * 3 // 2
+    recent = view.series(reward.metric).last(rows + rows // 4).finite().last(rows)
+    if reward.rows < rows + 20 or len(recent) < rows or recent.steps[0] < view.baseline_start():
+        return None
+    change = trend(recent.values)
+    level = float(np.median(recent.values))
+    ahead = reward.rows / rows if grew else 1.0
+    band = MATTERS * (level - reward.start) if grew else 1.5 * reward.noise
+    if not (band > 0 and -band < change.low * ahead and change.high * ahead < band):
+        return None
+    return Stagnation(rows, int(recent.steps[0]), change, level, grew)
 
 
 def _solved(view: RunView) -> bool:

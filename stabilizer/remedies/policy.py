@@ -129,7 +129,8 @@ class Policy:
     def _consider(self, remedy: Remedy, change: Change, number: int, onset: int, view: RunView) -> bool:
         """Propose a remedy and, where the mode allows, apply it. True when nothing else should be considered now."""
         target = self._target(onset) if remedy.rollback else None
-        reward = progress(view.at(target.step) if target else view)
+        # What the run could do at the checkpoint; one too early to tell is measured by what it could before the onset.
+        reward = (progress(view.at(target.step)) or progress(view.at(onset - 1))) if target else progress(view)
         trial = Trial(
             action=self._next_id(),
             remedy=remedy,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import Progress, level, progress
+from stabilizer.detectors.progress import Progress, level, progress, stagnation
 from stabilizer.records import Finding
-from stabilizer.runs.history import RunView
+from stabilizer.runs.history import RunView, Series
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,19 +17,19 @@ class EntropyCollapse(Detector):
     """Token entropy has fallen far below where this run started, and the reward has nothing to show for it.
 
     Signature
-        The median of the last 5 entropies is under `fraction` of the median of the run's first `baseline` rows, while
-        the reward is not rising and the task is not solved. The baseline is frozen: a moving one would follow the
-        decline. `critical` when the reward has fallen as well, `warn` otherwise.
+        The median of the last 5 entropies is under `fraction` of the median of the run's first `baseline` rows (a
+        frozen baseline: a moving one would follow the decline), the task is not solved, and the reward is not worth
+        it: it has fallen (`critical`), or it has stopped moving (`progress.stagnation`), or entropy fell from more
+        than half of its baseline within `sudden` rows in which the reward did not rise (`warn`).
 
     Why it matters
         Without variety every answer to a prompt is the same, groups have no spread, and group-relative advantages
         vanish: the policy can no longer find anything better than what it does.
 
     Look-alikes
-        Entropy that falls while the reward rises is convergence. A solved task is near-deterministic and should be.
-        Tasks with one right wording (code, tool calls) have low entropy from the first step: only the fall counts.
-        A reward that rests for a while on the way up is not stuck: only after `stale` rows without a new best does a
-        fall that had paid so far count.
+        Entropy that falls while the reward rises, however slowly, is convergence. A solved task is near-deterministic
+        and should be. Tasks with one right wording (code, tool calls) have low entropy from the first step: only the
+        fall counts. A reward that rests for a while on the way up is not stuck.
 
     False alarms
         A plateau at a ceiling below 1 that nobody declared looks the same from here.
@@ -48,8 +48,8 @@ class EntropyCollapse(Detector):
     """Rows from the start that define this run's normal entropy (fewer while it is young)."""
     fraction: float = 0.25
     """Share of the baseline under which entropy has collapsed."""
-    stale: int = 80
-    """Rows without a new best reward after which entropy that is gone no longer counts as well spent."""
+    sudden: int = 60
+    """Rows within which a fall counts as sudden."""
 
     def check(self, view: RunView) -> Finding | None:
         series = view.series("policy/entropy")
@@ -61,9 +61,10 @@ class EntropyCollapse(Detector):
         now = level(series.last(50).finite())
         if normal <= 0 or not now <= self.fraction * normal:
             return None
-        if not reward.dropped and self._paid(view, reward):
+        if not (reward.dropped or stagnation(view) or self._sudden(series, normal, reward)):
             return None
-        onset = int(series.steps[_fell_below(series.values, (self.fraction * normal + normal) / 2)])
+        recent = series.last(500)
+        onset = int(recent.steps[_fell_below(recent.values, (self.fraction * normal + normal) / 2)])
         severity = "critical" if reward.dropped else "warn"
         fate = f"has fallen to {reward.now:.3g}" if reward.dropped else f"is not rising ({reward.now:.3g})"
         return self.finding(
@@ -73,11 +74,11 @@ class EntropyCollapse(Detector):
             metric="policy/entropy", baseline=normal, now=now,
         )  # fmt: skip
 
-    def _paid(self, view: RunView, reward: Progress) -> bool:
-        """The reward rose above its noise and was at its best not long ago: the fall bought something."""
-        steps = view.series("policy/entropy").steps
-        since = int(steps[-min(len(steps), self.stale)])
-        return reward.best - reward.start > 4 * reward.noise and reward.peak_step >= since
+    def _sudden(self, series: Series, normal: float, reward: Progress) -> bool:
+        """It was still more than half there not long ago, and the reward has no new best since."""
+        before = series.last(self.sudden + 5)
+        was = float(np.nanmedian(before.values[:5])) if np.isfinite(before.values[:5]).any() else 0.0
+        return was > 0.5 * normal and reward.peak_step <= int(before.steps[0]) + self.sudden // 2
 
 
 def _fell_below(values: np.ndarray, threshold: float) -> int:

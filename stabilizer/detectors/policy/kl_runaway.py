@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import level, progress
 from stabilizer.records import Finding
-from stabilizer.runs.history import RunView
+from stabilizer.runs.history import RunView, Series
+from stabilizer.signals import CUSUM_ALARM, onset_row, shift
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,9 +20,9 @@ class KlRunaway(Detector):
 
     Signature
         Either the reward has fallen materially and KL is now at least `growth` times what it was when the reward was
-        at its best (`critical`); or KL has more than doubled over the last `window` rows, faster in their second half
-        than in the first, while the reward did not rise (`warn`). In both cases the growth must be at least `material`
-        nats per token: a nat is a unit with a meaning, unlike a multiple of something tiny.
+        at its best (`critical`); or KL has left the course its own past predicts (a CUSUM on its logarithm,
+        `signals.shift`) and at least doubled, while the reward did not rise (`warn`). In both cases the growth must be
+        at least `material` nats per token: a nat is a unit with a meaning, unlike a multiple of something tiny.
 
     Why it matters
         Distance that buys no reward is distance for its own sake: noise, an exploited reward, or updates too large to
@@ -45,8 +47,6 @@ class KlRunaway(Detector):
     id = "policy/kl-runaway"
     needs = ("policy/kl_ref", "reward/mean|accuracy/train")
 
-    window: int = 30
-    """Rows over which acceleration is judged."""
     growth: float = 3.0
     """Factor over the KL at the reward's best that counts as having run away."""
     material: float = 0.1
@@ -72,18 +72,19 @@ class KlRunaway(Detector):
                 f" best (step {reward.peak_step}); it has since fallen from {reward.best:.3g} to {reward.now:.3g}",
                 metric="policy/kl_ref", baseline=at_best, now=now,
             )  # fmt: skip
-        recent = series.last(self.window).values
-        if len(recent) < self.window or reward.rising or view.baseline_start() > series.steps[-self.window]:
+        if reward.rising:
             return None
-        half = self.window // 2
-        start, middle = float(np.median(recent[:5])), float(np.median(recent[half - 2 : half + 3]))
-        accelerating = now - middle > 1.5 * max(middle - start, 0.0)
-        if not accelerating or now < 2 * max(start, 0.0) or now - start < self.material:
+        first = int(np.searchsorted(whole.steps, view.baseline_start()))
+        signal = view.causal("policy/kl_ref", ("shift", first), partial(shift, kind="positive", first=first))
+        if signal[-1, 0] < CUSUM_ALARM or not np.isfinite(signal[-1, 1]):
             return None
-        onset = int(series.steps[-half])
+        row = onset_row(signal[:, 0])
+        before = level(Series(whole.steps[:row], whole.values[:row]).last(30).finite(), 15)
+        if not now >= max(2 * before, before + self.material):
+            return None
         return self.finding(
-            view, "warn", onset,
-            f"KL to the reference has grown from {start:.3g} to {now:.3g} nats/token over {self.window} rows, ever"
-            f" faster, and {reward.metric} has not risen ({reward.now:.3g})",
-            metric="policy/kl_ref", baseline=start, now=now,
+            view, "warn", int(whole.steps[row]),
+            f"KL to the reference has left its course: {now:.3g} nats/token, {before:.3g} before step"
+            f" {whole.steps[row]}, and {reward.metric} has not risen ({reward.now:.3g})",
+            metric="policy/kl_ref", baseline=before, now=now,
         )  # fmt: skip

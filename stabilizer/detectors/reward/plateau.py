@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import progress
+from stabilizer.detectors.progress import progress, stagnation
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
-from stabilizer.signals import trend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,10 +17,10 @@ class Plateau(Detector):
     """The reward has been flat for long enough to be sure, and the task is not solved.
 
     Signature
-        Over the last `window` rows the 95 % interval of the reward's change lies inside a band that would not matter:
-        `share` of what the run gained before (an equivalence test: absence of evidence for growth is not enough).
-        When it never gained anything, the band is 1.5 times the noise of a row, over half as many rows again.
-        Accuracy on held-out problems, where there is any, must not have risen either.
+        `progress.stagnation`: if the trend of the newer half of the run (at least 80 rows) went on for as many rows as
+        the run has had, even the upper end of its 95 % interval would gain less than 15 % of what was gained so far.
+        A test of equivalence: absence of evidence for growth is not enough. A run that never gained anything is
+        measured by its noise instead. Accuracy on held-out problems, where there is any, must not have risen either.
 
     Why it matters
         From here on every step costs and nothing comes back, unless the reason is found: exploration used up, groups
@@ -48,44 +47,35 @@ class Plateau(Detector):
     needs = ("reward/mean|accuracy/train",)
     confirm = 10
 
-    window: int = 80
-    """Rows that must be flat."""
-    share: float = 0.15
-    """Share of the earlier gain that would count as progress over the window."""
+    remaining: float = 0.1
+    """Share of the planned steps that must lie ahead; with less, there is nothing left to save."""
 
     def check(self, view: RunView) -> Finding | None:
-        reward = progress(view)
-        if reward is None or reward.solved or reward.dropped or reward.rows < self.window + 20:
+        reward, still = progress(view), stagnation(view)
+        if reward is None or still is None or self._schedule_bound(view, still.rows):
             return None
-        grew = reward.best - reward.start > 4 * reward.noise
-        rows = self.window if grew else self.window * 3 // 2  # without a gain to compare with, only more rows help
-        recent = view.series(reward.metric).last(2 * rows).finite().last(rows)
-        if len(recent) < rows or recent.steps[0] < view.baseline_start() or self._schedule_bound(view):
+        planned = view.about("steps")
+        if isinstance(planned, int) and planned - view.step < self.remaining * planned:
             return None
-        change = trend(recent.values)
-        gained = float(np.median(recent.values[: rows // 3])) - reward.start
-        # What would matter: a share of the earlier gain where there was one, else more than the noise of a row.
-        band = self.share * gained if grew else 1.5 * reward.noise
-        if not (band > 0 and -band < change.low and change.high < band) or self._validation_rises(
-            view, recent.steps[0]
-        ):
+        if self._validation_rises(view, still.onset_step):
             return None
-        now = float(np.median(recent.values))
-        history = f"after rising from {reward.start:.3g}" if grew else "and has never risen"
+        history = f"after rising from {reward.start:.3g}" if still.grew else "and has never risen"
+        change = still.change
         return self.finding(
-            view, "warn", int(recent.steps[0]),
-            f"{reward.metric} has been flat at {now:.3g} over {rows} rows {history}: change"
+            view, "warn", still.onset_step,
+            f"{reward.metric} has been flat at {still.level:.3g} over {still.rows} rows {history}: change"
             f" {change.change:+.2g} (95 % interval {change.low:+.2g} to {change.high:+.2g})",
-            metric=reward.metric, baseline=reward.start, now=now,
-            change_low=float(change.low), change_high=float(change.high),
+            metric=reward.metric, baseline=reward.start, now=still.level,
+            change_low=change.low, change_high=change.high,
         )  # fmt: skip
 
-    def _schedule_bound(self, view: RunView) -> bool:
+    @staticmethod
+    def _schedule_bound(view: RunView, rows: int) -> bool:
         """The learning rate explains it: still warming up, or wound down."""
         lr = view.series("optim/lr").finite().values
         if len(lr) < 2 or lr.max() <= 0:
             return False
-        warming = lr[-1] > lr[-min(len(lr), self.window // 2)] * 1.05
+        warming = lr[-1] > lr[-min(len(lr), rows // 2)] * 1.05
         return bool(warming or lr[-1] < 0.1 * lr.max())
 
     @staticmethod
