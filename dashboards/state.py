@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stabilizer.commands.runs import MAX_SMALL, SMALL_FILES, RunLine, heartbeat_of, run_line, small_json, state_of
-from stabilizer.commands.runs import whole_number as _whole
-from stabilizer.commands.runs import word as _word
 from stabilizer.figures.marks import Incident, incidents
 from stabilizer.figures.words import change_words, definition, short
 from stabilizer.records import Action, worst
 from stabilizer.runs.history import RunView
-from stabilizer.runs.reader import RunReader, list_runs
+from stabilizer.runs.listing import SMALL_FILES, RunLine, heartbeat_of, list_runs, run_line, state_of
+from stabilizer.runs.listing import whole_number as _whole
+from stabilizer.runs.listing import word as _word
+from stabilizer.runs.reader import MAX_SMALL, RunReader, read_json
 
 FOLLOWED = 12
 """Runs kept in memory; the one looked at longest ago goes first."""
@@ -256,7 +256,7 @@ def page_of(reader: RunReader, now: float) -> Page:
     """The page of a run as its reader has it now."""
     view = reader.history.view()
     found = incidents(reader.findings)
-    stated = small_json(reader.path / "summary.json").get("verdict")
+    stated = read_json(reader.path / "summary.json").get("verdict")
     skipped = reader.skipped
     return Page(
         name=reader.path.name,

@@ -156,8 +156,7 @@ class Session:
             time.sleep(0.2)
 
     def _save_if_due(self, step: int) -> None:
-        every = self.trainer.config.checkpoint.every
-        if every and step % every == 0 and self.trainer.step == step:
+        if self.trainer.step == step and self.trainer.checkpoint_due:
             self._save_checkpoint()
 
     def _save_checkpoint(self) -> None:
@@ -189,6 +188,7 @@ class Session:
         self.trainer.controls.restore(checkpoint, vary_data=True)
         attempt = self.writer.begin_attempt(checkpoint.step + 1, "rollback")
         self.trainer.attempt = attempt
+        self._save_checkpoint()  # a crash from here on must not resume the abandoned branch
         self.history = self.history.fork(checkpoint.step + 1, attempt)
         self.declare(checkpoint.step + 1, "rollback", text, **data)
 

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from stabilizer.records import Action, as_json
-from stabilizer.runs.reader import RunReader, run_state
+from stabilizer.runs.listing import run_state
+from stabilizer.runs.reader import RunReader
 from stabilizer.runs.requests import ask
 
 OPEN = {"proposed": ("approve", "reject"), "applied": ("revert",), "verified": ("revert",)}

@@ -1,7 +1,6 @@
 """`stabilizer runs`: list runs, their state and verdict, from their three small JSON files alone.
 
-No metrics are opened, so a folder of a thousand long runs lists as quickly as one of short ones. What a file lacks,
-or holds in a wrong type, is left blank; a run whose `run.json` can't be read is listed as such.
+No metrics are opened, so a folder of a thousand long runs lists as quickly as one of short ones.
 """
 
 from __future__ import annotations
@@ -9,39 +8,15 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from stabilizer.runs.reader import list_runs, read_json, run_state
-
-SMALL_FILES = ("run.json", "status.json", "summary.json")
-MAX_SMALL = 16 * 1024 * 1024
+from stabilizer.runs.listing import RunLine, list_runs, run_line
 
 COLOURS = {
     "critical": "bold magenta", "crashed": "bold magenta", "failed": "bold magenta", "unreadable": "bold magenta",
     "warn": "yellow", "stalled": "yellow", "info": "cyan", "healthy": "green", "running": "green",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class RunLine:
-    """One run in a list."""
-
-    id: str
-    path: Path
-    state: str
-    step: int | None = None
-    steps: int | None = None
-    verdict: str = ""
-    worst: str = ""
-    reward: float | None = None
-    accuracy: float | None = None
-    task: str = ""
-    heartbeat: float | None = None
-    created: float | None = None
-    problem: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,69 +37,6 @@ def run(args: argparse.Namespace) -> int:
         return 0
     _print(lines, args.dir, now)
     return 0
-
-
-def run_line(path: Path, id: str, now: float) -> RunLine:
-    """A run as its small files tell it."""
-    about, status, summary = (small_json(path / name) for name in SMALL_FILES)
-    if not about:
-        return RunLine(id, path, "unreadable", problem=f"{path / 'run.json'} is not a readable JSON object")
-    metrics = summary.get("metrics")
-    metrics = metrics if isinstance(metrics, dict) else {}
-    return RunLine(
-        id=id,
-        path=path,
-        state=state_of(status, now),
-        step=whole_number(status.get("step")),
-        steps=whole_number(about.get("steps")),
-        verdict=word(summary.get("verdict")),
-        worst=word(summary.get("worst")),
-        reward=_last(metrics, "reward/mean"),
-        accuracy=_last(metrics, "accuracy/val", "accuracy/train"),
-        task=word(about.get("task")),
-        heartbeat=heartbeat_of(status),
-        created=number(about.get("created")),
-    )
-
-
-def small_json(path: Path) -> dict[str, Any]:
-    """A small JSON file of a run: {} when it is missing, unreadable, no plain file, or not small."""
-    try:
-        if not path.is_file() or path.stat().st_size > MAX_SMALL:
-            return {}
-    except OSError:
-        return {}
-    return read_json(path)
-
-
-def state_of(status: Mapping[str, Any], now: float) -> str:
-    """The state of a run as a reader should show it, whatever its status file holds."""
-    return word(run_state({**status, "t": heartbeat_of(status)}, now))
-
-
-def heartbeat_of(status: Mapping[str, Any]) -> float | None:
-    """When the run last gave a sign of life, None when it never did."""
-    return number(status.get("t"))
-
-
-def word(value: Any) -> str:
-    """A short text, blank when it is none."""
-    return value[:200] if isinstance(value, str) else ""
-
-
-def whole_number(value: Any) -> int | None:
-    """A count, None when it is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def number(value: Any) -> float | None:
-    """A number, None when it is none."""
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _last(metrics: Mapping[str, Any], *names: str) -> float | None:
-    rows = [metrics[name] for name in names if isinstance(metrics.get(name), dict)]
-    return next((value for row in rows if (value := number(row.get("last"))) is not None), None)
 
 
 def _print(lines: list[RunLine], folder: Path, now: float) -> None:

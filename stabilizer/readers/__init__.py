@@ -14,8 +14,9 @@ from pathlib import Path
 from types import ModuleType
 
 from stabilizer.readers import own, trl_state
+from stabilizer.runs.listing import list_runs
 from stabilizer.runs.loaded import LoadedRun
-from stabilizer.runs.reader import RunError, list_runs
+from stabilizer.runs.reader import RunError
 
 READERS: tuple[ModuleType, ...] = (own, trl_state)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from stabilizer.runs.listing import run_state
 from stabilizer.runs.loaded import LoadedRun, load_own
-from stabilizer.runs.reader import RunError, read_json, run_state
+from stabilizer.runs.reader import RunError, read_json
 
 NAME = "stabilizer"
 WHAT = "a run directory, the folder that holds run.json"

@@ -19,6 +19,7 @@ from stabilizer.records import Action, Event, Finding, Metrics, RecordError, Sam
 from stabilizer.runs.history import History
 
 MAX_LINE = 8 * 1024 * 1024
+MAX_SMALL = 16 * 1024 * 1024
 CHUNK = 16 * 1024 * 1024
 
 
@@ -98,8 +99,10 @@ def _take(tail: Tail, kind: type) -> Read:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A small JSON object of the run directory; {} when it is missing or unreadable (it is replaced atomically)."""
+    """A small JSON object of the run directory; {} when it is missing, unreadable, no plain file or not small."""
     try:
+        if not path.is_file() or path.stat().st_size > MAX_SMALL:
+            return {}
         value = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError):
         return {}
@@ -209,20 +212,3 @@ class RunReader:
         for attempt, history in self.histories.items():
             if attempt == event.attempt and event not in history.events:
                 history.events.append(event)
-
-
-def list_runs(root: Path) -> list[Path]:
-    """Run directories at or below `root` (two levels), newest name first."""
-    if (root / "run.json").is_file():
-        return [root]
-    found = {path.parent for pattern in ("*/run.json", "*/*/run.json") for path in root.glob(pattern)}
-    return sorted(found, key=lambda path: path.name, reverse=True)
-
-
-def run_state(status: dict[str, Any], now: float, patience: float = 60.0) -> str:
-    """The state a reader should show: `running` without a heartbeat for `patience` seconds is `stalled`."""
-    state = str(status.get("state", "created"))
-    heartbeat = status.get("t")
-    if state in ("running", "created") and isinstance(heartbeat, (int, float)) and now - heartbeat > patience:
-        return "stalled"
-    return state

@@ -16,8 +16,9 @@ import pytest
 
 from stabilizer.records import Action, Event, Finding, Metrics, Sample, encode, encode_metrics
 from stabilizer.runs.directory import RunWriter, chain_hash, redacted
+from stabilizer.runs.listing import list_runs, run_state
 from stabilizer.runs.loaded import load_own
-from stabilizer.runs.reader import MAX_LINE, RunError, RunReader, Tail, list_runs, read_records, run_state
+from stabilizer.runs.reader import MAX_LINE, RunError, RunReader, Tail, read_records
 
 RECORDS = [
     Metrics(step=1, values={"a/b": 1.5, "trl/ü": math.nan}, t=10.0, n=0),

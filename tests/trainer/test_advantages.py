@@ -31,9 +31,10 @@ def test_a_group_that_all_but_agrees_is_not_blown_up():
 
 
 def test_groups_do_not_see_each_other():
-    reward_GN = torch.rand(3, 4)
+    reward_GN = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
     alone = group_advantages(reward_GN[1:2], "group_std")
-    assert torch.equal(group_advantages(reward_GN, "group_std")[1:2], alone)
+    # up to the last bit: a row of a matrix may be summed in another order than a row alone
+    assert torch.allclose(group_advantages(reward_GN, "group_std")[1:2], alone, rtol=1e-12)
 
 
 @pytest.mark.parametrize("baseline", ["group_std", "group_mean"])
