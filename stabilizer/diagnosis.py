@@ -42,27 +42,39 @@ def causes(findings: Sequence[Finding], view: RunView) -> tuple[Cause, ...]:
 
 
 def _step_too_large(findings: Sequence[Finding], view: RunView) -> Verdict:
+    """Signs of updates that overshoot, weighed against the signs this run could have shown."""
     reward = progress(view)
     if not _diverged(findings, reward):
         return 0.0, []
-    score, reasons = 0.0, []
+    met = possible = 0.0
+    reasons = []
     onset = min(finding.onset_step for finding in findings)
     for metric, limit, weight, words in (
         ("policy/kl_old", STEP_KL, 0.4, "one step moves the policy by {:.2g} nats/token"),
         ("optim/update_ratio", STEP_RATIO, 0.2, "one step changes the weights by {:.2g} of their size"),
         ("policy/clip_frac", 0.15, 0.15, "{:.0%} of tokens leave the clip range"),
     ):
-        near = view.series(metric).between(onset - 5, onset + 15).finite().values
-        if len(near) and (peak := float(np.percentile(near, 75))) > limit:
-            score += weight
+        near = view.series(metric).between(onset - 15, onset + 30).finite().values
+        if len(near) < 3 or not near.any():  # not logged, or switched off: no evidence either way
+            continue
+        possible += weight
+        if (peak := _sustained_peak(near)) > limit:
+            met += weight
             reasons.append(f"{words.format(peak)} around step {onset} (limit {limit:g})")
     moved = [f.onset_step for f in findings if f.id in ("policy/kl-runaway", "optim/grad-explosion")]
-    if moved and reward and reward.dropped and min(moved) <= reward.drop_step:
-        score += 0.2
-        reasons.append(f"the policy moved (step {min(moved)}) before the reward fell (step {reward.drop_step})")
-    if (lr := _lr(view)) is not None and score:
+    if moved and reward and reward.dropped:
+        possible += 0.3
+        if min(moved) <= reward.drop_step:
+            met += 0.3
+            reasons.append(f"the policy moved (step {min(moved)}) before the reward fell (step {reward.drop_step})")
+    if reasons and (lr := _lr(view)) is not None:
         reasons.append(f"learning rate {lr:.2g}")
-    return score, reasons
+    return (0.85 * met / possible if possible else 0.0), reasons
+
+
+def _sustained_peak(values: np.ndarray) -> float:
+    """The largest value that held for three rows: one odd row is no step size."""
+    return float(np.median(np.lib.stride_tricks.sliding_window_view(values, 3), axis=1).max())
 
 
 def _no_anchor(findings: Sequence[Finding], view: RunView) -> Verdict:

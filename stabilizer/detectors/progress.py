@@ -18,8 +18,10 @@ RECENT = 30
 """Rows over which the reward is called rising or not."""
 LEVEL = 5
 """Rows in a level (a median)."""
-MINIMUM = 3
+MINIMUM = 5
 """Rows a level needs before it counts as the best or the start."""
+SLOW = 15
+"""Rows in a slow level (a mean), for falls not much larger than the noise of a row."""
 SOLVED = 0.95
 """Share of completions solved above which a task counts as solved."""
 
@@ -61,10 +63,14 @@ def _progress(view: RunView) -> Progress | None:
     rows = int(signal[-1, 0])
     if rows <= LEVEL or len(recent) < LEVEL:
         return None
-    _, now, best, peak, lowest, start = (float(number) for number in signal[-1])
+    _, now, best, peak, lowest, start, slow, best_slow = (float(number) for number in signal[-1])
     noise = _noise(recent.values, series.values[:20])
     reach = max(best - lowest, abs(best) * 0.05)
-    dropped = best - now > max(0.3 * reach, 3.0 * noise)  # 3 of a row is 5 of a level, a median of 5
+    # A large fall shows in a median of 5 rows (3 of a row's noise are 5 of such a level); one as small as that noise
+    # shows in means of 15, by which it must stand out as clearly, while the median agrees that it is down.
+    dropped = best - now > max(0.3 * reach, 3.0 * noise) or (
+        best_slow - slow > max(0.3 * reach, 1.5 * noise) and best - now > 2.0 * noise
+    )
     drop_step = view.step
     if dropped:
         near = np.flatnonzero(signal[-2000:, 1] >= best - max(0.15 * reach, 1.5 * noise))
@@ -88,27 +94,30 @@ def _progress(view: RunView) -> Progress | None:
     )
 
 
-def _levels(values: np.ndarray, done: np.ndarray, first: int) -> tuple[float, float, float, float, float, float]:
-    """A row of (finite rows, level, best level, its row, lowest level, first level): a causal signal.
+def _levels(values: np.ndarray, done: np.ndarray, first: int) -> tuple[float, ...]:
+    """A row of (finite rows, level, best level, its row, lowest, first, slow level, best slow level): a causal signal.
 
     Levels are medians of the newest finite values; the best of them counts once there are enough for a full median,
     so that one lucky first step is not a height to fall from.
     """
-    fresh = (0.0, np.nan, -np.inf, 0.0, np.inf, np.nan)
+    fresh = (0.0, np.nan, -np.inf, 0.0, np.inf, np.nan, np.nan, -np.inf)
     row = len(values) - 1
     if row < first:
         return fresh
-    rows, _, best, peak, lowest, start = done[-1] if row > first else fresh
-    recent = values[max(first, row + 1 - 3 * LEVEL) :]
-    recent = recent[np.isfinite(recent)][-LEVEL:]
-    now = float(np.median(recent)) if len(recent) else np.nan
+    rows, _, best, peak, lowest, start, _, best_slow = done[-1] if row > first else fresh
+    recent = values[max(first, row + 1 - 3 * SLOW) :]
+    recent = recent[np.isfinite(recent)]
+    now = float(np.median(recent[-LEVEL:])) if len(recent) else np.nan
+    slow = float(np.mean(recent[-SLOW:])) if len(recent) else np.nan
     rows += float(np.isfinite(values[-1]))
     if rows >= MINIMUM and np.isfinite(now):
         start = now if np.isnan(start) else start
         lowest = min(lowest, now)
         if now > best:
             best, peak = now, float(row)
-    return rows, now, best, peak, lowest, start
+    if rows >= 2 * SLOW // 3:
+        best_slow = max(best_slow, slow)
+    return rows, now, best, peak, lowest, start, slow, best_slow
 
 
 @dataclass(frozen=True, slots=True)

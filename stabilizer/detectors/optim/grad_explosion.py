@@ -87,6 +87,8 @@ class GradExplosion(Detector):
             judgement = f"and {reward.metric} has fallen from {reward.best:.3g} to {reward.now:.3g}"
         elif self._restless(view, series):
             severity, judgement = "warn", "with growing swings and a clip fraction out of its band; not yet harmful"
+        elif reward and reward.dropped:
+            severity, judgement = "info", "after the reward had already fallen"
         else:
             severity, judgement = "info", "while everything else is calm; not harmful by itself"
         return self.finding(

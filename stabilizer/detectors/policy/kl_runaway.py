@@ -64,8 +64,9 @@ class KlRunaway(Detector):
             at_best = 0.0 if np.isnan(at_best) else max(at_best, 0.0)
             if now < max(self.growth * at_best, at_best + self.material):
                 return None
-            levels = np.flatnonzero(series.values >= max(self.growth * at_best, at_best + self.material / 2))
-            onset = int(series.steps[levels[0]]) if len(levels) else reward.drop_step
+            # Half-way, on a log scale, from where it was to where it is: early drift that was paid for is not it.
+            low = np.flatnonzero(series.values <= np.sqrt(max(at_best, self.material) * now))
+            onset = int(series.steps[min(int(low[-1]) + 1, len(series) - 1)]) if len(low) else reward.drop_step
             return self.finding(
                 view, "critical", min(onset, reward.drop_step),
                 f"KL to the reference is {now:.3g} nats/token, up from {at_best:.3g} when {reward.metric} was at its"
