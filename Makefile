@@ -15,10 +15,10 @@ PIP := $(PY) -m pip install --disable-pip-version-check -q
 RUN := OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint bench lock clean
+.PHONY: help install demo test test-all lint bench screenshots lock clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 	@echo "  variables: VARIANT=unstable REMEDY=off|suggest|approve|auto-safe|auto-full PORT=8050 TORCH_VERSION TORCH_INDEX PYTHON"
 
 # torch first and pinned: the CPU build (+cpu) where the index offers one, else the index's own build.
@@ -51,6 +51,9 @@ lint: $(VENV)/.installed ## ruff: rules and format
 
 bench: $(VENV)/.installed ## measure: writing, watching, reading, stepping
 	@$(RUN) -m stabilizer bench cost $(ARGS) && $(RUN) -m stabilizer bench read $(ARGS)
+
+screenshots: $(VENV)/.installed ## the README's pictures, from a sample run (needs a Chromium)
+	@$(RUN) tests/dashboards/screenshots.py sample_runs/addition-rescued dashboards/screenshots
 
 lock: $(VENV)/.installed ## pin the newest versions anew into requirements.lock
 	@$(PIP) uv && echo 'torch==$(TORCH_VERSION)' > $(VENV)/torch.txt

@@ -7,11 +7,11 @@ make_run() { # name, then the arguments of `stabilizer train`
   .venv/bin/python -m stabilizer train "$@" --seed 11 --set samples.every=100 --runs build/sample || [ $? = 1 ]
   rm -rf build/sample/*/checkpoints build/sample/*/requests
   for part in run.json status.json summary.json metrics samples events.jsonl findings.jsonl actions.jsonl; do
-    rm -rf "sample_runs/$name/$part"
+    rm -rf "sample_runs/$name/$part" # expected.toml stays
     mkdir -p "sample_runs/$name" && mv "$(echo build/sample/*)/$part" "sample_runs/$name/"
   done
 }
 make_run addition-healthy addition --steps 400
 make_run addition-unstable addition --variant unstable --steps 120 --remedy suggest
-make_run addition-rescued addition --variant unstable --remedy auto-full
+make_run addition-rescued addition --variant unstable --steps 300 --remedy auto-full
 make_run length-healthy length

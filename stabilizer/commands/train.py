@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,19 +104,31 @@ def ending(session: Session, verdict: str, ever: str | None) -> Text:
 def dashboard(runs: Path, port: int, console: Console) -> Iterator[str | None]:
     """The dashboard as a process of its own: it can't slow or stop training, and its failure is only reported."""
     runs.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "dashboards", str(runs), "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603
-    address = None
+    process, address, why = _serve(runs, port)
+    if address is None and "in use" in why:
+        console.print(Text(f"port {port} is in use; taking a free one", style="dim"))
+        process, address, why = _serve(runs, 0)
+    if address:
+        console.print(Text(f"dashboard: {address}", style="bold"))
+    else:
+        console.print(Text(f"no dashboard ({why}); training goes on without it", style="yellow"))
     try:
-        line = process.stdout.readline().strip() if process.stdout else ""
-        address = next((word for word in line.split() if word.startswith("http")), None)
-        if address:
-            console.print(Text(f"dashboard: {address}", style="bold"))
-        else:
-            why = (process.stderr.read() if process.stderr else "").strip() or line
-            console.print(Text(f"no dashboard ({why}); training goes on without it", style="yellow"))
         yield address
     finally:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(5)
+
+
+def _serve(runs: Path, port: int) -> tuple[subprocess.Popen[str], str | None, str]:
+    """Start the dashboard; its address, or None and what it said instead."""
+    command = [sys.executable, "-m", "dashboards", str(runs), "--port", str(port)]
+    with tempfile.TemporaryFile("w+") as errors:  # a file, not a pipe: nobody reads it while training goes on
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)  # noqa: S603
+        line = process.stdout.readline().strip() if process.stdout else ""
+        address = next((word for word in line.split() if word.startswith("http")), None)
+        if address:
+            return process, address, ""
+        process.wait(5)
+        errors.seek(0)
+        return process, None, errors.read().strip() or line

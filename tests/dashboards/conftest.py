@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -48,16 +48,11 @@ def served(runs_folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """A Chromium; tests that need one are skipped where there is none."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+def browser(browser_path: str) -> Iterator[Any]:
+    """A Chromium, driven by Playwright."""
     quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
              "--disable-component-update", "--disable-default-apps", "--disable-sync"]  # fmt: skip
-    with sync_api.sync_playwright() as playwright:
-        try:
-            chromium = playwright.chromium.launch(executable_path=path, args=quiet)
-        except sync_api.Error as error:
-            pytest.skip(f"no Chromium to look with: {str(error).splitlines()[0]}")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=browser_path, args=quiet)
         yield chromium
         chromium.close()
