@@ -20,7 +20,7 @@ from stabilizer.readers.knobs import how
 from stabilizer.records import SCHEMA, SEVERITIES, Finding, RemedyAdvice, worst
 from stabilizer.runs.history import RunView, Series
 from stabilizer.runs.loaded import LoadedRun
-from stabilizer.vocabulary import metric
+from stabilizer.vocabulary import is_rl, metric
 from stabilizer.watch import watch_run
 
 LIVE_STATES = frozenset({"created", "running", "paused", "stalled"})
@@ -42,11 +42,10 @@ class NotChecked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Findings that belong together, the gravest first; `cause` is the likeliest one or `undetermined`."""
+    """Findings that belong together, the gravest first; `cause` is what the newest explanation holds likeliest."""
 
     incident: int
     onset_step: int
-    cause: str
     summary: str
     findings: tuple[Finding, ...]
 
@@ -54,6 +53,20 @@ class Incident:
     def severity(self) -> str:
         """That of the gravest finding."""
         return self.findings[0].severity
+
+    @property
+    def explained(self) -> Finding:
+        """The finding with the newest explanation, the gravest of several: a resolved one's is as old as itself."""
+        return max(
+            self.findings,
+            key=lambda f: (bool(f.causes), f.last_step, f.detected_step, SEVERITIES.index(f.severity)),
+        )
+
+    @property
+    def cause(self) -> str:
+        """The likeliest cause, `undetermined` when no rule explains what was seen."""
+        causes = self.explained.causes
+        return causes[0].id if causes else "undetermined"
 
     @property
     def open(self) -> bool:
@@ -94,7 +107,7 @@ def analyse(run: LoadedRun, detectors: tuple[Detector, ...] = DETECTORS) -> Anal
         standing = worst(f.severity for f in findings if f.state != "resolved")
         verdict = standing if verdict in SEVERITIES or verdict == "healthy" and standing else verdict
         gravest = worst(f.severity for f in findings)
-    if verdict in ("healthy", "too-short", "info") and not is_rl(view):
+    if verdict in ("healthy", "too-short", "info") and not is_rl(view.names()):
         verdict = "not-rl"
     steps = [step for _, step in run.ticks] or [0]
     return Analysis(
@@ -146,12 +159,6 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
     )
 
 
-def is_rl(view: RunView) -> bool:
-    """Whether anything was generated or paid for: a log with nothing but a loss is of another kind of training."""
-    signs = ("reward/", "rollout/", "accuracy/", "value/", "policy/kl", "policy/clip_frac", "policy/ratio")
-    return any(name.startswith(signs) for name in view.names())
-
-
 def exit_code(analysis: Analysis, fail_on: str) -> int:
     """1 when the verdict reaches the level (a crash reaches every level but `never`), else 0."""
     if fail_on == "never":
@@ -189,9 +196,9 @@ def _spelled_out(finding: Finding, run: LoadedRun) -> Finding:
     latest = run.history.view().latest
 
     def spelled(advice: RemedyAdvice) -> RemedyAdvice:
-        text = how(trainer, advice, config, onset=finding.onset_step, latest=latest)
+        text = "" if trainer == "stabilizer" else how(trainer, advice, config, onset=finding.onset_step, latest=latest)
         if trainer == "stabilizer" or not (text or advice.change):
-            return advice if advice.how else replace(advice, how=text or "by hand")
+            return advice if advice.how else replace(advice, how="by hand")
         return replace(advice, how=text or f"no setting of {trainer} that we know of does this; by hand, in the script")
 
     return replace(finding, remedies=tuple(spelled(advice) for advice in finding.remedies))
@@ -203,10 +210,8 @@ def _incidents(findings: list[Finding]) -> tuple[Incident, ...]:
         groups.setdefault(finding.incident, []).append(finding)
     incidents = []
     for number, members in groups.items():
-        causes = sorted((cause for member in members for cause in member.causes), key=lambda cause: -cause.confidence)
         onset = min(member.onset_step for member in members)
-        cause = causes[0].id if causes else "undetermined"
-        incidents.append(Incident(number, onset, cause, members[0].summary, tuple(members)))
+        incidents.append(Incident(number, onset, members[0].summary, tuple(members)))
     return tuple(incidents)
 
 

@@ -78,5 +78,12 @@ def _fail(error: Exception, args: argparse.Namespace) -> int:
         import json
 
         print(json.dumps({"error": message}))
-    print(f"stabilizer {args.verb}: {message}", file=sys.stderr)
+    print(error_line(args.verb, message), file=sys.stderr)
     return 2
+
+
+def error_line(verb: str, message: object) -> str:
+    """What is said on stderr. Messages quote files and names in them, so they are shown without control characters."""
+    from stabilizer.terminal import plain  # only now: `--help` must not wait for what the reports need
+
+    return f"stabilizer {verb}: {plain(message, 4000)}"

@@ -128,9 +128,10 @@ def _exploration(findings: Sequence[Finding], view: RunView) -> Verdict:
         return 0.0, []
     if any(f.id == "policy/entropy-collapse" for f in findings):
         return 0.6, ["entropy collapsed while the reward stood still"]
-    entropy = view.series("policy/entropy").finite().values
-    if _plateau(findings) and len(entropy) > 40 and np.median(entropy[-20:]) < 0.3 * np.median(entropy[:20]):
-        return 0.5, [f"entropy is {np.median(entropy[-20:]):.2g}, under 30 % of its start"]
+    entropy = view.series("policy/entropy")
+    first, now = entropy.values[:20], _recent(view, "policy/entropy")
+    if _plateau(findings) and len(entropy) > 40 and now is not None and now < 0.3 * np.nanmedian(first):
+        return 0.5, [f"entropy is {now:.2g}, under 30 % of its start"]
     return 0.0, []
 
 

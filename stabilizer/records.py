@@ -12,7 +12,7 @@ out. Unknown metric names are kept as they are; unknown fields of our own record
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -142,7 +142,7 @@ class Action:
     hash: str = ""
 
 
-def worst(severities: Any) -> Severity | None:
+def worst(severities: Iterable[Severity]) -> Severity | None:
     """The gravest of some severities, or None when there are none."""
     ranked = sorted(severities, key=SEVERITIES.index)
     return ranked[-1] if ranked else None
@@ -176,7 +176,7 @@ def decode_metrics(line: bytes) -> Metrics:
         step, values = row["step"], row["m"]
     except KeyError as missing:
         raise RecordError(f"metrics record without {missing}") from None
-    if not isinstance(step, int) or isinstance(step, bool) or not isinstance(values, dict):
+    if not isinstance(step, int) or isinstance(step, bool) or abs(step) >= 2**62 or not isinstance(values, dict):
         raise RecordError("metrics record whose 'step' is not an integer or whose 'm' is not an object")
     non_finite = row.get("nf") or {}
     out: dict[str, float] = {}

@@ -188,7 +188,7 @@ def _header(analysis: Analysis) -> str:
 def _incident(analysis: Analysis, incident: Incident) -> str:
     state = "open" if incident.open else "resolved"
     findings = "".join(_finding(finding) for finding in incident.findings)
-    leading = incident.findings[0]
+    leading = incident.explained
     shown = _charts_of(analysis, incident)
     plots = "".join(_figure(chart) for chart in shown)
     causes = "".join(
@@ -292,10 +292,19 @@ def _journal(analysis: Analysis) -> str:
         for a in actions[-MAX_ROWS:]
     ]
     return (
-        "<section><h2>Journal</h2>"
+        f"<section><h2>Journal</h2><p>{_t(_comparable(actions))}</p>"
         + _table(("step", "entry", "remedy", "safety", "change", "why", "trial"), rows)
         + (_left_out(len(actions)) + "</section>")
     )
+
+
+def _comparable(actions: Sequence[records.Action]) -> str:
+    """Whether this run may stand beside others as a plain one."""
+    applied = len({action.action for action in actions if action.entry == "applied"})
+    if not applied:
+        return "Nothing was changed while this run trained."
+    fixes = "1 fix was" if applied == 1 else f"{applied} fixes were"
+    return f"{fixes} applied while this run trained, so its results are not comparable with those of a plain run."
 
 
 def _events(analysis: Analysis) -> str:
@@ -526,7 +535,7 @@ def markdown(analysis: Analysis) -> str:
         for finding in incident.findings:
             facts = f"{WORDS[finding.severity]}, {finding.state}, onset {finding.onset_step:,}"
             lines.append(f"- **{_md(finding.id)}** ({facts}): {_md(finding.summary)}")
-        leading = incident.findings[0]
+        leading = incident.explained
         if leading.causes:
             lines += ["", "Why:", ""]
             lines += [f"- **{_md(c.id)}** ({c.confidence:.0%}): {_md(c.why)}" for c in leading.causes]
@@ -546,7 +555,8 @@ def markdown(analysis: Analysis) -> str:
     if source.notes:
         lines += ["", "## About this log", "", *(f"- {_md(note)}" for note in source.notes)]
     if analysis.run.actions:
-        lines += ["", "## Journal", "", "| step | entry | remedy | change | why |", "|---|---|---|---|---|"]
+        lines += ["", "## Journal", "", _comparable(analysis.run.actions), ""]
+        lines += ["| step | entry | remedy | change | why |", "|---|---|---|---|---|"]
         lines += [
             f"| {a.step} | {a.entry} | {_md(a.remedy)} | {_md(_changes(a.change))} | {_md(a.text)} |"
             for a in analysis.run.actions[-MAX_ROWS:]

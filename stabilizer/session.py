@@ -8,8 +8,10 @@ checkpoint when one is due. Whatever goes wrong in here is reported and never st
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import signal
+import socket
 import time
 import traceback
 from collections.abc import Iterator
@@ -20,13 +22,14 @@ from typing import Any
 import torch
 import transformers
 
-from stabilizer.records import Action, Finding
+from stabilizer.records import Action, Finding, RunState, Sample
 from stabilizer.remedies.controls import Checkpoint
-from stabilizer.remedies.policy import Mode, Policy
+from stabilizer.remedies.policy import Arbiter, Mode
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.history import History
-from stabilizer.runs.reader import RunReader
-from stabilizer.runs.requests import take
+from stabilizer.runs.listing import run_state
+from stabilizer.runs.reader import RunError, RunReader
+from stabilizer.runs.requests import Request, take
 from stabilizer.trainer.config import TrainConfig, config_dict, config_from_dict
 from stabilizer.trainer.loop import Trainer
 from stabilizer.watch import Watch
@@ -56,12 +59,13 @@ class Session:
         self.history = History(writer.about)
         self.stop_reason: str | None = None
         self._paused = False
+        self._asked: list[Request] = []
         self._actions: list[Action] = []
         earlier = []
         if reader is not None:
             earlier = reader.actions
             self._retrace(reader)
-        self.policy = Policy(mode, trainer.controls, self.watch, self, earlier)
+        self.arbiter = Arbiter(mode, trainer.controls, self.watch, self, earlier)
 
     @classmethod
     def start(cls, config: TrainConfig, path: Path, mode: Mode = "suggest") -> Session:
@@ -79,13 +83,24 @@ class Session:
     def resume(cls, path: Path, mode: Mode = "suggest") -> Session:
         """Go on with a run that was stopped, preempted or killed, from its newest verified checkpoint."""
         reader = RunReader(path)
+        _refuse_a_second_writer(reader)
         attempt = max(reader.histories) + 1
-        trainer = Trainer(config_from_dict(reader.about["config"]), checkpoints=path / "checkpoints", attempt=attempt)
+        try:
+            config = config_from_dict(reader.about["config"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RunError(
+                f"{path / 'run.json'}: no usable configuration in it ({error}); start the run anew"
+            ) from None
+        trainer = Trainer(config, checkpoints=path / "checkpoints", attempt=attempt)
         checkpoint = trainer.resume()
         if checkpoint is None:
             raise ValueError(f"{path / 'checkpoints'}: no checkpoint that can be verified; start the run anew")
         writer = RunWriter.reopen(path)
-        writer.begin_attempt(checkpoint.step + 1, "resume")
+        # A checkpoint newer than every attempt was saved just before its attempt could be declared: it goes on from
+        # the newest one declared.
+        parent = min(checkpoint.attempt, writer.attempt)
+        history = reader.histories[parent].fork(checkpoint.step + 1, attempt)
+        writer.begin_attempt(checkpoint.step + 1, "resume", parent=parent, history=history)
         writer.event(checkpoint.step + 1, "resume", f"resumed from step {checkpoint.step}")
         reader.refresh()
         return cls(trainer, writer, mode, reader)
@@ -93,7 +108,8 @@ class Session:
     def run(self) -> Iterator[Tick]:
         """Train to the end, one tick a step. The run's state on disk is right however this ends."""
         steps = self.trainer.config.steps
-        state = "failed"
+        state: RunState = "failed"
+        self._status("running")
         monitor_s = 0.0
         try:
             with self._signals():
@@ -103,10 +119,13 @@ class Session:
                     began = time.perf_counter()
                     metrics = {**result.metrics, "time/monitor_s": monitor_s}
                     tick = self._observe(result.step, metrics, result.samples)
-                    self._save_if_due(result.step)
                     monitor_s = time.perf_counter() - began
+                    self._save_if_due(result.step)
                     yield tick
             state = {"SIGTERM": "preempted", "SIGINT": "stopped"}.get(self.stop_reason or "", "finished")
+        except (GeneratorExit, KeyboardInterrupt):  # whoever looks on has had enough
+            state = "stopped"
+            raise
         except Exception as error:
             lines = traceback.format_exception(error)
             self.writer.event(self.trainer.step, "note", f"training failed: {error}", traceback="".join(lines)[-4000:])
@@ -118,7 +137,7 @@ class Session:
 
     # --- after a step -----------------------------------------------------------------------------------------------
 
-    def _observe(self, step: int, metrics: dict[str, float], samples: list[Any]) -> Tick:
+    def _observe(self, step: int, metrics: dict[str, float], samples: list[Sample]) -> Tick:
         self._record(step, metrics)
         self.writer.samples(step, samples)
         self._actions = []
@@ -128,10 +147,12 @@ class Session:
             changed = [replace(finding, t=time.time()) for finding in self.watch.tick(view)]
             for finding in changed:
                 self.writer.finding(finding)
-            self.policy.tick(view, self._requests())
+            self._take_requests()
+            asked, self._asked = self._asked, []
+            self.arbiter.tick(view, asked)
         except Exception as error:  # the monitor never harms training; its own failure is on record
             self.writer.event(step, "note", f"monitor failed: {type(error).__name__}: {error}")
-        self.writer.status("running", self.trainer.step)
+        self._status("running")
         verdict, ever = self.watch.verdict(self.history.view())
         self.writer.summary(verdict=verdict, worst=ever)
         incidents = {f.incident for f in self.watch.active() if f.severity != "info"}
@@ -141,19 +162,23 @@ class Session:
         self.writer.metrics(step, metrics)
         self.history.append(step, metrics)
 
-    def _requests(self) -> list[Any]:
-        requests = take(self.writer.path)
-        for request in requests:
+    def _take_requests(self) -> None:
+        """Pausing is the session's own business; what is asked of remedies waits for the next step boundary."""
+        for request in take(self.writer.path):
             if request.kind in ("pause", "resume"):
                 self._paused = request.kind == "pause"
                 self.writer.event(self.trainer.step, "note", f"{request.kind} asked for by {request.by}")
-        return requests
+            else:
+                self._asked.append(request)
 
     def _wait_while_paused(self) -> None:
         while self._paused and not self.stop_reason:
-            self.writer.status("paused", self.trainer.step)
-            self._requests()
+            self._status("paused")
+            self._take_requests()
             time.sleep(0.2)
+
+    def _status(self, state: RunState) -> None:
+        self.writer.status(state, self.trainer.step, remedy=self.arbiter.mode)
 
     def _save_if_due(self, step: int) -> None:
         if self.trainer.step == step and self.trainer.checkpoint_due:
@@ -165,9 +190,9 @@ class Session:
         except OSError as error:
             self.writer.event(self.trainer.step, "note", f"checkpoint could not be saved: {error}")
 
-    def _close(self, state: Any) -> None:
+    def _close(self, state: RunState) -> None:
         verdict, ever = self.watch.verdict(self.history.view())
-        self.writer.status(state, self.trainer.step, force=True)
+        self._status(state)
         self.writer.summary(verdict=verdict, worst=ever, force=True)
         self.writer.close()
 
@@ -186,10 +211,11 @@ class Session:
     def roll_back(self, checkpoint: Checkpoint, text: str, **data: Any) -> None:
         """Return to a checkpoint: the trainer goes back, a new attempt begins, the old branch stays readable."""
         self.trainer.controls.restore(checkpoint, vary_data=True)
-        attempt = self.writer.begin_attempt(checkpoint.step + 1, "rollback")
-        self.trainer.attempt = attempt
-        self._save_checkpoint()  # a crash from here on must not resume the abandoned branch
-        self.history = self.history.fork(checkpoint.step + 1, attempt)
+        self.trainer.attempt = self.writer.attempt + 1
+        self._save_checkpoint()  # before the attempt is declared: a crash in between must not resume the old branch
+        history = self.history.fork(checkpoint.step + 1, self.trainer.attempt)
+        self.writer.begin_attempt(checkpoint.step + 1, "rollback", history=history)
+        self.history = history
         self.declare(checkpoint.step + 1, "rollback", text, **data)
 
     # --- inside -----------------------------------------------------------------------------------------------------
@@ -219,6 +245,26 @@ class Session:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _refuse_a_second_writer(reader: RunReader) -> None:
+    """One run has one writer: a live one must be stopped before another goes on in its place."""
+    status = reader.status
+    if run_state(status, time.time()) not in ("running", "paused", "created"):
+        return
+    pid, here = status.get("pid"), status.get("host") == socket.gethostname()
+    if here and isinstance(pid, int):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return  # it was killed and could not say so
+        except PermissionError:
+            pass
+        if pid == os.getpid():
+            return
+    if status.get("t"):
+        where = f"process {pid} on {status.get('host')}"
+        raise ValueError(f"{reader.path}: {where} still trains this run; stop it first (SIGTERM saves and ends it)")
 
 
 def _versions() -> dict[str, str]:

@@ -43,10 +43,10 @@ LONGEST = 600
 """Characters of any single piece of foreign text that are shown."""
 
 
-def plain(text: object) -> str:
+def plain(text: object, longest: int = LONGEST) -> str:
     """Text of unknown origin on one line, without anything a terminal or a reader could be misled by."""
     clean = _INVISIBLE.sub(" ", _ESCAPES.sub("", str(text))).strip()
-    return clean if len(clean) <= LONGEST else f"{clean[: LONGEST - 1]}…"
+    return clean if len(clean) <= longest else f"{clean[: longest - 1]}…"
 
 
 def console(file: TextIO | None = None) -> Console:
@@ -140,9 +140,8 @@ class _Page:
         self._line(head, 0)
         for finding in incident.findings:
             self._finding(finding)
-        leading = incident.findings[0]
-        self._causes(leading.causes)
-        self._remedies(leading.remedies)
+        self._causes(incident.explained.causes)
+        self._remedies(incident.explained.remedies)
 
     def _finding(self, finding: Finding) -> None:
         line = Text.assemble((plain(finding.id), "bold"), (f"  {WORDS[finding.severity]}", STYLES[finding.severity]))

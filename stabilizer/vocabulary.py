@@ -12,6 +12,7 @@ is all that signals and charts need to know of it:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -163,3 +164,11 @@ def metric(name: str) -> Metric:
         "Not in our vocabulary: shown as it was logged.",
         "as logged",
     )
+
+
+_RL_FAMILIES = ("reward/", "accuracy/", "rollout/", "value/", "policy/kl", "policy/clip", "policy/ratio", "policy/mismatch")  # fmt: skip
+
+
+def is_rl(names: Iterable[str]) -> bool:
+    """Whether a run with these metrics is a reinforcement-learning run at all: it has a reward, or a policy's drift."""
+    return any(name.startswith(_RL_FAMILIES) for name in names)

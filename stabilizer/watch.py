@@ -11,6 +11,7 @@ its replay and a resumed run give the same incidents.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +22,7 @@ from stabilizer.records import SEVERITIES, Cause, Event, Finding, RemedyAdvice, 
 from stabilizer.remedies import advise
 from stabilizer.runs.history import RunView
 from stabilizer.runs.loaded import LoadedRun
+from stabilizer.vocabulary import is_rl
 
 RECOVERING = 5
 """Quiet ticks after which a finding is recovering."""
@@ -28,10 +30,10 @@ RESOLVED = 20
 """Quiet ticks after which it is resolved."""
 MERGE_STEPS = 50
 """Onsets this close belong to one incident."""
+FOLLOW_STEPS = 150
+"""A finding that begins this soon after one with damage is taken for its consequence while that one stands."""
 TOO_SHORT = 25
 """Rows under which a run without findings is too short to be called healthy."""
-
-_RL = ("reward/", "accuracy/", "policy/kl", "policy/clip", "policy/entropy", "rollout/", "value/")
 
 
 @dataclass
@@ -92,9 +94,11 @@ class Watch:
         now = worst(finding.severity for finding in self.active())
         if now:
             return now, ever
-        if not any(name.startswith(_RL) for name in view.names()):
-            return "not-rl", ever
         rows = max((len(view.series(name)) for name in view.names()), default=0)
+        if not rows:
+            return "too-short", ever
+        if not is_rl(view.names()):
+            return "not-rl", ever
         return ("too-short" if ever is None and rows < TOO_SHORT else "healthy"), ever
 
     def incident(self, number: int) -> Incident:
@@ -111,7 +115,7 @@ class Watch:
             else:
                 track.raised, track.quiet = track.raised + 1, 0
             self._raise(detector, track, result, view, changed)
-        elif track is not None:
+        elif track is not None and not _blind(track.finding, view):
             track.raised, track.quiet = 0, track.quiet + 1
             self._quieten(detector, track, changed)
 
@@ -128,10 +132,10 @@ class Watch:
             old, severity=severity, state=state, last_step=view.step, attempt=view.attempt,
             summary=result.summary, evidence=result.evidence,
         )  # fmt: skip
-        if severity != old.severity:
-            self._explain(track, view)
         if severity != old.severity or state != old.state:
             changed.append(track.finding)
+        if severity != old.severity:
+            self._explain(track.finding.incident, view, changed)
 
     def _quieten(self, detector: Detector, track: _Track, changed: list[Finding]) -> None:
         state = track.finding.state
@@ -153,27 +157,33 @@ class Watch:
         track.finding = replace(
             track.finding, state="open", incident=incident.number, detected_step=view.step, last_step=view.step
         )
-        self._explain(track, view)
         changed.append(track.finding)
+        self._explain(incident.number, view, changed)
 
     def _incident_for(self, finding: Finding) -> Incident:
-        for incident in reversed(self.incidents):
-            states = {f.state for f in self.active() if f.incident == incident.number}
-            near = abs(finding.onset_step - incident.onset_step) <= MERGE_STEPS
-            if states & {"open", "mitigating"} or (states and near):
-                return incident
+        """The incident a finding belongs to: one with an onset nearby, or one whose consequence it may be."""
+        standing = [track.finding for track in self._tracks.values() if track.finding.state != "suspected"]
+        for other in sorted(standing, key=lambda f: f.onset_step, reverse=True):
+            since = finding.onset_step - other.onset_step
+            follows = other.state in ("open", "mitigating") and other.severity != "info" and 0 <= since <= FOLLOW_STEPS
+            if abs(since) <= MERGE_STEPS or follows:
+                return self.incident(other.incident)
         self.incidents.append(Incident(len(self.incidents) + 1, finding.onset_step))
         return self.incidents[-1]
 
-    def _explain(self, track: _Track, view: RunView) -> None:
-        """Causes and advice belong to the incident; every finding that speaks carries the newest."""
-        incident = self.incident(track.finding.incident)
-        members = [t.finding for t in self._tracks.values() if t.finding.incident == incident.number]
-        incident.causes = causes(members, view)
+    def _explain(self, number: int, view: RunView, changed: list[Finding]) -> None:
+        """Causes and advice belong to the incident: all its standing findings carry the newest."""
+        incident = self.incident(number)
+        members = [track for track in self._tracks.values() if track.finding.incident == number]
+        incident.causes = causes([track.finding for track in members], view)
         incident.remedies = advise(incident.causes, view)
-        for other in self._tracks.values():
-            if other.finding.incident == incident.number:
-                other.finding = replace(other.finding, causes=incident.causes, remedies=incident.remedies)
+        for track in members:
+            told = track.finding
+            track.finding = replace(told, causes=incident.causes, remedies=incident.remedies)
+            if told in changed:
+                changed[changed.index(told)] = track.finding
+            elif told.causes != incident.causes:
+                changed.append(track.finding)
 
     # --- what is declared or broken ---------------------------------------------------------------------------------
 
@@ -205,6 +215,13 @@ class Watch:
         finding = replace(finding, incident=len(self.incidents), state="resolved")
         self._closed.append(finding)
         changed.append(finding)
+
+
+def _blind(finding: Finding, view: RunView) -> bool:
+    """The finding's metric is not a number now: its detector is silent because it can't see, not because all's well."""
+    metric = finding.evidence.get("metric")
+    latest = view.latest(metric) if isinstance(metric, str) else None
+    return latest is not None and not math.isfinite(latest) and finding.state != "suspected"
 
 
 def _incident_of(event: Event) -> int:

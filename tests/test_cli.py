@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from stabilizer.cli import VERBS, build_parser, main
+from stabilizer.commands import live, train
+from stabilizer.records import Action, Cause, Finding
+from stabilizer.runs.directory import RunWriter
+
+SAMPLE = Path(__file__).parents[1] / "sample_runs/addition-unstable"
 
 
 def stabilizer(*words: str, **options) -> subprocess.CompletedProcess:
@@ -35,11 +42,17 @@ def test_help_loads_nothing_heavy() -> None:
     assert not {"torch", "transformers", "dash", "plotly", "numpy", "pandas"} & loaded_modules(code)
 
 
-def test_diagnose_does_not_load_torch() -> None:
-    code = "import contextlib, io\nfrom stabilizer.cli import main\n" \
-           "with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):\n" \
-           "    main(['diagnose', 'no-such-path', '--json'])"  # fmt: skip
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_diagnose_does_not_load_torch(words: tuple[str, ...]) -> None:
+    command = ["diagnose", str(SAMPLE), *words]
+    code = "import contextlib, io\nfrom stabilizer.cli import main\nout = io.StringIO()\n" \
+           f"with contextlib.redirect_stdout(out):\n    main({command})\n" \
+           "assert 'critical' in out.getvalue().lower()"  # fmt: skip
     assert not {"torch", "transformers", "dash"} & loaded_modules(code)
+
+
+def test_what_train_prints_needs_no_torch() -> None:
+    assert "torch" not in loaded_modules("import stabilizer.commands.live, stabilizer.commands.fix")
 
 
 def test_help_names_every_verb_and_each_verb_has_help_json_and_debug(capsys) -> None:
@@ -65,18 +78,93 @@ def test_help_names_every_verb_and_each_verb_has_help_json_and_debug(capsys) -> 
         ("detectors", "explain", "policy/entropy-colapse"),
     ],
 )
-def test_a_mistake_is_answered_in_words_with_exit_code_2(words: tuple[str, ...], tmp_path) -> None:
-    done = stabilizer(*words, "--json", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr + done.stdout
-    assert done.stderr.startswith(f"stabilizer {words[0]}: ")
-    assert set(json.loads(done.stdout)) == {"error"}
+def test_a_mistake_is_answered_in_words_with_exit_code_2(words: tuple[str, ...], tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err + out
+    assert err.startswith(f"stabilizer {words[0]}: ")
+    assert set(json.loads(out)) == {"error"}
     assert list(tmp_path.iterdir()) == [], "a mistake leaves nothing behind"
 
 
-def test_a_misspelt_key_is_answered_with_the_nearest(tmp_path) -> None:
-    done = stabilizer("train", "addition", "--set", "optim.lrr=1", cwd=tmp_path)
-    assert "optim.lrr" in done.stderr and "optim.lr" in done.stderr.replace("optim.lrr", "")
+def test_a_mistake_ends_the_process_with_exit_code_2(tmp_path) -> None:
+    done = stabilizer("diagnose", "no-such-path", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.startswith("stabilizer diagnose: ") and not done.stdout
+
+
+def test_a_misspelt_key_is_answered_with_the_nearest(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["train", "addition", "--set", "optim.lrr=1"])
+    said = capsys.readouterr().err
+    assert "optim.lrr" in said and "optim.lr" in said.replace("optim.lrr", "")
+
+
+@pytest.mark.parametrize(
+    "words,named",
+    [(("addition",), "CONFIG"), (("--set", "optim.lr=1"), "--set"), (("--steps", "5"), "--steps"),
+     (("--seed", "0"), "--seed"), (("--task", "addition"), "--task"), (("--variant", "unstable"), "--variant")],
+)  # fmt: skip
+def test_what_a_resumed_run_cannot_heed_is_refused_not_ignored(words, named, tmp_path, capsys) -> None:
+    assert main(["train", *words, "--resume", str(tmp_path)]) == 2
+    assert f"so {named} can't be given" in capsys.readouterr().err
+
+
+def test_a_resumed_run_is_shown_with_its_neighbours(tmp_path, monkeypatch) -> None:
+    session = pytest.importorskip("stabilizer.session")
+    served = []
+
+    @contextlib.contextmanager
+    def dashboard(runs, port, console):
+        served.append(runs)
+        yield None
+
+    monkeypatch.setattr(session.Session, "resume", lambda path, mode: None)
+    monkeypatch.setattr(train, "dashboard", dashboard)
+    monkeypatch.setattr(train, "follow", lambda session, console, json: 0)
+    assert main(["train", "--resume", str(tmp_path / "there/run"), "--dashboard"]) == 0
+    assert served == [tmp_path / "there"]
+
+
+HOSTILE = "\x1b]52;c;eA==\x07\x1b[31mred\u202e\x00"
+"""What a file might hold to paint, or type into, the terminal that shows it."""
+
+
+def run_with_proposal(path: Path, **status: str) -> Path:
+    writer = RunWriter.create(path, config={}, argv=[])
+    writer.action(Action("a1", "proposed", f"lower-lr{HOSTILE}", 3, text=HOSTILE, change={HOSTILE: (1.0, 0.5)}))
+    writer.status("running", 3, **status)
+    writer.close()
+    return path
+
+
+def test_a_journal_cannot_paint_the_terminal(tmp_path, capsys) -> None:
+    assert main(["fix", str(run_with_proposal(tmp_path / "run")), "list"]) == 0
+    shown = capsys.readouterr().out
+    assert "lower-lr" in shown and not set(shown) & set(HOSTILE[:1] + "\x07\x00\u202e")
+
+
+def test_what_train_prints_cannot_paint_the_terminal() -> None:
+    finding = Finding(HOSTILE, "warn", HOSTILE, 1, 1, 1, state="open", causes=(Cause(HOSTILE, 0.5, HOSTILE),))
+    action = Action("a1", "proposed", HOSTILE, 3, text=HOSTILE, change={HOSTILE: (1.0, None)})
+    shown = live.finding_line(finding).plain + live.action_line(action).plain
+    assert "red" in shown and not set(shown) & set("\x1b\x07\x00\u202e")
+
+
+def test_an_error_cannot_paint_the_terminal(capsys) -> None:
+    assert main(["diagnose", f"no-such-{HOSTILE[:-1]}"]) == 2
+    said = capsys.readouterr().err
+    assert "no-such-" in said and not set(said) & set("\x1b\x07\u202e")
+
+
+@pytest.mark.parametrize("mode,code", [("off", 2), ("suggest", 2), ("approve", 0), ("auto-full", 0), (None, 0)])
+def test_approving_is_refused_where_nothing_would_be_done(mode, code, tmp_path, capsys) -> None:
+    run = run_with_proposal(tmp_path / "run", **({"remedy": mode} if mode else {}))
+    assert main(["fix", str(run), "approve", "a1"]) == code
+    said = capsys.readouterr().err
+    assert (f"--resume {run} --remedy approve" in said) == bool(code)
+    assert len(list(run.glob("requests/*.json"))) == int(code == 0)
+    assert main(["fix", str(run), "reject", "a1"]) == 0
 
 
 def test_an_unknown_verb_lists_the_verbs() -> None:

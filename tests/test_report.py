@@ -182,3 +182,11 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatc
     with pytest.raises(OSError, match="No space"):
         write_report(analysis, target)
     assert target.read_text() == "old" and [p.name for p in tmp_path.iterdir() if p.suffix == ".tmp"] == []
+
+
+def test_a_run_with_interventions_is_marked_as_such(tmp_path):
+    writer = own_run(tmp_path / "run")
+    writer.action(Action("a1", "proposed", "lower-lr", 30))
+    assert "Nothing was changed" in Page(html(analyse(load(tmp_path / "run")))).shown
+    writer.action(Action("a1", "applied", "lower-lr", 30, change={"control/lr_scale": (1.0, 0.5)}))
+    assert "not comparable with those of a plain run" in Page(html(analyse(load(tmp_path / "run")))).shown

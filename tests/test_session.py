@@ -193,3 +193,42 @@ def test_pause_and_resume_by_request(tmp_path) -> None:
     assert states == [True]
     assert session.trainer.step == 6
     assert os.listdir(session.writer.path / "requests") == []
+
+
+def test_an_approval_given_while_paused_is_not_lost(tmp_path) -> None:
+    session = Session.start(small_config(6), tmp_path / "run")
+    heard = []
+    tick_before = session.arbiter.tick
+
+    def listening(view, requests=()):
+        heard.extend(request.kind for request in requests)
+        tick_before(view, requests)
+
+    session.arbiter.tick = listening
+    for tick in session.run():
+        if tick.step == 2:
+            ask(session.writer.path, "pause")
+        if tick.step == 3:
+            ask(session.writer.path, "approve", "a1")
+            ask(session.writer.path, "resume")
+    assert heard == ["approve"]
+
+
+def test_leaving_a_run_early_stops_and_saves_it(tmp_path) -> None:
+    ticks = Session.start(small_config(8), tmp_path / "run").run()
+    while next(ticks).step < 3:
+        pass
+    ticks.close()
+    assert read_json(tmp_path / "run" / "status.json")["state"] == "stopped"
+    assert Session.resume(tmp_path / "run").trainer.step == 3
+
+
+def test_a_run_that_still_trains_can_not_be_resumed_by_another(tmp_path) -> None:
+    process = small_process(tmp_path, 400)
+    read_until(process, 2)
+    try:
+        with pytest.raises(ValueError, match="still trains this run"):
+            Session.resume(the_run(tmp_path))
+    finally:
+        process.kill()
+        process.wait()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ CORE = (
 )  # fmt: skip
 
 
-def rows(seed: int) -> Any:
+def rows(seed: int) -> Iterator[tuple[int, dict[str, float]]]:
     """An endless healthy run: log-normal norms, slowly rising reward, 50 metrics a step."""
     rng = np.random.default_rng(seed)
     names = [*CORE, *(f"trl/extra_{i}" for i in range(METRICS - len(CORE)))]

@@ -14,12 +14,14 @@ BENCHES = ("cost", "read")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to measure."""
     parser.add_argument("which", choices=BENCHES, help="cost: monitoring per step; read: loading a run of 1M points")
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
     parser.add_argument("--seed", type=int, default=0, help="seed of the generated stream")
 
 
 def run(args: argparse.Namespace) -> int:
+    """Measure and print the table, with how it was taken."""
     module = importlib.import_module(f"stabilizer.bench.{args.which}")
     rows = module.measure(seed=args.seed, quick=args.quick)
     if args.json:

@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -13,8 +14,12 @@ from rich.text import Text
 from stabilizer.commands.missing import need_train_extra
 from stabilizer.commands.train import add_run_arguments, dashboard, follow
 
+if TYPE_CHECKING:
+    from stabilizer.session import Session
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of this verb."""
     parser.add_argument("--variant", help="`unstable`: a learning rate far too high, to see incidents and fixes")
     parser.add_argument("--task", default="addition", help="built-in task (addition, sorting, length)")
     parser.add_argument("--steps", type=int, help="outer iterations, when the task's own number is too long")
@@ -25,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Train and report; with `--posthoc` only show the sample runs."""
     if args.posthoc:
         return _posthoc(args)
     need_train_extra()
@@ -43,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         return _train(session, console, args, address)
 
 
-def _train(session, console: Console, args: argparse.Namespace, address: str | None) -> int:  # noqa: ANN001
+def _train(session: Session, console: Console, args: argparse.Namespace, address: str | None) -> int:
     code = follow(session, console, json=args.json)
     path = _report(session.writer.path)
     console.print(Text(f"  report:        {path}"))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.analysis import Analysis, analyse, as_json, exit_code
+from stabilizer.cli import error_line
 from stabilizer.readers import READERS, load
 from stabilizer.runs.reader import RunError
 
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         except (ValueError, OSError) as error:
             if args.debug:
                 raise
-            print(f"stabilizer diagnose: {error}", file=sys.stderr)
+            print(error_line("diagnose", error), file=sys.stderr)
             answers.append({"error": str(error), "path": str(path)})
             code = 2
             continue

@@ -14,18 +14,21 @@ from stabilizer.records import Action, as_json
 from stabilizer.runs.listing import run_state
 from stabilizer.runs.reader import RunReader
 from stabilizer.runs.requests import ask
+from stabilizer.terminal import plain
 
 OPEN = {"proposed": ("approve", "reject"), "applied": ("revert",), "verified": ("revert",)}
 """Which answers an action takes, by its newest entry."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of this verb."""
     parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory")
     parser.add_argument("what", choices=("list", "approve", "reject", "revert", "pause", "resume"))
     parser.add_argument("id", nargs="?", help="action, as `list` shows it (a1, a2, …)")
 
 
 def run(args: argparse.Namespace) -> int:
+    """List the journal, or leave a request for the training process."""
     import time
 
     reader = RunReader(args.run_directory)
@@ -36,6 +39,12 @@ def run(args: argparse.Namespace) -> int:
     state = run_state(reader.status, time.time())
     if state not in ("running", "paused"):
         raise ValueError(f"{args.run_directory}: the run is {state}, so nothing would answer; see `fix RUN list`")
+    mode = reader.status.get("remedy")
+    if args.what == "approve" and mode in ("off", "suggest"):
+        raise ValueError(
+            f"{args.run_directory}: the run has --remedy {mode}, so it carries nothing out; stop it and go on with"
+            f" `stabilizer train --resume {args.run_directory} --remedy approve`"
+        )
     if args.what not in ("pause", "resume"):
         _check(args.what, args.id, latest)
     request = ask(args.run_directory, args.what, args.id or "")
@@ -78,5 +87,5 @@ def _list(latest: dict[str, Action], *, as_object: bool) -> None:
             change,
             action.text,
         )
-        table.add_row(*(Text(cell) for cell in cells))
+        table.add_row(*(Text(plain(cell)) for cell in cells))
     console.print(table)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 from rich.console import Console
 from rich.text import Text
 
 from stabilizer.records import Action, Finding, as_json
-from stabilizer.session import Tick
+from stabilizer.terminal import plain
+
+if TYPE_CHECKING:
+    from stabilizer.session import Tick
 
 EVERY_S = 4.0
 """Seconds between progress lines."""
@@ -35,6 +38,7 @@ class LivePrinter:
     def __init__(self, console: Console):
         self.console = console
         self._latest: dict[str, float] = {}
+        self._told: dict[tuple[int, str], tuple[str, str]] = {}
         self._printed = 0.0
         self._began = time.monotonic()
         self._first: int | None = None
@@ -46,7 +50,10 @@ class LivePrinter:
             self._first = tick.step
         self._latest |= {name: tick.metrics[name] for _, name, _ in _COLUMNS if name in tick.metrics}
         for finding in tick.findings:
-            self.console.print(finding_line(finding))
+            stands = (finding.state, finding.severity)
+            if self._told.get((finding.incident, finding.id)) != stands:  # a new guess at the cause is no news
+                self._told[finding.incident, finding.id] = stands
+                self.console.print(finding_line(finding))
         for action in tick.actions:
             self.console.print(action_line(action))
         now = time.monotonic()
@@ -93,21 +100,24 @@ def finding_line(finding: Finding) -> Text:
     """An incident in one or two lines."""
     mark = {"critical": "✖", "warn": "▲", "info": "●"}[finding.severity]
     style = "green" if finding.state == "resolved" else _STYLE[finding.severity]
-    line = Text(f"  {mark} step {finding.last_step} · {finding.severity} · {finding.id} · {finding.state}", style=style)
+    head = f"  {mark} step {finding.last_step} · {finding.severity} · {plain(finding.id)} · {finding.state}"
+    line = Text(head, style=style)
     if finding.state in ("open", "suspected"):
-        line.append(f"\n    {finding.summary}", style="default")
+        line.append(f"\n    {plain(finding.summary)}", style="default")
         if finding.causes:
             cause = finding.causes[0]
-            line.append(f"\n    likely cause: {cause.id} ({cause.confidence:.0%}): {cause.why}", style="default")
+            why = f"{plain(cause.id)} ({cause.confidence:.0%}): {plain(cause.why)}"
+            line.append(f"\n    likely cause: {why}", style="default")
     return line
 
 
 def action_line(action: Action) -> Text:
     """An entry of the journal in one line."""
     change = ", ".join(f"{knob} {_value(before)} → {_value(after)}" for knob, (before, after) in action.change.items())
-    line = Text(f"  ↻ step {action.step} · {action.action} {action.remedy} {action.entry}", style="cyan")
-    line.append(f" · {change}" if change else "", style="default")
-    line.append(f"\n    {action.text}" if action.text else "", style="default")
+    head = f"  ↻ step {action.step} · {plain(action.action)} {plain(action.remedy)} {action.entry}"
+    line = Text(head, style="cyan")
+    line.append(f" · {plain(change)}" if change else "", style="default")
+    line.append(f"\n    {plain(action.text)}" if action.text else "", style="default")
     return line
 
 

@@ -27,11 +27,12 @@ def run(args: argparse.Namespace) -> int:
     from stabilizer.analysis import analyse
     from stabilizer.readers import load
     from stabilizer.report import default_name, write
+    from stabilizer.terminal import plain
 
     analysis = analyse(load(args.path, format=args.format, mapping=mapping(args.map), config=args.config))
     target = write(analysis, args.output or Path(default_name(analysis)))
     if args.json:
         print(json.dumps({"report": str(target), "run": analysis.run.name, "verdict": analysis.verdict}))
     else:
-        print(f"{target}  ({analysis.verdict})")
+        print(f"{plain(target)}  ({analysis.verdict})")
     return 0

@@ -45,10 +45,11 @@ def _print(lines: list[RunLine], folder: Path, now: float) -> None:
     from rich.text import Text
 
     from stabilizer.figures.words import age_words, short
+    from stabilizer.terminal import plain
 
     console = Console()
     if not lines:
-        console.print(Text(f"No runs in {folder} yet. `stabilizer demo` makes one in about two minutes."))
+        console.print(Text(f"No runs in {plain(folder)} yet. `stabilizer demo` makes one in about two minutes."))
         return
     table = Table(box=None, pad_edge=False, header_style="dim", collapse_padding=True)
     for title, side in (("run", "left"), ("state", "left"), ("step", "right"), ("verdict", "left"), ("reward", "right"),
@@ -57,17 +58,12 @@ def _print(lines: list[RunLine], folder: Path, now: float) -> None:
     for line in lines:
         steps = "" if line.step is None else f"{line.step:,}" + (f"/{line.steps:,}" if line.steps else "")
         table.add_row(
-            Text(_visible(line.id)),
-            Text(_visible(line.state), style=COLOURS.get(line.state, "")),
+            Text(plain(line.id)),
+            Text(plain(line.state), style=COLOURS.get(line.state, "")),
             steps,
-            Text(_visible(line.verdict or line.problem), style=COLOURS.get(line.verdict, "")),
+            Text(plain(line.verdict or line.problem), style=COLOURS.get(line.verdict, "")),
             "" if line.reward is None else short(line.reward),
             "" if line.accuracy is None else short(line.accuracy),
             "" if line.heartbeat is None else age_words(now - line.heartbeat),
         )
     console.print(table)
-
-
-def _visible(text: str) -> str:
-    """Text without control characters: a run's name must not steer the terminal."""
-    return "".join(char if char.isprintable() else "�" for char in text)

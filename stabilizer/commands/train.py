@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from stabilizer.cli import UsageError
 from stabilizer.commands.missing import need_train_extra
 from stabilizer.remedies.policy import MODES
 
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
     from stabilizer.session import Session
 
 
+FIXED_AT_START = {
+    "config": "CONFIG", "task": "--task", "set": "--set", "variant": "--variant", "steps": "--steps", "seed": "--seed",
+}  # fmt: skip
+"""What a run is given when it starts and keeps: arguments that mean nothing beside `--resume`."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of this verb."""
     parser.add_argument(
         "config", nargs="?", help="YAML file, or the name of a built-in task (addition, sorting, length)"
     )
@@ -45,6 +53,9 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Start a run, or go on with one, and follow it to its end."""
+    if args.resume:
+        _check_resume(args)
     need_train_extra()
     from stabilizer.session import Session
     from stabilizer.trainer.config import load_config
@@ -59,8 +70,18 @@ def run(args: argparse.Namespace) -> int:
         from stabilizer.runs.directory import new_run_id
 
         session = Session.start(config, args.runs / new_run_id(config.task), args.remedy)
-    with dashboard(args.runs, args.port, console) if args.dashboard else contextlib.nullcontext():
+    runs = args.resume.resolve().parent if args.resume else args.runs
+    with dashboard(runs, args.port, console) if args.dashboard else contextlib.nullcontext():
         return follow(session, console, json=args.json)
+
+
+def _check_resume(args: argparse.Namespace) -> None:
+    ignored = [shown for name, shown in FIXED_AT_START.items() if getattr(args, name) not in (None, [])]
+    if ignored:
+        raise UsageError(
+            f"--resume goes on with the configuration in {args.resume / 'run.json'}, so {', '.join(ignored)} can't be"
+            f" given beside it; leave it out, or start a new run without --resume"
+        )
 
 
 def follow(session: Session, console: Console, *, json: bool) -> int:
@@ -69,7 +90,7 @@ def follow(session: Session, console: Console, *, json: bool) -> int:
 
     printer: Any = JsonPrinter() if json else LivePrinter(console)
     console.print(
-        Text(f"run {session.writer.path} · remedies: {session.policy.mode} · Ctrl-C stops and saves", style="dim")
+        Text(f"run {session.writer.path} · remedies: {session.arbiter.mode} · Ctrl-C stops and saves", style="dim")
     )
     for tick in session.run():
         printer.tick(tick)

@@ -22,6 +22,10 @@ MINIMUM = 5
 """Rows a level needs before it counts as the best or the start."""
 SLOW = 15
 """Rows in a slow level (a mean), for falls not much larger than the noise of a row."""
+LEVEL_SHARE = 0.56
+"""Noise of a median of 5 independent rows, in noise of a row."""
+CLEAR = 5.5
+"""Standard deviations of a level by which a fall from its best is beyond doubt: the best of many is high by luck."""
 SOLVED = 0.95
 """Share of completions solved above which a task counts as solved."""
 
@@ -34,6 +38,7 @@ class Progress:
     now: float
     best: float
     start: float
+    lowest: float
     peak_step: int
     """When the best level was reached."""
     noise: float
@@ -66,10 +71,12 @@ def _progress(view: RunView) -> Progress | None:
     _, now, best, peak, lowest, start, slow, best_slow = (float(number) for number in signal[-1])
     noise = _noise(recent.values, series.values[:20])
     reach = max(best - lowest, abs(best) * 0.05)
-    # A large fall shows in a median of 5 rows (3 of a row's noise are 5 of such a level); one as small as that noise
-    # shows in means of 15, by which it must stand out as clearly, while the median agrees that it is down.
-    dropped = best - now > max(0.3 * reach, 3.0 * noise) or (
-        best_slow - slow > max(0.3 * reach, 1.5 * noise) and best - now > 2.0 * noise
+    # A large fall shows in a level, one not much larger than the noise of a row in a slow level, while the level agrees
+    # that it is down. Both are held against their own noise, which autocorrelated or periodic rewards make larger.
+    level_noise = max(noise * LEVEL_SHARE, _wander(signal[-200:, 1]))
+    slow_noise = max(noise / np.sqrt(SLOW), _wander(signal[-200:, 6]))
+    dropped = best - now > max(0.3 * reach, CLEAR * level_noise) or (
+        best_slow - slow > max(0.3 * reach, CLEAR * slow_noise) and best - now > 3.5 * level_noise
     )
     drop_step = view.step
     if dropped:
@@ -83,6 +90,7 @@ def _progress(view: RunView) -> Progress | None:
         now=now,
         best=best,
         start=start,
+        lowest=lowest,
         peak_step=int(series.steps[int(peak)]),
         noise=noise,
         rows=rows,
@@ -163,7 +171,9 @@ def _stagnation(view: RunView) -> Stagnation | None:
     level = float(np.median(recent.values))
     ahead = reward.rows / rows if grew else 1.0
     band = MATTERS * (level - reward.start) if grew else 1.5 * reward.noise
-    if not (band > 0 and -band < change.low * ahead and change.high * ahead < band):
+    if not grew and trend(view.series(reward.metric).last(STILL_MOST).finite().values).rising:
+        return None  # too noisy to see over the stretch, plain over the run
+    if not (band > 0 and not change.rising and -band < change.low * ahead and change.high * ahead < band):
         return None
     return Stagnation(rows, int(recent.steps[0]), change, level, grew)
 
@@ -178,22 +188,31 @@ def _solved(view: RunView) -> bool:
 
 
 def _noise(recent: np.ndarray, first: np.ndarray) -> float:
-    """Standard deviation of a row: what neighbours differ by, and how far the reward wandered before the last rows.
-
-    The wandering is measured on a lagged stretch without its trend, so that a fall does not widen its own yardstick.
-    """
+    """Standard deviation of a row: what neighbours differ by, and how far the reward wandered before the last rows."""
     near = max(step_noise(recent[-60:]), step_noise(first[np.isfinite(first)]))
-    stretch = recent[-LAG - 100 : -LAG]
-    if len(stretch) < 30:
-        return near
+    return max(near, _wander(recent))
+
+
+def _wander(values: np.ndarray) -> float:
+    """How far a series strays from its own trend, on a lagged stretch: a fall must not widen its own yardstick.
+
+    A run too young for a lag is measured up to its last few rows, robustly; 0 when even that is too short.
+    """
+    values = values[np.isfinite(values)]
+    stretch = values[-LAG - 100 : -LAG] if len(values) >= LAG + 30 else values[:-LEVEL]
+    if len(stretch) < 12:
+        return 0.0
     rows = np.arange(len(stretch))
     slope, offset = np.polyfit(rows, stretch, 1)
-    wander = median_scale(stretch - slope * rows - offset)[1]
-    return max(near, wander) if wander > 1e-9 * float(np.abs(stretch).max()) else near  # rounding is not noise
+    scale = median_scale(stretch - slope * rows - offset)[1]
+    return scale if scale > 1e-9 * float(np.abs(stretch).max()) else 0.0  # rounding is not noise
 
 
 def _saturated(view: RunView, values: np.ndarray, now: float, best: float, start: float, noise: float) -> bool:
     """Where nobody logs what is solved: groups without spread, at the best reward so far, and steadier than before."""
+    recent = values[-20:]
+    if len(values) >= 2 * RECENT and np.all(recent == recent[0]) and recent[0] >= best > start:
+        return True  # at its best and not moving by a hair: that is a ceiling
     spread = view.series("reward/zero_std_frac").last(LEVEL).finite()
     if not len(spread) or float(np.median(spread.values)) < 0.8 or len(values) < 2 * RECENT:
         return False

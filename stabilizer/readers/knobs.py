@@ -1,6 +1,7 @@
 """How each trainer spells our knobs, and when a change takes effect: what turns advice into a line to paste.
 
-Keyed by trainer, not by log format: the same trainer leaves several kinds of log.
+Keyed by trainer, not by log format: the same trainer leaves several kinds of log. Our own trainer is not among them:
+its remedies say themselves how they are done (`remedies.advise`).
 """
 
 from __future__ import annotations
@@ -57,20 +58,6 @@ KNOB_KEYS: dict[str, dict[str, Key]] = {
         ),
         "control/max_completion": Key("max_completion_length={value} in GRPOConfig", _SAMPLING),
     },
-    "stabilizer": {
-        "control/beta": Key("--set policy.beta={value}", ""),
-        "control/lr_scale": Key("--set optim.lr={value}", "", scales="optim.lr"),
-        "control/epsilon_low": Key("--set policy.epsilon_low={value}", ""),
-        "control/epsilon_high": Key("--set policy.epsilon_high={value}", ""),
-        "control/temperature": Key("--set rollout.temperature={value}", ""),
-        "control/max_grad_norm": Key("--set optim.max_grad_norm={value}", ""),
-        "control/entropy_coef": Key("--set policy.entropy_coef={value}", ""),
-        "control/prompts": Key("--set rollout.prompts={value}", ""),
-        "control/group_size": Key("--set rollout.group_size={value}", ""),
-        "control/inner_epochs": Key("--set policy.inner_epochs={value}", ""),
-        "control/minibatches": Key("--set policy.minibatches={value}", ""),
-        "control/max_completion": Key("--set rollout.max_completion={value}", ""),
-    },
 }
 
 
@@ -103,7 +90,7 @@ def how(
         if key is None or after is None:
             continue
         parts.append(key.template.format(value=_value(key, before, after, config, latest)))
-        if key.why_restart and key.why_restart not in reasons:
+        if key.why_restart not in reasons:
             reasons.append(key.why_restart)
     if not parts:
         return ""

@@ -55,8 +55,11 @@ def check_mapping(mapping: Mapping[str, str], names: Iterable[str], where: objec
     have = sorted(names)
     for ours, theirs in mapping.items():
         if theirs not in have:
-            near = difflib.get_close_matches(theirs, have, 3, 0.3) or have[:8]
-            raise RunError(f"--map {ours}={theirs}: {where} has no {theirs!r}; it has {', '.join(near)}")
+            from stabilizer.terminal import plain  # here, because the terminal's page is built on the readers
+
+            near = [plain(name) for name in difflib.get_close_matches(theirs, have, 3, 0.3) or have[:8]]
+            pair = f"{plain(ours)}={plain(theirs)}"
+            raise RunError(f"--map {pair}: {plain(where)} has no '{plain(theirs)}'; it has {', '.join(near)}")
 
 
 def assemble(

@@ -34,10 +34,10 @@ class Remedy:
 
 
 def scaled(knobs: Mapping[str, float], name: str, factor: float, low: float, high: float) -> Change | None:
-    """Multiply one knob, kept within `low`..`high` and its own bounds; None when that changes nothing."""
+    """Multiply one knob, kept within `low`..`high` and its own bounds; None when that can't move it the right way."""
     if name not in knobs:
         return None
     before = knobs[name]
     after = min(max(before * factor, low, KNOBS[name].low), high, KNOBS[name].high)
     after = round(after) if KNOBS[name].whole else after
-    return None if after == before else {name: (before, after)}
+    return {name: (before, after)} if (after - before) * (factor - 1) > 0 else None

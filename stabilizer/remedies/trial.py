@@ -6,15 +6,14 @@ than it was; anything else, "no difference" included, is undone, so that a run's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from stabilizer.detectors.progress import progress
-from stabilizer.records import Finding
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.controls import Checkpoint
 from stabilizer.runs.history import RunView
+from stabilizer.watch import Watch
 
 Outcome = Literal["running", "verified", "failed"]
 
@@ -29,6 +28,9 @@ class Trial:
     action: str
     remedy: Remedy
     incident: int
+    onset: int
+    critical: bool
+    """Whether there was damage already when it began."""
     change: Change
     guard: str
     guard_level: float
@@ -48,20 +50,35 @@ class Trial:
             "rollback_to": self.target.step if self.target else None,
         }
 
-    def judge(self, active: Sequence[Finding], view: RunView) -> tuple[Outcome, str]:
+    def judge(self, watch: Watch, view: RunView) -> tuple[Outcome, str]:
         """How the trial stands one tick later, and why."""
         self.ticks += 1
-        mine = [f for f in active if f.incident == self.incident and f.severity != "info"]
-        loud = [f for f in mine if f.state in ("open", "mitigating")]
-        back = [f for f in loud if f.last_step == view.step and f.attempt == view.attempt and f.severity == "critical"]
-        if self.target and self.ticks >= SETTLE and back:
-            return "failed", f"{back[0].id} is back after {self.ticks} steps: {back[0].summary}"
+        if self.ticks >= SETTLE and (self.target or not self.critical):  # damage that is back, or new
+            for finding in watch.active():
+                here = finding.last_step == view.step and finding.attempt == view.attempt
+                if finding.incident == self.incident and finding.severity == "critical" and here:
+                    return "failed", f"{finding.id} is critical after {self.ticks} steps: {finding.summary}"
         if self.ticks < self.remedy.horizon:
             return "running", ""
-        if loud:
-            return "failed", f"{loud[0].id} still stands after {self.ticks} steps"
+        if standing := self._standing(watch, view):
+            return "failed", f"still true after {self.ticks} steps: {standing}"
         reward = progress(view)
         if reward is None or reward.now < self.guard_level - 2 * self.guard_noise:
             now = "unknown" if reward is None else f"{reward.now:.3g}"
             return "failed", f"{self.guard} is {now}, below the guard of {self.guard_level:.3g}"
         return "verified", f"findings quiet and {self.guard} {reward.now:.3g} against {self.guard_level:.3g} before"
+
+    def _standing(self, watch: Watch, view: RunView) -> str:
+        """A finding of the incident that still holds when its detector is not told of this trial.
+
+        The trial's own event gives detectors a new baseline, and for as long as that is short they are silent because
+        they can't see, which is not the same as being well. So they are asked as if nothing had been declared.
+        """
+        untold = view.ignoring(self.action)
+        members = set(watch.incident(self.incident).findings)
+        for detector in watch.detectors:
+            if detector.id in members:
+                finding = detector.check(untold)
+                if finding and finding.severity != "info":
+                    return finding.summary
+        return ""

@@ -2,7 +2,7 @@
 
 One `os.write` per record on an O_APPEND descriptor. The kernel may write less than asked without an error, so the
 return value is honoured; on a full disk or an I/O error the torn tail is cut off, the lines wait in a bounded queue,
-and every later append tries again: logging must never stop training.
+and every later append tries again: logging must never stop training. The same goes for a file that can't be opened.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ QUEUE_LINES = 10_000
 
 
 class AppendFile:
-    """A file only this process appends to. Once open, nothing raises; `lost` counts lines that had to be dropped."""
+    """A file only this process appends to. Nothing raises: `error` says what is wrong, `lost` counts dropped lines."""
 
     def __init__(self, path: Path, *, sync: bool = False):
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self.lost = 0
         self.error: OSError | None = None
         self._sync = sync
         self._torn = False
         self._waiting: deque[bytes] = deque()
-        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._end = os.fstat(self._fd).st_size
-        if self._end and os.pread(self._fd, 1, self._end - 1) != b"\n":
-            self._waiting.append(b"\n")  # isolates a line torn by an earlier crash
+        self._fd = -1
+        self._end = 0
+        try:
+            self._open()
+        except OSError as error:
+            self.error = error
 
     def append(self, line: bytes) -> bool:
         """Add one line (newline included). True when it, and all before it, are in the file."""
@@ -38,9 +39,16 @@ class AppendFile:
             self.lost += 1
         return self.flush()
 
+    @property
+    def waiting(self) -> int:
+        """Lines not yet in the file."""
+        return len(self._waiting)
+
     def flush(self) -> bool:
         """Try to write what is waiting; False while the file refuses."""
         try:
+            if self._fd < 0:
+                self._open()
             while self._waiting:
                 self._write(self._waiting[0])
                 self._waiting.popleft()
@@ -54,10 +62,28 @@ class AppendFile:
 
     def close(self) -> None:
         """Write what can still be written and let go of the file."""
+        if self._fd < 0 and not self._waiting:
+            return
+        self.flush()
         if self._fd >= 0:
-            self.flush()
-            os.close(self._fd)
+            try:
+                os.close(self._fd)
+            except OSError as error:  # a network file system may report a failed write only now
+                self.error = error
             self._fd = -1
+
+    def _open(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._end = os.fstat(descriptor).st_size
+            torn = self._end and os.pread(descriptor, 1, self._end - 1) != b"\n"
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._fd, self._torn = descriptor, False
+        if torn:
+            self._waiting.appendleft(b"\n")  # isolates a line torn by an earlier crash
 
     def _write(self, line: bytes) -> None:
         if self._torn:

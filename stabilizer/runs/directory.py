@@ -6,7 +6,6 @@ viewer never writes here, except for requests (`requests.py`).
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import platform
@@ -14,11 +13,13 @@ import re
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 
 from stabilizer import __version__
@@ -35,10 +36,14 @@ from stabilizer.records import (
     encode_metrics,
 )
 from stabilizer.runs.append import AppendFile
+from stabilizer.runs.history import History
 from stabilizer.vocabulary import metric
 
 MAX_TEXT = 64 * 1024
 """Characters of a prompt or completion that are kept (head and tail)."""
+
+MAX_BEHIND = 16
+"""Files out of turn (samples, an abandoned branch) whose lines are kept in memory while the disk refuses them."""
 
 _SECRET = re.compile(r"token$|api_?key|secret|password", re.IGNORECASE)
 
@@ -89,7 +94,10 @@ def redacted_words(words: Sequence[str]) -> list[str]:
 
 
 class RunWriter:
-    """The training process's hand on its run directory. After `create` or `reopen` no method raises for a full disk."""
+    """The training process's hand on its run directory. After `create` or `reopen` no method raises an OSError.
+
+    What could not be written waits, is tried again with every later record, and is said by `problems`.
+    """
 
     def __init__(self, path: Path, about: dict[str, Any], *, attempt: int):
         self.path = path
@@ -100,7 +108,12 @@ class RunWriter:
         self._events = AppendFile(path / "events.jsonl")
         self._findings = AppendFile(path / "findings.jsonl", sync=True)
         self._actions = AppendFile(path / "actions.jsonl", sync=True)
+        self._behind: deque[AppendFile] = deque()
+        self._lost = 0
         self._chain, self._actions_n = _journal_tail(path / "actions.jsonl")
+        self._refused: dict[str, OSError] = {}
+        self._remedy: str | None = None
+        self._said: tuple[Any, ...] = ()
         self._status_t = 0.0
         self._summary_t = 0.0
         self._summary: dict[str, dict[str, float]] = {}
@@ -138,20 +151,21 @@ class RunWriter:
             "metrics": dict(metrics or {}),
         }
         replace_json(path / "run.json", about)
-        return cls(path, about, attempt=0)
+        return cls(path, about, attempt=0)._usable()
 
     @classmethod
     def reopen(cls, path: Path) -> RunWriter:
         """Go on with a run of an earlier process; call `begin_attempt` before writing metrics."""
         about = orjson.loads((path / "run.json").read_bytes())
-        return cls(path, about, attempt=about["attempts"][-1]["attempt"])
+        about.setdefault("metrics", {})
+        return cls(path, about, attempt=about["attempts"][-1]["attempt"])._usable()
 
     # --- what the run says ------------------------------------------------------------------------------------------
 
     def metrics(self, step: int, values: Mapping[str, float], t: float | None = None) -> bool:
         """One record of numbers. True when it is in the file."""
-        new = [name for name in values if name not in self._summary]
-        if new:
+        self._catch_up()
+        if new := [name for name in values if name not in self.about["metrics"]]:
             self._describe(new)
         for name, value in values.items():
             self._summarise(name, step, _as_float(value))
@@ -167,7 +181,7 @@ class RunWriter:
         file = AppendFile(self.path / "samples" / f"{step:06d}-r0.jsonl")
         for sample in samples:
             file.append(encode(replace(sample, prompt=_capped(sample.prompt), completion=_capped(sample.completion))))
-        file.close()
+        self._let_go(file)
 
     def event(self, step: int, kind: str, text: str, **data: Any) -> Event:
         """Declare something that was not measured."""
@@ -187,29 +201,44 @@ class RunWriter:
         self._actions.append(encode(record))
         return record
 
-    def begin_attempt(self, from_step: int, reason: str) -> int:
-        """A rollback or resume: later metrics belong to a new attempt whose steps count from `from_step`."""
+    def begin_attempt(
+        self, from_step: int, reason: str, *, parent: int | None = None, history: History | None = None
+    ) -> int:
+        """A rollback or resume: later metrics belong to a new attempt whose steps count from `from_step`.
+
+        `parent` is the attempt it branches off (that of the checkpoint; the present one when not given), and `history`
+        the lineage it starts with, from which the summary is made anew.
+        """
         attempt = self.attempt + 1
-        entry = {"attempt": attempt, "from_step": from_step, "parent": self.attempt, "reason": reason}
-        self.about["attempts"].append(entry)
+        parent = self.attempt if parent is None else parent
+        self.about["attempts"].append({"attempt": attempt, "from_step": from_step, "parent": parent, "reason": reason})
         self._replace("run.json", self.about)
         self.attempt = attempt
-        self._metrics.close()
+        before, self._metrics = self._metrics, self._metrics_file()
+        self._let_go(before)
         self._n = 0
-        self._metrics = self._metrics_file()
+        if history is not None:
+            self._summary = _summary(history)
+            self._summary_t = 0.0
         return attempt
 
-    def status(self, state: RunState, step: int, *, force: bool = False) -> None:
-        """The heartbeat, at most once a second unless the state changed."""
+    def status(self, state: RunState, step: int, *, remedy: str | None = None, force: bool = False) -> None:
+        """The heartbeat, at most once a second unless the state changed. `remedy` is the mode, kept once given."""
+        self._catch_up()
         now = time.time()
-        if not force and now - self._status_t < 1.0:
+        self._remedy = self._remedy if remedy is None else remedy
+        said = (state, self.attempt, self._remedy)
+        if not force and said == self._said and now - self._status_t < 1.0:
             return
-        self._status_t = now
-        who = {"pid": os.getpid(), "host": socket.gethostname(), "attempt": self.attempt}
-        self._replace("status.json", {"state": state, "step": step, "steps": self.about.get("steps"), "t": now, **who})
+        row: dict[str, Any] = {"state": state, "step": step, "steps": self.about.get("steps"), "t": now}
+        row |= {"pid": os.getpid(), "host": socket.gethostname(), "attempt": self.attempt}
+        row |= {"remedy": self._remedy} if self._remedy is not None else {}
+        if self._replace("status.json", row):
+            self._said, self._status_t = said, now
 
     def summary(self, *, verdict: str, worst: str | None, force: bool = False) -> None:
         """Last, min and max per metric and how the run stands: derived, for lists of many runs."""
+        self._catch_up()
         now = time.time()
         if not force and now - self._summary_t < 5.0:
             return
@@ -218,30 +247,66 @@ class RunWriter:
 
     def problems(self) -> list[str]:
         """What could not be written, in words, for the terminal; empty when all is well."""
-        files = (self._metrics, self._events, self._findings, self._actions)
-        return [f"{file.path}: {file.error}" for file in files if file.error]
+        said = [f"{file.path}: {file.error}" for file in self._files() if file.error]
+        said += [f"{self.path / name}: {error}" for name, error in self._refused.items()]
+        lost = self._lost + sum(file.lost for file in self._files())
+        return [*said, f"{self.path}: {lost:,} lines were lost while nothing could be written"] if lost else said
 
     def close(self) -> None:
         """Let go of all files."""
-        for file in (self._metrics, self._events, self._findings, self._actions):
+        self._catch_up()
+        for file in self._files():
             file.close()
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
+    def _files(self) -> tuple[AppendFile, ...]:
+        return (self._metrics, self._events, self._findings, self._actions, *self._behind)
+
+    def _usable(self) -> RunWriter:
+        """This writer; OSError when a file of it can't be opened now, before there is any training to protect."""
+        if error := next((file.error for file in self._files() if file.error), None):
+            self.close()
+            raise error
+        return self
+
+    def _let_go(self, file: AppendFile) -> None:
+        """Close a file, or keep it aside while lines of it are still to be written."""
+        if file.flush():
+            file.close()
+            return
+        self._behind.append(file)
+        if len(self._behind) > MAX_BEHIND:
+            oldest = self._behind.popleft()
+            oldest.close()
+            self._lost += oldest.lost + oldest.waiting
+
+    def _catch_up(self) -> None:
+        """Try again what was refused before: `run.json`, for without it a new attempt is invisible, and old files."""
+        if "run.json" in self._refused:
+            self._replace("run.json", self.about)
+        for _ in range(len(self._behind)):
+            self._let_go(self._behind.popleft())
+
     def _metrics_file(self) -> AppendFile:
         return AppendFile(self.path / "metrics" / f"r0-a{self.attempt}.jsonl")
 
-    def _replace(self, name: str, value: Any) -> None:
-        with contextlib.suppress(OSError):  # a full disk must not stop training; the next one will try again
+    def _replace(self, name: str, value: Any) -> bool:
+        """Write a small file; False when the disk refuses, which must not stop training (see `_catch_up`)."""
+        try:
             replace_json(self.path / name, value)
+        except OSError as error:
+            self._refused[name] = error
+            return False
+        self._refused.pop(name, None)
+        return True
 
     def _describe(self, names: list[str]) -> None:
         for name in names:
-            if name not in self.about["metrics"]:
-                known = metric(name)
-                self.about["metrics"][name] = {
-                    "unit": known.unit, "estimator": known.estimator, "aggregation": known.aggregation, "source": name,
-                }  # fmt: skip
+            known = metric(name)
+            self.about["metrics"][name] = {
+                "unit": known.unit, "estimator": known.estimator, "aggregation": known.aggregation, "source": name,
+            }  # fmt: skip
         self._replace("run.json", self.about)
 
     def _summarise(self, name: str, step: int, value: float) -> None:
@@ -258,6 +323,18 @@ class RunWriter:
 def chain_hash(action: Action) -> str:
     """The hash an entry must carry: over all its fields, the hash of the entry before among them, except its own."""
     return hashlib.sha256(encode(replace(action, hash=""))).hexdigest()
+
+
+def _summary(history: History) -> dict[str, dict[str, float]]:
+    """Last, min and max per metric of a lineage; min and max leave NaN out, as they do while a run goes on."""
+    view = history.view()
+    rows: dict[str, dict[str, float]] = {}
+    for name in view.names():
+        series = view.series(name)
+        known = series.values[~np.isnan(series.values)]
+        low, high = (float(known.min()), float(known.max())) if len(known) else (np.nan, np.nan)
+        rows[name] = {"last": float(series.values[-1]), "step": int(series.steps[-1]), "min": low, "max": high}
+    return rows
 
 
 def _as_float(value: float) -> float:

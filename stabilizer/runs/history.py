@@ -175,10 +175,11 @@ class History:
 class RunView:
     """A run up to a step: a pure question's only argument."""
 
-    __slots__ = ("_history", "_once", "step")
+    __slots__ = ("_history", "_ignored", "_once", "step")
 
-    def __init__(self, history: History, step: int):
+    def __init__(self, history: History, step: int, ignored: str = ""):
         self._history = history
+        self._ignored = ignored
         self._once: dict[Any, Any] = {}
         self.step = step
 
@@ -207,7 +208,11 @@ class RunView:
 
     def at(self, step: int) -> RunView:
         """The same run, seen from an earlier step."""
-        return RunView(self._history, min(step, self.step))
+        return RunView(self._history, min(step, self.step), self._ignored)
+
+    def ignoring(self, action: str) -> RunView:
+        """The same run, as if the events of one fix had not been declared: what its success is judged by."""
+        return RunView(self._history, self.step, action)
 
     def causal(self, name: str, key: Any, advance: Advance) -> np.ndarray:
         """A memoised signal of a metric: entry i belongs to point i of `series(name)` and rests on points <= i."""
@@ -223,7 +228,13 @@ class RunView:
     def events(self, kinds: Iterable[str] | None = None) -> list[Event]:
         """Events declared so far, oldest first."""
         wanted = None if kinds is None else frozenset(kinds)
-        return [e for e in self._history.events if e.step <= self.step and (wanted is None or e.kind in wanted)]
+        return [
+            event
+            for event in self._history.events
+            if event.step <= self.step
+            and (wanted is None or event.kind in wanted)
+            and not (self._ignored and event.data.get("action") == self._ignored)
+        ]
 
     def baseline_start(self) -> int:
         """The first step whose numbers compare with today's: that of the newest declared change, or the run's first."""

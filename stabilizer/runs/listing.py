@@ -43,10 +43,10 @@ def list_runs(root: Path) -> list[Path]:
 
 
 def run_state(status: dict[str, Any], now: float, patience: float = 60.0) -> str:
-    """The state a reader should show: `running` without a heartbeat for `patience` seconds is `stalled`."""
+    """The state a reader should show: `running` or `paused` without a heartbeat for `patience` seconds: `stalled`."""
     state = str(status.get("state", "created"))
     heartbeat = status.get("t")
-    if state in ("running", "created") and isinstance(heartbeat, (int, float)) and now - heartbeat > patience:
+    if state in ("running", "paused", "created") and isinstance(heartbeat, (int, float)) and now - heartbeat > patience:
         return "stalled"
     return state
 

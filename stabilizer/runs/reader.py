@@ -146,20 +146,30 @@ class RunReader:
         return sum(tail.skipped for tail in [*self._metrics.values(), *self._tails.values()])
 
     def refresh(self) -> list[Metrics]:
-        """Take in what was written since the last call; returns the new records of the current attempt."""
+        """Take in what was written since the last call; returns the new records of the current attempt.
+
+        An event is written before the metrics it explains, so metrics are read before events: none of them is ever seen
+        without its event. An event whose step or attempt is still to come waits for it.
+        """
         about = read_json(self.path / "run.json")
         if about:
             self.about = about
         elif not self.about:
             raise RunError(f"{self.path / 'run.json'}: not readable as a JSON object; restore it or delete the folder")
         self.status = read_json(self.path / "status.json")
+        attempts = self._attempts()
+        records = {entry["attempt"]: self._new_metrics(entry["attempt"]) for entry in attempts}
         new_events = _take(self._tails["events"], Event).records
         self.events += new_events
-        fresh: list[Metrics] = []
-        for entry in self._attempts():
-            fresh = self._refresh_attempt(entry)
-        for event in new_events:
+        if self._come_late(attempts, records, new_events):
+            self._start()  # a full disk held back lines of a branch that others were forked from since
+            return self.refresh()
+        for event in new_events:  # before attempts are forked, which take the events of their past with them
             self._place(event)
+        fresh: list[Metrics] = []
+        for entry in attempts:
+            fresh = records[entry["attempt"]]
+            self._take_in(entry, fresh)
         self.findings += _take(self._tails["findings"], Finding).records
         self.actions += _take(self._tails["actions"], Action).records
         if any(tail.restarts for tail in (*self._metrics.values(), *self._tails.values())):
@@ -186,7 +196,18 @@ class RunReader:
         ]
         return known or [{"attempt": 0, "from_step": 0, "parent": None}]
 
-    def _refresh_attempt(self, entry: dict[str, Any]) -> list[Metrics]:
+    def _come_late(
+        self, attempts: list[dict[str, Any]], records: dict[int, list[Metrics]], events: list[Event]
+    ) -> bool:
+        """Whether an attempt grew after another was forked from it."""
+        grown = {attempt for attempt, rows in records.items() if rows} | {event.attempt for event in events}
+        return any(entry["attempt"] in self.histories and entry["parent"] in grown for entry in attempts)
+
+    def _new_metrics(self, attempt: int) -> list[Metrics]:
+        path = self.path / "metrics" / f"r0-a{attempt}.jsonl"
+        return _take(self._metrics.setdefault(attempt, Tail(path)), Metrics).records
+
+    def _take_in(self, entry: dict[str, Any], records: list[Metrics]) -> None:
         attempt, parent = entry["attempt"], entry.get("parent")
         if attempt not in self.histories:
             if parent in self.histories:
@@ -197,16 +218,13 @@ class RunReader:
                 if event.attempt == attempt and event not in history.events:
                     history.events.append(event)
             self.histories[attempt] = history
-            self._metrics[attempt] = Tail(self.path / "metrics" / f"r0-a{attempt}.jsonl")
         history = self.histories[attempt]
         history.about = self.about
-        records = _take(self._metrics[attempt], Metrics).records
         for record in records:
             history.append(record.step, record.values)
             self.times[record.step] = record.t
             if not self.ticks or self.ticks[-1] != (attempt, record.step):
                 self.ticks.append((attempt, record.step))
-        return records
 
     def _place(self, event: Event) -> None:
         for attempt, history in self.histories.items():

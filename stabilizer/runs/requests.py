@@ -6,6 +6,7 @@ acts, and writes the journal. A request is a file that appears whole or not at a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
@@ -17,6 +18,8 @@ import orjson
 
 Kind = Literal["approve", "reject", "revert", "pause", "resume"]
 MAX_BYTES = 64 * 1024
+MAX_TAKEN = 100
+"""Requests handed out at once: however many there are, a training step does not wait for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +47,38 @@ def ask(run: Path, kind: Kind, action: str = "", by: str = "cli") -> Request:
 
 
 def take(run: Path) -> list[Request]:
-    """For the training process: all requests so far, oldest first; each is given out once, unreadable ones never."""
+    """For the training process: the oldest requests, in order; each is given out once, unreadable ones never.
+
+    At most `MAX_TAKEN` a call, the rest wait for the next. Nothing raises, and what is no plain file is left alone.
+    """
     found = []
-    try:
-        paths = [Path(entry.path) for entry in os.scandir(run / "requests") if entry.name.endswith(".json")]
-    except FileNotFoundError:
-        return []
-    for path in paths:
-        if request := _read(path):
+    for path in _oldest(run / "requests"):
+        request = _read(path)
+        try:
+            path.unlink()
+        except OSError:  # one that can't be taken away would be obeyed again at every step
+            continue
+        if request:
             found.append(request)
-        path.unlink(missing_ok=True)
     return sorted(found, key=lambda request: request.t)
+
+
+def _oldest(folder: Path) -> list[Path]:
+    ages: list[tuple[int, str]] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.name.endswith(".json") and entry.is_file(follow_symlinks=False):
+                        ages.append((entry.stat().st_mtime_ns, entry.name))
+    except OSError:
+        pass
+    return [folder / name for _, name in sorted(ages)[:MAX_TAKEN]]
 
 
 def _read(path: Path) -> Request | None:
     try:
-        if not path.is_file() or path.stat().st_size > MAX_BYTES:
+        if path.stat().st_size > MAX_BYTES:
             return None
         row = orjson.loads(path.read_bytes())
         request = Request(path.stem, row["kind"], str(row.get("action", "")), str(row.get("by", "")), float(row["t"]))

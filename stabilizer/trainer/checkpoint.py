@@ -39,9 +39,13 @@ def write(folder: Path, step: int, attempt: int, files: Mapping[str, bytes]) -> 
     fresh.mkdir()
     entries = {name: {"size": len(data), "sha256": _digest(data)} for name, data in files.items()}
     manifest = json.dumps({"schema": SCHEMA, "step": step, "attempt": attempt, "files": entries}, indent=1)
-    for name, data in (*files.items(), (MANIFEST, manifest.encode())):
-        _write_synced(fresh / name, data)
-    _sync_folder(fresh)
+    try:
+        for name, data in (*files.items(), (MANIFEST, manifest.encode())):
+            _write_synced(fresh / name, data)
+        _sync_folder(fresh)
+    except OSError:
+        shutil.rmtree(fresh, ignore_errors=True)  # half a state helps nobody, least of all a disk that is full
+        raise
     if place.exists():
         shutil.rmtree(old, ignore_errors=True)
         place.rename(old)  # `scan` undoes this if we die before the next line

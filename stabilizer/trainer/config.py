@@ -143,7 +143,7 @@ def check(config: TrainConfig) -> None:
         ("task", c.task, c.task in TASKS, f"one of {', '.join(TASKS)}"),
         ("steps", c.steps, c.steps >= 1, "at least 1"),
         ("seed", c.seed, c.seed >= 0, "0 or more"),
-        ("threads", c.threads, c.threads >= 1, "at least 1"),
+        ("threads", c.threads, 1 <= c.threads <= 1024, "between 1 and 1024"),
         ("optim.lr", c.optim.lr, 0 < c.optim.lr <= 1, "above 0 and at most 1"),
         ("optim.warmup_steps", c.optim.warmup_steps, c.optim.warmup_steps >= 0, "0 or more"),
         ("optim.weight_decay", c.optim.weight_decay, 0 <= c.optim.weight_decay <= 1, "between 0 and 1"),

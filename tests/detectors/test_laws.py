@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -113,6 +114,53 @@ def test_page_has_its_sections_and_id_matches_file_and_class(detector) -> None:
     family, failure = detector.id.split("/")
     assert type(detector).__module__ == f"stabilizer.detectors.{family}.{failure.replace('-', '_')}"
     assert type(detector).__name__ == "".join(word.title() for word in failure.split("-"))
+
+
+def test_every_remedy_a_page_names_exists() -> None:
+    from stabilizer.remedies import REMEDIES
+
+    known = {remedy.id for remedy in REMEDIES}
+    for detector in DETECTORS:
+        section = (type(detector).__doc__ or "").split("\n    Remedies\n")[1].split("\n    References\n")[0]
+        named = set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", section))
+        assert named and named <= known, f"{detector.id}: {named - known}"
+
+
+def test_an_early_harmless_creep_does_not_swallow_a_late_collapse() -> None:
+    run = history(
+        {
+            "optim/grad_norm": "0.5%0.2x100 0.5*1.02%0.2x60 1.6%0.2x340",
+            "reward/mean": "0.1+0.001~0.02x400 0.5+-0.03~0.02x17 0.0~0.01x83",
+            "policy/kl_ref": "0.01+0.0005%0.1x400 0.2*1.2%0.1x17 5%0.1x83",
+        }
+    )
+    watch = Watch()
+    for step in range(1, 501):
+        watch.tick(run.view(step))
+    collapse = next(f for f in watch.findings() if f.id == "policy/kl-runaway" and f.severity == "critical")
+    assert watch.incident(collapse.incident).onset_step >= 380
+
+
+@each
+def test_a_forked_history_answers_as_one_that_never_had_the_other_branch(detector) -> None:
+    warm = history(BROKEN)
+    for step in range(1, 173):
+        detector.check(warm.view(step))
+    forked, fresh = warm.fork(90, 1), History(attempt=1)
+    for step in range(1, 90):
+        fresh.append(
+            step, {n: s.values[-1] for n in warm.names() if (s := warm.view(step).series(n)).steps[-1] == step}
+        )
+    for step in range(90, 150):
+        row = {
+            "reward/mean": 0.5,
+            "policy/kl_ref": 0.1 * 1.1 ** (step - 90),
+            "optim/grad_norm": 0.6,
+            "policy/entropy": 0.7,
+        }
+        forked.append(step, row)
+        fresh.append(step, row)
+        assert detector.check(forked.view()) == detector.check(fresh.view()), step
 
 
 def test_a_failing_detector_is_a_finding_and_the_others_go_on() -> None:

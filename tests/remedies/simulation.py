@@ -15,7 +15,7 @@ import numpy as np
 
 from stabilizer.records import Action, Event
 from stabilizer.remedies.controls import Checkpoint, Controls
-from stabilizer.remedies.policy import Mode, Policy
+from stabilizer.remedies.policy import Arbiter, Mode
 from stabilizer.runs.history import History
 from stabilizer.watch import Watch
 
@@ -30,20 +30,22 @@ class Simulation:
 
     def __init__(
         self, mode: Mode, *, breaks_at: int = 40, cause: Callable[[dict[str, float]], bool] = lambda knobs: True,
-        earlier: tuple[Action, ...] = (), seed: int = 0,
+        earlier: tuple[Action, ...] = (), seed: int = 0, knobs: dict[str, float] | None = None,
+        growth: float = 0.003, growth_with_batch: float = 0.0, prompts: int = 16,
     ):  # fmt: skip
-        self.controls = Controls(KNOBS, self)
+        self.controls = Controls(KNOBS | {"control/prompts": prompts} | (knobs or {}), self)
+        self._growth, self._growth_with_batch = growth, growth_with_batch
         self.watch = Watch()
         self.history = History()
         self.actions: list[Action] = []
         self.events: list[Event] = []
-        self.policy = Policy(mode, self.controls, self.watch, self, earlier)
         self.saving_fails = False
         self._breaks_at, self._cause = breaks_at, cause
         self._rng = np.random.default_rng(seed)
         self._state = {"step": 0, "skill": 0.2, "broken": 0.0}
         self._saved: list[tuple[Checkpoint, dict[str, Any]]] = []
         self.save_checkpoint()
+        self.arbiter = Arbiter(mode, self.controls, self.watch, self, earlier)
 
     @property
     def step(self) -> int:
@@ -56,7 +58,7 @@ class Simulation:
                 break
             self._train_step()
             self.watch.tick(self.history.view())
-            self.policy.tick(self.history.view(), requests(self))
+            self.arbiter.tick(self.history.view(), requests(self))
             if self.step % 10 == 0 and not self.saving_fails:
                 self.save_checkpoint()
         return self
@@ -71,7 +73,8 @@ class Simulation:
         if state["step"] > self._breaks_at and self._cause(self.controls.values()):
             state["broken"] = min(1.0, state["broken"] + 0.2)
         broken = state["broken"]
-        state["skill"] = max(0.0, min(0.98, state["skill"] + 0.003) * (1 - 0.5 * broken))
+        growth = self._growth + self._growth_with_batch * (self.controls.get("control/prompts") >= 16)
+        state["skill"] = max(0.0, min(0.98, state["skill"] + growth) * (1 - 0.5 * broken))
         share = min(1.0, max(0.0, (1 - state["skill"]) ** 8 + 0.02 * noise[2]))
         self.history.append(
             self.step,
@@ -84,6 +87,8 @@ class Simulation:
                 "policy/kl_old": float(np.exp(0.2 * noise[3])) * (0.002 + 0.3 * broken),
                 "optim/update_ratio": 0.001 + 0.05 * broken,
                 "optim/grad_norm": float(np.exp(0.2 * noise[4])) * (0.5 + 3 * broken),
+                "batch/prompts": self.controls.get("control/prompts"),
+                "batch/updates": 1,
                 "policy/entropy": max(0.001, 1.0 - 0.9 * broken + 0.02 * noise[5]),
                 **self.controls.values(),
             },

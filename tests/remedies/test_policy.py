@@ -124,10 +124,86 @@ def test_a_kept_fix_can_be_undone_by_hand() -> None:
 @pytest.mark.parametrize(("entry", "closing"), [("applied", "reverted"), ("approved", "failed")])
 def test_a_trial_cut_off_by_a_crash_is_closed_on_restart(entry: str, closing: str) -> None:
     cut = Action("a1", entry, "lower-lr", 50, 1, change={"control/lr_scale": (1.0, 0.5)})
-    run = Simulation("auto-full", earlier=(cut,))
+    run = Simulation("auto-full", earlier=(cut,), knobs={"control/lr_scale": 0.5})  # as the checkpoint held it
     assert [(action.action, action.entry) for action in run.actions] == [("a1", closing)]
     assert run.controls.get("control/lr_scale") == 1.0
-    assert run.policy.trial is None
+    assert run.arbiter.trial is None
+
+
+def test_two_failures_before_a_restart_still_count() -> None:
+    failed = [
+        Action(f"a{n}", entry, remedy, 50 + n, 1, change={"control/lr_scale": (1.0, 0.5)}, data=data)
+        for n, remedy in ((1, "roll-back"), (2, "lower-lr"))
+        for entry, data in (("applied", {}), ("reverted", {"ticks": 30}))
+    ]
+    run = Simulation("auto-full", earlier=tuple(failed)).run(150)
+    assert ("raise-beta", "applied") not in run.entries()
+
+
+def flat(mode: str, **options) -> Simulation:
+    """A run that never learns anything, because its batch is too small for its noise, or so it says."""
+    return Simulation(mode, breaks_at=10_000, growth=0.0, prompts=8, **options)
+
+
+def test_a_fix_that_changes_nothing_is_undone_although_its_own_event_blinds_the_detector() -> None:
+    run = flat("auto-full").run(400)
+    outcomes = [entry for remedy, entry in run.entries() if remedy == "grow-batch"]
+    assert "applied" in outcomes and "verified" not in outcomes
+    assert run.controls.get("control/prompts") == 8
+
+
+def test_a_fix_that_helps_a_plateau_is_kept() -> None:
+    run = flat("auto-full", growth_with_batch=0.004).run(400)
+    outcomes = [entry for remedy, entry in run.entries() if remedy == "grow-batch"]
+    assert outcomes[:4] == ["proposed", "approved", "applied", "verified"]
+    assert run.controls.get("control/prompts") == 16
+
+
+def test_an_approval_given_during_another_trial_is_kept_for_afterwards() -> None:
+    from stabilizer.remedies import REMEDIES as ALL
+
+    run = Simulation("approve", cause=too_fast).run(50)
+    arbiter, view = run.arbiter, run.history.view()
+    (question,) = arbiter._questions.values()
+    other = arbiter._trial(
+        "a9", next(r for r in ALL if r.id == "raise-beta"), {"control/beta": (0.0, 0.001)}, 1, 40, view
+    )
+    arbiter._apply(other, view)
+    arbiter.tick(view, [request("approve", question.trial.action)])
+    assert ("roll-back", "applied") not in run.entries()
+    run.run(300)
+    assert ("roll-back", "applied") in run.entries()
+
+
+def test_what_was_approved_late_is_applied_to_the_knobs_as_they_are_by_then() -> None:
+    run = Simulation("approve", cause=too_fast).run(50)
+    run.controls.set("control/lr_scale", 0.5)  # somebody else turned it meanwhile
+    run.arbiter.tick(run.history.view(), [request("approve", run.actions[-1].action)])
+    applied = next(action for action in run.actions if action.entry == "applied")
+    assert applied.change == {"control/lr_scale": (0.5, 0.25)}
+
+
+def test_a_request_nobody_can_meet_is_answered_in_the_events() -> None:
+    run = Simulation("suggest").run(60)
+    run.arbiter.tick(run.history.view(), [request("approve", "a77")])
+    assert "nothing to approve" in run.events[-1].text
+
+
+def test_remedies_move_knobs_only_the_way_their_name_says() -> None:
+    ways = {"lower-lr": -1, "roll-back": -1, "raise-beta": 1, "grow-batch": 1, "raise-entropy": 1, "lower-beta": -1}
+    for remedy in REMEDIES:
+        for name, knob in KNOBS.items():
+            for value in (knob.low, 0.1, 0.3, 1, 3, 100, 256, knob.high):
+                if not knob.low <= value <= knob.high:
+                    continue
+                knobs = {
+                    "control/lr_scale": 1.0,
+                    "control/beta": 0.005,
+                    "control/prompts": 16,
+                    "control/entropy_coef": 0.0,
+                }
+                for before, after in (remedy.change(knobs | {name: value}) or {}).values():
+                    assert (after - before) * ways.get(remedy.id, 1) > 0, (remedy.id, name, value)
 
 
 def test_remedies_stay_within_the_bounds_of_their_knobs() -> None:

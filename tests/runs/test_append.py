@@ -102,6 +102,18 @@ def test_a_disk_that_stays_full_drops_the_oldest_lines_and_counts_them(tmp_path,
     file.close()
 
 
+def test_a_file_that_cannot_be_opened_keeps_its_lines_until_it_can(tmp_path):
+    in_the_way = tmp_path / "folder"
+    in_the_way.touch()
+    file = AppendFile(in_the_way / "a.jsonl")
+    assert [file.append(line) for line in LINES] == [False] * len(LINES)
+    assert file.error is not None and file.waiting == len(LINES)
+    in_the_way.unlink()
+    assert file.flush() and file.error is None
+    file.close()
+    assert (in_the_way / "a.jsonl").read_bytes() == b"".join(LINES)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_FSIZE and its signal as on Linux")
 @pytest.mark.parametrize("room", [1, 700, 4096, 10_001])
 def test_a_real_full_disk_never_reaches_training_and_loses_nothing(tmp_path, room):

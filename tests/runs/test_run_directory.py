@@ -15,10 +15,12 @@ import orjson
 import pytest
 
 from stabilizer.records import Action, Event, Finding, Metrics, Sample, encode, encode_metrics
-from stabilizer.runs.directory import RunWriter, chain_hash, redacted
+from stabilizer.runs import directory
+from stabilizer.runs.directory import MAX_BEHIND, RunWriter, chain_hash, redacted
 from stabilizer.runs.listing import list_runs, run_state
 from stabilizer.runs.loaded import load_own
-from stabilizer.runs.reader import MAX_LINE, RunError, RunReader, Tail, read_records
+from stabilizer.runs.reader import MAX_LINE, RunError, RunReader, Tail, read_json, read_records
+from stabilizer.runs.requests import MAX_TAKEN, ask, take
 
 RECORDS = [
     Metrics(step=1, values={"a/b": 1.5, "trl/ü": math.nan}, t=10.0, n=0),
@@ -314,8 +316,192 @@ def test_odd_attempts_in_run_json_do_not_stop_a_reader(tmp_path, attempts):
 def test_a_run_without_heartbeat_is_stalled():
     status = {"state": "running", "t": 100.0}
     assert run_state(status, 120.0) == "running" and run_state(status, 161.0) == "stalled"
+    assert run_state({"state": "paused", "t": 100.0}, 161.0) == "stalled"
     assert run_state({"state": "finished", "t": 1.0}, 1e9) == "finished"
     assert run_state({"state": "running", "t": "yesterday"}, 161.0) == "running"
+
+
+# --- what must not stop training -----------------------------------------------------------------------------------
+
+
+def test_a_folder_of_samples_that_is_none_does_not_stop_training(tmp_path):
+    writer = start(tmp_path / "run")
+    in_the_way = tmp_path / "run/samples"
+    in_the_way.touch()
+    sample = Sample(1, 0, "p", "c", 1.0, 0.0)
+    for step in range(MAX_BEHIND + 3):
+        writer.samples(step, [sample, sample])
+    assert any("samples" in problem for problem in writer.problems())
+    in_the_way.unlink()
+    writer.metrics(1, {"a": 1.0})
+    writer.close()
+    reader = RunReader(tmp_path / "run")
+    assert reader.sample_steps() == list(range(3, MAX_BEHIND + 3)), "the newest waited for the disk"
+    assert [problem for problem in writer.problems() if "6 lines were lost" in problem]
+
+
+def test_an_attempt_whose_file_cannot_be_opened_keeps_its_lines(tmp_path):
+    writer = start(tmp_path / "run")
+    writer.metrics(1, {"a": 1.0})
+    in_the_way = tmp_path / "run/metrics/r0-a1.jsonl"
+    in_the_way.mkdir()
+    assert writer.begin_attempt(2, "rollback") == 1
+    assert not writer.metrics(2, {"a": 2.0})
+    assert any("r0-a1" in problem for problem in writer.problems())
+    in_the_way.rmdir()
+    assert writer.metrics(3, {"a": 3.0}) and writer.problems() == []
+    writer.close()
+    assert RunReader(tmp_path / "run").history.view().series("a").values.tolist() == [1, 2, 3]
+
+
+def test_a_run_directory_that_cannot_be_written_is_refused_before_training(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/metrics").touch()
+    with pytest.raises(OSError):
+        start(tmp_path / "run")
+
+
+@pytest.mark.parametrize("later", ["status", "metrics"])
+def test_a_new_attempt_the_disk_refused_to_name_is_named_later(tmp_path, monkeypatch, later):
+    def full(path, value):
+        raise OSError(28, "No space left on device")
+
+    writer = start(tmp_path / "run")
+    writer.metrics(1, {"a": 1.0})
+    with monkeypatch.context() as patch:
+        patch.setattr(directory, "replace_json", full)
+        writer.begin_attempt(1, "rollback")
+        assert any("run.json" in problem for problem in writer.problems())
+    writer.status("running", 1) if later == "status" else writer.metrics(1, {"a": 10.0})
+    assert writer.problems() == []
+    assert RunReader(tmp_path / "run").history.attempt == 1
+    writer.close()
+
+
+def test_lines_of_an_old_branch_that_come_late_reach_a_reader_that_forked_it(tmp_path):
+    writer = start(tmp_path / "run")
+    writer.metrics(1, {"a": 1.0})
+    writer.begin_attempt(3, "rollback")
+    reader = RunReader(tmp_path / "run")
+    with (tmp_path / "run/metrics/r0-a0.jsonl").open("ab") as file:
+        file.write(encode_metrics(Metrics(2, {"a": 2.0}, n=1)))
+    writer.metrics(3, {"a": 3.0})
+    writer.close()
+    reader.refresh()
+    assert reader.history.view().series("a").values.tolist() == [1, 2, 3]
+    assert reader.ticks == RunReader(tmp_path / "run").ticks
+
+
+def test_an_attempt_branches_off_the_one_it_is_told(tmp_path):
+    writer = start(tmp_path / "run")
+    for step in range(1, 6):
+        writer.metrics(step, {"a": float(step)})
+    writer.begin_attempt(4, "rollback")
+    writer.metrics(4, {"a": 40.0})
+    writer.begin_attempt(5, "resume", parent=0)
+    writer.metrics(5, {"a": 500.0})
+    writer.close()
+    assert RunReader(tmp_path / "run").history.view().series("a").values.tolist() == [1, 2, 3, 4, 500]
+
+
+def test_the_summary_is_that_of_the_lineage_not_of_the_process(tmp_path):
+    writer = start(tmp_path / "run")
+    for step, value in ((1, math.nan), (2, 2.0), (3, -math.inf), (4, 900.0)):
+        writer.metrics(step, {"a": value, "never": math.nan})
+    writer.metrics(4, {"late": 1.0})
+    writer.close()
+    again = RunWriter.reopen(tmp_path / "run")
+    history = RunReader(tmp_path / "run").history.fork(4, 1)
+    again.begin_attempt(4, "resume", history=history)
+    again.summary(verdict="healthy", worst=None)
+    rows = read_json(tmp_path / "run/summary.json")["metrics"]
+    assert set(rows) == {"a", "never"}
+    assert (rows["a"]["step"], rows["a"]["max"]) == (3, 2.0)
+    again.metrics(4, {"a": 5.0, "never": 7.0})
+    again.summary(verdict="healthy", worst=None, force=True)
+    rows = read_json(tmp_path / "run/summary.json")["metrics"]
+    assert (rows["a"]["last"], rows["a"]["step"], rows["a"]["max"]) == (5.0, 4, 5.0)
+    assert (rows["never"]["min"], rows["never"]["max"]) == (7.0, 7.0)
+    again.close()
+
+
+def test_a_change_of_state_is_written_at_once_and_a_heartbeat_once_a_second(tmp_path):
+    writer = start(tmp_path / "run")
+
+    def written(*said: object, **options: str) -> tuple[object, ...]:
+        writer.status(*said, **options)
+        status = read_json(tmp_path / "run/status.json")
+        return status["state"], status["step"], status.get("remedy")
+
+    assert written("running", 1) == ("running", 1, None)
+    assert written("running", 2) == ("running", 1, None), "too soon"
+    assert written("paused", 2, remedy="approve") == ("paused", 2, "approve")
+    assert written("running", 3) == ("running", 3, "approve")
+    writer.close()
+
+
+def test_metrics_are_never_seen_without_the_event_written_before_them(tmp_path, monkeypatch):
+    """The writer goes on between any two files a reader opens; the reader must not see step 2 without its event."""
+    writer = start(tmp_path / "run")
+    writer.metrics(1, {"a": 1.0})
+    reader = RunReader(tmp_path / "run")
+    lines, opened = Tail.lines, []
+
+    def meanwhile(tail):
+        opened.append(tail.path.name)
+        got = list(lines(tail))
+        if len(opened) == 1:
+            writer.event(2, "intervention", "halved")
+            writer.metrics(2, {"a": 2.0})
+        return iter(got)
+
+    monkeypatch.setattr(Tail, "lines", meanwhile)
+    reader.refresh()
+    view = reader.history.view()
+    assert view.step < 2 or view.events()
+    reader.refresh()
+    assert reader.history.view().step == 2 and len(reader.history.events) == 1
+    writer.close()
+
+
+def test_a_branch_keeps_the_events_of_its_past_when_read_in_one_go(tmp_path):
+    writer = start(tmp_path / "run")
+    for step in range(1, 5):
+        writer.event(step, "note", f"before {step}")
+        writer.metrics(step, {"a": float(step)})
+    writer.begin_attempt(3, "rollback")
+    writer.event(3, "rollback", "to 2")
+    writer.metrics(3, {"a": 30.0})
+    writer.close()
+    texts = [event.text for event in RunReader(tmp_path / "run").history.events]
+    assert texts == ["before 1", "before 2", "to 2"]
+
+
+# --- requests ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_request_is_passed_over(tmp_path):
+    (tmp_path / "requests/folder.json").mkdir(parents=True)
+    os.mkfifo(tmp_path / "requests/pipe.json")
+    (tmp_path / "requests/link.json").symlink_to(tmp_path / "nowhere")
+    for name, text in (("a", "{"), ("b", '{"kind": "explode", "t": 1}'), ("c", '{"kind": [], "t": {}}'), ("d", "[]")):
+        (tmp_path / f"requests/{name}.json").write_text(text)
+    asked = ask(tmp_path, "pause")
+    assert take(tmp_path) == [asked]
+    assert take(tmp_path) == [], "each is given out once"
+
+
+def test_a_folder_of_requests_that_is_none_does_not_stop_training(tmp_path):
+    (tmp_path / "requests").touch()
+    assert take(tmp_path) == []
+
+
+def test_thousands_of_requests_are_taken_in_turns_oldest_first(tmp_path):
+    asked = [ask(tmp_path, "approve", f"a{n}") for n in range(MAX_TAKEN + 30)]
+    for age, request in enumerate(asked):
+        os.utime(tmp_path / f"requests/{request.id}.json", (age, age))
+    assert take(tmp_path) == asked[:MAX_TAKEN]
+    assert take(tmp_path) == asked[MAX_TAKEN:]
 
 
 WRITER = textwrap.dedent(

@@ -30,8 +30,8 @@ class NonFinite(Detector):
     Signature
         One of the watched metrics (loss, gradient norm, entropy, KL, ratio, reward, value loss) is NaN or Inf within
         the last `window` rows, although the same metric has been a number before, or it is the loss or the gradient
-        norm, which always must be. It is critical when loss or gradient norm are non-finite in `fatal` of those rows:
-        the weights are then gone or every update is being thrown away.
+        norm, which always must be. It is critical when loss or gradient norm are non-finite in `fatal` of those rows
+        (the weights are gone, or every update is being thrown away), or any of the metrics in all of them.
 
     Why it matters
         One update with a NaN gradient turns every weight into NaN. After that the run only burns time: completions
@@ -48,8 +48,9 @@ class NonFinite(Detector):
         harmless; it stays `warn`.
 
     Remedies
-        skip-update (automatic in our trainer), lower-lr, rollback to a checkpoint from before; look at precision
-        (fp16 overflows at 65,504) and at reward functions that return NaN.
+        Our trainer leaves out an update whose loss or gradient is not finite by itself. `lower-lr`; `roll-back` when
+        the weights are gone. By hand: look at precision (fp16 overflows at 65,504) and at reward functions that
+        return NaN.
 
     References
         verl issue 721 (log-probabilities turn NaN first, then KL, then loss); Megatron-LM's rerun state machine
@@ -68,6 +69,7 @@ class NonFinite(Detector):
     def check(self, view: RunView) -> Finding | None:
         bad: dict[str, str] = {}
         fatal_rows = 0
+        lasting = False
         onset = view.step
         for name in WATCHED:
             series = view.series(name)
@@ -76,13 +78,14 @@ class NonFinite(Detector):
             if not wrong.any() or not (name in FATAL or np.isfinite(series.values).any()):
                 continue
             bad[name] = str(recent.values[wrong][-1])
+            lasting |= len(wrong) == self.window and bool(wrong.all())
             if name in FATAL:
                 fatal_rows = max(fatal_rows, int(wrong.sum()))
             onset = min(onset, int(_run_start(series.steps, series.values)))
         if not bad:
             return None
         names = ", ".join(f"{name} = {value}" for name, value in bad.items())
-        severity = "critical" if fatal_rows >= self.fatal else "warn"
+        severity = "critical" if lasting or fatal_rows >= self.fatal else "warn"
         skipped = view.latest("optim/skipped")
         rescue = f"; {skipped:.0f} updates were skipped this step" if skipped else ""
         first = next(iter(bad))

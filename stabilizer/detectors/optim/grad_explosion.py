@@ -40,7 +40,8 @@ class GradExplosion(Detector):
         Undeclared changes of data or batch size shift the level. Declared events start a new reference.
 
     Remedies
-        lower-lr; rollback with a lower lr once the reward has fallen; narrow-clip; raise-beta.
+        `lower-lr`; `roll-back` once the reward has fallen; `raise-beta` when nothing holds the policy. By hand: a
+        narrower clip range, fewer passes over a batch.
 
     References
         The lagged, autocorrelation-aware CUSUM is described in `signals.py`; verl's FAQ on rising gradients and

@@ -35,7 +35,8 @@ class EntropyCollapse(Detector):
         A plateau at a ceiling below 1 that nobody declared looks the same from here.
 
     Remedies
-        target entropy or a small entropy bonus; widen the upper clip range; a higher sampling temperature; lower-lr.
+        `raise-entropy`. By hand: a wider upper clip range, a higher sampling temperature. After a fall of the reward:
+        `roll-back`.
 
     References
         Cui et al. 2025 (arXiv 2505.22617) on reward bought with entropy; DAPO (arXiv 2503.14476) for clip-higher.

@@ -38,7 +38,7 @@ class KlRunaway(Detector):
         metrics differently, so they do not get here.
 
     Remedies
-        rollback with a lower lr once the reward has fallen; lower-lr; raise-beta.
+        `roll-back` once the reward has fallen; `lower-lr` and `raise-beta` before that.
 
     References
         Gao et al. 2022 (arXiv 2210.10760) on reward against KL; Ziegler et al. 2019 for the adaptive penalty.

@@ -35,7 +35,7 @@ class Collapse(Detector):
         slow rather than loud.
 
     Remedies
-        roll-back with a lower learning rate when the policy moved first; check-reward when only the reward did.
+        `roll-back` with a lower learning rate when the policy moved first; `check-reward` when only the reward did.
 
     References
         RAGEN (arXiv 2504.20073) on the order of collapse: reward spread, entropy, gradient, reward.

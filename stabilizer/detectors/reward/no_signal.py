@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.progress import Progress, level, progress
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 
@@ -37,8 +37,8 @@ class NoSignal(Detector):
         `window` rows takes care of that.
 
     Remedies
-        After a fall: rollback. From the start: easier or filtered prompts, a larger group (the chance that one answer
-        succeeds is 1 - (1 - p)^G), partial credit in the reward.
+        After a fall: `roll-back`. From the start: `easier-prompts` (filtered ones, or partial credit in the reward). By
+        hand: a larger group; the chance that one answer of G succeeds is 1 - (1 - p)^G.
 
     References
         GRESO (arXiv 2506.02177) and DAPO's dynamic sampling (arXiv 2503.14476) on dead prompts.
@@ -66,7 +66,7 @@ class NoSignal(Detector):
         share = level(series, self.window)
         if reward.rows < self.patience and not reward.dropped and share < self.nearly_all:
             return None
-        if share < self.much or not (known or self._failing(view, reward.now, reward.best)):
+        if share < self.much or not (known or self._failing(reward)):
             return None
         fell = reward.dropped and not reward.rising
         if reward.rising:
@@ -85,8 +85,9 @@ class NoSignal(Detector):
         )  # fmt: skip
 
     @staticmethod
-    def _failing(view: RunView, now: float, best: float) -> bool:
+    def _failing(reward: Progress) -> bool:
         """Without a share of all-fail groups: the reward never left its floor, or is far below its best."""
-        values = view.series("reward/mean").finite().values
-        floor, reach = float(values.min()), float(values.max() - values.min())
-        return reach <= 1e-9 and floor <= 0 or (reach > 1e-9 and now - floor < 0.3 * reach and best - now > 0.3 * reach)
+        reach = reward.best - reward.lowest
+        if reach <= 1e-9:
+            return reward.lowest <= 0
+        return reward.now - reward.lowest < 0.3 * reach and reward.best - reward.now > 0.3 * reach

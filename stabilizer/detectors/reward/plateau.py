@@ -36,8 +36,8 @@ class Plateau(Detector):
         Delayed generalisation: some runs stand still for hundreds of steps before they improve.
 
     Remedies
-        By cause, one at a time: grow-batch first, then a larger group, filtering, exploration; a higher learning
-        rate only as advice.
+        By cause, one at a time: `grow-batch` first, `raise-entropy` when exploration is used up, `lower-beta` when the
+        KL term pins the policy, `easier-prompts` when groups are dead; `raise-lr` only by hand.
 
     References
         Equivalence testing after Schuirmann 1987; ScaleRL (arXiv 2510.13786) on sigmoid reward curves.
@@ -72,11 +72,12 @@ class Plateau(Detector):
     @staticmethod
     def _schedule_bound(view: RunView, rows: int) -> bool:
         """The learning rate explains it: still warming up, or wound down."""
-        lr = view.series("optim/lr").finite().values
-        if len(lr) < 2 or lr.max() <= 0:
+        lr = view.series("optim/lr").last(rows).finite().values
+        if len(lr) < 2:
             return False
+        peak = view.causal("optim/lr", "peak", lambda values, done: np.nanmax([values[-1], *done[-1:]]))[-1]
         warming = lr[-1] > lr[-min(len(lr), rows // 2)] * 1.05
-        return bool(warming or lr[-1] < 0.1 * lr.max())
+        return bool(peak > 0 and (warming or lr[-1] < 0.1 * peak))
 
     @staticmethod
     def _validation_rises(view: RunView, since: int) -> bool:
