@@ -59,6 +59,13 @@ def _callbacks(app: Dash, runs: Runs) -> None:
     )
 
     app.clientside_callback(
+        ClientsideFunction("stabilizer", "visible"),
+        Output("visible", "data"),
+        Input("tick", "n_intervals"),
+        State("visible", "data"),
+    )
+
+    app.clientside_callback(
         ClientsideFunction("stabilizer", "watchdog"),
         Output("tick", "disabled"),
         Input("rescan", "n_intervals"),
@@ -129,10 +136,11 @@ def _callbacks(app: Dash, runs: Runs) -> None:
         State("picker", "value"),
         State("axis", "value"),
         State("scheme", "data"),
+        State("visible", "data"),
         running=[(Output("tick", "disabled"), True, False)],  # polls that overlap would add the same points twice
         prevent_initial_call=True,
     )
-    def follow(_: int, kept: Any, picked: Any, axis: Any, theme: Any) -> Any:
+    def follow(_: int, kept: Any, picked: Any, axis: Any, theme: Any, visible: Any) -> Any:
         seen = Seen.from_json(kept)
         wanted = {"run": picked, "x": axis, "theme": theme}
         if seen and picked and any(getattr(seen, key) != value for key, value in wanted.items()):
@@ -142,7 +150,7 @@ def _callbacks(app: Dash, runs: Runs) -> None:
             raise PreventUpdate
         mounted = [output["id"]["chart"] for output in ctx.outputs_list[0]]
         try:
-            found = news(followed, seen)
+            found = news(followed, seen, visible if isinstance(visible, list) else None)
         except Exception as error:  # whatever a directory holds, the page stays up and says so
             if not seen.rev:
                 raise PreventUpdate from None
@@ -191,7 +199,8 @@ def _news(found: News) -> tuple[Any, ...]:
         grid = Patch()
         grid.extend(view.grid(found.more))
     told = (view.incident_list(page.cards), view.journal(page.journal)) if found.story else (no_update, no_update)
-    return view.head(page), grid, *told, no_update, seen, _beat(page), OVER_MS if page.over else LIVE_MS
+    rests = page.over and not found.seen.behind
+    return view.head(page), grid, *told, no_update, seen, _beat(page), OVER_MS if rests else LIVE_MS
 
 
 def _unreadable(seen: Seen, error: Exception) -> tuple[Any, ...]:

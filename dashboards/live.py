@@ -36,6 +36,9 @@ class Seen:
     heartbeat: float | None = None
     charts: Mapping[str, Drawn] = field(default_factory=dict)
     rest: tuple[str, ...] = ()
+    """Charts the page does not hold yet."""
+    behind: tuple[str, ...] = ()
+    """Charts that were out of sight when something came, and are drawn anew when they come into view."""
 
     def as_json(self) -> dict[str, Any]:
         """For the browser to keep."""
@@ -51,7 +54,8 @@ class Seen:
             }
             theme = "dark" if row["theme"] == "dark" else "light"
             x = "tokens" if row["x"] == "tokens" else "step"
-            return cls(str(row["run"]), theme, x, tuple(row["rev"]), row["heartbeat"], shown, tuple(row["rest"]))
+            rest, behind = tuple(map(str, row["rest"])), tuple(map(str, row["behind"]))
+            return cls(str(row["run"]), theme, x, tuple(row["rev"]), row["heartbeat"], shown, rest, behind)
         except (TypeError, KeyError, ValueError, AttributeError):
             return None
 
@@ -115,13 +119,17 @@ def whole(followed: Followed, run: str, theme: Theme, x: X, first: int | None = 
         return Whole(page, drawn_charts, replace(seen, charts=marks, rest=rest))
 
 
-def news(followed: Followed, seen: Seen) -> News | Whole | None:
-    """What a viewer must be told: None for nothing, News for growth, Whole when growth can't express it."""
+def news(followed: Followed, seen: Seen, visible: Sequence[str] | None = None) -> News | Whole | None:
+    """What a viewer must be told: None for nothing, News for growth, Whole when growth can't express it.
+
+    With `visible`, only those charts get their news now: drawing is what a poll costs the browser.
+    """
     with followed.lock:
         reader = followed.refresh()
         now = followed.clock()
         rev = _revision(followed, reader, now)
-        if rev == seen.rev and not seen.rest:
+        due = [id for id in seen.behind if visible is None or id in visible]
+        if rev == seen.rev and not seen.rest and not due:
             heartbeat = heartbeat_of(reader.status)
             return None if heartbeat == seen.heartbeat else News(replace(seen, heartbeat=heartbeat), None)
         view = reader.history.view()
@@ -135,12 +143,22 @@ def news(followed: Followed, seen: Seen) -> News | Whole | None:
         standing = open_spans(reader.findings)
         changes: dict[str, Change] = {}
         shown: dict[str, Drawn] = {}
+        behind = [] if rev != seen.rev else [id for id in seen.behind if id not in due]
         for chart in present:
-            change, shown[chart.id] = _change(reader, view, chart, seen, story, standing)
+            if visible is not None and chart.id not in visible:
+                shown[chart.id] = seen.charts[chart.id]
+                if rev != seen.rev:
+                    behind.append(chart.id)
+                continue
+            if chart.id in due:
+                change, shown[chart.id] = _anew(reader, view, chart, seen)
+            else:
+                change, shown[chart.id] = _change(reader, view, chart, seen, story, standing)
             if change is not None:
                 changes[chart.id] = change
         page = page_of(reader, now)
-        return News(replace(seen, rev=rev, heartbeat=page.heartbeat, charts=shown), page, changes, story=story)
+        now_seen = replace(seen, rev=rev, heartbeat=page.heartbeat, charts=shown, behind=tuple(behind))
+        return News(now_seen, page, changes, story=story)
 
 
 def _same_charts(present: Sequence[Chart], seen: Seen) -> bool:
@@ -165,8 +183,7 @@ def _change(
     branches = abandoned(reader.histories)
     points = growth(view, chart.metrics, before, abandoned=branches, theme=seen.theme, x=seen.x)
     if points is None:
-        figure = _figure(reader, view, chart, seen)
-        return Change(len(chart.metrics), figure=figure), drawn(view, chart.metrics, abandoned=branches, x=seen.x)
+        return _anew(reader, view, chart, seen)
     grown = points.drawn.counts != before.counts
     if not grown and not story:
         return None, before
@@ -176,6 +193,12 @@ def _change(
             view, chart.metrics, reader.findings, reader.events, reader.actions, theme=seen.theme, x=seen.x
         )
     return Change(len(chart.metrics), points=points if grown else None, marks=marks, standing=standing), points.drawn
+
+
+def _anew(reader: RunReader, view: RunView, chart: Chart, seen: Seen) -> tuple[Change, Drawn]:
+    branches = abandoned(reader.histories)
+    figure = _figure(reader, view, chart, seen)
+    return Change(len(chart.metrics), figure=figure), drawn(view, chart.metrics, abandoned=branches, x=seen.x)
 
 
 def _figure(reader: RunReader, view: RunView, chart: Chart, seen: Seen) -> go.Figure:

@@ -340,7 +340,8 @@ def _trial(entries: Sequence[Action]) -> Trial:
 
 
 def _facts(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple((str(key), short(value)) for key, value in values.items())
+    """What is said in a word or a number; a structure (a trial's hypothesis) is told in the entry's own words."""
+    return tuple((str(key), short(value)) for key, value in values.items() if not isinstance(value, Mapping))
 
 
 def _mtime(path: Path) -> int:

@@ -41,6 +41,7 @@ def skeleton(runs: Sequence[RunLine]) -> dmc.MantineProvider:
             dcc.Store(id="scheme"),
             dcc.Store(id="seen"),
             dcc.Store(id="beat"),
+            dcc.Store(id="visible"),
             dcc.Interval(id="tick", interval=1000),
             dcc.Interval(id="rescan", interval=5000),
             html.Header(
@@ -253,7 +254,7 @@ def _incident(card: Card) -> html.Article:
                 html.Div([html.Strong(name), html.Span(f" {confidence:.0%} ", className="quiet"), f"· {why}"],
                          className="cause" if index == 0 else "cause quiet")
             )  # fmt: skip
-    if card.advice:
+    if card.advice and card.open:
         body.append(html.H3("What to do"))
         for name, safety, change, why, how in card.advice:
             body.append(

@@ -67,8 +67,9 @@ def _step_too_large(findings: Sequence[Finding], view: RunView) -> Verdict:
         if min(moved) <= reward.drop_step:
             met += 0.3
             reasons.append(f"the policy moved (step {min(moved)}) before the reward fell (step {reward.drop_step})")
-    if reasons and (lr := _lr(view)) is not None:
-        reasons.append(f"learning rate {lr:.2g}")
+    rate = view.series("optim/lr").between(0, onset + 5).last(1)
+    if reasons and len(rate):
+        reasons.append(f"learning rate {rate.values[0]:.2g} at step {rate.steps[0]}")
     return (0.85 * met / possible if possible else 0.0), reasons
 
 
@@ -203,7 +204,3 @@ def _beta(view: RunView) -> float | None:
     live = view.latest("control/beta")
     configured = view.config("policy.beta", view.config("beta"))
     return live if live is not None else configured if isinstance(configured, (int, float)) else None
-
-
-def _lr(view: RunView) -> float | None:
-    return view.latest("optim/lr")

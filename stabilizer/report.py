@@ -504,7 +504,9 @@ figure{margin:0;min-width:0}figcaption{font-size:13px}
 ul,ol{margin:0;padding-left:1.2em}li{margin:.45em 0}.good{list-style:'✓  '}.good li::marker{color:var(--good)}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:13px}
 th{font-weight:500;color:var(--muted);text-align:left}th,td{padding:5px 14px 5px 0;border-bottom:1px solid var(--line);
-vertical-align:top}td:first-child{white-space:nowrap}.r{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+vertical-align:top;overflow-wrap:break-word}
+.scroll td{min-width:72px}.scroll td:last-child{min-width:220px}
+td:first-child{white-space:nowrap}.r{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 .columns td:first-child{white-space:normal;min-width:110px}
 summary{cursor:pointer}summary h2{margin-bottom:.3em}
 footer{max-width:1180px;margin:0 auto;padding:0 24px 32px;color:var(--muted);font-size:12px}

@@ -95,6 +95,8 @@ class Session:
         checkpoint = trainer.resume()
         if checkpoint is None:
             raise ValueError(f"{path / 'checkpoints'}: no checkpoint that can be verified; start the run anew")
+        if trainer.step >= config.steps:
+            raise ValueError(f"{path}: all {config.steps} steps of this run are done; there is nothing to go on with")
         writer = RunWriter.reopen(path)
         # A checkpoint newer than every attempt was saved just before its attempt could be declared: it goes on from
         # the newest one declared.

@@ -147,7 +147,7 @@ def test_a_journal_cannot_paint_the_terminal(tmp_path, capsys) -> None:
 def test_what_train_prints_cannot_paint_the_terminal() -> None:
     finding = Finding(HOSTILE, "warn", HOSTILE, 1, 1, 1, state="open", causes=(Cause(HOSTILE, 0.5, HOSTILE),))
     action = Action("a1", "proposed", HOSTILE, 3, text=HOSTILE, change={HOSTILE: (1.0, None)})
-    shown = live.finding_line(finding).plain + live.action_line(action).plain
+    shown = "".join(str(part) for part in (*live.finding_lines(finding), *live.action_lines(action)))
     assert "red" in shown and not set(shown) & set("\x1b\x07\x00\u202e")
 
 

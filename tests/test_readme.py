@@ -50,7 +50,8 @@ def test_the_python_example_runs(tmp_path, monkeypatch, capsys) -> None:
     (code,) = [block for language, block in BLOCKS if language == "python"]
     small = '"optim.lr=2e-4", "rollout.prompts=4", "rollout.group_size=4", "validation.problems=8"'
     code = code.replace('"optim.lr=2e-4"', small).replace('"addition", [', '"addition", steps=3, overrides=[')
+    assert "PLACEHOLDER" not in README
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "README.md", "exec"), {})  # noqa: S102
     assert len(capsys.readouterr().out.splitlines()) == 3
-    assert (tmp_path / "runs" / "mine" / "run.json").exists()
+    assert list((tmp_path / "runs").glob("*-mine-*/run.json"))

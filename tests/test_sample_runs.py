@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from stabilizer.analysis import analyse, as_json
 from stabilizer.readers import load
+from stabilizer.records import Finding
 
 SAMPLES = sorted(path.parent for path in (Path(__file__).parents[1] / "sample_runs").glob("*/expected.toml"))
 
@@ -37,6 +39,11 @@ def test_sample_gets_its_diagnosis(path: Path) -> None:
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_what_the_live_run_wrote_is_what_the_replay_finds(path: Path) -> None:
     run = load(path)
-    newest = {(f.incident, f.id): (f.severity, f.onset_step, f.detected_step) for f in run.recorded}
-    replayed = {(f.incident, f.id): (f.severity, f.onset_step, f.detected_step) for f in analyse(run).findings}
-    assert replayed == newest
+
+    def told(findings: Iterable[Finding]) -> dict:
+        return {
+            (f.incident, f.id, f.detected_step): (f.severity, f.state, f.onset_step, [c.id for c in f.causes])
+            for f in findings
+        }
+
+    assert told(analyse(run).findings) == told(run.recorded)

@@ -28,6 +28,15 @@
         document.body.classList.toggle("lost", stuck);
         return stuck ? false : window.dash_clientside.no_update;
       },
+      // Charts on screen, or nearly: only these are redrawn at every step, the others when they come into view.
+      visible: function (_, known) {
+        var found = [];
+        document.querySelectorAll(".graph").forEach(function (graph) {
+          var box = graph.getBoundingClientRect();
+          if (box.bottom > -200 && box.top < window.innerHeight + 200) found.push(JSON.parse(graph.id).chart);
+        });
+        return JSON.stringify(found) === JSON.stringify(known) ? window.dash_clientside.no_update : found;
+      },
       age: function (_, beat) {
         var place = document.getElementById("age");
         if (place) place.textContent = beat ? "last sign of life " + ago(Date.now() / 1000 - beat) + " ago" : "";

@@ -54,9 +54,7 @@ def _train(session: Session, console: Console, args: argparse.Namespace, address
     path = _report(session.writer.path)
     console.print(Text(f"  report:        {path}"))
     if code and args.remedy == "suggest":
-        console.print(
-            Text("  let it mend itself: add --remedy auto-full (make demo VARIANT=unstable REMEDY=auto-full)")
-        )
+        console.print(Text("  let it mend itself: make demo VARIANT=unstable REMEDY=auto-full"))
     if address and sys.stdin.isatty() and sys.stdout.isatty():
         console.print(Text(f"  dashboard stays at {address} until Ctrl-C"))
         try:

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         table.add_row(Text(word, style), Text(check.name), Text(check.found), Text(check.advice, "dim"))
     out.print(table)
     reading = "Reading, diagnosing and reporting runs works." if ok else "Mend the problems above first."
-    training = "Training works." if trains else "Training does not: pip install 'stabilizer[train]'."
+    training = "Training works." if trains else "Training does not: pip install '.[train]' in the project's folder."
     out.print(Text(f"{reading} {training}"))
     return int(not ok)
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from stabilizer.records import Action, Finding, as_json
@@ -25,52 +27,77 @@ EVERY_S = 4.0
 _STYLE = {"info": "blue", "warn": "yellow", "critical": "bold red"}
 _COLUMNS = (
     ("reward", "reward/mean", "{:.3f}"),
-    ("acc(train)", "accuracy/train", "{:.1%}"),
-    ("acc(held-out)", "accuracy/val", "{:.1%}"),
-    ("grad_norm", "optim/grad_norm", "{:.3g}"),
+    ("train", "accuracy/train", "{:.1%}"),
+    ("held-out", "accuracy/val", "{:.1%}"),
+    ("grad norm", "optim/grad_norm", "{:.3g}"),
     ("KL(ref)", "policy/kl_ref", "{:.3g}"),
 )
+_WIDTH = 10
+LEGEND = "train and held-out: share of problems solved, by sampled completions and by greedy ones"
 
 
 class LivePrinter:
     """Progress for people. Values are those of the printed step; held-out accuracy is the newest measured."""
 
-    def __init__(self, console: Console):
+    def __init__(self, console: Console, baseline: Mapping[str, float] | None = None, asks: str | None = None):
         self.console = console
-        self._latest: dict[str, float] = {}
+        self._asks = asks
+        self._latest: dict[str, float] = dict(baseline or {})
         self._told: dict[tuple[int, str], tuple[str, str]] = {}
+        self._explained: dict[int, str] = {}
         self._printed = 0.0
         self._began = time.monotonic()
-        self._first: int | None = None
-        self._head = False
+        self._done = 0
+        self._step = 0
 
     def tick(self, tick: Tick) -> None:
         """Take one step in."""
-        if self._first is None:
-            self._first = tick.step
+        if not self._done:
+            head = "".join(f"{title:>{_WIDTH}}" for title, _, _ in _COLUMNS)
+            self.console.print(Text(LEGEND, style="dim"))
+            self.console.print(Text(f"{'step':>9}{head}{'incidents':>11}{'left':>8}", style="dim"))
+        if tick.step <= self._step:
+            self.console.print(Text(f"── back to step {tick.step - 1}, and on from there ──", style="cyan"))
+        self._done, self._step = self._done + 1, tick.step
         self._latest |= {name: tick.metrics[name] for _, name, _ in _COLUMNS if name in tick.metrics}
         for finding in tick.findings:
-            stands = (finding.state, finding.severity)
-            if self._told.get((finding.incident, finding.id)) != stands:  # a new guess at the cause is no news
-                self._told[finding.incident, finding.id] = stands
-                self.console.print(finding_line(finding))
+            self._finding(finding)
         for action in tick.actions:
-            self.console.print(action_line(action))
+            self._print(*action_lines(action))
+            if self._asks and action.entry == "proposed" and action.safety != "advice":
+                self._print(None, f"waits for you: {self._asks} approve {action.action}   (or reject {action.action})")
         now = time.monotonic()
         if now - self._printed >= EVERY_S or tick.step == tick.steps:
             self._printed = now
             self._line(tick, now)
 
+    def _finding(self, finding: Finding) -> None:
+        """Only what a person should look up for: it opened, got worse, or is over; the cause once per incident."""
+        stands = (finding.state, finding.severity)
+        known = self._told.get((finding.incident, finding.id))
+        if known == stands or finding.state in ("mitigating", "recovering") or (known and finding.severity == "info"):
+            return
+        if finding.state == "open" and known and known[1] == finding.severity:
+            return  # it wavered and is back
+        self._told[finding.incident, finding.id] = stands
+        self._print(*finding_lines(finding))
+        cause = finding.causes[0] if finding.causes and finding.state == "open" else None
+        if cause and self._explained.get(finding.incident) != cause.id:
+            self._explained[finding.incident] = cause.id
+            self._print(None, f"likely cause: {plain(cause.id)} ({cause.confidence:.0%}): {plain(cause.why)}")
+
+    def _print(self, head: Text | None, *details: str) -> None:
+        if head is not None:
+            self.console.print(Padding(head, (0, 0, 0, 2), expand=False))
+        for detail in filter(None, details):
+            self.console.print(Padding(Text(detail), (0, 0, 0, 6), expand=False))
+
     def _line(self, tick: Tick, now: float) -> None:
-        if not self._head:
-            self._head = True
-            head = "".join(f"{title:>14}" for title, _, _ in _COLUMNS)
-            self.console.print(Text(f"{'step':>9}{head}{'incidents':>11}{'left':>8}", style="dim"))
         cells = "".join(
-            f"{form.format(self._latest[name]) if name in self._latest else '–':>14}" for _, name, form in _COLUMNS
+            f"{form.format(self._latest[name]) if name in self._latest else '–':>{_WIDTH}}"
+            for _, name, form in _COLUMNS
         )
-        done = max(1, tick.step - (self._first or 0) + 1)
-        left = (now - self._began) / done * (tick.steps - tick.step)
+        left = (now - self._began) / self._done * (tick.steps - tick.step)
         line = Text(f"{f'{tick.step}/{tick.steps}':>9}{cells}")
         line.append(f"{tick.open_incidents:>11}", style="red" if tick.open_incidents else "green")
         line.append(f"{_duration(left):>8}", style="dim")
@@ -96,29 +123,21 @@ class JsonPrinter:
         self.out.flush()
 
 
-def finding_line(finding: Finding) -> Text:
-    """An incident in one or two lines."""
+def finding_lines(finding: Finding) -> tuple[Text, str]:
+    """What happened to an incident, and the evidence."""
     mark = {"critical": "✖", "warn": "▲", "info": "●"}[finding.severity]
-    style = "green" if finding.state == "resolved" else _STYLE[finding.severity]
-    head = f"  {mark} step {finding.last_step} · {finding.severity} · {plain(finding.id)} · {finding.state}"
-    line = Text(head, style=style)
-    if finding.state in ("open", "suspected"):
-        line.append(f"\n    {plain(finding.summary)}", style="default")
-        if finding.causes:
-            cause = finding.causes[0]
-            why = f"{plain(cause.id)} ({cause.confidence:.0%}): {plain(cause.why)}"
-            line.append(f"\n    likely cause: {why}", style="default")
-    return line
+    over = finding.state == "resolved"
+    head = f"{'✔' if over else mark} step {finding.last_step} · {finding.severity} · {plain(finding.id)}"
+    line = Text(f"{head} · {finding.state}", style="green" if over else _STYLE[finding.severity])
+    return line, "" if over else plain(finding.summary)
 
 
-def action_line(action: Action) -> Text:
-    """An entry of the journal in one line."""
+def action_lines(action: Action) -> tuple[Text, str]:
+    """An entry of the journal, and why."""
     change = ", ".join(f"{knob} {_value(before)} → {_value(after)}" for knob, (before, after) in action.change.items())
-    head = f"  ↻ step {action.step} · {plain(action.action)} {plain(action.remedy)} {action.entry}"
-    line = Text(head, style="cyan")
+    line = Text(f"↻ step {action.step} · {plain(action.action)} {plain(action.remedy)} {action.entry}", style="cyan")
     line.append(f" · {plain(change)}" if change else "", style="default")
-    line.append(f"\n    {plain(action.text)}" if action.text else "", style="default")
-    return line
+    return line, plain(action.text)
 
 
 def _value(value: float | None) -> str:

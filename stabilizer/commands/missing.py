@@ -12,6 +12,6 @@ def need_train_extra() -> None:
     ]
     if absent:
         raise ImportError(
-            f"training needs {', '.join(absent)}: pip install 'stabilizer[train]'"
+            f"training needs {', '.join(absent)}: pip install '.[train]' in the project's folder"
             " (diagnose, report and dashboard work without)"
         )

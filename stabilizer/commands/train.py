@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -57,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
     if args.resume:
         _check_resume(args)
     need_train_extra()
+    if not (args.config or args.task or args.variant or args.resume):
+        raise UsageError("what should be trained? Give a YAML file or a built-in task: addition, sorting or length")
     from stabilizer.session import Session
     from stabilizer.trainer.config import load_config
 
@@ -88,7 +91,10 @@ def follow(session: Session, console: Console, *, json: bool) -> int:
     """Run a session to its end, printing; the exit code follows the verdict as `diagnose` does."""
     from stabilizer.commands.live import JsonPrinter, LivePrinter
 
-    printer: Any = JsonPrinter() if json else LivePrinter(console)
+    asks = f"{command()} fix {session.writer.path}" if session.arbiter.mode == "approve" else None
+    known = session.history.view().latest("accuracy/val")
+    baseline = {} if known is None else {"accuracy/val": known}
+    printer: Any = JsonPrinter() if json else LivePrinter(console, baseline, asks)
     console.print(
         Text(f"run {session.writer.path} · remedies: {session.arbiter.mode} · Ctrl-C stops and saves", style="dim")
     )
@@ -106,19 +112,30 @@ def ending(session: Session, verdict: str, ever: str | None) -> Text:
     """The last lines: verdict, what happened on the way, what to do next."""
     good = verdict in ("healthy", "info", "too-short")
     words = Text()
-    words.append(f"\n{'✔' if good else '✖'} verdict: {verdict}", style="bold green" if good else "bold red")
-    if ever and ever != verdict:
-        words.append(f" (on the way: {ever})")
+    if good and ever in ("warn", "critical"):
+        words.append(f"\n▲ verdict: {verdict} at the end, after an incident ({ever})", style="bold yellow")
+    else:
+        words.append(f"\n{'✔' if good else '✖'} verdict: {verdict}", style="bold green" if good else "bold red")
     accuracy = session.history.view().series("accuracy/val").finite()
     if len(accuracy):
         first, last = accuracy.values[0], accuracy.values[-1]
         words.append(f"\n  accuracy on held-out problems: {first:.1%} → {last:.1%} (step {accuracy.steps[-1]})")
     if session.stop_reason:
         words.append(f"\n  stopped by {session.stop_reason} at step {session.trainer.step}; ")
-        words.append(f"go on with: stabilizer train --resume {session.writer.path}")
+        words.append(f"go on with: {command()} train --resume {session.writer.path}")
     words.append(f"\n  run directory: {session.writer.path}")
-    words.append(f"\n  look closer:   stabilizer diagnose {session.writer.path}")
+    words.append(f"\n  look closer:   {command()} diagnose {session.writer.path}")
     return words
+
+
+def command() -> str:
+    """How this program is called from here: by its name where that is found, else by its path."""
+    if shutil.which("stabilizer"):
+        return "stabilizer"
+    beside = Path(sys.executable).with_name("stabilizer")
+    if not beside.exists():
+        return f"{sys.executable} -m stabilizer"
+    return str(beside.relative_to(Path.cwd())) if beside.is_relative_to(Path.cwd()) else str(beside)
 
 
 @contextlib.contextmanager

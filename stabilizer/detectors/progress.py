@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import LAG, Trend, median_scale, step_noise, trend
+from stabilizer.signals import LAG, Trend, median, median_scale, step_noise, trend
 
 RECENT = 30
 """Rows over which the reward is called rising or not."""
@@ -22,6 +22,8 @@ MINIMUM = 5
 """Rows a level needs before it counts as the best or the start."""
 SLOW = 15
 """Rows in a slow level (a mean), for falls not much larger than the noise of a row."""
+MEMORY = 2000
+"""Rows looked back on for when a fall began."""
 LEVEL_SHARE = 0.56
 """Noise of a median of 5 independent rows, in noise of a row."""
 CLEAR = 5.5
@@ -69,19 +71,24 @@ def _progress(view: RunView) -> Progress | None:
     if rows <= LEVEL or len(recent) < LEVEL:
         return None
     _, now, best, peak, lowest, start, slow, best_slow = (float(number) for number in signal[-1])
-    noise = _noise(recent.values, series.values[:20])
     reach = max(best - lowest, abs(best) * 0.05)
+    rows_seen = signal[-MEMORY:]
+    near_best = np.flatnonzero(rows_seen[:, 1] >= best - 0.15 * reach)
+    fell = int(near_best[-1]) + 1 if len(near_best) else 0
+    # Noise is what was there before a fall; the rows since must not widen the yardstick they are measured by.
+    end = min(len(rows_seen) - (LAG if rows >= LAG + 30 else LEVEL), fell)
+    noise = max(_near_noise(recent.values, series.values[:20]), _wander(series.values[-MEMORY:][:end]))
     # A large fall shows in a level, one not much larger than the noise of a row in a slow level, while the level agrees
     # that it is down. Both are held against their own noise, which autocorrelated or periodic rewards make larger.
-    level_noise = max(noise * LEVEL_SHARE, _wander(signal[-200:, 1]))
-    slow_noise = max(noise / np.sqrt(SLOW), _wander(signal[-200:, 6]))
+    level_noise = max(noise * LEVEL_SHARE, _wander(rows_seen[:end, 1]))
+    slow_noise = max(noise / np.sqrt(SLOW), _wander(rows_seen[:end, 6]))
     dropped = best - now > max(0.3 * reach, CLEAR * level_noise) or (
         best_slow - slow > max(0.3 * reach, CLEAR * slow_noise) and best - now > 3.5 * level_noise
     )
     drop_step = view.step
     if dropped:
-        near = np.flatnonzero(signal[-2000:, 1] >= best - max(0.15 * reach, 1.5 * noise))
-        steps = series.steps[-2000:]
+        near = np.flatnonzero(rows_seen[:, 1] >= best - max(0.15 * reach, 1.5 * noise))
+        steps = series.steps[-MEMORY:]
         drop_step = int(steps[min(int(near[-1]) + 1, len(steps) - 1)]) if len(near) else int(steps[0])
     window = recent.last(RECENT).values
     slope = trend(window) if len(window) >= 12 else None
@@ -115,7 +122,7 @@ def _levels(values: np.ndarray, done: np.ndarray, first: int) -> tuple[float, ..
     rows, _, best, peak, lowest, start, _, best_slow = done[-1] if row > first else fresh
     recent = values[max(first, row + 1 - 3 * SLOW) :]
     recent = recent[np.isfinite(recent)]
-    now = float(np.median(recent[-LEVEL:])) if len(recent) else np.nan
+    now = median(recent[-LEVEL:]) if len(recent) else np.nan
     slow = float(np.mean(recent[-SLOW:])) if len(recent) else np.nan
     rows += float(np.isfinite(values[-1]))
     if rows >= MINIMUM and np.isfinite(now):
@@ -168,7 +175,7 @@ def _stagnation(view: RunView) -> Stagnation | None:
     if reward.rows < rows + 20 or len(recent) < rows or recent.steps[0] < view.baseline_start():
         return None
     change = trend(recent.values)
-    level = float(np.median(recent.values))
+    level = median(recent.values)
     ahead = reward.rows / rows if grew else 1.0
     band = MATTERS * (level - reward.start) if grew else 1.5 * reward.noise
     if not grew and trend(view.series(reward.metric).last(STILL_MOST).finite().values).rising:
@@ -182,29 +189,25 @@ def _solved(view: RunView) -> bool:
     """Nearly everything is solved, by accuracy where it is known, else by groups that all pass."""
     for name, enough in (("accuracy/train", SOLVED), ("reward/all_pass_frac", 0.9)):
         recent = view.series(name).finite().last(LEVEL)
-        if len(recent) and float(np.median(recent.values)) >= enough:
+        if len(recent) and median(recent.values) >= enough:
             return True
     return False
 
 
-def _noise(recent: np.ndarray, first: np.ndarray) -> float:
-    """Standard deviation of a row: what neighbours differ by, and how far the reward wandered before the last rows."""
-    near = max(step_noise(recent[-60:]), step_noise(first[np.isfinite(first)]))
-    return max(near, _wander(recent))
+def _near_noise(recent: np.ndarray, first: np.ndarray) -> float:
+    """Standard deviation of a row by what neighbours differ by, now and at the start."""
+    return max(step_noise(recent[-60:]), step_noise(first[np.isfinite(first)]))
 
 
 def _wander(values: np.ndarray) -> float:
-    """How far a series strays from its own trend, on a lagged stretch: a fall must not widen its own yardstick.
-
-    A run too young for a lag is measured up to its last few rows, robustly; 0 when even that is too short.
-    """
-    values = values[np.isfinite(values)]
-    stretch = values[-LAG - 100 : -LAG] if len(values) >= LAG + 30 else values[:-LEVEL]
+    """How far the newest 100 of some values stray from their own trend; 0 when there are too few to tell."""
+    stretch = values[-100:]
+    stretch = stretch[np.isfinite(stretch)]
     if len(stretch) < 12:
         return 0.0
-    rows = np.arange(len(stretch))
-    slope, offset = np.polyfit(rows, stretch, 1)
-    scale = median_scale(stretch - slope * rows - offset)[1]
+    rows = np.arange(len(stretch)) - (len(stretch) - 1) / 2
+    slope = float(rows @ stretch) / float(rows @ rows)
+    scale = median_scale(stretch - slope * rows)[1]
     return scale if scale > 1e-9 * float(np.abs(stretch).max()) else 0.0  # rounding is not noise
 
 
@@ -214,7 +217,7 @@ def _saturated(view: RunView, values: np.ndarray, now: float, best: float, start
     if len(values) >= 2 * RECENT and np.all(recent == recent[0]) and recent[0] >= best > start:
         return True  # at its best and not moving by a hair: that is a ceiling
     spread = view.series("reward/zero_std_frac").last(LEVEL).finite()
-    if not len(spread) or float(np.median(spread.values)) < 0.8 or len(values) < 2 * RECENT:
+    if not len(spread) or median(spread.values) < 0.8 or len(values) < 2 * RECENT:
         return False
     early, late = values[:20], values[-20:]
     steady = step_noise(late[np.isfinite(late)]) < 0.5 * step_noise(early[np.isfinite(early)])
@@ -224,4 +227,4 @@ def _saturated(view: RunView, values: np.ndarray, now: float, best: float, start
 def level(series: Series, rows: int = LEVEL) -> float:
     """Median of the newest rows; NaN when there are none."""
     recent = series.last(rows).values
-    return float(np.median(recent)) if len(recent) else np.nan
+    return median(recent) if len(recent) else np.nan

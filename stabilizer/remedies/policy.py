@@ -33,8 +33,6 @@ COOLDOWN = 20
 """Ticks of rest after a trial; a divergence that goes on does not wait."""
 LOCK = 100
 """Steps within which a knob is not turned back by another remedy."""
-EXPIRES = 100
-"""Ticks an unanswered proposal waits for approval."""
 ONSET_MARGIN = 10
 """Steps a rollback's target should be older than the onset, whose estimate is about that uncertain."""
 
@@ -65,7 +63,6 @@ class _Question:
     """A proposal that waits for a person."""
 
     trial: Trial
-    left: int = EXPIRES
     approved_by: str = ""
 
 
@@ -143,7 +140,8 @@ class Arbiter:
         """Propose a remedy and, where the mode allows, apply it. True when nothing else should be considered now."""
         trial = self._trial(self._next_id(), remedy, change, number, onset, view)
         self._tried.add((number, remedy.id))
-        self._journal(trial, "proposed", view.step, remedy.why, hypothesis=trial.hypothesis())
+        text = f"{remedy.why}; expected within {remedy.horizon} steps: {remedy.expects}"
+        self._journal(trial, "proposed", view.step, text, hypothesis=trial.hypothesis())
         if remedy.safety == "advice":
             return False
         if self.mode == "approve":
@@ -330,11 +328,11 @@ class Arbiter:
         return True
 
     def _expire(self, view: RunView) -> None:
+        standing = {finding.incident for finding in self.watch.active()}
         for action, question in list(self._questions.items()):
-            question.left -= not question.approved_by
-            if question.left <= 0:
+            if question.trial.incident not in standing:
                 del self._questions[action]
-                self._journal(question.trial, "expired", view.step, f"nobody answered within {EXPIRES} steps")
+                self._journal(question.trial, "expired", view.step, "the incident is over, so it is no longer needed")
 
     # --- after a restart --------------------------------------------------------------------------------------------
 

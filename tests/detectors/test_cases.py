@@ -25,12 +25,17 @@ def opened(case: dict, seed: int) -> dict:
         case["series"], every=case.get("every", 1), seed=seed, about=case.get("about"), events=case.get("events", ())
     )
     watch, first = Watch(), {}
+    closed = set()
     for step in range(1, run.step + 1, case.get("every", 1)):
         for finding in watch.tick(run.view(step)):
+            if finding.state == "resolved":
+                closed.add(finding.id)
             if finding.state == "open":
                 known = first.setdefault(finding.id, finding)
                 if SEVERITIES.index(finding.severity) > SEVERITIES.index(known.severity):
                     first[finding.id] = finding
+    if case.get("stands_to_the_end"):
+        assert not closed, "what was lost was not made good, so nothing is resolved"
     return first
 
 

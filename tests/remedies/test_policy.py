@@ -106,8 +106,12 @@ def test_a_rejected_proposal_is_not_applied() -> None:
     assert run.history.attempt == 0
 
 
-def test_an_unanswered_proposal_expires() -> None:
+def test_a_proposal_waits_as_long_as_its_incident_stands_and_no_longer() -> None:
     run = Simulation("approve", cause=too_fast).run(300)
+    assert run.entries() == [("roll-back", "proposed")]
+    run._state["broken"], run._cause = 0.0, lambda knobs: False
+    run._state["skill"] = 0.9
+    run.run(420)
     assert ("roll-back", "expired") in run.entries()
 
 

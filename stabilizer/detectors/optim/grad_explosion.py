@@ -11,7 +11,7 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import level, progress
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import CUSUM_ALARM, median_scale, onset_row, shift
+from stabilizer.signals import CUSUM_ALARM, median, median_scale, onset_row, shift
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class GradExplosion(Detector):
         elif self._restless(view, series):
             severity, judgement = "warn", "with growing swings and a clip fraction out of its band; not yet harmful"
         elif reward and reward.dropped:
-            severity, judgement = "info", "after the reward had already fallen"
+            return None  # the norm of a policy that is already ruined: what matters is said by others
         else:
             severity, judgement = "info", "while everything else is calm; not harmful by itself"
         return self.finding(
@@ -107,5 +107,5 @@ class GradExplosion(Detector):
         if len(logs) < 60 or len(clip) < 60:
             return False
         swings = np.std(np.diff(logs[-20:])) > 1.5 * np.std(np.diff(logs[:-20]))
-        was, now = float(np.median(clip[-100:-20])), float(np.median(clip[-20:]))
+        was, now = median(clip[-100:-20]), median(clip[-20:])
         return bool(swings and now > max(2 * was, was + 0.05))

@@ -10,6 +10,7 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import Progress, level, progress, stagnation
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
+from stabilizer.signals import median
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,7 @@ class EntropyCollapse(Detector):
         if len(series) < 10 or reward is None or reward.solved or reward.rising:
             return None
         head = series.values[: min(self.baseline, len(series) - 5)]
-        normal = float(np.median(head[np.isfinite(head)])) if np.isfinite(head).any() else 0.0
+        normal = median(head[np.isfinite(head)]) if np.isfinite(head).any() else 0.0
         now = level(series.last(50).finite())
         if normal <= 0 or not now <= self.fraction * normal:
             return None

@@ -31,8 +31,8 @@ class Collapse(Detector):
         good within some rows; the finding must stand for 8.
 
     False alarms
-        Undeclared changes of data. Rewards that wander by themselves widen their own noise here, which makes this
-        slow rather than loud.
+        Undeclared changes of data. Rewards that wander by themselves widen their own noise here, but in a run younger
+        than the period of its wandering the first way down looks like a fall.
 
     Remedies
         `roll-back` with a lower learning rate when the policy moved first; `check-reward` when only the reward did.
@@ -45,9 +45,12 @@ class Collapse(Detector):
     needs = ("reward/mean|accuracy/train",)
     confirm = 8
 
+    young: int = 40
+    """Rows before which a fall of the reward alone says nothing: how far it wanders by itself is not known yet."""
+
     def check(self, view: RunView) -> Finding | None:
         reward = progress(view)
-        if reward is None or not reward.dropped or reward.rising:
+        if reward is None or reward.rows < self.young or not reward.dropped or reward.rising:
             return None
         return self.finding(
             view, "critical", reward.drop_step,

@@ -10,6 +10,7 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import Progress, level, progress
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
+from stabilizer.signals import median
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ class NoSignal(Detector):
         return self.finding(
             view, severity, min(onset, reward.drop_step) if fell else onset,
             f"{share:.0%} of groups are groups {kind} (median of {self.window} rows), {origin}",
-            metric=name, baseline=float(np.median(series.values[:5])), now=share,
+            metric=name, baseline=median(series.values[:5]), now=share,
         )  # fmt: skip
 
     @staticmethod

@@ -10,6 +10,7 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import progress, stagnation
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
+from stabilizer.signals import median
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,4 +85,4 @@ class Plateau(Detector):
         """Held-out accuracy gained more than its own noise since the flat stretch began."""
         held_out = view.series("accuracy/val").finite()
         before, after = held_out.between(0, since).last(3), held_out.between(since + 1, view.step).last(3)
-        return bool(len(before) and len(after) and np.median(after.values) > np.median(before.values) + 0.02)
+        return bool(len(before) and len(after) and median(after.values) > median(before.values) + 0.02)
