@@ -49,7 +49,7 @@ test-all: $(VENV)/.installed ## everything, the slow and the browser tests inclu
 lint: $(VENV)/.installed ## ruff: rules and format
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
 
-bench: $(VENV)/.installed ## measure: writing, watching, reading, stepping
+bench: $(VENV)/.installed ## measure what writing, watching and reading cost
 	@$(RUN) -m stabilizer bench cost $(ARGS) && $(RUN) -m stabilizer bench read $(ARGS)
 
 screenshots: $(VENV)/.installed ## the README's pictures, from a sample run (needs a Chromium)
