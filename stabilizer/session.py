@@ -22,7 +22,7 @@ import torch
 import transformers
 
 from stabilizer.records import Action, Finding, RunState, Sample
-from stabilizer.remedies.controls import Checkpoint, in_words, parse_turn
+from stabilizer.remedies.controls import Checkpoint, in_words, parse_order, parse_turn
 from stabilizer.remedies.policy import Arbiter, Mode
 from stabilizer.runs.directory import HIDDEN, RunWriter, hidden_keys
 from stabilizer.runs.history import History
@@ -62,6 +62,7 @@ class Session:
         self._reasons: set[str] = set()
         """Why rewards or environments failed, as far as that is on record."""
         self._asked: list[Request] = []
+        self._wanted: tuple[Checkpoint, str] | None = None  # a state somebody wants back, and who
         self._actions: list[Action] = []
         earlier = []
         if reader is not None:
@@ -182,6 +183,7 @@ class Session:
             self._take_requests()
             asked, self._asked = self._asked, []
             self.arbiter.tick(view, asked)
+            self._return_if_asked()
         except Exception as error:  # the monitor never harms training; its own failure is on record
             self.writer.event(step, "note", f"monitor failed: {type(error).__name__}: {error}")
         self._status("running")
@@ -210,6 +212,9 @@ class Session:
         """Turn a knob as somebody asked; declared, so that detectors judge what follows by what follows."""
         controls, step = self.trainer.controls, self.trainer.step + 1
         try:
+            if request.kind == "do" and request.action.startswith("restore"):
+                self._wanted = (self._state_before(request.action), request.by)
+                return
             if request.kind == "do":
                 controls.obey(request.action)
                 kind = "checkpoint" if request.action == "snapshot" else "intervention"  # a copy disturbs nothing
@@ -226,10 +231,35 @@ class Session:
                 self.trainer.step, "note", f"{request.kind} {request.action!r} refused: {error}", by=request.by
             )
 
+    def _state_before(self, order: str) -> Checkpoint:
+        """The state a person wants back; ValueError when there is none, or when it would cut into a trial."""
+        if trial := self.arbiter.trial:
+            raise ValueError(f"{trial.action} is on trial; revert it first (fix RUN revert {trial.action})")
+        _, wanted = parse_order(order)
+        states = [state for state in self.trainer.checkpoints() if state.step < self.trainer.step]
+        found = [state for state in states if wanted in (None, state.step)]
+        if not found:
+            there = ", ".join(str(state.step) for state in states) or "none yet"
+            raise ValueError(
+                f"no checkpoint {'to return to' if wanted is None else f'of step {wanted}'}; there are: {there}"
+            )
+        return found[-1]
+
+    def _return_if_asked(self) -> None:
+        """Go back after everything else of the step is done: the view the others judged by is of the old branch."""
+        if self._wanted is None:
+            return
+        (checkpoint, by), self._wanted = self._wanted, None
+        try:
+            self.roll_back(checkpoint, f"returned to step {checkpoint.step}, asked for by {by}", by=by)
+        except OSError as error:
+            self.writer.event(self.trainer.step, "note", f"restore of {checkpoint.path.name} failed: {error}", by=by)
+
     def _wait_while_paused(self) -> None:
         while self._paused and not self.stop_reason:
             self._status("paused")
             self._take_requests()
+            self._return_if_asked()
             time.sleep(0.2)
 
     def _status(self, state: RunState) -> None:

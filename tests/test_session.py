@@ -321,3 +321,32 @@ def test_a_setting_that_was_hidden_is_asked_for_instead_of_made_up(tmp_path) -> 
     about = (tmp_path / "run" / "run.json").read_text()
     (tmp_path / "run" / "run.json").write_text(about.replace('"end_token": "***"', '"end_token": "1"'))
     assert Session.resume(tmp_path / "run").trainer.step == 2
+
+
+@pytest.mark.parametrize(("order", "back_to"), [("restore", 4), ("restore:2", 2)])
+def test_a_run_returns_to_an_earlier_state_by_hand(tmp_path, order: str, back_to: int) -> None:
+    session = Session.start(small_config(6, "checkpoint.every=2"), tmp_path / "run")
+    asked = False
+    for tick in session.run():
+        if tick.step == 4 and not asked:
+            asked = True
+            ask(tmp_path / "run", "do", "restore:3")
+            ask(tmp_path / "run", "do", order)
+    reader = RunReader(tmp_path / "run")
+    begun = reader.about["attempts"][-1]
+    assert (begun["reason"], begun["from_step"]) == ("rollback", back_to + 1)
+    steps = reader.history.view().series("reward/mean").steps
+    assert list(steps) == [1, 2, 3, 4, 5, 6]
+    told = [event.text for event in RunReader(tmp_path / "run").histories[0].events]
+    assert any("no checkpoint of step 3; there are: 2, 4" in text for text in told)
+    assert f"returned to step {back_to}, asked for by cli" in [event.text for event in reader.history.events]
+
+
+def test_an_order_nobody_knows_is_refused_with_those_there_are(tmp_path, capsys) -> None:
+    session = Session.start(small_config(2), tmp_path / "run")
+    for tick in session.run():
+        if tick.step == 1:
+            assert main(["fix", str(tmp_path / "run"), "do", "restore:soon"]) == 2
+            assert main(["fix", str(tmp_path / "run"), "set", "entropycoef=0.1"]) == 2
+    told = capsys.readouterr().err
+    assert "restore:STEP" in told and "nearest is 'control/entropy_coef'" in told

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stabilizer.records import Action, Event, as_json
-from stabilizer.remedies.controls import KNOBS, ORDERS, Knob, parse_turn
+from stabilizer.remedies.controls import KNOBS, ORDERS, Knob, parse_order, parse_turn
 from stabilizer.runs.history import History
 from stabilizer.runs.listing import run_state, writer_lives
 from stabilizer.runs.reader import RunReader
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "id",
         nargs="?",
         help="an action as `list` shows it (a1, a2, …); for `set` a knob and its value (beta=0.01, filter_groups=drop);"
-        f" for `do` one of {', '.join(ORDERS)}",
+        f" for `do` one of {', '.join(ORDERS)} (restore:120 returns to the state after step 120)",
     )
     parser.epilog = "Knobs: " + ", ".join(_words(knob) for knob in KNOBS.values()) + "."
 
@@ -60,8 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if args.what == "set":
         _check_knob(args.id or "", reader.history)
     elif args.what == "do":
-        if args.id not in ORDERS:
-            raise ValueError(f"do what? One of {', '.join(ORDERS)}")
+        parse_order(args.id or "")
     elif args.what not in ("pause", "resume"):
         _check(args.what, args.id, latest)
     request = ask(args.run_directory, args.what, args.id or "")

@@ -7,6 +7,7 @@ three things only a trainer can do.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,8 +90,8 @@ class Backend(Protocol):
         """Let the KL be measured from the present policy on."""
 
 
-ORDERS = ("skip-update", "reset-optimizer", "reset-reference", "snapshot")
-"""What can be done to a run beside turning knobs."""
+ORDERS = ("skip-update", "reset-optimizer", "reset-reference", "snapshot", "restore")
+"""What can be done to a run beside turning knobs; `restore:120` returns to step 120, `restore` to the newest state."""
 
 
 def in_words(name: str, value: float) -> str:
@@ -106,12 +107,22 @@ def parse_turn(text: str) -> tuple[str, float | str]:
     if not equals:
         raise ValueError(f"{text!r}: must look like knob=value, for example beta=0.01")
     if name not in KNOBS:
-        raise ValueError(f"no knob {name!r}; there are {', '.join(KNOBS)}")
+        near = difflib.get_close_matches(name, KNOBS, 1)
+        hint = f"; nearest is {near[0]!r}" if near else ""
+        raise ValueError(f"no knob {name!r}{hint} (there are {', '.join(k.removeprefix('control/') for k in KNOBS)})")
     try:
         setting: float | str = float(value)
     except ValueError:
         setting = value.strip()
     return name, Controls._checked(name, setting)
+
+
+def parse_order(text: str) -> tuple[str, int | None]:
+    """Order and step of 'snapshot', 'restore' or 'restore:120'; ValueError says what would do."""
+    order, colon, step = text.partition(":")
+    if order not in ORDERS or (colon and (order != "restore" or not step.isdecimal())):
+        raise ValueError(f"do {text!r}? There are {', '.join(ORDERS)}, and restore:STEP")
+    return order, int(step) if colon else None
 
 
 class Controls:
@@ -156,9 +167,9 @@ class Controls:
             self.set(name, value)
 
     def obey(self, order: str) -> None:
-        """Do one of `ORDERS`."""
-        if order not in ORDERS:
-            raise ValueError(f"no order {order!r}; there are {', '.join(ORDERS)}")
+        """Do one of `ORDERS` that needs no more than its name."""
+        if parse_order(order)[0] == "restore":
+            raise ValueError("restore needs a state to return to: Controls.restore(checkpoint)")
         getattr(self, order.replace("-", "_"))()
 
     def skip_update(self) -> None:

@@ -13,4 +13,4 @@ from stabilizer.trainer.tasks import DATA, TASKS, Task
 def build_task(config: TrainConfig, tokenizer: Any) -> Task:
     """The task of a run, everything it needs read and tried; ValueError when something will not work."""
     task = DataTask(config.data, tokenizer) if config.task == DATA else TASKS[config.task]
-    return RewardedTask(task, config.reward) if config.reward.functions else task
+    return RewardedTask(task, config.reward, task.environment(config.search)) if config.reward.functions else task

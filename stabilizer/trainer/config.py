@@ -125,7 +125,7 @@ def _beside(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
             return name
         return f"{folder / path}{':' if colon else ''}{function}"
 
-    for key in ("data.path", "data.held_out_path"):
+    for key in ("data.path", "data.held_out_path", "search.corpus"):
         if key in values:
             values[key] = found(values[key])
     if isinstance(rewards := values.get("reward.functions"), list):

@@ -10,6 +10,8 @@ from typing import Any
 from stabilizer.trainer.data.config import DataConfig
 from stabilizer.trainer.data.order import held_out_hashes, prompt_hash, row_at
 from stabilizer.trainer.data.table import Table, read_table
+from stabilizer.trainer.environments import Environment
+from stabilizer.trainer.environments.search import SearchConfig, environment
 from stabilizer.trainer.tasks import DATA, Problem, Task
 
 Tokenizer = Any
@@ -62,6 +64,9 @@ class DataTask(Task):
 
     def encode(self, problem: Problem, tokenizer: Tokenizer) -> list[int]:
         return self._prompts.encode(problem.prompt)
+
+    def environment(self, config: SearchConfig) -> Environment | None:
+        return environment(_documents(config.corpus), config) if config.url or config.corpus else None
 
     def _problem(self, index: int, table: Table, row: int) -> Problem:
         values = table.rows[row]
@@ -198,6 +203,20 @@ def _messages(prompt: Any, where: str, what: str) -> list[dict[str, Any]]:
             " data.answer_column)"
         )
     return [dict(message) for message in prompt]
+
+
+def _documents(path: str) -> list[str]:
+    """The contents of a corpus; none where an address is asked instead."""
+    if not path:
+        return []
+    table = read_table(path)
+    column = "contents" if "contents" in table.columns else "text"
+    if column not in table.columns:
+        raise ValueError(f"{table.name}: no column 'contents' or 'text' (there are {', '.join(table.columns)})")
+    for i, row in enumerate(table.rows):
+        if not isinstance(row.get(column), str):
+            raise ValueError(f"{table.where(i)}: {column!r} must be text, for it is what the policy reads")
+    return [row[column] for row in table.rows]
 
 
 def _template_fields(template: str) -> list[str]:

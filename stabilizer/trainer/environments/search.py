@@ -27,10 +27,13 @@ NO_QUERY, NOTHING_FOUND = "no query", "nothing found"
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig:
-    """How a task that can be searched (`search`) is played; other tasks have no use for it."""
+    """How a task that can be searched is played: the task `search`, or `data` with a retriever named here."""
 
     url: str = ""
-    """Address of a retriever that speaks Search-R1's protocol; empty: BM25 over the task's own documents."""
+    """Address of a retriever that speaks Search-R1's protocol; empty: BM25 over documents in memory."""
+    corpus: str = ""
+    """File of the documents to search where the task has none of its own: the column `contents` (or `text`) of a
+    .jsonl, .json, .csv, .tsv or .parquet file."""
     topk: int = 1
     """Documents put into the context per call."""
     max_turns: int = 3
