@@ -337,7 +337,7 @@ def test_a_run_returns_to_an_earlier_state_by_hand(tmp_path, order: str, back_to
     assert (begun["reason"], begun["from_step"]) == ("rollback", back_to + 1)
     steps = reader.history.view().series("reward/mean").steps
     assert list(steps) == [1, 2, 3, 4, 5, 6]
-    assert "no checkpoint of step 3; there are: 2, 4" in (tmp_path / "run" / "events.jsonl").read_text()
+    assert "no checkpoint of step 3; there are: 0, 2, 4" in (tmp_path / "run" / "events.jsonl").read_text()
     assert f"returned to step {back_to}, asked for by cli" in [event.text for event in reader.history.events]
 
 
