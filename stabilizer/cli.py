@@ -10,6 +10,7 @@ import argparse
 import importlib
 import os
 import sys
+from types import ModuleType
 
 from stabilizer import __version__
 
@@ -19,7 +20,9 @@ VERBS = {
     "preflight": "say what will hurt in a trainer's configuration, before the first step",
     "plan": "list every valid batch for a trainer and a number of GPUs, ready to paste",
     "diagnose": "say what went wrong in finished or running runs, when it began and what to change",
+    "watch": "follow a live run or a growing log, with the same detectors, in the terminal",
     "report": "write one self-contained page about a run",
+    "import": "make a run directory of another trainer's log, for the dashboard",
     "compare": "say how a run differs from a reference, why, and what to change first",
     "dashboard": "look at runs in the browser",
     "runs": "list runs, their state and verdict",
@@ -47,7 +50,7 @@ def build_parser(verb: str | None = None) -> argparse.ArgumentParser:
     for name, line in VERBS.items():
         sub = verbs.add_parser(name, help=line, description=line[0].upper() + line[1:] + ".")
         if name == verb:
-            importlib.import_module(f"stabilizer.commands.{name}").add_arguments(sub)
+            _module(name).add_arguments(sub)
         sub.add_argument("--json", action="store_true", help="print JSON on stdout and nothing else")
         sub.add_argument("--debug", action="store_true", help="show a traceback when something fails")
     return parser
@@ -59,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     verb = next((word for word in words if not word.startswith("-")), None)
     args = build_parser(verb).parse_args(words)
     try:
-        return importlib.import_module(f"stabilizer.commands.{args.verb}").run(args)
+        return _module(args.verb).run(args)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `stabilizer … | head`
@@ -69,6 +72,11 @@ def main(argv: list[str] | None = None) -> int:
         if args.debug:
             raise
         return _fail(error, args)
+
+
+def _module(verb: str) -> ModuleType:
+    """A verb's module: that of `import` has an underscore more, because the word is Python's."""
+    return importlib.import_module(f"stabilizer.commands.{'import_' if verb == 'import' else verb}")
 
 
 def _fail(error: Exception, args: argparse.Namespace) -> int:

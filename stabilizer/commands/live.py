@@ -48,7 +48,7 @@ class LivePrinter:
         self._printed = 0.0
         self._began = time.monotonic()
         self._done = 0
-        self._step = 0
+        self._step = -1
 
     def tick(self, tick: Tick) -> None:
         """Take one step in."""
@@ -67,7 +67,7 @@ class LivePrinter:
             if self._asks and action.entry == "proposed" and action.safety != "advice":
                 self._print(None, f"waits for you: {self._asks} approve {action.action}   (or reject {action.action})")
         now = time.monotonic()
-        if now - self._printed >= EVERY_S or tick.step == tick.steps:
+        if now - self._printed >= EVERY_S or tick.step == tick.steps or self._done == 1:
             self._printed = now
             self._line(tick, now)
 
@@ -97,10 +97,11 @@ class LivePrinter:
             f"{form.format(self._latest[name]) if name in self._latest else '–':>{_WIDTH}}"
             for _, name, form in _COLUMNS
         )
-        left = (now - self._began) / self._done * (tick.steps - tick.step)
-        line = Text(f"{f'{tick.step}/{tick.steps}':>9}{cells}")
+        place = f"{tick.step}/{tick.steps}" if tick.steps else f"{tick.step}"
+        left = (now - self._began) / self._done * (tick.steps - tick.step) if tick.steps else None
+        line = Text(f"{place:>9}{cells}")
         line.append(f"{tick.open_incidents:>11}", style="red" if tick.open_incidents else "green")
-        line.append(f"{_duration(left):>8}", style="dim")
+        line.append(f"{'–' if left is None else _duration(left):>8}", style="dim")
         self.console.print(line)
 
 

@@ -1,0 +1,47 @@
+"""`stabilizer import PATH`: a run directory made of what another trainer left behind.
+
+So it can be kept, listed and looked at like a run of ours. The log itself stays where and as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from stabilizer.commands.diagnose import add_source_arguments, mapping
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of this verb."""
+    parser.add_argument("path", type=Path, help="a log, or the folder that holds it")
+    parser.add_argument(
+        "--runs", type=Path, default=Path("runs"), metavar="DIR", help="where runs live (default: runs)"
+    )
+    parser.add_argument("--name", help="name of the new run (default: that of the log)")
+    add_source_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, write, say where it is."""
+    from stabilizer.readers import load
+    from stabilizer.runs.importing import write_run
+    from stabilizer.terminal import plain
+
+    loaded = load(args.path, format=args.format, mapping=mapping(args.map), config=args.config)
+    if loaded.source.format == "stabilizer":
+        raise ValueError(f"{args.path}: a run directory already; `stabilizer dashboard {args.path}` shows it as it is")
+    name = args.name or loaded.name
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise ValueError(f"--name {name!r}: must be a plain name, without a folder")
+    began = time.perf_counter()
+    path = write_run(replace(loaded, name=name), args.runs / name)
+    rows = len(loaded.ticks)
+    if args.json:
+        print(json.dumps({"run": str(path), "rows": rows, "format": loaded.source.format}))
+    else:
+        print(f"{plain(path)}: {rows:,} rows of {loaded.source.format}, in {time.perf_counter() - began:.1f} s")
+        print(f"stabilizer dashboard {plain(args.runs)}")
+    return 0

@@ -1,0 +1,89 @@
+"""Telling somebody of an incident: a command of theirs, a webhook, or whatever apprise reaches.
+
+Nothing a log says becomes part of a command line or an address: a finding travels as JSON, on standard input or in the
+body. Sending happens in a thread, so that a slow receiver delays nobody, and a failure is said once per address.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from stabilizer.records import Finding, as_json
+from stabilizer.terminal import plain
+
+TIMEOUT_S = 10.0
+TOLD = ("open", "resolved")
+"""States that are told of; the ones between are for those who look on."""
+
+
+class Notices:
+    """Where the incidents of one run are told. ValueError when something that was asked for can't work."""
+
+    def __init__(self, run: str, command: str | None, urls: Sequence[str], *, tell: Callable[[str], None]):
+        self._run, self._tell = run, tell
+        self._command = shlex.split(command) if command else []
+        if command is not None and not self._command:
+            raise ValueError("--on-critical: the command is empty")
+        self._urls = list(urls)
+        for url in urls:
+            if urlsplit(url).scheme not in ("http", "https") and find_spec("apprise") is None:
+                raise ValueError(f"--notify {url}: only http and https go without apprise; pip install apprise")
+        self._complained: set[str] = set()
+        self._loud: set[tuple[int, str]] = set()
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="notify")
+
+    def tell_of(self, changed: Sequence[Finding]) -> None:
+        """Take in what changed at a step: warnings and worse go to the addresses, criticals to the command."""
+        for finding in changed:
+            key = (finding.incident, finding.id)
+            if finding.severity != "info" and finding.state in TOLD:
+                for url in self._urls:
+                    self._threads.submit(self._send, url, self._body(finding))
+            if self._command and finding.severity == "critical" and finding.state == "open" and key not in self._loud:
+                self._loud.add(key)
+                self._threads.submit(self._call, self._body(finding))
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._threads.shutdown()
+
+    def _body(self, finding: Finding) -> dict[str, Any]:
+        return {"run": self._run, **as_json(finding)}
+
+    def _call(self, body: dict[str, Any]) -> None:
+        try:
+            done = subprocess.run(  # noqa: S603 (the user's own command; nothing of a log is part of it)
+                self._command, input=json.dumps(body), text=True, timeout=60, check=False
+            )
+            if done.returncode:
+                self._complain(self._command[0], f"exit code {done.returncode}")
+        except (OSError, subprocess.TimeoutExpired) as error:
+            self._complain(self._command[0], str(error))
+
+    def _send(self, url: str, body: dict[str, Any]) -> None:
+        try:
+            if urlsplit(url).scheme in ("http", "https"):
+                data = json.dumps(body).encode()
+                request = Request(url, data, {"Content-Type": "application/json"})  # noqa: S310 (scheme was checked)
+                with urlopen(request, timeout=TIMEOUT_S):  # noqa: S310
+                    return
+            import apprise
+
+            told = f"{body['severity']} at step {body['last_step']}: {body['summary']}"
+            if not apprise.Apprise([url]).notify(title=f"{body['run']}: {body['id']}", body=told):
+                raise OSError("apprise could not deliver it")
+        except Exception as error:  # whatever a receiver does, following goes on
+            self._complain(url, f"{type(error).__name__}: {error}")
+
+    def _complain(self, receiver: str, why: str) -> None:
+        if receiver not in self._complained:
+            self._complained.add(receiver)
+            self._tell(f"stabilizer watch: {plain(receiver)} could not be told: {plain(why)}; not said again")
