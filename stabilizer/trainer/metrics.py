@@ -7,6 +7,7 @@ Shape letters: G groups, N completions per group, B = G x N rows, T completion p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -46,24 +47,29 @@ def reward_metrics(scores: Sequence[Score], judged: Judged, paid_GN: Tensor) -> 
     """
     reward_GN = paid_GN.cpu().numpy()
     solved_GN = judged.solved_B.reshape(reward_GN.shape)
-    metrics = {"reward/failed_frac": judged.failed_B.mean()}
+    failed = np.count_nonzero(judged.failed_B)
+    metrics = {"reward/failed_frac": failed / len(judged.failed_B)}
     reward_B, solved_B = reward_GN.ravel(), judged.solved_B
-    if judged.failed_B.any():
+    if failed:
         reward_B, solved_B = reward_B[~judged.failed_B], solved_B[~judged.failed_B]
         whole_G = ~judged.failed_B.reshape(reward_GN.shape).any(1)  # groups that can be judged as a whole
         reward_GN, solved_GN = reward_GN[whole_G], solved_GN[whole_G]
-    if len(reward_B):
-        metrics["reward/mean"] = reward_B.mean()
-        metrics["accuracy/train"] = solved_B.mean()
-    if len(reward_B) > 1:
-        metrics["reward/std"] = reward_B.std(ddof=1)
-    if len(reward_GN):
-        solved_G = solved_GN.mean(1)
-        metrics["reward/zero_std_frac"] = (reward_GN.max(1) == reward_GN.min(1)).mean()
-        metrics["reward/all_fail_frac"] = (solved_G == 0).mean()
-        metrics["reward/all_pass_frac"] = (solved_G == 1).mean()
-        if reward_GN.shape[1] > 1:
-            metrics["reward/std_group"] = reward_GN.std(axis=1, ddof=1).mean()
+    if rows := len(reward_B):
+        mean = reward_B.sum() / rows
+        metrics["reward/mean"] = mean
+        metrics["accuracy/train"] = np.count_nonzero(solved_B) / rows
+        if rows > 1:
+            away_B = reward_B - mean
+            metrics["reward/std"] = math.sqrt(away_B @ away_B / (rows - 1))
+    if groups := len(reward_GN):
+        size = reward_GN.shape[1]
+        solved_G = solved_GN.sum(1)
+        metrics["reward/zero_std_frac"] = np.count_nonzero((reward_GN == reward_GN[:, :1]).all(1)) / groups
+        metrics["reward/all_fail_frac"] = np.count_nonzero(solved_G == 0) / groups
+        metrics["reward/all_pass_frac"] = np.count_nonzero(solved_G == size) / groups
+        if size > 1:
+            away_GN = reward_GN - reward_GN.sum(1, keepdims=True) / size
+            metrics["reward/std_group"] = np.sqrt((away_GN * away_GN).sum(1) / (size - 1)).sum() / groups
     if judged.several:
         metrics |= _component_metrics(scores)
     return {name: float(value) for name, value in metrics.items()}
