@@ -147,7 +147,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
                     "incident": incident.incident,
                     "onset_step": incident.onset_step,
                     "cause": incident.cause,
-                    "findings": [finding.id for finding in incident.findings],
+                    "findings": list(dict.fromkeys(finding.id for finding in incident.findings)),
                     "summary": incident.summary,
                 }
                 for incident in analysis.incidents
