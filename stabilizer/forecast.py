@@ -7,8 +7,8 @@ exponentials, and takes the profile of the fit as the interval: every curve that
 counts. A curve whose bend has not been seen has no asymptote, and then none is given.
 
 `crossing` extrapolates a trend to a level at which it does harm. Whether it grows by steps or by factors is decided by
-which of the two predicts the newest fifth better from the rest; the interval is where the 90 % band of the line,
-widened for autocorrelation, reaches the level.
+which of the two predicts the newest fifth better from the rest, and where that does not tell them apart, the interval
+is that of both: where the band of the line, widened for autocorrelation, reaches the level.
 """
 
 from __future__ import annotations
@@ -21,20 +21,26 @@ import numpy as np
 
 from stabilizer.detectors.progress import progress
 from stabilizer.runs.history import RunView
-from stabilizer.signals import inflation, median, median_scale
+from stabilizer.signals import autocorrelation, median, median_scale
 
-Z90 = 1.645
-"""Standard errors in a two-sided 90 % interval."""
+BAND = 2.3
+"""Standard errors on either side of a 90 % interval: more than the 1.645 of a known noise, which is estimated here."""
 BINS = 80
 """Rows a curve is averaged into before fitting."""
 CURVE_ROWS = 40
 """Rows a curve needs before anything is fitted."""
 TREND_ROWS = 60
 """Newest rows a trend is taken from."""
-REACHED = 0.95
-"""Share of the asymptote from which a run counts as having reached it."""
+MODEL = 0.01
+"""Share of the whole rise by which the true curve may differ from any of ours (root mean square)."""
 WORTH = 0.05
 """Share of the whole rise that the steps left must promise to be worth spending."""
+
+
+CLEARLY = 2.0
+"""Factor by which one kind of growth must predict worse than the other to be ruled out."""
+
+Model = Literal["linear", "exponential"]
 
 
 class Interval(NamedTuple):
@@ -74,7 +80,7 @@ class Crossing:
     """When a metric will be at a level that does harm, if it goes on as it has been going."""
 
     metric: str
-    model: Literal["linear", "exponential"]
+    model: Model
     now: float
     level: float
     step: int
@@ -119,73 +125,93 @@ def asymptote(steps: np.ndarray, values: np.ndarray, ahead: int = 0) -> Asymptot
     keep = np.isfinite(values)
     if keep.sum() < CURVE_ROWS:
         return None
-    steps, values = steps[keep].astype(float), values[keep].astype(float)
-    clock = (steps - steps[0] + 1) / (steps[-1] - steps[0] + 1)  # 0-1 over what was seen
-    x, y, noise = _binned(clock, values)
-    shapes = _shapes(x)
-    base, rise, loss = _fit(shapes, y)
-    rising = rise > 0
-    if not rising.any():
+    span = float(steps[keep][-1] - steps[keep][0] + 1)
+    clock = (steps[keep] - steps[keep][0] + 1) / span  # 0-1 over what was seen
+    x, y = _binned(clock, values[keep])
+    fits = _fit(_shapes(x), y)
+    if fits is None:
         return None
-    loss = np.where(rising, loss, np.inf)
+    ends = _shapes(np.array([x[0], 1.0, 1 + ahead / span]))
+    start, now = (float(fits.base[fits.best] + fits.rise[fits.best] * end) for end in ends[fits.best, :2])
+    level = fits.interval(np.ones(len(ends)), with_base=True)
+    more = ends[:, 2] - ends[:, 1]
+    gain = fits.interval(more, with_base=False)
+    promised = max(0.0, gain.low - MODEL * float(fits.rise[fits.best]))  # no less than what the curves are good for
+    error = math.sqrt(5 * fits.variance / len(x))
+    if now - start < 4 * error or level.high - now > 3 * (now - start):
+        return None
+    top = float(fits.base[fits.best] + fits.rise[fits.best])
+    gained = float(fits.rise[fits.best] * more[fits.best])
+    return Asymptote(start, now, top, level, ahead, gained, Interval(promised, gain.high))
+
+
+@dataclass(frozen=True)
+class _Fits:
+    """Every shape fitted to the data, and which of them the data can't tell from the best."""
+
+    base: np.ndarray
+    rise: np.ndarray
+    slack: np.ndarray
+    """Standard errors that remain for base and rise of each shape that is `like` the best."""
+    mean: np.ndarray
+    power: np.ndarray
+    variance: float
+    points: int
+    best: int
+    like: np.ndarray
+
+    def interval(self, heights: np.ndarray, *, with_base: bool) -> Interval:
+        """Where base (or 0) + rise x height lies for all those shapes."""
+        heights, rise_error = heights[self.like], np.sqrt(self.variance / self.power)
+        middle = self.rise[self.like] * heights + (self.base[self.like] if with_base else 0.0)
+        distance = heights - self.mean if with_base else heights
+        error = np.hypot(rise_error * distance, math.sqrt(self.variance / self.points) if with_base else 0.0)
+        return Interval(float((middle - self.slack * error).min()), float((middle + self.slack * error).max()))
+
+
+def _fit(shapes: np.ndarray, y: np.ndarray) -> _Fits | None:
+    """Least squares for every shape; None when none of them rises."""
+    mean = shapes.mean(axis=1)
+    centred = shapes - mean[:, None]
+    power = np.maximum((centred**2).sum(axis=1), 1e-12)
+    rise = centred @ (y - y.mean()) / power
+    base = y.mean() - rise * mean
+    residuals = y - base[:, None] - rise[:, None] * shapes
+    loss = np.where(rise > 0, (residuals**2).sum(axis=1), np.inf)
     best = int(np.argmin(loss))
-    residuals = y - base[best] - rise[best] * shapes[best]
-    widen = inflation(residuals) ** 2
-    variance = max(loss[best] / max(len(x) - 4, 1), noise**2) * widen
-    # Curves the data can't tell from the best: their loss is within what one free number may gain by chance.
-    allowed = loss[best] + Z90**2 * variance
+    if not rise[best] > 0:
+        return None
+    noise = median_scale(np.diff(y))[1] / math.sqrt(2)
+    variance = max(loss[best] / max(len(y) - 4, 1), noise**2, 1e-18) * _widening(residuals[best]) ** 2
+    # Curves the data can't tell from the best: their loss is within what one free number may gain by chance, and within
+    # what no curve of three numbers can be trusted for.
+    allowed = loss[best] + BAND**2 * variance + len(y) * (MODEL * rise[best]) ** 2
     like = np.flatnonzero(loss <= allowed)
-    last = 1 + ahead / (steps[-1] - steps[0] + 1)
-    ends = _shapes(np.array([1.0, last]))
-    level = base + rise
-    gain = rise * (ends[:, 1] - ends[:, 0])
-    slack = np.sqrt(np.maximum(allowed - loss[like], 0.0) / variance)
-    centred = shapes[like] - shapes[like].mean(axis=1, keepdims=True)
-    rise_error = np.sqrt(variance / np.maximum((centred**2).sum(axis=1), 1e-12))
-    level_error = np.hypot(np.sqrt(variance / len(x)), rise_error * (1 - shapes[like].mean(axis=1)))
-    low, high = level[like] - slack * level_error, level[like] + slack * level_error
-    gain_error = slack * rise_error * (ends[like, 1] - ends[like, 0])
-    now = float(base[best] + rise[best] * ends[best, 0])
-    start = float(base[best] + rise[best] * shapes[best][0])
-    found = Asymptote(
-        start, now, float(level[best]), Interval(float(low.min()), float(high.max())), ahead, float(gain[best]),
-        Interval(max(0.0, float((gain[like] - gain_error).min())), float((gain[like] + gain_error).max())),
-    )  # fmt: skip
-    error = math.sqrt(variance / max(len(x) / 5, 1))
-    seen = now - start > 4 * error and found.interval.high - now < 3 * (now - start)
-    return found if seen else None
+    slack = np.sqrt((allowed - loss[like]) / variance)
+    return _Fits(base, rise, slack, mean[like], power[like], variance, len(y), best, like)
 
 
-def _binned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """(steps, means, noise of a mean) of at most `BINS` groups of neighbouring rows, outliers pulled in."""
-    window = max(5, len(y) // BINS)
-    trendless = np.diff(y)
-    reach = 4 * median_scale(trendless)[1] / math.sqrt(2) if len(trendless) else 0.0
-    middle = np.array([median(part) for part in np.array_split(y, max(1, len(y) // window))])
-    level = np.repeat(middle, [len(part) for part in np.array_split(y, len(middle))])
-    y = np.clip(y, level - reach - np.ptp(middle) / 2, level + reach + np.ptp(middle) / 2) if reach > 0 else y
-    edges = np.array_split(np.arange(len(x)), min(BINS, len(x)))
-    means = np.array([y[rows].mean() for rows in edges])
-    noise = median_scale(np.diff(means))[1] / math.sqrt(2)
-    return np.array([x[rows].mean() for rows in edges]), means, noise
+def _binned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means of at most `BINS` groups of neighbouring rows."""
+    groups = np.array_split(np.arange(len(x)), min(BINS, len(x)))
+    return np.array([x[rows].mean() for rows in groups]), np.array([y[rows].mean() for rows in groups])
 
 
 def _shapes(x: np.ndarray) -> np.ndarray:
-    """Curves from 0 towards 1, one a row: sigmoids with their middle and steepness, exponentials with their time."""
-    middles, powers = np.geomspace(0.03, 3, 40), np.array([1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0])
-    middle, power = (grid.ravel()[:, None] for grid in np.meshgrid(middles, powers))
-    sigmoids = 1 / (1 + (middle / x) ** power)
-    times = np.geomspace(0.03, 3, 40)[:, None]
-    return np.vstack([sigmoids, 1 - np.exp(-x / times)])
+    """Curves that rise from 0 towards 1, one a row: sigmoids of the step's logarithm, of the step, and exponentials."""
+    middle, power = _grid(np.geomspace(0.02, 3, 50), np.geomspace(0.7, 12, 20))
+    centre, width = _grid(np.linspace(-0.5, 1.5, 41), np.geomspace(0.02, 0.6, 16))
+    times = np.geomspace(0.02, 3, 60)[:, None]
+    return np.vstack([
+        1 / (1 + np.exp(power * (np.log(middle) - np.log(x)))), 1 / (1 + np.exp((centre - x) / width)),
+        1 - np.exp(-x / times),
+    ])  # fmt: skip
 
 
-def _fit(shapes: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(start, rise, squared error) of every shape, by least squares."""
-    centred = shapes - shapes.mean(axis=1, keepdims=True)
-    power = np.maximum((centred**2).sum(axis=1), 1e-12)
-    rise = centred @ (y - y.mean()) / power
-    base = y.mean() - rise * shapes.mean(axis=1)
-    return base, rise, ((y - base[:, None] - rise[:, None] * shapes) ** 2).sum(axis=1)
+def _grid(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All pairs of two lists of numbers, as two columns."""
+    first, second = np.meshgrid(one, other)
+    return first.ravel()[:, None], second.ravel()[:, None]
 
 
 def _worth(curve: Asymptote) -> Literal["yes", "no", "open"]:
@@ -205,23 +231,30 @@ def crossing(name: str, steps: np.ndarray, values: np.ndarray, level: float) -> 
     if len(values) < TREND_ROWS // 2:
         return None
     up = level > median(values[-5:])
-    model = _model(steps, values) if values.min() > 0 and level > 0 else "linear"
+    model, *others = _models(steps, values) if values.min() > 0 and level > 0 else ("linear",)
+    expected = _reaches(model, steps, values, level, up)
+    if expected is None or expected[0] is None:
+        return None
+    bounds = list(expected[1:])
+    for other in others:
+        bounds += (_reaches(other, steps, values, level, up) or (None,) * 3)[1:]
+    known = [bound for bound in bounds if bound is not None]
+    latest = round(max([expected[0], *known])) if len(known) == len(bounds) else None
+    return Crossing(
+        name, model, median(values[-5:]), level, round(expected[0]), round(min([expected[0], *known])), latest
+    )
+
+
+def _reaches(
+    model: Model, steps: np.ndarray, values: np.ndarray, level: float, up: bool
+) -> tuple[float | None, float | None, float | None] | None:
+    """Steps at which the trend and the two ends of its band reach the level; None without a clear trend towards it."""
     scale = np.log if model == "exponential" else np.asarray
     line, goal = _line(steps, scale(values)), float(scale(np.array(level)))
     towards = line.slope > 0 if up else line.slope < 0
     if not towards or abs(line.slope) < 3 * line.slope_error or (line.at(steps[-1]) >= goal) == up:
         return None
-    reach = [line.reaches(goal, steps[-1], side) for side in (0.0, Z90, -Z90)]
-    expected, *sides = reach
-    if expected is None:
-        return None
-    known = [side for side in sides if side is not None]
-    earliest = min([expected, *known])
-    latest = max([expected, *known]) if len(known) == 2 else None
-    now = float(np.exp(line.at(steps[-1])) if model == "exponential" else line.at(steps[-1]))
-    return Crossing(
-        name, model, now, level, round(expected), round(earliest), None if latest is None else round(latest)
-    )
+    return tuple(line.reaches(goal, steps[-1], errors) for errors in (0.0, BAND, -BAND))
 
 
 class _Line(NamedTuple):
@@ -247,23 +280,35 @@ class _Line(NamedTuple):
 
 
 def _line(steps: np.ndarray, values: np.ndarray) -> _Line:
-    centre = steps.mean()
+    centre, count = steps.mean(), len(steps)
     x = steps - centre
     power = float(x @ x)
     slope = float(x @ values) / power
     residuals = values - values.mean() - slope * x
-    noise = math.sqrt(float(residuals @ residuals) / max(len(x) - 2, 1)) * inflation(residuals)
-    return _Line(centre, float(values.mean()), slope, noise / math.sqrt(len(x)), noise / math.sqrt(power))
+    noise = math.sqrt(float(residuals @ residuals) / max(count - 2, 1)) * _widening(residuals)
+    return _Line(centre, float(values.mean()), slope, noise / math.sqrt(count), noise / math.sqrt(power))
 
 
-def _model(steps: np.ndarray, values: np.ndarray) -> Literal["linear", "exponential"]:
-    """Which of the two, fitted to the older four fifths, is nearer to the newest fifth."""
+def _widening(residuals: np.ndarray) -> float:
+    """Factor by which autocorrelation widens an error; a short stretch shows less of it than there is."""
+    repeats = autocorrelation(residuals)
+    repeats = min(0.95, repeats + (1 + 4 * repeats) / len(residuals))
+    return math.sqrt((1 + repeats) / (1 - repeats))
+
+
+def _models(steps: np.ndarray, values: np.ndarray) -> tuple[Model, ...]:
+    """Linear and exponential growth, fitted to the older four fifths: the one nearer to the newest fifth first.
+
+    The other is left out when it is clearly further off.
+    """
     cut = len(values) * 4 // 5
     straight = _line(steps[:cut], values[:cut])
     growing = _line(steps[:cut], np.log(values[:cut]))
-    by_steps = np.abs(values[cut:] - straight.at(steps[cut:]))
-    by_factors = np.abs(values[cut:] - np.exp(growing.at(steps[cut:])))
-    return "exponential" if by_factors.mean() < by_steps.mean() else "linear"
+    by_steps = float(np.abs(values[cut:] - straight.at(steps[cut:])).mean())
+    by_factors = float(np.abs(values[cut:] - np.exp(growing.at(steps[cut:]))).mean())
+    ranked: tuple[Model, ...] = ("exponential", "linear") if by_factors < by_steps else ("linear", "exponential")
+    clear = max(by_steps, by_factors) > CLEARLY * min(by_steps, by_factors)
+    return ranked[:1] if clear else ranked
 
 
 def _crossings(view: RunView, peak: int) -> tuple[Crossing, ...]:

@@ -86,7 +86,7 @@ def entropy_bonus(case: Case) -> Verdict:
     paid = case.setting("control/entropy_coef") if paid is None else paid
     if paid is None or paid < LARGE_BONUS:
         return NO
-    return SIGNATURE, [f"an entropy bonus of {paid:g} (recipes use 0 to 0.001)", *reasons]
+    return FITS, [f"an entropy bonus of {paid:g} (recipes use 0 to 0.001)", *reasons]
 
 
 def clip_too_wide(case: Case) -> Verdict:
