@@ -77,7 +77,9 @@ def test_exact_and_broken_numbers_are_survived() -> None:
     values[5] = np.inf
     assert asymptote(steps, values).level == pytest.approx(0.7, abs=0.01)
     assert asymptote(steps, np.full(300, np.nan)) is None
-    assert asymptote(steps * 10, seen("logistic", 300, 0, 0.0)[1]).level == pytest.approx(0.7, abs=0.01), "nor the clock"
+    assert asymptote(steps * 10, seen("logistic", 300, 0, 0.0)[1]).level == pytest.approx(0.7, abs=0.01), (
+        "nor the clock"
+    )
 
 
 def run(values: np.ndarray, planned: int | None, **more: str) -> History:

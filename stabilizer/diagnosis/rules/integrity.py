@@ -16,7 +16,7 @@ def overflow(case: Case) -> Verdict:
         return NO
     if "reward/mean" in _metrics(found):
         return 0.3, ["the reward itself is no number"]
-    return 0.6, ["loss or gradient stopped being a number: overflow, a division by zero, or a reward that is NaN"]
+    return 0.6, [f"{found.summary}: overflow, a division by zero, or a reward that is no number"]
 
 
 def precision(case: Case) -> Verdict:
@@ -68,6 +68,8 @@ def reward_fell_alone(case: Case) -> Verdict:
             return NO
         still.append(name)
     words = f"the reward fell within a few steps at {edge} while {', '.join(still)} did not move"
+    if case.find("system/data-shift"):  # other prompts do the same to the reward, and they were seen to be others
+        return (WEAK, [words]) if still else NO
     return (0.45 + 0.1 * len(still), [words]) if still else NO
 
 
