@@ -256,7 +256,7 @@ def test_a_resume_or_a_data_stage_near_the_onset_is_evidence() -> None:
 def test_reasons_carry_numbers() -> None:
     for name, (_, findings, series) in CASES.items():
         first = told(findings, series, **EVIDENCE.get(name, {}))[0]
-        assert any(letter.isdigit() for letter in first.why), (name, first.why)
+        assert not series or any(letter.isdigit() for letter in first.why), (name, first.why)
 
 
 def test_a_run_without_numbers_breaks_no_rule() -> None:
@@ -279,3 +279,23 @@ def test_every_cause_has_advice_that_can_be_followed() -> None:
         assert any(remedy.by_hand or remedy.safety != "advice" or cause == "lr-too-low" for remedy in told), cause
         said = advise([Cause(cause, 0.9, "")], run.view())
         assert all(len(advice.how) > 20 for advice in said if advice.id != "raise-lr"), (cause, said)
+
+
+def test_the_cause_is_asked_for_again_once_more_has_been_seen() -> None:
+    """When an incident opens little of what moved has shown; ten and thirty rows later it is explained anew."""
+    from stabilizer.detectors.base import Detector
+    from stabilizer.watch import Watch
+
+    class Collapses(Detector):
+        id, needs = "reward/collapse", ()
+
+        def check(self, view):
+            return self.finding(view, "critical", 150, "fell at 150") if view.step >= 150 else None
+
+    watch, led = Watch((Collapses(),)), []
+    late = history(CALM | BREAKS | {"policy/kl_old": "0.002%0.2x154 0.08%0.3x46", "optim/update_ratio": "0.001x200"})
+    for step in range(1, 201):
+        changed = watch.tick(late.view(step))
+        led += [(step, finding.causes[0].id) for finding in changed]
+    assert led[0] == (152, "undetermined") and led[-1][1] == "lr-too-high"
+    assert len(led) <= 3, "told again only when the answer is another"

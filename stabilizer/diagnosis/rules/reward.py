@@ -66,9 +66,11 @@ def capped_length(case: Case) -> Verdict:
 
 def too_hard(case: Case) -> Verdict:
     """Prompts nobody can learn from yet."""
-    if case.find("reward/no-signal") is None or case.reward is None or case.reward.dropped:
+    found = case.find("reward/no-signal")
+    if found is None or case.reward is None or case.reward.dropped:
         return NO
-    return 0.6, ["most groups fail as a whole, and the reward never was much higher"]
+    best = f"{case.reward.metric} never was much higher (best {case.reward.best:.3g})"
+    return 0.6, ["most groups fail as a whole", best]
 
 
 def little_spread(case: Case) -> Verdict:
