@@ -198,6 +198,55 @@ def test_undetermined_when_the_numbers_do_not_say(name: str) -> None:
     assert found[0].id == "undetermined", found
 
 
+NOT_CLAIMED = {
+    "an anchor that is there": ("no-kl-anchor", DRIFT, BREAKS | {"control/beta": "0.01x200"}),
+    "a slow fall": (
+        "reward-fault", {"reward/collapse": 110},
+        {"reward/mean": "0.5~0.01x110 0.5+-0.01~0.01x45 0.05~0.01x45", "optim/update_ratio": "0.001%0.1x200"},
+    ),
+    "memory that ran out": ("infrastructure", *CASES["out of memory"][1:]),
+    "half of the entropy left": (
+        "exploration-exhausted", FLAT,
+        STANDS | {"policy/entropy": "1.0~0.02x30 0.5~0.02x170"},
+    ),
+    "a usual penalty": ("pinned-by-kl", FLAT, STANDS | {"control/beta": "0.01x200", "policy/kl_ref": "0.005%0.1x200"}),
+    "usual steps": ("lr-too-low", FLAT, STANDS | {"policy/kl_old": "1e-3%0.2x200", "policy/kl_ref": "0.005%0.1x200"}),
+    "some groups that pass": (
+        "saturated", FLAT,
+        STANDS | {"reward/all_pass_frac": "0.2~0.03x200", "batch/prompts": "4x200"},
+    ),
+    "a ceiling by two exclusions": ("saturated", FLAT, STANDS | {"policy/kl_old": "_x200"}),
+    "a rate that creeps": ("still-warming-up", FLAT, STANDS | {"optim/lr": "1e-6+1e-10x200"}),
+    "a mismatch that came last": (
+        "engine-mismatch", DRIFT,
+        BREAKS | {"policy/mismatch_kl": "0.0004%0.2x175 0.05%0.2x25"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOT_CLAIMED)
+def test_a_cause_is_not_even_mentioned_where_the_numbers_speak_against_it(name: str) -> None:
+    cause, findings, series = NOT_CLAIMED[name]
+    assert cause not in [found.id for found in told(findings, series)]
+
+
+def test_a_warm_up_is_no_jump_of_the_learning_rate() -> None:
+    doubling = {"optim/lr": "_x100 1e-14*1.6x50 1e-4x50"}
+    assert "went from" not in told(DRIFT, BREAKS | doubling)[0].why
+    creeping = {"optim/lr": "1e-6*1.01x200"}
+    assert "went from" not in told(DRIFT, BREAKS | creeping)[0].why
+
+
+def test_more_evidence_makes_a_cause_surer() -> None:
+    tool = {"rollout/tool-collapse": 150}
+    read = {"rollout/retrieved_frac": "0.4~0.02x145 0.02~0.01x55"}
+    invalid = {"rollout/invalid_calls_frac": "0.02~0.01x145 0.5~0.05x55"}
+    sure = [told(tool, series)[0].confidence for series in ({}, read, read | invalid)]
+    assert sure[0] < sure[1] < sure[2]
+    aged = CASES["engine changed"][2] | {"rollout/staleness": "0x130 16x70"}
+    assert "excludes old weights" not in told(CASES["engine changed"][1], aged)[0].why
+
+
 @pytest.mark.parametrize(
     ("config", "findings", "leads"),
     [({"fp16": True}, {"numerics/non-finite": 150}, "precision"),
