@@ -273,7 +273,6 @@ class Watch:
         members = [track for track in self._tracks.values() if track.finding.incident == incident.number]
         if not members:
             return
-        told_before = incident.causes[:1]
         incident.causes = causes([track.finding for track in members], view)
         incident.remedies = advise(incident.causes, view)
         for track in members:
@@ -281,7 +280,7 @@ class Watch:
             track.finding = replace(told, causes=incident.causes, remedies=incident.remedies)
             if told in changed:
                 changed[changed.index(told)] = track.finding
-            elif [c.id for c in told_before] != [c.id for c in incident.causes[:1]]:
+            elif told.causes != incident.causes:  # whoever keeps a record must hear of it, or a replay would differ
                 changed.append(track.finding)
 
     # --- what is declared or broken ---------------------------------------------------------------------------------

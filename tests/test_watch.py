@@ -284,6 +284,28 @@ def test_every_warning_counts_once_and_no_critical_finding_is_hidden(seed: int) 
                 assert len(stands) == 1 and stands[0].severity == "critical"
 
 
+def test_what_was_told_step_by_step_is_how_things_stand() -> None:
+    """A record kept of every change (findings.jsonl) ends at what a replay finds, causes and remedies included."""
+    series = {
+        "reward/mean": "0.2+0.002~0.02x158 0.5+-0.04~0.02x12 0.02~0.01x30",
+        "policy/kl_old": "0.002%0.2x154 0.08%0.3x46",
+        "policy/kl_ref": "0.01+0.0003%0.1x150 0.06*1.3%0.1x15 3%0.1x35",
+        "control/entropy_coef": "0x149 0.05x51",
+        "policy/entropy": "1.0~0.02x160 1.0*1.03~0.02x40",
+    }
+    run, watch, record = history(series), Watch(DETECTORS), {}
+    for step in range(1, 201):
+        for finding in watch.tick(run.view(step)):
+            record[finding.incident, finding.id, finding.detected_step] = finding
+    stands = {(f.incident, f.id, f.detected_step): f for f in watch.findings()}
+    assert record.keys() == stands.keys() and len(stands) >= 2
+    for key, finding in stands.items():
+        told = record[key]
+        assert (told.severity, told.state, told.causes, told.remedies) == (
+            finding.severity, finding.state, finding.causes, finding.remedies,
+        )  # fmt: skip
+
+
 def test_real_detectors_agree_live_and_in_replay_on_a_run_that_breaks() -> None:
     series = {
         "reward/mean": "0.2+0.004~0.03x100 0.6+-0.05~0.03x12 0.0~0.005x60",
