@@ -16,6 +16,7 @@ import numpy as np
 from stabilizer import records
 from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
+from stabilizer.forecast import Forecast, forecast
 from stabilizer.readers.knobs import how
 from stabilizer.records import SCHEMA, SEVERITIES, Finding, RemedyAdvice, worst
 from stabilizer.runs.history import RunView, Series
@@ -85,6 +86,7 @@ class Analysis:
     findings: tuple[Finding, ...]
     healthy: tuple[Healthy, ...]
     not_checked: tuple[NotChecked, ...]
+    forecast: Forecast | None
     state: str
     first_step: int
     last_step: int
@@ -120,6 +122,7 @@ def analyse(run: LoadedRun, detectors: tuple[Detector, ...] = DETECTORS) -> Anal
         not_checked=tuple(
             NotChecked(detector.id, tuple(missing)) for detector in detectors if (missing := detector.missing(view))
         ),
+        forecast=forecast(view) if verdict in ("healthy", *SEVERITIES) else None,
         state=str(view.about("state", "")),
         first_step=min(steps),
         last_step=max(view.step, 0),
@@ -147,7 +150,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
                     "incident": incident.incident,
                     "onset_step": incident.onset_step,
                     "cause": incident.cause,
-                    "findings": [finding.id for finding in incident.findings],
+                    "findings": list(dict.fromkeys(finding.id for finding in incident.findings)),
                     "summary": incident.summary,
                 }
                 for incident in analysis.incidents
@@ -155,6 +158,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
             "findings": [_finding_json(finding) for finding in analysis.findings],
             "healthy": [item._asdict() for item in analysis.healthy],
             "not_checked": [item._asdict() for item in analysis.not_checked],
+            "forecast": analysis.forecast,
         }
     )
 

@@ -192,8 +192,13 @@ def _header(analysis: Analysis) -> str:
         f"{_t(VERDICTS.get(analysis.verdict, analysis.verdict))}{way}</p>"
         f"<p>{_t(words)}</p><dl class=facts>{cells}</dl>"
         + (f"<ol class=lead>{lead}</ol>" if lead else "")
+        + "".join(f"<p class=muted>Outlook: {_t(line)}.</p>" for line in _outlook(analysis))
         + "</header>"
     )
+
+
+def _outlook(analysis: Analysis) -> tuple[str, ...]:
+    return analysis.forecast.lines if analysis.forecast else ()
 
 
 def _incident(analysis: Analysis, incident: Incident) -> str:
@@ -546,6 +551,7 @@ def markdown(analysis: Analysis) -> str:
         f"{_md(source.trainer)}, {source.steps:,} rows, steps {analysis.first_step:,} to {analysis.last_step:,}"
         + (f"; {_md(analysis.state)} as of then" if analysis.live else ""),
     ]
+    lines += [part for line in _outlook(analysis) for part in ("", f"Outlook: {_md(line)}.")]
     for incident in analysis.incidents:
         state = "open" if incident.open else "resolved"
         lines += [

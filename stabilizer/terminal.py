@@ -89,6 +89,7 @@ class _Page:
         self._head()
         for incident in self.analysis.incidents:
             self._incident(incident)
+        self._outlook()
         self._journal()
         self._healthy()
         self._not_checked()
@@ -209,6 +210,13 @@ class _Page:
             text.append(f"{action.entry} {plain(action.remedy)}", "bold")
             text.append(f"  {self._typed(plain(action.text))}" if action.text else "")
             self._line(text, 2)
+
+    def _outlook(self) -> None:
+        if self.analysis.forecast is None:
+            return
+        self._title("Outlook")
+        for line in self.analysis.forecast.lines:
+            self._line(Text(self._typed(f"· {plain(line)}")), 2)
 
     def _healthy(self) -> None:
         if not self.analysis.healthy:

@@ -2,23 +2,35 @@
 
 A detector says at every tick what it sees at that tick. Here a finding must stand for some ticks before it opens
 (`Detector.confirm`), stays open through short gaps, is called recovering after `RECOVERING` quiet ticks and resolved
-after `RESOLVED`. Findings whose onsets lie close together, or that come up while an incident is active, belong to
-that incident: one cause gives one incident, not fifty findings.
+after `RESOLVED`. One cause gives one incident, not fifty findings. A finding belongs to an incident that stands when
 
-A tick is one logged row. The watch sees nothing but the views it is shown, in the order they are shown, so a live run,
-its replay and a resumed run give the same incidents.
+- its onset lies near that of a finding of the incident;
+- it can be a consequence of one (`diagnosis.graph`) and begins soon after; or at any time after one with proven damage
+  (a critical finding) or a broken fact (a NaN, an outage): the other numbers of a ruined run are no second problem;
+- it was resolved as part of the incident not long ago: the incident is back.
+
+What only informs attracts nothing that is not near. A run's owner is warned of one new incident in `BUDGET` ticks;
+another within them, of the same failure or of one further down while the first still stands, is kept as information,
+marked `held_back`, and raised when the budget is free or it gets worse. Proof (`confirm` = 1) and critical findings are
+never held back, and a declared change frees the budget.
+
+A tick is one logged row, and distances are counted in rows, so that a run logged every ten steps is judged as one
+logged at each. The watch sees nothing but the views it is shown, in the order they are shown, so a live run, its
+replay and a resumed run give the same incidents.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
 from stabilizer.diagnosis import causes
-from stabilizer.records import SEVERITIES, Cause, Event, Finding, RemedyAdvice, worst
+from stabilizer.diagnosis.graph import is_integrity, may_follow
+from stabilizer.records import SEVERITIES, Cause, Event, Finding, RemedyAdvice, Severity, worst
 from stabilizer.remedies import advise
 from stabilizer.runs.history import RunView
 from stabilizer.runs.loaded import LoadedRun
@@ -28,10 +40,16 @@ RECOVERING = 5
 """Quiet ticks after which a finding is recovering."""
 RESOLVED = 20
 """Quiet ticks after which it is resolved."""
-MERGE_STEPS = 50
-"""Onsets this close belong to one incident."""
-FOLLOW_STEPS = 150
-"""A finding that begins this soon after one with damage is taken for its consequence while that one stands."""
+MERGE = 50
+"""Rows within which onsets belong to one incident: about what an estimated onset is uncertain by, on both sides."""
+FOLLOW = 150
+"""Rows within which what begins after a warning, and can be its consequence, is taken for it."""
+REOPEN = 100
+"""Ticks after its end within which a finding that is back belongs to its old incident."""
+BUDGET = 1000
+"""Ticks in which one new incident may warn."""
+EXPLAIN_AGAIN = (10, 30)
+"""Ticks after an incident's opening at which its cause is asked for again: what else moved shows only then."""
 TOO_SHORT = 25
 """Rows under which a run without findings is too short to be called healthy."""
 
@@ -45,6 +63,10 @@ class Incident:
     findings: list[str] = field(default_factory=list)
     causes: tuple[Cause, ...] = ()
     remedies: tuple[RemedyAdvice, ...] = ()
+    opened: int = 0
+    """Tick at which it opened."""
+    warned: int | None = None
+    """Tick from which it was more than information; None while it is not."""
 
 
 @dataclass
@@ -56,6 +78,14 @@ class _Track:
     quiet: int = 0
 
 
+@dataclass(frozen=True)
+class _Closed:
+    """A finding that is over, and since when."""
+
+    finding: Finding
+    tick: int
+
+
 class Watch:
     """Alert state of one run. `tick` with every new view; `findings` is how things stand."""
 
@@ -63,13 +93,20 @@ class Watch:
         self.detectors = tuple(detectors)
         self.incidents: list[Incident] = []
         self._tracks: dict[str, _Track] = {}
-        self._closed: list[Finding] = []
+        self._closed: list[_Closed] = []
         self._broken: set[str] = set()
+        self._tick = 0
+        self._free_from = 0
+        """Warnings before this tick do not count against the budget: a change was declared since."""
+        self._baseline = 0
+        self._steps: deque[int] = deque(maxlen=21)
 
     def tick(self, view: RunView) -> list[Finding]:
         """Ask every detector about `view`; returns findings that opened, got worse, changed state or closed."""
         changed: list[Finding] = []
-        self._heed_interventions(view, changed)
+        self._tick += 1
+        self._steps.append(view.step)
+        self._heed_events(view, changed)
         for detector in self.detectors:
             try:
                 result = detector.check(view)
@@ -77,12 +114,17 @@ class Watch:
                 result = None
                 self._report_broken(detector, error, view, changed)
             self._advance(detector, result, view, changed)
+        for incident in self.incidents[-10:]:
+            if self._tick - incident.opened in EXPLAIN_AGAIN and self._untreated(incident, view):
+                self._explain(incident, view, changed)
         return changed
 
     def findings(self) -> list[Finding]:
         """Every finding that ever opened, as it stands now, in order of incident and onset."""
         standing = [track.finding for track in self._tracks.values() if track.finding.state != "suspected"]
-        return sorted([*self._closed, *standing], key=lambda f: (f.incident, f.onset_step, f.id))
+        return sorted(
+            [*(closed.finding for closed in self._closed), *standing], key=lambda f: (f.incident, f.onset_step, f.id)
+        )
 
     def active(self) -> list[Finding]:
         """Findings that are not resolved."""
@@ -124,8 +166,10 @@ class Watch:
         if old.state == "suspected":
             track.finding = replace(result, onset_step=min(old.onset_step, result.onset_step))
             if track.raised >= detector.confirm:
-                self._open(track, view, changed)
+                self._open(detector, track, view, changed)
             return
+        incident = self.incident(old.incident)
+        result = self._within_budget(detector, result, incident, view)
         severity = max(old.severity, result.severity, key=SEVERITIES.index)
         state = "open" if old.state == "recovering" else old.state
         track.finding = replace(
@@ -135,7 +179,7 @@ class Watch:
         if severity != old.severity or state != old.state:
             changed.append(track.finding)
         if severity != old.severity:
-            self._explain(track.finding.incident, view, changed)
+            self._explain(incident, view, changed)
 
     def _quieten(self, detector: Detector, track: _Track, changed: list[Finding]) -> None:
         state = track.finding.state
@@ -143,38 +187,92 @@ class Watch:
             del self._tracks[detector.id]
         elif track.quiet >= RESOLVED:
             track.finding = replace(track.finding, state="resolved")
-            self._closed.append(track.finding)
+            self._closed.append(_Closed(track.finding, self._tick))
             del self._tracks[detector.id]
             changed.append(track.finding)
         elif track.quiet >= RECOVERING and state != "recovering":
             track.finding = replace(track.finding, state="recovering")
             changed.append(track.finding)
 
-    def _open(self, track: _Track, view: RunView, changed: list[Finding]) -> None:
+    def _open(self, detector: Detector, track: _Track, view: RunView, changed: list[Finding]) -> None:
         incident = self._incident_for(track.finding)
         incident.findings += [track.finding.id] if track.finding.id not in incident.findings else []
         incident.onset_step = min(incident.onset_step, track.finding.onset_step)
         track.finding = replace(
-            track.finding, state="open", incident=incident.number, detected_step=view.step, last_step=view.step
-        )
+            self._within_budget(detector, track.finding, incident, view),
+            state="open", incident=incident.number, detected_step=view.step, last_step=view.step,
+        )  # fmt: skip
         changed.append(track.finding)
-        self._explain(incident.number, view, changed)
+        self._explain(incident, view, changed)
 
     def _incident_for(self, finding: Finding) -> Incident:
-        """The incident a finding belongs to: one with an onset nearby, or one whose consequence it may be."""
+        """The incident a finding belongs to, a new one when none will have it."""
         standing = [track.finding for track in self._tracks.values() if track.finding.state != "suspected"]
         for other in sorted(standing, key=lambda f: f.onset_step, reverse=True):
-            since = finding.onset_step - other.onset_step
-            follows = other.state in ("open", "mitigating") and other.severity != "info" and 0 <= since <= FOLLOW_STEPS
-            if abs(since) <= MERGE_STEPS or follows:
+            if self._belongs(finding, other):
                 return self.incident(other.incident)
-        self.incidents.append(Incident(len(self.incidents) + 1, finding.onset_step))
+        for closed in reversed(self._closed):
+            if closed.finding.id == finding.id and self._tick - closed.tick <= REOPEN:
+                return self.incident(closed.finding.incident)
+        self.incidents.append(Incident(len(self.incidents) + 1, finding.onset_step, opened=self._tick))
         return self.incidents[-1]
 
-    def _explain(self, number: int, view: RunView, changed: list[Finding]) -> None:
+    def _belongs(self, finding: Finding, other: Finding) -> bool:
+        """Whether a finding is part of the incident of another one that stands."""
+        rows = (finding.onset_step - other.onset_step) / self._spacing()
+        if abs(rows) <= MERGE:
+            return True
+        if rows < 0 or other.severity == "info" or other.state not in ("open", "mitigating"):
+            return False
+        if is_integrity(other.id):
+            return True
+        if is_integrity(finding.id):
+            return False
+        return other.severity == "critical" or (rows <= FOLLOW and may_follow(finding.id, other.id))
+
+    def _spacing(self) -> float:
+        """Steps between rows of late."""
+        gaps = sorted(b - a for a, b in zip(self._steps, list(self._steps)[1:], strict=False) if b > a)
+        return gaps[len(gaps) // 2] if gaps else 1
+
+    # --- how often a run's owner is warned --------------------------------------------------------------------------
+
+    def _within_budget(self, detector: Detector, finding: Finding, incident: Incident, view: RunView) -> Finding:
+        """The finding, as information when its incident would be one warning too many."""
+        if finding.severity == "info" or incident.warned is not None:
+            return finding
+        before = self._spent_on(finding) if finding.severity == "warn" and detector.confirm > 1 else None
+        if before is None:
+            incident.warned = self._tick
+            return finding
+        severity: Severity = "info"
+        words = f"{finding.summary} (a warning, held back beside incident {before.number})"
+        return replace(finding, severity=severity, summary=words, evidence={**finding.evidence, "held_back": "warn"})
+
+    def _spent_on(self, finding: Finding) -> Incident | None:
+        """The incident that used up the budget: it warned of late, of the same failure or of one that still stands.
+
+        What sits further up than all that stands is no consequence of it and graver than a wait is worth.
+        """
+        standing = [track.finding for track in self._tracks.values() if track.finding.state != "suspected"]
+        above = {other.incident for other in standing if may_follow(finding.id, other.id)}
+        since = max(self._tick - BUDGET, self._free_from)
+        for incident in reversed(self.incidents):
+            recent = incident.warned is not None and incident.warned > since
+            if recent and (incident.number in above or finding.id in incident.findings):
+                return incident
+        return None
+
+    def _untreated(self, incident: Incident, view: RunView) -> bool:
+        """Nothing was done about it, so what is seen now is still its own course."""
+        members = [t.finding for t in self._tracks.values() if t.finding.incident == incident.number]
+        return any(f.state == "open" and f.attempt == view.attempt for f in members)
+
+    def _explain(self, incident: Incident, view: RunView, changed: list[Finding]) -> None:
         """Causes and advice belong to the incident: all its standing findings carry the newest."""
-        incident = self.incident(number)
-        members = [track for track in self._tracks.values() if track.finding.incident == number]
+        members = [track for track in self._tracks.values() if track.finding.incident == incident.number]
+        if not members:
+            return
         incident.causes = causes([track.finding for track in members], view)
         incident.remedies = advise(incident.causes, view)
         for track in members:
@@ -182,12 +280,15 @@ class Watch:
             track.finding = replace(told, causes=incident.causes, remedies=incident.remedies)
             if told in changed:
                 changed[changed.index(told)] = track.finding
-            elif told.causes != incident.causes:
+            elif told.causes != incident.causes:  # whoever keeps a record must hear of it, or a replay would differ
                 changed.append(track.finding)
 
     # --- what is declared or broken ---------------------------------------------------------------------------------
 
-    def _heed_interventions(self, view: RunView, changed: list[Finding]) -> None:
+    def _heed_events(self, view: RunView, changed: list[Finding]) -> None:
+        """A declared change gives a new normal, so what was warned of before it is no reason to keep quiet now."""
+        if view.baseline_start() != self._baseline:
+            self._baseline, self._free_from = view.baseline_start(), self._tick
         treated = {
             _incident_of(event) for event in view.events(("intervention", "rollback")) if event.step == view.step
         }
@@ -211,9 +312,11 @@ class Watch:
             attempt=view.attempt,
             causes=(Cause("detector-bug", 1.0, "the detector raised an exception; training is not affected"),),
         )
-        self.incidents.append(Incident(len(self.incidents) + 1, view.step, [finding.id], finding.causes))
+        self.incidents.append(
+            Incident(len(self.incidents) + 1, view.step, [finding.id], finding.causes, opened=self._tick)
+        )
         finding = replace(finding, incident=len(self.incidents), state="resolved")
-        self._closed.append(finding)
+        self._closed.append(_Closed(finding, self._tick))
         changed.append(finding)
 
 

@@ -18,6 +18,7 @@ from stabilizer.readers import load
 from stabilizer.readers.knobs import KNOB_KEYS, how
 from stabilizer.records import Action, Cause, Finding, RemedyAdvice
 from stabilizer.remedies.controls import KNOBS
+from stabilizer.report import html, markdown
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.history import Series
 from stabilizer.terminal import console, plain, show, sparkline
@@ -78,7 +79,7 @@ def page(analysis: Analysis, width: int = 80, encoding: str = "utf-8") -> str:
 def test_the_json_has_exactly_the_promised_form(tmp_path, capsys):
     _, found, _ = answer(capsys, write(tmp_path / "run", broken_state()))
     assert list(found) == [
-        "schema", "run", "source", "verdict", "worst", "incidents", "findings", "healthy", "not_checked",
+        "schema", "run", "source", "verdict", "worst", "incidents", "findings", "healthy", "not_checked", "forecast",
     ]  # fmt: skip
     assert list(found["source"]) == ["format", "trainer", "files", "steps", "skipped_lines"]
     assert found["schema"] == 1 and found["run"] == "run" and found["source"]["steps"] == 300
@@ -273,6 +274,32 @@ def test_the_journal_is_part_of_the_page(tmp_path, capsys):
     writer.close()
     main(["diagnose", str(tmp_path / "run")])
     assert "applied lower-lr" in capsys.readouterr().out
+
+
+# --- the outlook ---------------------------------------------------------------------------------------------------
+
+
+def test_the_outlook_is_on_every_page_and_in_the_json_when_there_is_something_to_say(tmp_path, capsys):
+    def learned(step: int) -> dict[str, float]:
+        noise = np.random.default_rng(step).normal(0, 0.02)
+        return {"reward": 0.1 + 0.6 / (1 + math.exp(-(step - 100) / 25)) + noise, "grad_norm": 0.4}
+
+    rows = [record("0.20", step, **learned(step)) for step in range(1, 301)]
+    path = write(tmp_path / "run", {**state("0.20", log_history=rows), "max_steps": 600})
+    _, found, _ = answer(capsys, path)
+    outlook = found["forecast"]
+    assert list(outlook) == ["metric", "asymptote", "worth", "crossings", "lines"]
+    low, high = outlook["asymptote"]["interval"]
+    assert low <= 0.7 <= high and outlook["worth"] == "no" and outlook["asymptote"]["ahead"] == 300
+    said = "the 300 steps left are expected to gain"
+    shown = " ".join(page(analyse(load(path)), 200).split())
+    assert said in shown and said in html(analyse(load(path))) and said in markdown(analyse(load(path)))
+
+
+def test_a_run_that_only_wanders_has_no_outlook(tmp_path, capsys):
+    _, found, _ = answer(capsys, write(tmp_path / "run", state("0.20")))
+    assert found["forecast"] is None
+    assert "Outlook" not in page(analyse(load(tmp_path / "run")))
 
 
 # --- advice in the user's words ------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stabilizer.records import Cause, RemedyAdvice
-from stabilizer.remedies.advice import CheckReward, EasierPrompts, RaiseLr
+from stabilizer.remedies.advice import BY_HAND, CHECK_REWARD, EASIER_PROMPTS, RaiseLr
 from stabilizer.remedies.base import Remedy
 from stabilizer.remedies.controls import KNOBS
 from stabilizer.remedies.grow_batch import GrowBatch
@@ -17,15 +17,16 @@ from stabilizer.remedies.roll_back import RollBack
 from stabilizer.runs.history import RunView
 
 REMEDIES: tuple[Remedy, ...] = (
-    CheckReward(),
+    CHECK_REWARD,
     RollBack(),
     LowerLr(),
     RaiseBeta(),
     GrowBatch(),
     RaiseEntropy(),
     LowerBeta(),
-    EasierPrompts(),
+    EASIER_PROMPTS,
     RaiseLr(),
+    *BY_HAND,
 )
 
 
@@ -62,7 +63,8 @@ def _how(remedy: Remedy, change: dict[str, tuple[float | None, float | None]]) -
     """How to do it in our own trainer; readers of other trainers' logs say it in that trainer's words."""
     turned = ", ".join(f"{knob} {before:g} → {after:g}" for knob, (before, after) in change.items())
     if remedy.safety == "advice":
-        return f"by hand: {turned}" if turned else "by hand"
+        words = remedy.by_hand or "by hand"
+        return f"{words} ({turned})" if turned else words
     back = "return to a checkpoint from before the onset and set " if remedy.rollback else "set "
     mode = "auto-safe" if remedy.safety == "soft" else "auto-full"
     return f"{back}{turned} while the run goes on (--remedy {mode} does it, --remedy approve asks first)"

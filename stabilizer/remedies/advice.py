@@ -7,32 +7,6 @@ from collections.abc import Mapping
 from stabilizer.remedies.base import Change, Remedy
 
 
-class CheckReward(Remedy):
-    """Look at the reward function and whatever it calls; reward functions are never edited automatically."""
-
-    id = "check-reward"
-    safety = "advice"
-    answers = ("reward-fault",)
-    why = "what fails is the reward and not the policy: look at the verifier, its timeouts and its inputs first"
-    expects = "the reward is back at its level, for every completion, without any change to the policy"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return {}
-
-
-class EasierPrompts(Remedy):
-    """Train on prompts that are sometimes solved: filter, mix in easier ones, or give partial credit."""
-
-    id = "easier-prompts"
-    safety = "advice"
-    answers = ("prompts-too-hard", "dead-groups")
-    why = "a group in which every answer fails teaches nothing, at any learning rate"
-    expects = "the share of all-fail groups falls under one half"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return {}
-
-
 class RaiseLr(Remedy):
     """Raise the learning rate, as a test of its own and by hand: the automatic modes never raise it."""
 
@@ -45,3 +19,184 @@ class RaiseLr(Remedy):
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         before = knobs.get("control/lr_scale")
         return None if before is None else {"control/lr_scale": (before, before * 1.5)}
+
+
+class Advice(Remedy):
+    """One thing a person can do, in words that can be followed, and a knob to lower where there is one."""
+
+    safety = "advice"
+
+    def __init__(
+        self, id: str, answers: tuple[str, ...], *, why: str, do: str, expects: str,
+        lower: tuple[str, float] | None = None,
+    ):  # fmt: skip
+        self.id, self.answers, self.why, self.by_hand, self.expects = id, answers, why, do, expects
+        self._lower = lower
+
+    def change(self, knobs: Mapping[str, float]) -> Change | None:
+        if self._lower is None:
+            return {}
+        knob, to = self._lower
+        return {knob: (knobs[knob], to)} if knobs.get(knob, to) > to else {}
+
+
+CHECK_REWARD = Advice(
+    "check-reward", ("reward-fault",),
+    why="what fails is the reward and not the policy: look at the verifier, its timeouts and its inputs first",
+    do="score ten stored completions by hand and compare; look for timeouts, exceptions and a changed unit",
+    expects="the reward is back at its level, for every completion, without any change to the policy",
+)  # fmt: skip
+EASIER_PROMPTS = Advice(
+    "easier-prompts", ("prompts-too-hard", "dead-groups"),
+    why="a group in which every answer fails teaches nothing, at any learning rate",
+    do="keep prompts the starting policy solves sometimes (pass rate 0.1 to 0.9), mix in easier ones, or give partial"
+    " credit",
+    expects="the share of all-fail groups falls under one half",
+)  # fmt: skip
+
+BY_HAND: tuple[Advice, ...] = (
+    Advice(
+        "lower-entropy-bonus", ("entropy-bonus-too-large",), lower=("control/entropy_coef", 0.0),
+        why="the bonus pays for indecision more than the task pays for answers",
+        do="set the entropy coefficient to 0 (or a tenth) and go on from a checkpoint before the onset",
+        expects="entropy returns to its level within 50 steps and the reward is no lower",
+    ),
+    Advice(
+        "narrow-clip", ("clip-too-wide",), lower=("control/epsilon_high", 0.28),
+        why="a clip range this wide lets single tokens move as far as they like in one step",
+        do="set the clip range to 0.2 below and 0.28 above",
+        expects="the largest ratio falls and entropy and reward settle",
+    ),
+    Advice(
+        "fewer-epochs", ("too-many-epochs",), lower=("control/inner_epochs", 1),
+        why="after some updates the policy has left the answers it is learning from",
+        do="one pass over each batch of answers (num_iterations or ppo_epochs = 1), or larger minibatches",
+        expects="KL between the sampling and the updated policy falls under 0.01 nats/token",
+    ),
+    Advice(
+        "correct-mismatch", ("engine-mismatch", "precision"),
+        why="the engine that writes the answers gives tokens other probabilities than the model that learns",
+        do="weigh tokens by their probability ratio, cut off at 2 (truncated importance sampling), and make both sides"
+        " alike: precision, temperature, top-p = 1, top-k off, the same chat template",
+        expects="the mismatch KL falls under 0.001 nats/token, or stays and does no harm",
+    ),
+    Advice(
+        "sync-weights", ("stale-weights",),
+        why="answers are written by weights that are no longer those that learn",
+        do="hand the weights to the generation engine after every update, and check there that they arrived: the"
+        " log-probabilities of a fixed text must agree to rounding",
+        expects="staleness is back at its level and the ratio on the first update is 1",
+    ),
+    Advice(
+        "patch-reward", ("reward-hackable",),
+        why="the reward rises without the problem being solved more often",
+        do="read the ten best-paid answers, close the gap they use, and go on from the checkpoint with the best"
+        " held-out accuracy; until then more reward is no progress",
+        expects="reward and held-out accuracy rise together",
+    ),
+    Advice(
+        "unpay-length", ("length-rewarded",),
+        why="length is paid for, and the policy delivers length",
+        do="average the loss over all tokens of the batch instead of per answer, take length out of the reward, or"
+        " charge answers beyond the length that correct ones need",
+        expects="length returns while accuracy stays",
+    ),
+    Advice(
+        "mend-critic", ("critic-broken",),
+        why="advantages are made of what the critic says, and it is worse than a constant",
+        do="train the critic alone for 20 to 50 steps (critic.warmup_steps), lower its learning rate by 3, clip its"
+        " values, or use group-relative advantages instead",
+        expects="explained variance rises above 0.2",
+    ),
+    Advice(
+        "fix-groups", ("wrong-groups",),
+        why="advantages that do not add up to 0 within a group compare answers to different prompts: nothing learned"
+        " so far can be trusted",
+        do="stop; check that all answers of a prompt carry the same group id after shuffling, filtering and gathering"
+        " across processes; start anew",
+        expects="the mean advantage of every group is 0 to rounding",
+    ),
+    Advice(
+        "declare-data", ("data-shift",),
+        why="the numbers changed because the prompts did; levels from before are no yardstick",
+        do="declare the change (a data-stage event) so that detectors start a new baseline; if no change was meant,"
+        " look at the order and the shuffling of the data set",
+        expects="held-out accuracy, whose problems stay the same, is unchanged",
+    ),
+    Advice(
+        "reset-optimizer", ("optimizer-state",),
+        why="the optimizer's running averages do not belong to these gradients, so steps are too large or too small",
+        do="load the optimizer's state with the weights, or start it afresh (reset-optimizer) with 20 steps of warm-up",
+        expects="the change of the weights per step is back at its level",
+    ),
+    Advice(
+        "longer-answers", ("capped-length",),
+        why="answers are cut before they can end, and are paid as failures",
+        do="double the longest completion allowed, or leave cut answers out of the loss (mask_truncated)",
+        expects="less than 5 % of answers are cut",
+    ),
+    Advice(
+        "mend-tool", ("tool-broken",),
+        why="calls that bring nothing back teach the policy not to call",
+        do="call the tool by hand with ten stored queries; look for empty results, timeouts and a changed format; mask"
+        " its tokens in the loss; go on from a checkpoint in which it was used",
+        expects="calls come back, with results",
+    ),
+    Advice(
+        "stop-here", ("saturated",),
+        why="there is nothing left to gain on these prompts",
+        do="stop and keep the checkpoint with the best held-out accuracy, or go on with harder prompts",
+        expects="held-out accuracy stays; on harder prompts the reward rises again",
+    ),
+    Advice(
+        "steadier-reward", ("noise-floor",),
+        why="the reward's own noise is larger than what a step can gain",
+        do="judge answers more than once or more strictly, take more answers per prompt, or average over more prompts",
+        expects="neighbouring steps' rewards agree more and the trend shows",
+    ),
+    Advice(
+        "wait-for-warmup", ("still-warming-up",),
+        why="the learning rate has not reached its value yet",
+        do="wait until the warm-up is over before judging; shorten it if it takes more than a tenth of the run",
+        expects="the reward moves once the rate is there",
+    ),
+    Advice(
+        "other-kl-estimator", ("kl-estimator",),
+        why="a few tokens make most of the estimated KL, so its gradient is theirs alone",
+        do="use k2 in the loss or k1 in the reward, and clip log-ratios at 20",
+        expects="the largest token's KL is within a hundred times the mean",
+    ),
+    Advice(
+        "more-bits", ("precision", "numeric-overflow"),
+        why="numbers of this run need more range or more digits than their format has",
+        do="keep weights and the last layer's logits in float32 (bfloat16 for the rest), never float16 for training",
+        expects="no number is lost, and the weights move at every step",
+    ),
+    Advice(
+        "fix-config", ("config-error",),
+        why="the trainer refused this configuration before the first step",
+        do="run `stabilizer preflight CONFIG`: it names the key, the rule and the nearest values that are valid",
+        expects="the run starts",
+    ),
+    Advice(
+        "save-memory", ("out-of-memory",),
+        why="the device's memory ran out; what was learned since the last checkpoint is lost",
+        do="halve the micro-batch (accumulation keeps the batch the same), then the longest completion; with a"
+        " colocated engine lower its share of the memory; switch gradient checkpointing on",
+        expects="the same step passes; resume from the last checkpoint",
+    ),
+    Advice(
+        "look-at-the-machine", ("infrastructure",),
+        why="the run stopped or slowed down for a reason outside learning",
+        do="read the last lines of every worker's log, look for a lost worker, a full disk or a slow network, and"
+        " resume from the last checkpoint; the learning rate is not the problem",
+        expects="steps are back at their pace",
+    ),
+    Advice(
+        "other-normaliser", ("dead-groups",),
+        why="dividing by the spread of a group whose rewards hardly differ turns rounding into large advantages",
+        do="divide by the spread of the whole batch, or not at all (advantage = batch_std or group_mean)",
+        expects="the largest advantage and the gradient norm fall",
+    ),
+)  # fmt: skip
+"""Causes with no fix a machine should make."""

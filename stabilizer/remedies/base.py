@@ -24,6 +24,8 @@ class Remedy:
     """Returns to a checkpoint from before the onset; then the change must remove the cause, or it would replay it."""
     horizon: ClassVar[int] = 30
     """Steps after which a trial is judged."""
+    by_hand: ClassVar[str] = ""
+    """What a person does, in words that can be followed, where that is more than turning the knobs of `change`."""
     why: ClassVar[str]
     expects: ClassVar[str]
     """What must be seen at the horizon, in words: half of the hypothesis (the guard is the other half)."""

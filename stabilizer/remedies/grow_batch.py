@@ -16,7 +16,7 @@ class GrowBatch(Remedy):
 
     id = "grow-batch"
     safety = "soft"
-    answers = ("batch-too-small", "dead-groups")
+    answers = ("batch-too-small", "dead-groups", "noise-floor")
     horizon = 60
     why = "twice the prompts halve the variance of the gradient"
     expects = "the reward rises again"

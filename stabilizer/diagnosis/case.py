@@ -1,0 +1,233 @@
+"""What a rule may ask of an incident: its findings, the run around its onset, the knobs, and what moved first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stabilizer.detectors.departure import scaled
+from stabilizer.detectors.progress import Progress, progress
+from stabilizer.diagnosis.graph import METRICS, STAGES
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView, Series
+from stabilizer.signals import inflation, median
+from stabilizer.vocabulary import metric
+
+RECENT = 20
+"""Rows whose median is "now"."""
+BEFORE = 100
+"""Rows before the onset in which a turned knob can be its cause, and which say how a metric was."""
+MARGIN = 10
+"""Rows by which an onset may be estimated too early."""
+LEAD = 60
+"""Rows before the onset from which on a metric that leads is looked for."""
+TOGETHER = 8
+"""Rows within which two metrics moved at the same time, as far as anybody can tell."""
+
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "control/beta": ("policy.beta", "beta"),
+    "control/entropy_coef": (
+        "policy.entropy_coef", "entropy_coef", "actor_rollout_ref.actor.entropy_coeff", "actor.entropy_coef",
+    ),
+    "control/epsilon_high": (
+        "policy.epsilon_high", "epsilon_high", "actor_rollout_ref.actor.clip_ratio_high",
+        "worker.actor.clip_ratio_high", "actor_rollout_ref.actor.clip_ratio", "epsilon",
+    ),
+    "control/inner_epochs": (
+        "policy.inner_epochs", "num_iterations", "actor_rollout_ref.actor.ppo_epochs", "worker.actor.ppo_epochs",
+        "train.max_epochs",
+    ),
+    "control/temperature": (
+        "rollout.temperature", "temperature", "actor_rollout_ref.rollout.temperature", "worker.rollout.temperature",
+    ),
+    "control/max_completion": (
+        "rollout.max_completion", "max_completion_length", "data.max_response_length", "rollout.max_new_tokens",
+    ),
+    "control/entropy_target": ("policy.entropy_target",),
+}  # fmt: skip
+"""Where a knob that is not logged stands in the configuration of a trainer; the first key found counts."""
+
+
+class Turn(NamedTuple):
+    """A knob that was turned shortly before the onset."""
+
+    knob: str
+    step: int
+    before: float
+    after: float
+
+    def __str__(self) -> str:
+        name = self.knob.removeprefix("control/")
+        return f"{name} went from {self.before:.3g} to {self.after:.3g} at step {self.step}"
+
+
+class Move(NamedTuple):
+    """A metric that left its course around the onset."""
+
+    metric: str
+    stage: int
+    step: int
+    up: bool
+
+
+class Shift(NamedTuple):
+    """Medians of a metric before the onset and since."""
+
+    before: float
+    after: float
+
+    @property
+    def ratio(self) -> float:
+        """After over before; infinite from zero."""
+        return self.after / self.before if self.before else np.inf
+
+
+@dataclass(frozen=True)
+class Case:
+    """One incident as the rules see it."""
+
+    findings: Sequence[Finding]
+    view: RunView
+
+    @cached_property
+    def onset(self) -> int:
+        """First step of what is more than information, where there is such."""
+        loud = [f for f in self.findings if f.severity != "info"] or self.findings
+        return min(finding.onset_step for finding in loud)
+
+    @cached_property
+    def reward(self) -> Progress | None:
+        """How the reward is doing."""
+        return progress(self.view)
+
+    def find(self, *ids: str) -> Finding | None:
+        """The first finding of the incident with one of these ids; what is only information counts as well."""
+        return next((f for f in sorted(self.findings, key=lambda f: f.onset_step) if f.id in ids), None)
+
+    def recent(self, name: str) -> float | None:
+        """The median of a metric's newest rows."""
+        values = self.view.series(name).last(RECENT).finite().values
+        return median(values) if len(values) else None
+
+    def shift(self, name: str) -> Shift | None:
+        """How a metric was in the rows before the onset, and how it has been since (30 rows at most)."""
+        before, after = self._around(name, BEFORE, 30)
+        before = before[:-TOGETHER] if len(before) > 2 * TOGETHER else before
+        return Shift(median(before), median(after)) if len(before) >= 5 and len(after) >= 3 else None
+
+    def setting(self, knob: str) -> float | None:
+        """A knob as it stands now: logged, or as configured."""
+        live = self.view.latest(knob)
+        return live if live is not None else self.number(*SETTINGS.get(knob, ()))
+
+    def number(self, *keys: str) -> float | None:
+        """The first of some configuration keys that holds a number."""
+        for key in keys:
+            value = self.view.config(key)
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                return float(value)
+        return None
+
+    def words(self, *keys: str) -> str:
+        """The values of some configuration keys as lower-case text, for names of precisions and the like."""
+        values: list[Any] = [self.view.config(key) for key in keys]
+        return " ".join(str(value).lower() for value in values if value is not None)
+
+    def turned(self, knob: str, *, up: bool) -> Turn | None:
+        """The newest turn of a knob in one direction in the rows before the onset."""
+        series = self._window(knob, BEFORE, MARGIN)
+        values = series.values
+        if len(values) < 2:
+            return None
+        changed = values[1:] > values[:-1] * 1.001 + 1e-12 if up else values[1:] < values[:-1] * 0.999 - 1e-12
+        rows = np.flatnonzero(changed)
+        if not len(rows):
+            return None
+        row = int(rows[-1])
+        return Turn(knob, int(series.steps[row + 1]), float(values[row]), float(values[row + 1]))
+
+    def rate_jumped(self, *, up: bool) -> Turn | None:
+        """A jump of the learning rate by half or more between two rows, out of a stretch in which it was steady."""
+        series = self._window("optim/lr", BEFORE, MARGIN)
+        values = series.values
+        for row in range(len(values) - 1, 4, -1):
+            was = values[row - 5 : row]
+            steady = was.min() > 0 and was.max() < 1.2 * was.min()
+            jumped = values[row] > 1.5 * was[-1] if up else values[row] < was[-1] / 1.5
+            if steady and jumped:
+                return Turn("optim/lr", int(series.steps[row]), float(was[-1]), float(values[row]))
+        return None
+
+    @cached_property
+    def moves(self) -> tuple[Move, ...]:
+        """Metrics that left their course around the onset, the earliest first; of simultaneous ones the upstream."""
+        found = []
+        for name, stage, direction in METRICS:
+            series = self._window(name, BEFORE + LEAD, 60)
+            place = int(np.searchsorted(series.steps, self.onset))
+            moved = _departs(
+                scaled(series.values, metric(name).kind), max(place - LEAD, min(place - 10, 25)), direction
+            )
+            if moved:
+                found.append(Move(name, STAGES.index(stage), int(series.steps[moved[0]]), moved[1]))
+        return tuple(sorted(found, key=lambda move: (move.step, move.stage)))
+
+    def led(self, name: str) -> str:
+        """In words, when a metric was the first to leave its course; empty when it was not, or nobody can tell."""
+        own = next((move for move in self.moves if move.metric == name), None)
+        if own is None:
+            return ""
+        others = [move for move in self.moves if move.stage > own.stage]
+        rows = TOGETHER * self.spacing
+        if not others or any(move.step < own.step - rows for move in others):
+            return ""
+        after = others[0].step - own.step
+        return f"{name} left its course first (step {own.step}), {others[0].metric} {max(after, 0)} steps later"
+
+    @cached_property
+    def spacing(self) -> float:
+        """Steps between rows around the onset."""
+        steps = self._window("reward/mean", BEFORE, MARGIN).steps
+        return float(np.median(np.diff(steps))) if len(steps) > 2 else 1.0
+
+    def _window(self, name: str, before: int, after: int) -> Series:
+        """Rows of a metric around the onset, those that are numbers."""
+        series = self.view.series(name)
+        place = int(np.searchsorted(series.steps, self.onset))
+        span = slice(max(0, place - before), place + after)
+        return Series(series.steps[span], series.values[span]).finite()
+
+    def _around(self, name: str, before: int, after: int) -> tuple[np.ndarray, np.ndarray]:
+        series = self._window(name, before, after)
+        place = int(np.searchsorted(series.steps, self.onset))
+        return series.values[:place], series.values[place:]
+
+
+def _departs(values: np.ndarray, reference: int, direction: str) -> tuple[int, bool] | None:
+    """(first row of a lasting departure from the course of the first `reference` rows, whether upward), or None."""
+    if reference < 15 or len(values) - reference < 5:
+        return None
+    rows = np.arange(len(values)) - (reference - 1) / 2
+    known = values[:reference]
+    slope = float(rows[:reference] @ known) / float(rows[:reference] @ rows[:reference])
+    residuals = known - known.mean() - slope * rows[:reference]
+    noise = max(float(residuals.std()) * inflation(residuals), 0.05 * (1 + abs(float(known.mean())) * 0.1), 1e-9)
+    spread = noise * np.sqrt(1 + 12 * rows**2 / reference**3)
+    ahead = known.mean() + slope * rows
+    found = []
+    for up in (True, False):
+        if direction not in ("either", "up" if up else "down"):
+            continue
+        beyond = values - np.maximum(ahead, known.mean()) if up else np.minimum(ahead, known.mean()) - values
+        total, began = 0.0, reference
+        for row in range(reference, len(values)):
+            total = max(0.0, total + min(max(beyond[row] / spread[row], -4.0), 6.0) - 1.0)
+            began = row + 1 if total == 0 else began
+            if total > 12:
+                found.append((began, up))
+                break
+    return min(found) if found else None

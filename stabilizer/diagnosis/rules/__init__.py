@@ -1,0 +1,11 @@
+"""All rules, by family; a new rule is a function and a line in its file's table. A cause may have several rules."""
+
+from __future__ import annotations
+
+from stabilizer.diagnosis.rules import integrity, plateau, reward, update
+from stabilizer.diagnosis.rules.base import Table
+
+RULES: Table = (*integrity.RULES, *update.RULES, *reward.RULES, *plateau.RULES)
+
+CAUSES: tuple[str, ...] = tuple(dict.fromkeys(cause for cause, _ in RULES))
+"""Every cause there is a rule for."""

@@ -1,0 +1,135 @@
+"""The reward pays for the wrong thing, for nothing, or answers are cut before they can earn it."""
+
+from __future__ import annotations
+
+from stabilizer.diagnosis.case import Case
+from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, WEAK, Table, Verdict
+
+
+def hackable(case: Case) -> Verdict:
+    """The reward can be earned without solving the problem."""
+    found = case.find("reward/hacking")
+    if found is None:
+        share = case.find("reward/component-dominance")
+        loops = case.find("rollout/repetition", "rollout/language-drift")
+        if share is not None:
+            return FITS, [share.summary]
+        if loops is not None and case.reward and case.reward.rising:
+            return FITS, [loops.summary, f"and {case.reward.metric} rises all the same ({case.reward.now:.3g})"]
+        return NO
+    reasons = [found.summary]
+    for name in ("accuracy/val", "accuracy/train"):
+        held = case.shift(name)
+        if held is not None and held.after <= held.before:
+            reasons.append(f"{name} {held.before:.3g} to {held.after:.3g} since step {case.onset}")
+            break
+    return 0.65 + 0.1 * (len(reasons) - 1), reasons
+
+
+def length_rewarded(case: Case) -> Verdict:
+    """Longer (or shorter) answers are paid more, whether they are right or not."""
+    found = case.find("rollout/length-explosion", "rollout/length-collapse")
+    length = case.shift("rollout/length_mean")
+    if found is None and not (case.find("reward/hacking") and length and not 0.67 < length.ratio < 1.5):
+        return NO
+    reasons = [found.summary] if found else [f"answers went from {length.before:.0f} to {length.after:.0f} tokens"]
+    pays = case.recent("rollout/length_reward_corr")
+    longer = length is None or length.ratio > 1
+    if pays is not None and (pays > 0.3 if longer else pays < -0.3):
+        reasons.append(f"length and reward go together (correlation {pays:.2f})")
+    paid = case.shift("reward/mean")
+    right = case.shift("accuracy/val") or case.shift("accuracy/train")
+    if paid and right and paid.after > paid.before and right.after <= right.before + 0.01:
+        reasons.append(
+            f"the reward rose ({paid.before:.3g} to {paid.after:.3g}) and accuracy did not ({right.after:.3g})"
+        )
+    return (min(0.55 + 0.15 * (len(reasons) - 1), 0.85), reasons) if len(reasons) > 1 else (0.35, reasons)
+
+
+def capped_length(case: Case) -> Verdict:
+    """Answers are cut by the length limit before they end."""
+    found = case.find("rollout/truncation")
+    turn = case.turned("control/max_completion", up=False)
+    cut = case.shift("rollout/truncated_frac")
+    if found is None and not (turn and cut and cut.after > cut.before + 0.05):
+        return NO
+    reasons = [found.summary] if found else [f"{cut.after:.0%} of answers are cut, {cut.before:.0%} before"]
+    if turn:
+        return TURNED, [str(turn), *reasons]
+    cap, length = case.setting("control/max_completion"), case.recent("rollout/length_mean")
+    if case.find("rollout/length-explosion", "rollout/repetition"):
+        return 0.35, [*reasons, "but answers grew or repeat themselves, and the limit only shows it"]
+    if cap and length is not None:
+        reasons.append(f"the limit is {cap:.0f} tokens and answers have {length:.0f} on average")
+    return FITS, reasons
+
+
+def too_hard(case: Case) -> Verdict:
+    """Prompts nobody can learn from yet."""
+    found = case.find("reward/no-signal")
+    if found is None or case.reward is None or case.reward.dropped:
+        return NO
+    best = f"{case.reward.metric} never was much higher (best {case.reward.best:.3g})"
+    return 0.6, ["most groups fail as a whole", best]
+
+
+def little_spread(case: Case) -> Verdict:
+    """Rewards of a group hardly differ, and what differs is blown up by dividing by it."""
+    found = case.find("reward/std-blowup")
+    if found is None:
+        return NO
+    first = case.led("reward/std_group")
+    return (SIGNATURE, [found.summary, first]) if first else (FITS, [found.summary])
+
+
+def template(case: Case) -> Verdict:
+    """Answers stopped depending on the prompt, while most groups teach nothing."""
+    found, silent = case.find("policy/template-collapse"), case.recent("reward/zero_std_frac")
+    if found is None or silent is None or silent < 0.5:
+        return NO
+    return FITS, [found.summary, f"{silent:.0%} of groups have no spread, so other terms of the loss decide"]
+
+
+def exploration_lost(case: Case) -> Verdict:
+    """The policy became near-deterministic, and not because the reward fell first."""
+    found = case.find("policy/entropy-collapse")
+    if found is None:
+        return NO
+    if turn := case.turned("control/temperature", up=False) or case.turned("control/entropy_coef", up=False):
+        return TURNED, [f"{turn}, and entropy collapsed", found.summary]
+    if case.reward and case.reward.dropped:
+        return NO
+    return 0.6, ["entropy collapsed while the reward stood still", found.summary]
+
+
+def swings(case: Case) -> Verdict:
+    """A reward that swings because each step sees few prompts."""
+    found = case.find("reward/oscillation", "reward/noise-floor")
+    prompts, updates = case.recent("batch/prompts"), case.recent("batch/updates")
+    if found is None or prompts is None or prompts / max(updates or 1, 1) >= 16:
+        return NO
+    return FITS, [found.summary, f"{prompts / max(updates or 1, 1):.0f} prompts an update leave the gradient to noise"]
+
+
+def noise_floor(case: Case) -> Verdict:
+    """The reward's own noise is larger than what a step can gain."""
+    found = case.find("reward/noise-floor")
+    prompts, updates = case.recent("batch/prompts"), case.recent("batch/updates")
+    if found is None:
+        return NO
+    if prompts is not None and prompts / max(updates or 1, 1) >= 16:
+        return SIGNATURE, [found.summary, f"with {prompts:.0f} prompts a step, so the noise is in the reward itself"]
+    return WEAK, [found.summary]
+
+
+RULES: Table = (
+    ("reward-hackable", hackable),
+    ("length-rewarded", length_rewarded),
+    ("capped-length", capped_length),
+    ("prompts-too-hard", too_hard),
+    ("dead-groups", little_spread),
+    ("dead-groups", template),
+    ("exploration-exhausted", exploration_lost),
+    ("batch-too-small", swings),
+    ("noise-floor", noise_floor),
+)
