@@ -27,6 +27,8 @@ def not_finite(w: World, at: int, size: float, d: Draws) -> None:
     for name in ("policy/loss", "optim/grad_norm"):
         w.not_finite[name] = where
     w.frozen |= where
+    if size > 0.9:
+        w.hurt(at, 1, 0.98)
 
 
 def gradient_explosion(w: World, at: int, size: float, d: Draws) -> None:
@@ -299,10 +301,10 @@ def length_collapse(w: World, at: int, size: float, d: Draws) -> None:
 
 def truncation(w: World, at: int, size: float, d: Draws) -> None:
     """The length limit is suddenly too tight: that share of answers is cut, and what is cut is wrong."""
-    h = w.host
-    w.log_cap -= (np.log(h.cap) + h.length_spread * _normal_quantile(size)) * w.step_at(at)
-    w.log_length = np.where(w.t >= at, w.log_length[at], w.log_length)
-    w.log_cap += w.log_length[at] * w.step_at(at)
+    h, length = w.host, w.log_length[at]
+    limit = length + h.length_spread * (_normal_quantile(size) - h.length_spread / 2) - np.log(h.cap)
+    w.log_cap = np.where(w.t >= at, limit, w.log_cap)
+    w.log_length = np.where(w.t >= at, length, w.log_length)
     w.hurt(at, 1, 0.9 * size)
 
 

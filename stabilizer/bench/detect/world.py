@@ -139,7 +139,8 @@ class World:
         h, n = self.host, self.host.steps
         self.n = n
         self.t = np.arange(n)
-        learning = np.maximum(0.0, self.t / n - h.delay)
+        pace = self._schedule()
+        learning = np.maximum(0.0, np.cumsum(pace) / n - h.delay)
         self.gain = 1 - np.exp(-learning / h.tau)
         """Share of what there is to learn that has been learned."""
         self.p = h.p_start + (h.p_end - h.p_start) * self.gain
@@ -158,7 +159,7 @@ class World:
         self.logp_correct, self.length_corr, self.tiny_std = zeros(), zeros(), zeros()
         self.explained = 0.65 * (1 - np.exp(-self.t / 40))
         self.staleness = np.full(n, float(h.staleness))
-        self.lr, self.beta = h.lr * self._schedule(), np.full(n, h.beta)
+        self.lr, self.beta = h.lr * pace, np.full(n, h.beta)
         self.searches, self.lg_invalid = np.full(n, 1.6), zeros()
         self.centre, self.first_ratio, self.sync = zeros(), zeros(), zeros()
         self.frozen = np.zeros(n, bool)
@@ -240,7 +241,7 @@ class World:
             logit(h.clip) + np.log(np.maximum(pace, 1e-3)).clip(-5, 1) + self.lg_clip + self.noise(0.25)
         )
         low = np.clip(0.45 + self.noise(0.05), 0.1, 0.9)
-        reach = np.exp(self.log_ratio + self.noise(0.35)) * 0.8
+        reach = 0.8 * np.clip(pace, 0.02, 10) ** 0.5 * np.exp(self.log_ratio + self.noise(0.35))
         mismatch = h.mismatch * np.exp(self.log_mismatch + self.noise(0.2))
         if h.on_policy:
             kl_old, clip, reach = kl_old * 0, clip * 0, np.abs(self.noise(1e-7))
