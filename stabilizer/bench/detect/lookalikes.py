@@ -319,17 +319,42 @@ def fast_start(d: Draws) -> tuple[dict[str, Any], Shape | None]:
     return {"entropy_fall": d.span(0.8, 1.6), "length_growth": d.span(-0.6, 0.6), "tau": d.span(0.6, 1.2)}, shape
 
 
+def warm_restarts(d: Draws) -> tuple[dict[str, Any], Shape | None]:
+    """The rate comes down and jumps back up several times, as scheduled: steps, clipping and norms follow it."""
+    cycles = d.pick((3, 4, 5))
+
+    def shape(w: World) -> None:
+        pace = 0.1 + 0.9 * (1 - (w.t * cycles / w.n) % 1)
+        w.lr = w.host.lr * pace
+        w.log_grad += 0.3 * pace
+
+    return {"tau": d.span(0.4, 0.7)}, shape
+
+
+def two_at_once(d: Draws) -> tuple[dict[str, Any], Shape | None]:
+    """Two of the others in one run, for runs are seldom odd in one way only."""
+    first, second = d.rng.choice(len(PAIRED), 2, replace=False)
+    (one, bend), (other, bend_too) = PAIRED[first](d), PAIRED[second](d)
+
+    def shape(w: World) -> None:
+        for bending in (bend, bend_too):
+            if bending:
+                bending(w)
+
+    return one | other, shape
+
+
 LOOKALIKES: tuple[Kind, ...] = (
     base, noisy_small_batch, solved, converging_entropy, reasoning_growth, gradient_creep, declared_curriculum,
     undeclared_curriculum, warming_up, resumed, batch_grown, no_reference, healthy_drift, on_policy, sequence_clipping,
     low_entropy_task, cyclic_data, sorted_epochs, alternating_tasks, heavy_tails, wandering_noise, single_outliers,
     evaluation_rows, sparse_rows, slow_learning, late_start, wound_down, sparse_reward, rising_entropy, shorter_answers,
     tool_dropped, short_limit, young_critic, honest_gap, asynchronous, uneven_steps, learned_format, short_run,
-    fast_start,
+    fast_start, warm_restarts, two_at_once,
 )  # fmt: skip
 """All of them."""
 
-HELD_OUT = frozenset({sorted_epochs, alternating_tasks, batch_grown, fast_start, tool_dropped})
+HELD_OUT = frozenset({sorted_epochs, alternating_tasks, batch_grown, fast_start, tool_dropped, warm_restarts})
 """Kinds that only the report half has."""
 
 HOSTS: tuple[Kind, ...] = (
@@ -338,3 +363,10 @@ HOSTS: tuple[Kind, ...] = (
     uneven_steps, sequence_clipping,
 )  # fmt: skip
 """Those on which faults are let loose: a fault must also be seen in a run that looks ill anyway."""
+
+PAIRED: tuple[Kind, ...] = (
+    noisy_small_batch, converging_entropy, reasoning_growth, gradient_creep, declared_curriculum, healthy_drift,
+    on_policy, low_entropy_task, cyclic_data, heavy_tails, wandering_noise, single_outliers, sparse_rows, slow_learning,
+    wound_down, sparse_reward, rising_entropy, short_limit, honest_gap, asynchronous, uneven_steps, resumed,
+)  # fmt: skip
+"""Those that may meet in one run."""

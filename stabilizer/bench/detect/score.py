@@ -203,17 +203,18 @@ def causes(judged: Iterable[Judged]) -> dict[str, Any]:
 
 
 def detectors(judged: Sequence[Judged]) -> dict[str, dict[str, Any]]:
-    """Per finding id: how many of the faults made for it were named by it, and its false alarms per 1,000 steps."""
+    """Per finding id: how many of the faults made for it got that very finding, and how often it was a false alarm."""
     steps = max(sum(j.healthy_steps for j in judged), 1)
     ids = {j.truth.accept[0] for j in judged if not j.truth.healthy}
     ids |= {id for j in judged for alarm in j.false_alarms for id in alarm.ids}
     out = {}
     for id in sorted(ids):
         meant = [j for j in judged if not j.truth.healthy and j.truth.accept[0] == id]
+        seen = sum(any(id in a.ids and (a.loud or id in INFO_BY_DESIGN) for a in j.late) for j in meant)
         false = sum(id in alarm.ids for j in judged for alarm in j.false_alarms)
         low, high = poisson(false)
-        out[id] = {**recall(meant), **{f"recall {name}": recall(part) for name, part in _by_severity(meant)[1:]},
-                   "false": false, "false rate": 1000 * false / steps,
+        out[id] = {"n": len(meant), "hits": seen, "recall": seen / max(len(meant), 1),
+                   "interval": wilson(seen, len(meant)), "false": false, "false rate": 1000 * false / steps,
                    "false interval": [1000 * low / steps, 1000 * high / steps]}  # fmt: skip
     return out
 

@@ -45,7 +45,8 @@ def statements(result: dict[str, Any]) -> list[str]:
         right = "" if cause["precision"] is None else f", right in {_share(cause['precision'])} of the others"
         said.append(
             f"cause over {cause['n']} hits whose cause can be told: "
-            f"top-1 {_with(cause['top-1'], cause['top-1 interval'])}, top-2 {_share(cause['top-2'])}; undetermined in {_share(cause['abstained'])}{right}"
+            f"top-1 {_with(cause['top-1'], cause['top-1 interval'])}, top-2 {_share(cause['top-2'])}; "
+            f"undetermined in {_share(cause['abstained'])}{right}"
         )
     said += [f"NOT COMPARED with {name}: {reason}" for name, reason in result["missing peers"].items()]
     return said
