@@ -50,7 +50,7 @@ FAULTS: tuple[Fault, ...] = (
         accept=("numerics/non-finite",),
         causes=("numeric-overflow",),
         speed="instant",
-        sizes=_three((0.0, 0.01), (0.1, 0.3), (0.99, 1.0)),
+        sizes=_three((0.0, 0.01), (0.1, 0.3), (1.0, 1.0)),
     ),
     Fault(
         apply=m.gradient_explosion,

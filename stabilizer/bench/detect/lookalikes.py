@@ -76,7 +76,12 @@ def undeclared_curriculum(d: Draws) -> tuple[dict[str, Any], Shape | None]:
 
 def warming_up(d: Draws) -> tuple[dict[str, Any], Shape | None]:
     """The learning rate is still rising at the end: next to nothing happens for a long time, and should not."""
-    return {"schedule": "warming", "tau": d.span(0.8, 1.5), "delay": d.span(0.3, 0.6), "steps": d.whole(300, 600)}, None
+    return {
+        "schedule": "warming",
+        "tau": d.span(0.3, 0.6),
+        "delay": d.span(0.03, 0.12),
+        "steps": d.whole(300, 600),
+    }, None
 
 
 def resumed(d: Draws) -> tuple[dict[str, Any], Shape | None]:
@@ -195,9 +200,9 @@ def single_outliers(d: Draws) -> tuple[dict[str, Any], Shape | None]:
 
     def shape(w: World) -> None:
         for name in names:
-            hit = (w.rng.random(w.n) < share) & (w.t > 10)
+            hit = (w.fresh().random(w.n) < share) & (w.t > 10)
             hit[1:] &= ~hit[:-1]
-            w.odd[name] = np.where(hit, np.exp(w.rng.uniform(np.log(5), np.log(50), w.n)), 1.0)
+            w.odd[name] = np.where(hit, np.exp(w.fresh().uniform(np.log(5), np.log(50), w.n)), 1.0)
 
     return {}, shape
 
@@ -216,7 +221,7 @@ def sparse_rows(d: Draws) -> tuple[dict[str, Any], Shape | None]:
 def slow_learning(d: Draws) -> tuple[dict[str, Any], Shape | None]:
     """A long run that gains little, but steadily, to its last step."""
     setting = {"tau": d.span(2.0, 4.0), "steps": d.whole(1200, 2000), "p_start": d.span(0.2, 0.35)}
-    return setting | {"p_end": d.span(0.85, 0.95)}, None
+    return setting | {"schedule": "constant", "p_end": d.span(0.85, 0.95)}, None
 
 
 def late_start(d: Draws) -> tuple[dict[str, Any], Shape | None]:

@@ -43,7 +43,7 @@ class Amount(NamedTuple):
     """Per severity."""
 
 
-FULL, QUICK = Amount(6, 4), Amount(2, 1)
+FULL, QUICK = Amount(5, 3), Amount(2, 1)
 
 
 class Item(NamedTuple):

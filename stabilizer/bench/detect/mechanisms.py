@@ -22,7 +22,7 @@ Apply = Callable[[World, int, float, Draws], None]
 
 def not_finite(w: World, at: int, size: float, d: Draws) -> None:
     """Loss and gradient norm stop being numbers: in one row, in many, or in all that follow."""
-    where = (w.t >= at) & (w.rng.random(w.n) < size)
+    where = (w.t >= at) & (w.fresh().random(w.n) < size)
     where[at] = True
     for name in ("policy/loss", "optim/grad_norm"):
         w.not_finite[name] = where
@@ -44,14 +44,15 @@ def gradient_explosion(w: World, at: int, size: float, d: Draws) -> None:
 
 def gradient_spikes(w: World, at: int, size: float, d: Draws) -> None:
     """Rows whose gradient norm is many times its level come again and again, without a new level."""
-    hit = (w.rng.random(w.n) < 0.06) & (w.t >= at)
-    hit[[at, *(at + w.rng.integers(5, 30, 3).cumsum()).clip(max=w.n - 1)]] = True
+    hit = (w.fresh().random(w.n) < 0.06) & (w.t >= at)
+    hit[(at + w.fresh().integers(5, 30, 3).cumsum()).clip(max=w.n - 1)] = True
+    hit[at : at + w.host.log_every] = True  # whichever of them is logged
     w.odd["optim/grad_norm"] = w.odd.get("optim/grad_norm", np.ones(w.n)) * np.where(hit, size, 1.0)
 
 
 def no_update(w: World, at: int, size: float, d: Draws) -> None:
     """A share of the updates, or all, change nothing: gradient, step and KL of the step are exactly 0."""
-    w.frozen |= (w.t >= at) & (w.rng.random(w.n) < size)
+    w.frozen |= (w.t >= at) & (w.fresh().random(w.n) < size)
     w.frozen[at] = True
     w.slow(at, 1 - size)
 
@@ -135,9 +136,9 @@ def kl_pinned(w: World, at: int, size: float, d: Draws) -> None:
 
 def kl_estimator(w: World, at: int, size: float, d: Draws) -> None:
     """Single tokens blow up the KL estimate of some rows, a hundredfold and more; nothing else moves."""
-    hit = (w.rng.random(w.n) < 0.08) & (w.t >= at)
+    hit = (w.fresh().random(w.n) < 0.08) & (w.t >= at)
     hit[at] = True
-    w.kl_spikes = np.where(hit, size * np.exp(0.5 * w.rng.normal(size=w.n)), 1.0)
+    w.kl_spikes = np.where(hit, size * np.exp(0.5 * w.fresh().normal(size=w.n)), 1.0)
 
 
 def mismatch(w: World, at: int, size: float, d: Draws) -> None:
@@ -235,7 +236,7 @@ def replayed_prompts(w: World, at: int, size: float, d: Draws) -> None:
 def component_dominance(w: World, at: int, size: float, d: Draws) -> None:
     """One component outweighs the other many times over, and the policy learns that one alone."""
     w.format_weight = w.format_weight * (1 + (size - 1) * w.step_at(at))
-    w.p_format = np.minimum(w.p_format, 0.9) * (1 - 0.25 * w.step_at(at)) + 0.2 * w.ramp(at, 150)
+    w.p_format = np.where(w.t >= at, 0.7 + 0.2 * w.ramp(at, 150), w.p_format)
     w.slow(at, 0.1)
 
 

@@ -66,7 +66,12 @@ def make(kind: str, seed: int, severity: str | None = None) -> History:
     return build(Case(kind, seed, severity))[0]
 
 
-def build(case: Case) -> tuple[History, Truth]:
+def twin(case: Case) -> History:
+    """The healthy twin of a fault: the same set-up and the same noise, up to the onset the very same numbers."""
+    return build(case, injected=False)[0]
+
+
+def build(case: Case, *, injected: bool = True) -> tuple[History, Truth]:
     """The run of a case and its truth."""
     half = "report" if case.seed >= REPORT_SEEDS else "develop"
     if half == "develop" and case.kind in _HELD_OUT:
@@ -77,7 +82,7 @@ def build(case: Case) -> tuple[History, Truth]:
         return _healthy(case, draws)
     if case.severity not in SEVERITIES:
         raise ValueError(f"{case.kind} needs a severity: {', '.join(SEVERITIES)}")
-    return _faulty(case, _fault(case.kind), draws)
+    return _faulty(case, _fault(case.kind), draws, injected)
 
 
 def _fault(kind: str) -> Fault:
@@ -88,27 +93,28 @@ def _fault(kind: str) -> Fault:
 
 def _healthy(case: Case, d: Draws) -> tuple[History, Truth]:
     special, shape = _HEALTHY[case.kind](d)
-    world = World(_host(d, special), d.rng)
+    world = World(_host(d, special), int(d.rng.integers(2**62)))
     if shape:
         shape(world)
     return _history(world), _truth(case, world.host, d.half, healthy=True)
 
 
-def _faulty(case: Case, fault: Fault, d: Draws) -> tuple[History, Truth]:
+def _faulty(case: Case, fault: Fault, d: Draws, injected: bool) -> tuple[History, Truth]:
     host = d.pick([kind for kind in HOSTS if _named(kind) not in fault.not_on])
     special, shape = host(d)
     needed = {name: d.pick(value) if isinstance(value, tuple) else value for name, value in fault.host.items()}
     special = {"p_start": d.span(0.2, 0.35), "p_end": d.span(0.8, 0.92), "tau": d.span(0.35, 0.6), **special, **needed}
     if fault.speed == "plateau":
         special["steps"] = d.whole(900, 1400) // 10 * 10
-    world = World(_host(d, special), d.rng)
+    world = World(_host(d, special), int(d.rng.integers(2**62)))
     if shape:
         shape(world)
     before = world.expected_reward()
     latest = 0.45 if fault.speed == "plateau" else 0.6
     at = int(d.span(0.3, latest) * world.n)
     at -= at % world.host.log_every  # the first row of the log that holds it begins with it
-    fault.apply(world, at, d.ratio(*_positive(fault.sizes[str(case.severity)])), d)
+    if injected:
+        fault.apply(world, at, d.ratio(*_positive(fault.sizes[str(case.severity)])), d)
     after = world.expected_reward()
     fallen = np.flatnonzero(after[at:] < before[: at + 1].max() - FELL) + at if before[at] > FELL else []
     healed = np.flatnonzero(before[at:] < before[: at + 1].max() - FELL) + at  # a host may go down by itself

@@ -131,13 +131,14 @@ class World:
     logit; all of these start at 0 and are bent by look-alikes and faults."""
 
     host: Host
-    rng: np.random.Generator
+    seed: int
     events: list[tuple[int, str, str]] = field(default_factory=list)
     """(step, kind, text) of what was declared."""
 
     def __post_init__(self) -> None:
         h, n = self.host, self.host.steps
         self.n = n
+        self._seeds = np.random.SeedSequence([self.seed, 0])
         self.t = np.arange(n)
         pace = self._schedule()
         learning = np.maximum(0.0, np.cumsum(pace) / n - h.delay)
@@ -217,17 +218,24 @@ class World:
 
     # --- sampling what is logged ------------------------------------------------------------------------------------
 
+    def fresh(self) -> np.random.Generator:
+        """A generator for each thing that is drawn: what a fault draws, or makes rarer, leaves the rest of the run's
+        luck as it was. So a run with a fault equals its healthy twin up to the onset."""
+        return np.random.default_rng(self._seeds.spawn(1)[0])
+
     def noise(self, scale: float, heavy: bool = False) -> np.ndarray:
         """Autocorrelated noise of this standard deviation (of this scale, where tails are heavy)."""
         phi = self.host.phi
         memory = phi ** np.arange(int(np.log(1e-3) / np.log(phi)) + 1)
         rows = self.n + len(memory) - 1
-        fresh = self.rng.standard_t(3, rows) if heavy else self.rng.normal(size=rows)
+        rng = self.fresh()
+        fresh = rng.standard_t(3, rows) if heavy else rng.normal(size=rows)
         return scale * np.convolve(fresh, memory * np.sqrt(1 - phi * phi), mode="valid")
 
     def columns(self) -> dict[str, np.ndarray]:
         """Everything our own trainer would log; NaN where a metric is not measured at a step."""
         h = self.host
+        self._seeds = np.random.SeedSequence([self.seed, 1])
         out = self._rewards()
         batch = float(np.sqrt(128 / (h.prompts * h.group)).clip(0.5, 3))
         alive = np.sqrt(1 - out["reward/zero_std_frac"] + 0.02)
@@ -262,15 +270,15 @@ class World:
             "policy/kl_old": kl_old,
             "policy/ratio_max": 1 + moved * reach,
             "policy/ess": 1 / (1 + 6 * kl_old + 4 * mismatch),
-            "policy/ratio_first_error": 10 ** self.rng.uniform(-7.3, -6.3, self.n) + self.first_ratio,
+            "policy/ratio_first_error": 10 ** self.fresh().uniform(-7.3, -6.3, self.n) + self.first_ratio,
             "policy/mismatch_kl": mismatch,
             "policy/mismatch_ratio_max": 1 + np.sqrt(mismatch) * 8 * np.exp(self.noise(0.3)),
             "policy/logp_correct": np.where(
                 out["accuracy/train"] > 0, -0.8 * entropy * np.exp(self.noise(0.04)) + self.logp_correct, np.nan
             ),
-            "reward/advantage_center_error": 10 ** self.rng.uniform(-8.3, -7.3, self.n) + self.centre,
+            "reward/advantage_center_error": 10 ** self.fresh().uniform(-8.3, -7.3, self.n) + self.centre,
             "rollout/staleness": self.staleness,
-            "rollout/sync_error": 10 ** self.rng.uniform(-6.8, -6.0, self.n) + self.sync,
+            "rollout/sync_error": 10 ** self.fresh().uniform(-6.8, -6.0, self.n) + self.sync,
         }  # fmt: skip
         out |= self._answers(length, entropy) | self._times(length)
         if h.kl_logged != "absent":
@@ -296,9 +304,9 @@ class World:
         h, widest = self.host, int(self.prompts.max())
         scale = np.sqrt(1 + np.pi / 8 * self.spread**2)
         skill = logit(self.p) * scale - self.difficulty
-        hard = self.rng.normal(size=(self.n, widest)) * self.spread[:, None]
-        right = self.rng.binomial(h.group, self._judged(sigmoid(skill[:, None] - hard)))
-        shaped = self.rng.binomial(h.group, np.broadcast_to(self.p_format[:, None], right.shape))
+        hard = self.fresh().normal(size=(self.n, widest)) * self.spread[:, None]
+        right = self.fresh().binomial(h.group, self._judged(sigmoid(skill[:, None] - hard)))
+        shaped = self.fresh().binomial(h.group, np.broadcast_to(self.p_format[:, None], right.shape))
         used = np.arange(widest) < self.prompts[:, None]
         answers = self.prompts * h.group
 
@@ -321,9 +329,9 @@ class World:
             out |= {"reward/correct/mean": self.reward_scale * total, "reward/format/mean": form_mean}
             total = total + form_mean / self.reward_scale
             spread_all = spread_all + self.format_weight**2 * mean(form) * (1 - mean(form))
-        tiny = self.tiny_std[:, None] * np.abs(1 + 0.3 * self.rng.normal(size=variance.shape))
+        tiny = self.tiny_std[:, None] * np.abs(1 + 0.3 * self.fresh().normal(size=variance.shape))
         silent = silent & (self.tiny_std[:, None] == 0)
-        failed = self.rng.binomial(answers, self.failed) / answers
+        failed = self.fresh().binomial(answers, self.failed) / answers
         out |= {
             "reward/mean": self.reward_scale * total,
             "reward/std": self.reward_scale * np.sqrt(spread_all),
@@ -339,7 +347,7 @@ class World:
         }
         asked = (self.t + 1 - h.val_offset) % h.val_every == 0
         solved = sigmoid(logit(self.p_val) + 0.2 - 0.3 * self.difficulty)
-        scores = self.rng.binomial(h.val_size, solved) / h.val_size
+        scores = self.fresh().binomial(h.val_size, solved) / h.val_size
         out["accuracy/val"] = np.where(asked, scores, np.nan)
         return out
 
@@ -348,7 +356,9 @@ class World:
         cap = h.length * h.cap * np.exp(self.log_cap)
         s = h.length_spread
         over = (np.log(cap / length) + s * s / 2) / s
-        cut = self.rng.binomial(self.prompts * h.group, 0.5 * (1 - _erf(over / np.sqrt(2)))) / (self.prompts * h.group)
+        cut = self.fresh().binomial(self.prompts * h.group, 0.5 * (1 - _erf(over / np.sqrt(2)))) / (
+            self.prompts * h.group
+        )
         mean = np.minimum(length, cap)
         lost = np.log(np.maximum(entropy, 1e-6) / h.entropy)
         out = {
