@@ -87,8 +87,8 @@ def _detect(args: argparse.Namespace) -> int:
     _check_output(args.output)
     if args.show and args.half != "develop":
         raise ValueError("--show needs --half develop: cases of the report half are not to be looked at one by one")
-    if args.keep and (args.quick or args.only):
-        raise ValueError("--keep keeps the figures of a full measurement: leave out --quick and --only")
+    if args.keep and args.only:
+        raise ValueError("--keep keeps the figures of all kinds: leave out --only")
     result, judged = measure.measure(
         seed=args.seed, quick=args.quick, half=args.half, extra=args.extra, live=args.live,
         peers=not args.no_peers and not args.only, only=args.only, tell=_tell,

@@ -12,7 +12,7 @@ from typing import Any
 
 from stabilizer.bench.detect import mechanisms as m
 
-HURT = {"subtle": (0.2, 0.3), "medium": (0.4, 0.6), "severe": (0.8, 0.98)}
+HURT = {"subtle": (0.25, 0.35), "medium": (0.45, 0.65), "severe": (0.8, 0.98)}
 """Share of its right answers that a policy loses in the end."""
 
 

@@ -195,6 +195,7 @@ def reward_collapse(w: World, at: int, size: float, d: Draws) -> None:
     """What was learned is lost within tens of steps, with little warning."""
     over = d.span(8, 40)
     w.log_entropy += 0.25 * w.ramp(at, over)
+    w.slow(at, 0.2)
     w.hurt(at, over, size)
 
 

@@ -57,7 +57,7 @@ def test_the_command_measures_one_kind_and_shows_its_misses(
     ("words", "says"),
     [
         (["--show"], "--show needs --half develop"),
-        (["--keep", "--quick"], "leave out --quick"),
+        (["--keep", "--only", "plateau"], "leave out --only"),
         (["--only", "nothing"], "no such kind"),
         (["--extra", "missing-folder"], "no such folder"),
         (["-o", "missing-folder/page.html"], "make it first"),
