@@ -20,8 +20,8 @@ EASY = ("not-finite", "gradient-explosion", "reward-collapse", "verifier-down", 
 
 def test_on_a_sample_ours_beats_the_null_rows() -> None:
     """Bounds are wide on purpose: this is no measurement but an alarm for a benchmark or a detector gone wrong."""
-    healthy = [Case(kind, REPORT_SEEDS + 10) for kind in kinds("report")[0][::3]]
-    faulty = [Case(kind, REPORT_SEEDS + 10, severity) for kind in EASY for severity in ("medium", "severe")]
+    healthy = [Case(kind, REPORT_SEEDS + 10) for kind in kinds("report")[0][::4]]
+    faulty = [Case(kind, REPORT_SEEDS + 10, "medium") for kind in EASY]
     judged: dict[str, list[score.Judged]] = {}
     for case in healthy + faulty:
         for name, one in judge_item(Item(case)).items():
