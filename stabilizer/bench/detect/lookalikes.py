@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from stabilizer.bench.detect.world import Draws, World
+from stabilizer.bench.detect.host import Draws
+from stabilizer.bench.detect.world import World
 
 Shape = Callable[[World], None]
 Kind = Callable[[Draws], tuple[dict[str, Any], Shape | None]]

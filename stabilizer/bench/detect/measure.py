@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
@@ -94,7 +93,7 @@ def measure(
         tables[name]["by chance"] = score.by_chance(part, rate)
     result = {
         "schema": 1,
-        "command": " ".join(["stabilizer", *sys.argv[1:]]),
+        "command": _command(half, seed, quick, extra, live),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "version": __version__,
         "half": half,
@@ -105,6 +104,12 @@ def measure(
         "missing peers": missing,
     }
     return result, judged[OURS]
+
+
+def _command(half: str, seed: int, quick: bool, extra: Path | None, live: Path | None) -> str:
+    """What repeats the measurement, without the names of this machine's folders."""
+    words = [f"stabilizer bench detect --half {half} --seed {seed}", "--quick" if quick else ""]
+    return " ".join(word for word in (*words, "--live DIR" if live else "", "--extra DIR" if extra else "") if word)
 
 
 def cases(half: str, seed: int, amount: Amount) -> list[Case]:

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from stabilizer.bench.detect.world import Draws, World
+from stabilizer.bench.detect.host import Draws
+from stabilizer.bench.detect.world import World
 
 Apply = Callable[[World, int, float, Draws], None]
 

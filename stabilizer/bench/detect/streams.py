@@ -1,7 +1,7 @@
 """Tier 1: cases made of a kind, a seed and a severity, each with its truth; the same three give the same run.
 
 Seeds under `REPORT_SEEDS` belong to the develop half, on which detectors may be made; those from there on to the report
-half, whose figures are published. The halves share no seed and no parameter (`world.Draws`), and the report half has
+half, whose figures are published. The halves share no seed and no magnitude (`host.Draws`), and the report half has
 look-alikes, tasks and mechanisms that the other one lacks. To look at a case by itself:
 
     from stabilizer.bench.detect.streams import make
@@ -18,9 +18,10 @@ import numpy as np
 
 from stabilizer.bench.detect import lookalikes
 from stabilizer.bench.detect.catalogue import FAULTS, Fault
+from stabilizer.bench.detect.host import Draws, Host
 from stabilizer.bench.detect.lookalikes import HOSTS, LOOKALIKES
 from stabilizer.bench.detect.truth import HEALTHY, Truth
-from stabilizer.bench.detect.world import Draws, Host, World
+from stabilizer.bench.detect.world import World
 from stabilizer.records import Event
 from stabilizer.runs.history import History
 

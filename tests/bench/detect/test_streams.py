@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from stabilizer.bench.detect.catalogue import FAULTS
+from stabilizer.bench.detect.host import Draws
 from stabilizer.bench.detect.methods import rows
 from stabilizer.bench.detect.streams import REPORT_SEEDS, SEVERITIES, Case, build, explain, kinds, make, twin
-from stabilizer.bench.detect.world import Draws
 from stabilizer.diagnosis import RULES
 from stabilizer.runs.history import History
 
