@@ -79,18 +79,15 @@ def measure(
             raise ValueError(f"--only {only}: no such kind; the {half} half has {', '.join(sum(kinds(half), []))}")
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
         judged = _collect(pool.map(judge_item, items, chunksize=4), len(items), tell)
-        tables = {name: score.summary(part) for name, part in _tiers(judged)}
+        heard: dict[str, list[Judged]] = {}
         missing: dict[str, str] = {}
         if peers:
             sample = _sample(items)
             theirs, missing = _peers(pool, sample, tell)
-            tables |= {name: score.summary(part) for name, part in theirs.items()}
             shared = {(case.kind, case.seed, case.severity) for case in (item.case or item.truth for item in sample)}
             ours = [j for j in judged[OURS] if (j.truth.kind, j.truth.seed, j.truth.severity) in shared]
-            tables[ON_SAMPLE] = score.summary(ours)
-    for name, part in judged.items():
-        rate = tables[name]["false alarms"]["rate"]
-        tables[name]["by chance"] = score.by_chance(part, rate)
+            heard = theirs | {ON_SAMPLE: ours}
+    tables = {name: score.summary(part) for name, part in [*_tiers(judged), *heard.items()]}
     result = {
         "schema": 1,
         "command": _command(half, seed, quick, extra, live),

@@ -9,11 +9,18 @@ from typing import Any
 
 KEPT = Path(__file__).parents[1] / "results" / "detect.json"
 
+DETAILS = ("faults", "worst look-alikes")
+"""Tables of a method that are long."""
+
 
 def keep(result: dict[str, Any]) -> Path:
-    """Keep these figures in place of the last ones; returns where."""
+    """Keep these figures in place of the last ones, of other methods the headline alone; returns where."""
+    methods = {
+        name: figures if name == "stabilizer" else {k: v for k, v in figures.items() if k not in DETAILS}
+        for name, figures in result["methods"].items()
+    }
     KEPT.parent.mkdir(exist_ok=True)
-    KEPT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    KEPT.write_text(json.dumps(result | {"methods": methods}, indent=1) + "\n", encoding="utf-8")
     kept.cache_clear()
     return KEPT
 

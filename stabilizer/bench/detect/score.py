@@ -121,8 +121,10 @@ def _names(alarm: Alarm, truth: Truth) -> bool:
 def summary(judged: Sequence[Judged]) -> dict[str, Any]:
     """Every figure of one method, as JSON's own types."""
     faults = [j for j in judged if not j.truth.healthy]
+    false = false_alarms(judged)
     return {
-        "false alarms": false_alarms(judged),
+        "false alarms": false,
+        "by chance": by_chance(judged, false["rate"]),
         "worst look-alikes": by_kind(judged),
         "recall": {name: recall(part) for name, part in _by_severity(faults)},
         "delay": {name: delays(part) for name, part in _by_speed(faults)},

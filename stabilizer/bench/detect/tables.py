@@ -91,7 +91,7 @@ def _headline(name: str, m: dict[str, Any]) -> dict[str, str]:
         "healthy steps": f"{false['steps']:,}",
         **{f"{name} recall": _recall(recall.get(name)) for name in ("subtle", "medium", "severe")},
         "any incident": _with(recall["all"]["any"], recall["all"]["any interval"]),
-        "by chance": _share(m["by chance"]) if "by chance" in m else "",
+        "by chance": _share(m["by chance"]),
         "delay median": _steps(m["delay"]["all"]["median"]),
         "p90": _steps(m["delay"]["all"]["p90"]),
         "faults": str(recall["all"]["n"]),
