@@ -217,13 +217,13 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         apply=m.verifier_down,
-        accept=("reward/outage", "reward/collapse"),
+        accept=("reward/collapse", "reward/outage"),
         causes=("reward-fault",),
         sizes=_three((0.3, 0.4), (0.55, 0.7), (0.95, 1.0)),
     ),
     Fault(
         apply=m.failing_verifier,
-        accept=("reward/outage", "reward/collapse"),
+        accept=("reward/collapse", "reward/outage"),
         causes=("reward-fault",),
         held_out=True,
         sizes=_three((0.3, 0.4), (0.55, 0.7), (0.95, 1.0)),
