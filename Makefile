@@ -75,8 +75,8 @@ $(VLLM_VENV)/.installed: $(VLLM_VENV)/.vllm-$(VLLM_VERSION) pyproject.toml
 lint: $(VENV)/.installed ## ruff: rules and format
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
 
-bench: $(VENV)/.installed ## measure watching, reading, and training beside TRL (which gets an environment of its own)
-	@$(RUN) -m stabilizer bench cost $(ARGS) && $(RUN) -m stabilizer bench read $(ARGS) && $(RUN) -m stabilizer bench train $(ARGS)
+bench: $(VENV)/.installed ## measure watching, reading, training beside TRL, and detection beside other tools (in environments of their own)
+	@$(RUN) -m stabilizer bench cost $(ARGS) && $(RUN) -m stabilizer bench read $(ARGS) && $(RUN) -m stabilizer bench train $(ARGS) && $(RUN) -m stabilizer bench detect $(ARGS)
 
 screenshots: $(VENV)/.installed ## the README's pictures, from a sample run (needs a Chromium)
 	@$(RUN) tests/dashboards/screenshots.py sample_runs/addition-rescued dashboards/screenshots

@@ -29,7 +29,7 @@ VERBS = {
     "fix": "answer the remedies of a running run, or turn its knobs by hand",
     "export": "write a run's policy as a folder with a model card, or its metrics as CSV",
     "detectors": "list the detectors, or explain one",
-    "bench": "measure what monitoring and reading cost",
+    "bench": "measure this installation: cost of monitoring, reading, training, quality of detection",
     "doctor": "check this installation",
 }
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-BENCHES = ("cost", "read", "train")
+BENCHES = ("cost", "read", "train", "detect")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,14 +21,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "which",
         choices=BENCHES,
-        help="cost: monitoring per step; read: loading a run of 1M points; train: a training step beside TRL's",
+        help="cost: monitoring per step; read: loading a run of 1M points; train: a training step beside TRL's; "
+        "detect: false alarms and recall of the detectors, beside other methods",
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
     parser.add_argument("--seed", type=int, default=0, help="seed of the generated stream")
     only = parser.add_argument_group("train")
     only.add_argument("--threads", type=int, default=2, help="threads of either side (default 2)")
     only.add_argument("--env", type=Path, help="environment with TRL in it; made there if there is none")
-    only.add_argument("-o", "--output", type=Path, help="write the report here, as one HTML file")
+    parser.add_argument(
+        "-o", "--output", type=Path, help="train, detect: write the report here (.html; detect: or .md)"
+    )
+    detect = parser.add_argument_group("detect")
+    detect.add_argument(
+        "--half",
+        choices=("develop", "report"),
+        default="report",
+        help="report: what is published (default); develop: what detectors may be made on",
+    )
+    detect.add_argument("--extra", type=Path, metavar="DIR", help="also runs or logs of your own, with truth.json")
+    detect.add_argument(
+        "--live", type=Path, metavar="DIR", help="runs trained with injected faults (default: the cache)"
+    )
+    detect.add_argument("--no-peers", action="store_true", help="leave out the other tools and their environment")
+    detect.add_argument("--only", metavar="KIND", help="one kind, e.g. entropy-collapse, healthy/solved or healthy")
+    detect.add_argument("--show", action="store_true", help="list each false alarm and each miss (develop half only)")
+    detect.add_argument(
+        "--keep", action="store_true", help="keep the figures, for `stabilizer detectors` and the README"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
     module = importlib.import_module(f"stabilizer.bench.{args.which}")
     if args.which == "train":
         return _train(args, module)
+    if args.which == "detect":
+        return _detect(args)
     rows = module.measure(seed=args.seed, quick=args.quick)
     if args.json:
         print(json.dumps(rows))
@@ -47,30 +69,68 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _train(args: argparse.Namespace, module: Any) -> int:
-    if args.output and not args.output.resolve().parent.is_dir():
-        raise ValueError(f"{args.output}: the folder {args.output.resolve().parent} does not exist; make it first")
-
-    def tell(line: str) -> None:
-        print(line, file=sys.stderr)
-
-    result = module.measure(seed=args.seed, quick=args.quick, threads=args.threads, env=args.env, tell=tell)
+    _check_output(args.output)
+    result = module.measure(seed=args.seed, quick=args.quick, threads=args.threads, env=args.env, tell=_tell)
     if args.output:
         page = importlib.import_module("stabilizer.bench.train.page")
         args.output.write_text(page.html(result), encoding="utf-8")
     if args.json:
         print(json.dumps(result))
         return 0
+    _print(module.tables(result), module.statements(result), module, args.output)
+    return 0
+
+
+def _detect(args: argparse.Namespace) -> int:
+    from stabilizer.bench.detect import measure, results, tables
+
+    _check_output(args.output)
+    if args.show and args.half != "develop":
+        raise ValueError("--show needs --half develop: cases of the report half are not to be looked at one by one")
+    if args.keep and args.only:
+        raise ValueError("--keep keeps the figures of all kinds: leave out --only")
+    result, judged = measure.measure(
+        seed=args.seed, quick=args.quick, half=args.half, extra=args.extra, live=args.live,
+        peers=not args.no_peers and not args.only, only=args.only, tell=_tell,
+    )  # fmt: skip
+    how = _how(measure).plain
+    if args.output:
+        tables.write(result, how, args.output)
+    if args.keep:
+        _tell(f"kept in {results.keep(result)}; `stabilizer detectors --markdown` is the README's table")
+    if args.json:
+        print(json.dumps(result))
+        return 0
+    _print(tables.tables(result), tables.statements(result), measure, args.output)
+    if args.show:
+        for line in measure.complaints(judged):
+            print(line)
+        print("stabilizer.bench.detect.streams.make(kind, seed, severity) gives the run of a case")
+    return 0
+
+
+def _check_output(path: Path | None) -> None:
+    if path and not path.resolve().parent.is_dir():
+        raise ValueError(f"{path}: the folder {path.resolve().parent} does not exist; make it first")
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _print(tables: list[tuple[str, list[dict[str, Any]]]], said: list[str], module: Any, output: Path | None) -> None:
     console = Console(highlight=False)
-    for title, rows in module.tables(result):
+    if not console.is_terminal:  # in a file or a pipe nothing is gained by breaking the tables
+        console.width = 200
+    for title, rows in tables:
         console.print(Text(f"\n{title}", style="bold"))
         console.print(_table(rows))
     console.print()
-    for line in module.statements(result):
+    for line in said:
         console.print(Text(f"- {line}"))
     console.print(_how(module))
-    if args.output:
-        console.print(Text(f"report: {args.output}"))
-    return 0
+    if output:
+        console.print(Text(f"report: {output}"))
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
@@ -81,4 +141,4 @@ def _table(rows: list[dict[str, Any]]) -> Table:
 
 
 def _how(module: Any) -> Text:
-    return Text((module.__doc__ or "").split("\n\n", 1)[-1].strip(), style="dim")
+    return Text(" ".join((module.__doc__ or "").split("\n\n", 1)[-1].split()), style="dim")

@@ -9,6 +9,7 @@ import inspect
 import json
 from typing import Any
 
+from stabilizer.bench.detect.results import in_words, kept, quality
 from stabilizer.cli import UsageError
 from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
@@ -41,14 +42,15 @@ def page(detector: Detector) -> dict[str, Any]:
         "needs": list(detector.needs),
         "confirm": detector.confirm,
         "options": {field.name: getattr(detector, field.name) for field in _options(detector)},
+        "measured": quality(detector.id),
         "page": text,
     }
 
 
 def markdown() -> str:
-    """The README's table: what is looked for, and what must be logged for it."""
-    rows = [f"| `{d.id}` | {page(d)['title']} | {_needs(d)} |" for d in DETECTORS]
-    return "\n".join(["| id | fires when | needs |", "|---|---|---|", *rows])
+    """The README's table: what is looked for, what must be logged for it, and how good it was when last measured."""
+    rows = [f"| `{d.id}` | {page(d)['title']} | {_needs(d)} | {in_words(d.id)} |" for d in DETECTORS]
+    return "\n".join(["| id | fires when | needs | recall; false alarms |", "|---|---|---|---|", *rows])
 
 
 def _named(id: str | None) -> Detector:
@@ -72,13 +74,19 @@ def _list(as_json: bool) -> None:
     from stabilizer.terminal import console
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("detector", "looks for", "needs"):
+    for heading in ("detector", "looks for", "needs", "recall; false alarms"):
         table.add_column(heading, header_style="bold", overflow="fold")
     for detector in DETECTORS:
         known = page(detector)
-        table.add_row(Text(known["id"], "bold"), Text(known["title"]), Text(_needs(detector), "dim"))
+        table.add_row(
+            Text(known["id"], "bold"), Text(known["title"]), Text(_needs(detector), "dim"), Text(in_words(detector.id))
+        )
     out = console()
     out.print(table)
+    if measured := kept():
+        said = f"{measured['half']} half, {measured['date']}, version {measured['version']}"
+        out.print(Text(f"\nrecall: share of the faults made for it (95 % interval) of how many; false alarms per 1,000"
+                       f" healthy steps; {said}: {measured['command']}", "dim"))  # fmt: skip
     out.print(Text("\nstabilizer detectors explain ID prints a detector's page.", "dim"))
 
 

@@ -116,7 +116,7 @@ def test_a_model_that_cannot_write_its_end_token(tmp_path):
 
 def test_without_a_network_the_message_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setattr(sides.venv, "create", lambda *args, **named: None)
-    monkeypatch.setattr(sides, "_pip", lambda *args: "ERROR: No matching distribution found")
+    monkeypatch.setattr(sides, "install", lambda *args: "ERROR: No matching distribution found")
     with pytest.raises(ValueError, match="No matching distribution found; without a network.*--env"):
         sides.trl_python(tmp_path / "env", lambda line: None)
 

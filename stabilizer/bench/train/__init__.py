@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stabilizer.bench.train.sides import CACHE, Row, Side, both, environment, trl_python
+from stabilizer.bench.train.sides import TRL_CACHE, Row, Side, both, environment, trl_python
 
 SIZES = {
     "110k": {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 2},
@@ -58,7 +58,7 @@ def measure(
 ) -> dict[str, Any]:
     """Everything, as JSON's own types. `tell` hears what is going on."""
     amount = QUICK if quick else FULL
-    ours, trl = both(trl_python(env or CACHE, tell), threads)
+    ours, trl = both(trl_python(env or TRL_CACHE, tell), threads)
     try:
         with tempfile.TemporaryDirectory() as folder:
             models = {name: str(_make_model(Path(folder) / name, shape, seed)) for name, shape in SIZES.items()}

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import stabilizer
+from stabilizer.bench.environment import CACHE, install, python_of, says_yes
 
 TRL_VERSION = "1.16.0"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "stabilizer" / f"trl-{TRL_VERSION}"
+TRL_CACHE = CACHE / f"trl-{TRL_VERSION}"
 
 Row = dict[str, float]
 
@@ -37,7 +38,7 @@ def environment(threads: int) -> dict[str, str]:
 
 def trl_python(folder: Path, tell: Callable[[str], None]) -> Path:
     """The Python of an environment with TRL in it, which is made first where there is none."""
-    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    python = python_of(folder)
     if _has_trl(python):
         return python
     import torch
@@ -48,9 +49,9 @@ def trl_python(folder: Path, tell: Callable[[str], None]) -> Path:
     versions = [f"torch=={torch.__version__}", f"torch=={torch.__version__.split('+')[0]}"]
     failed = None
     for version in versions:
-        failed = _pip(python, version)
+        failed = install(python, version)
         if failed is None:
-            failed = _pip(python, version, f"trl=={TRL_VERSION}")
+            failed = install(python, version, f"trl=={TRL_VERSION}")
             break
     if failed is not None:
         raise ValueError(
@@ -61,20 +62,7 @@ def trl_python(folder: Path, tell: Callable[[str], None]) -> Path:
 
 
 def _has_trl(python: Path) -> bool:
-    if not python.exists():
-        return False
-    code = f"import trl, sys; sys.exit(trl.__version__ != {TRL_VERSION!r})"
-    return subprocess.run([python, "-c", code], capture_output=True).returncode == 0  # noqa: S603
-
-
-def _pip(python: Path, *packages: str) -> str | None:
-    """Install; what went wrong, or None."""
-    words = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages]
-    done = subprocess.run(words, capture_output=True, text=True)  # noqa: S603
-    if done.returncode == 0:
-        return None
-    lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-    return (lines or done.stderr.splitlines() or ["pip failed"])[-1][:300]
+    return says_yes(python, f"import trl, sys; sys.exit(trl.__version__ != {TRL_VERSION!r})")
 
 
 class Side:
