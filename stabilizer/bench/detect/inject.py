@@ -49,7 +49,7 @@ def wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
 
 def randomness(trainer: Trainer) -> Random:
     """A stream of random numbers that depends on the run's seed and on when it is asked for."""
-    return Random(random_bits(trainer.config.seed, trainer.step, "fault"))
+    return Random(random_bits(trainer.config.seed, trainer.step, "fault"))  # noqa: S311 (no secret)
 
 
 def learns_with(trainer: Trainer, change: Callable[[Knobs], dict[str, Any]]) -> None:
@@ -345,7 +345,10 @@ def outage(trainer: Trainer, share: float) -> None:
     """The verifier answers 0 for `share` of the completions."""
     draw = randomness(trainer)
     nothing = partial(replace, reward=0.0, solved=False)
-    pays(trainer, lambda _, __, s: nothing(s, components=dict.fromkeys(s.components, 0.0)) if draw.random() < share else s)
+    pays(
+        trainer,
+        lambda _, __, s: nothing(s, components=dict.fromkeys(s.components, 0.0)) if draw.random() < share else s,
+    )
 
 
 def verifier_errors(trainer: Trainer, share: float) -> None:
@@ -454,7 +457,7 @@ def slow_verifier(trainer: Trainer, seconds: float) -> None:
 
 
 def harder(trainer: Trainer, share: float) -> None:
-    """`share` of the prompts are beyond the policy: three digits to add instead of two, eight to sort instead of five."""
+    """`share` of the prompts are beyond the policy: sums of three digits instead of two, eight digits to sort."""
     asks(trainer, lambda at, problem: hard_problem(problem, at) if _share(at) < share else problem)
 
 
