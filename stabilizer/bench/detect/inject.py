@@ -228,14 +228,15 @@ def corrupt_batches(trainer: Trainer, factor: float) -> None:
     teaches(trainer, change)
 
 
-def praise_lost(trainer: Trainer, share: float) -> None:
-    """Good completions are no longer pushed up, bad ones still down."""
-    teaches(trainer, lambda b: replace(b, advantage_BT=b.advantage_BT - share * b.advantage_BT.clamp_min(0)))
+def sign_flipped(trainer: Trainer, share: float) -> None:
+    """Advantages have the wrong sign in `share` of the rows: what was good is pushed down."""
+    draw = randomness(trainer)
 
+    def change(batch: Batch) -> Batch:
+        sign_B1 = torch.tensor([[-1.0 if draw.random() < share else 1.0] for _ in range(len(batch))])
+        return replace(batch, advantage_BT=batch.advantage_BT * sign_B1)
 
-def blame_lost(trainer: Trainer, share: float) -> None:
-    """Bad completions are no longer pushed down, good ones still up."""
-    teaches(trainer, lambda b: replace(b, advantage_BT=b.advantage_BT - share * b.advantage_BT.clamp_max(0)))
+    teaches(trainer, change)
 
 
 def logps_shifted(trainer: Trainer, share: float) -> None:

@@ -60,10 +60,10 @@ def test_the_fault_begins_at_its_onset_and_not_before(folder: Path) -> None:
     assert sorted(ill) == sorted(well) == list(range(SMALL.steps + 1))
     for step in range(SMALL.onset):
         assert ill[step] == well[step]
-    before, at = ill[SMALL.onset - 1], ill[SMALL.onset]
-    assert at["optim/lr"] == pytest.approx(30 * before["optim/lr"])
-    assert at["optim/update_ratio"] > 3 * well[SMALL.onset]["optim/update_ratio"]
-    assert at["reward/mean"] == well[SMALL.onset]["reward/mean"]  # sampled before the first wrong update
+    at, clean = ill[SMALL.onset], well[SMALL.onset]
+    assert at["optim/lr"] == pytest.approx(30 * clean["optim/lr"])
+    assert at["optim/update_ratio"] > 3 * clean["optim/update_ratio"]
+    assert at["reward/mean"] == clean["reward/mean"]  # sampled before the first wrong update
 
 
 def test_the_truth_lies_beside_the_run(folder: Path) -> None:
