@@ -424,13 +424,8 @@ def length_bonus(trainer: Trainer, per_token: float) -> None:
 
 
 def repetition_bonus(trainer: Trainer, weight: float) -> None:
-    """Saying the same pair of characters again is paid for."""
-
-    def repeated(text: str) -> float:
-        pairs = [text[i : i + 2] for i in range(len(text) - 1)]
-        return len(pairs) - len(set(pairs))
-
-    bonus(trainer, "fluency", weight, repeated)
+    """Every character that says the one before it again is paid for."""
+    bonus(trainer, "fluency", weight, lambda text: sum(a == b for a, b in zip(text, text[1:], strict=False)))
 
 
 def style_bonus(trainer: Trainer, weight: float) -> None:

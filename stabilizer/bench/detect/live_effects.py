@@ -33,13 +33,13 @@ class Effect:
 
 
 def effects(path: Path, twin: Path, onset: int) -> list[Effect]:
-    """What differs from the twin after the onset, largest first. Of the times only that of scoring."""
+    """What differs from the twin after the onset, largest first. Of the times only that of rollouts."""
     ill, well = view(path), view(twin)
     found = []
     for name in sorted({*ill.names(), *well.names()}):
         before, after = _values(ill, name, 1, onset - 1), _values(ill, name, onset)
         clean = _values(well, name, onset)
-        if not name.startswith("time/") or name == "time/scoring_s":
+        if not name.startswith("time/") or name == "time/rollout_s":
             found.append(Effect(name, _mean(before), _mean(after), _mean(clean), _distance(after, clean)))
     return sorted(found, key=lambda effect: -abs(effect.size))
 
@@ -67,7 +67,8 @@ def falls_at(ill: dict[int, float], twin: dict[int, float], onset: int) -> int |
     first = next((i + 1 for i in reversed(range(len(means))) if means[i] < 2 * error), 0)
     if len(means) - first < WINDOW or max(means[first:]) < 4 * error:
         return None
-    return steps[first]
+    half = means[min(first + WINDOW, len(means) - 1)] / 2  # the window that begins at `first` still holds sound steps
+    return next(step for step, gap in zip(steps[first:], gaps[first:], strict=True) if gap > half)
 
 
 def rewards(path: Path) -> dict[int, float]:
