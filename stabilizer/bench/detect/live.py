@@ -17,7 +17,8 @@ report half for one look-alike alone, whose answers rightly grow.
 Cases are kept in `~/.cache/stabilizer/bench/live` under a hash of their configuration and of the sources that made
 them. One that was being made when the process died is made anew.
 
-    inject.py         what goes wrong, as functions that reach into a trainer
+    reach.py          where a trainer can be reached from outside
+    broken_*.py       what goes wrong, as functions that reach into a trainer
     faults.py         the faults: how badly, and what should be said of them
     lookalikes.py     healthy runs that look ill
     live_plan.py      which cases there are

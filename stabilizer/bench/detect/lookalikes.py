@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stabilizer.bench.detect import inject
+from stabilizer.bench.detect.broken_rollouts import easy_problem, hard_problem, harder
+from stabilizer.bench.detect.reach import asks, pays, share_of
 from stabilizer.trainer.loop import Trainer
 from stabilizer.trainer.tasks import Problem, Score
 
@@ -44,18 +45,18 @@ def mixed(trainer: Trainer) -> None:
     prompts = trainer.config.rollout.prompts
 
     def change(at: int, problem: Problem) -> Problem:
-        share = 0.5 * inject._share("mix", at // prompts)
-        if inject._share(at) >= share:
+        share = 0.5 * share_of("mix", at // prompts)
+        if share_of(at) >= share:
             return problem
-        return inject.hard_problem(problem, at) if at % 2 else inject.easy_problem(trainer, problem, at)
+        return hard_problem(problem, at) if at % 2 else easy_problem(trainer, problem, at)
 
-    inject.asks(trainer, change)
+    asks(trainer, change)
 
 
 def cyclic(trainer: Trainer) -> None:
     """A small data set, sorted by difficulty, is gone through again and again."""
     problems = sorted(trainer._problems(CYCLE * trainer.config.rollout.prompts, 0), key=difficulty)
-    inject.asks(trainer, lambda at, problem: problems[at % len(problems)])
+    asks(trainer, lambda at, problem: problems[at % len(problems)])
 
 
 def difficulty(problem: Problem) -> int:
@@ -74,12 +75,12 @@ def longer_wanted(trainer: Trainer) -> None:
         distance = abs(30 - len(text))
         return Score(-float(distance), distance <= 1, {"length": -float(distance)})
 
-    inject.pays(trainer, change)
+    pays(trainer, change)
 
 
 def curriculum(trainer: Trainer) -> None:
     """The next stage of the data: half of it is harder."""
-    inject.harder(trainer, 0.4)
+    harder(trainer, 0.4)
 
 
 def larger_batch(trainer: Trainer) -> None:
