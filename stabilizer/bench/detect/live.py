@@ -121,7 +121,7 @@ def _begin() -> None:
 def _prune(folder: Path, half: str, names: set[str]) -> None:
     """Delete runs of a plan that no longer holds, and what dead processes left unfinished."""
     old = [path for path in _inside(folder / half) if path.name not in names]
-    for path in [*old, *(path for path in _inside(folder / "unfinished") if not _lives(int(path.name)))]:
+    for path in [*old, *(path for path in _inside(folder / "unfinished") if not _lives(path.name))]:
         shutil.rmtree(path)
 
 
@@ -129,10 +129,10 @@ def _inside(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
 
 
-def _lives(pid: int) -> bool:
+def _lives(pid: str) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError):
         return False
     except PermissionError:  # somebody else's
         return True

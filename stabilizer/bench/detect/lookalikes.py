@@ -100,7 +100,7 @@ LOOKALIKES = (
     *(LookAlike(kind=kind, host=host) for host, kind in PLAIN.items()),
     LookAlike(kind="healthy/small-batch", settings=("rollout.prompts=2", "optim.lr=1e-4")),
     LookAlike(kind="healthy/solved", strong=True, settings=("optim.lr=5e-4", "rollout.prompts=12")),
-    LookAlike(kind="healthy/high-lr", settings=("optim.lr=8e-4",)),
+    LookAlike(kind="healthy/high-lr", settings=("optim.lr=5e-4",)),
     LookAlike(kind="healthy/long-warmup", settings=("optim.warmup_steps=120",)),
     LookAlike(kind="healthy/cosine", settings=("optim.schedule=cosine", "optim.lr=5e-4")),
     LookAlike(kind="healthy/curriculum", act=curriculum, at=0.45, declares="data-stage"),
