@@ -5,6 +5,7 @@ from __future__ import annotations
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.numerics.non_finite import NonFinite
 from stabilizer.detectors.optim.grad_explosion import GradExplosion
+from stabilizer.detectors.optim.no_update import NoUpdate
 from stabilizer.detectors.policy.entropy_collapse import EntropyCollapse
 from stabilizer.detectors.policy.kl_runaway import KlRunaway
 from stabilizer.detectors.reward.collapse import Collapse
@@ -16,6 +17,7 @@ DETECTORS: tuple[Detector, ...] = (
     NonFinite(),
     Outage(),
     GradExplosion(),
+    NoUpdate(),
     KlRunaway(),
     EntropyCollapse(),
     Collapse(),
