@@ -5,6 +5,7 @@ from __future__ import annotations
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.numerics.non_finite import NonFinite
 from stabilizer.detectors.optim.grad_explosion import GradExplosion
+from stabilizer.detectors.optim.grad_spike import GradSpike
 from stabilizer.detectors.optim.no_update import NoUpdate
 from stabilizer.detectors.policy.entropy_collapse import EntropyCollapse
 from stabilizer.detectors.policy.kl_runaway import KlRunaway
@@ -17,6 +18,7 @@ DETECTORS: tuple[Detector, ...] = (
     NonFinite(),
     Outage(),
     GradExplosion(),
+    GradSpike(),
     NoUpdate(),
     KlRunaway(),
     EntropyCollapse(),
