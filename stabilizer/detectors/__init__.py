@@ -9,6 +9,7 @@ from stabilizer.detectors.optim.grad_spike import GradSpike
 from stabilizer.detectors.optim.no_update import NoUpdate
 from stabilizer.detectors.policy.entropy_collapse import EntropyCollapse
 from stabilizer.detectors.policy.kl_runaway import KlRunaway
+from stabilizer.detectors.policy.overstepping import Overstepping
 from stabilizer.detectors.reward.collapse import Collapse
 from stabilizer.detectors.reward.no_signal import NoSignal
 from stabilizer.detectors.reward.outage import Outage
@@ -21,6 +22,7 @@ DETECTORS: tuple[Detector, ...] = (
     GradSpike(),
     NoUpdate(),
     KlRunaway(),
+    Overstepping(),
     EntropyCollapse(),
     Collapse(),
     NoSignal(),

@@ -102,8 +102,8 @@ class GradSpike(Detector):
         what = f"{count} spikes in 100 rows" if many else "one spike"
         return self.finding(
             view, severity, onset,
-            f"gradient norm (before clipping): {what}, from step {onset}, up to {now:.3g} ({now / baseline:.0f} times the"
-            f" expected {baseline:.3g}){fate}",
+            f"gradient norm (before clipping): {what}, from step {onset}, up to {now:.3g} ({now / baseline:.0f} times"
+            f" the expected {baseline:.3g}){fate}",
             metric="optim/grad_norm", baseline=baseline, now=now, spikes=count,
         )  # fmt: skip
 
