@@ -6,6 +6,7 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.numerics.non_finite import NonFinite
 from stabilizer.detectors.optim.grad_explosion import GradExplosion
 from stabilizer.detectors.optim.grad_spike import GradSpike
+from stabilizer.detectors.optim.lr_too_low import LrTooLow
 from stabilizer.detectors.optim.no_update import NoUpdate
 from stabilizer.detectors.policy.entropy_collapse import EntropyCollapse
 from stabilizer.detectors.policy.kl_runaway import KlRunaway
@@ -21,6 +22,7 @@ DETECTORS: tuple[Detector, ...] = (
     GradExplosion(),
     GradSpike(),
     NoUpdate(),
+    LrTooLow(),
     KlRunaway(),
     Overstepping(),
     EntropyCollapse(),
