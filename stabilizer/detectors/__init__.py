@@ -8,6 +8,7 @@ from stabilizer.detectors.optim.grad_explosion import GradExplosion
 from stabilizer.detectors.optim.grad_spike import GradSpike
 from stabilizer.detectors.optim.lr_too_low import LrTooLow
 from stabilizer.detectors.optim.no_update import NoUpdate
+from stabilizer.detectors.optim.optimizer_state import OptimizerState
 from stabilizer.detectors.policy.entropy_collapse import EntropyCollapse
 from stabilizer.detectors.policy.kl_runaway import KlRunaway
 from stabilizer.detectors.policy.overstepping import Overstepping
@@ -23,6 +24,7 @@ DETECTORS: tuple[Detector, ...] = (
     GradSpike(),
     NoUpdate(),
     LrTooLow(),
+    OptimizerState(),
     KlRunaway(),
     Overstepping(),
     EntropyCollapse(),
