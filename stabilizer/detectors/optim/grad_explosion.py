@@ -25,7 +25,8 @@ class GradExplosion(Detector):
 
     Signature
         The gradient norm has left its course upward (`departure`: a CUSUM on its logarithm against a lagged window of
-        its own past), and the median of the last 5 rows is at least `material` times what that past made expect.
+        its own past), and the median of the last 5 rows, and of up to 15 since the onset, is at least `material` times
+        what that past made expect.
         Where the run is too young for that window, the first rows are the reference and the rise must be at least
         `young` times. Severity follows the damage: `info` while everything else is calm, `warn` when the swings grow
         and the clip fraction has left its band as well, `critical` when the reward has fallen.
@@ -89,7 +90,8 @@ class GradExplosion(Detector):
         """(onset, level before, level now) of a material rise, from the first rows on."""
         left = departure(view, "optim/grad_norm", up=True)
         if left is not None:
-            known = left.expected > ZERO and left.ratio >= self.material
+            now = level(series.last(min(left.rows, LAG)).finite(), LAG)
+            known = left.expected > ZERO and min(now, left.now) >= self.material * left.expected
             return (left.onset_step, left.expected, left.now) if known else None
         first = int(np.searchsorted(series.steps, view.baseline_start()))
         if not 8 <= len(series) - first < MINIMUM + LAG + WARM:

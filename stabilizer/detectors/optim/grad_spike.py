@@ -112,11 +112,10 @@ class GradSpike(Detector):
         signal = course(view, "optim/grad_norm")
         if not len(signal):
             return np.zeros(0, bool)
-        expected, noise = signal[-rows:, 2], signal[-rows:, 6]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            above = np.log(view.series("optim/grad_norm").values[-rows:]) - expected
-        enough = np.maximum(math.log(self.material), self.deviations * noise)
-        return (expected > LOG_ZERO) & (above > enough) & (above < np.inf)
+        expected = signal[-rows:, 2]
+        limit = np.exp(expected + np.maximum(math.log(self.material), self.deviations * signal[-rows:, 6]))
+        values = view.series("optim/grad_norm").values[-rows:]
+        return (values > limit) & (values < np.inf) & (expected > LOG_ZERO)
 
     def _spikes(self, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """First and last row of every spike: short, and over."""

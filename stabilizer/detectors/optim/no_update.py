@@ -133,10 +133,12 @@ class NoUpdate(Detector):
         """Zeros that are in order one by one and too many together."""
         series = view.series("optim/grad_norm")
         recent = series.last(60)
+        share = 1 - int(np.count_nonzero(recent.values)) / 60
+        if len(recent) < 60 or share < 0.5:
+            return None
         nothing = recent.values == 0.0
-        share = float(nothing.mean()) if len(recent) == 60 else 0.0
-        reward = progress(view) if share >= 0.5 else None
-        spacing = np.diff(np.flatnonzero(~nothing)) if reward else nothing
+        reward = progress(view)
+        spacing = np.diff(np.flatnonzero(~nothing))
         regular = len(spacing) > 1 and (spacing == spacing[0]).all()
         if reward is None or reward.solved or regular or not self._explained(view, recent)[nothing].all():
             return None
