@@ -27,7 +27,7 @@ class Overstepping(Detector):
         learning rate explains (KL goes with its square) is taken off first. It is `info` while the reward does not
         mind, `warn` when the reward thrashes or is lower, or stands still with KL above `large` or the clip fraction
         above `saturated`, and `critical` when it has dropped. A run that was so from its first rows has no course to
-        leave: `large` or `saturated` and a reward that does not rise are enough there, after `young` rows.
+        leave: `large` or `saturated` and a reward that does not rise are enough there, after 15 rows.
 
     Why it matters
         Ratios far from 1 make the surrogate a poor guide, and clipping only stops tokens that already moved too far.
@@ -65,8 +65,6 @@ class Overstepping(Detector):
     """Nats per token that no step should move the policy by, ten times what PPO aims at."""
     saturated: float = 0.4
     """Share of clipped tokens at which most of the batch no longer teaches."""
-    young: int = 15
-    """Rows after which a run that oversteps from its start is told so."""
 
     def check(self, view: RunView) -> Finding | None:
         for name in (KL, CLIP):
@@ -77,8 +75,8 @@ class Overstepping(Detector):
             series = view.series(name)
             if len(series) and series.values[-1] > limit:
                 since = series.between(view.baseline_start(), view.step)
-                head = since.values[: self.young]
-                if len(since) > self.young and (head > limit).mean() > 0.5 and level(since.last(10).finite()) > limit:
+                head = since.values[:ENOUGH]
+                if len(since) >= ENOUGH and (head > limit).mean() > 0.5 and level(since.last(10).finite()) > limit:
                     return self._say(view, name, int(since.steps[0]), limit, level(since.finite()))
         return None
 
