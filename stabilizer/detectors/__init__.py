@@ -5,8 +5,13 @@ from __future__ import annotations
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.numerics.non_finite import NonFinite
 from stabilizer.detectors.optim.grad_explosion import GradExplosion
+from stabilizer.detectors.optim.grad_spike import GradSpike
+from stabilizer.detectors.optim.lr_too_low import LrTooLow
+from stabilizer.detectors.optim.no_update import NoUpdate
+from stabilizer.detectors.optim.optimizer_state import OptimizerState
 from stabilizer.detectors.policy.entropy_collapse import EntropyCollapse
 from stabilizer.detectors.policy.kl_runaway import KlRunaway
+from stabilizer.detectors.policy.overstepping import Overstepping
 from stabilizer.detectors.reward.collapse import Collapse
 from stabilizer.detectors.reward.no_signal import NoSignal
 from stabilizer.detectors.reward.outage import Outage
@@ -16,7 +21,12 @@ DETECTORS: tuple[Detector, ...] = (
     NonFinite(),
     Outage(),
     GradExplosion(),
+    GradSpike(),
+    NoUpdate(),
+    LrTooLow(),
+    OptimizerState(),
     KlRunaway(),
+    Overstepping(),
     EntropyCollapse(),
     Collapse(),
     NoSignal(),

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import departure
 from stabilizer.detectors.progress import level, progress
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import CUSUM_ALARM, median, median_scale, onset_row, shift
+from stabilizer.signals import LAG, MINIMUM, median
+
+ZERO = 1e-9
+"""Norm under which there was no gradient: what comes after a start without rewards is no explosion."""
+WARM = 10
+"""Rows the CUSUM may take to see what the first rows show already."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,12 +24,12 @@ class GradExplosion(Detector):
     """The pre-clip gradient norm has left the level its own past predicts, and stays away.
 
     Signature
-        The logarithm of the gradient norm, compared with what a lagged window of its own past predicts, accumulates
-        in a one-sided CUSUM (`signals.shift`), and the median of the last 5 rows is at least `material` times the
-        prediction made before the shift. Where the run is too young for that window, the first rows are the
-        reference and the rise must be at least `young` times. Severity follows the damage: `info` while everything
-        else is calm, `warn` when the swings grow and the clip fraction has left its band as well, `critical` when the
-        reward has fallen.
+        The gradient norm has left its course upward (`departure`: a CUSUM on its logarithm against a lagged window of
+        its own past), and the median of the last 5 rows, and of up to 15 since the onset, is at least `material` times
+        what that past made expect.
+        Where the run is too young for that window, the first rows are the reference and the rise must be at least
+        `young` times. Severity follows the damage: `info` while everything else is calm, `warn` when the swings grow
+        and the clip fraction has left its band as well, `critical` when the reward has fallen.
 
     Why it matters
         Clipping hides the size of the gradient but not its direction: updates made of a few extreme tokens wreck a
@@ -37,14 +42,15 @@ class GradExplosion(Detector):
         above `max_grad_norm` does not mean clipping is broken.
 
     False alarms
-        Undeclared changes of data or batch size shift the level. Declared events start a new reference.
+        Undeclared changes of data or batch size shift the level. Declared events start a new reference, and a shift
+        that stays for 200 rows is the new normal.
 
     Remedies
         `lower-lr`; `roll-back` once the reward has fallen; `raise-beta` when nothing holds the policy. By hand: a
         narrower clip range, fewer passes over a batch.
 
     References
-        The lagged, autocorrelation-aware CUSUM is described in `signals.py`; verl's FAQ on rising gradients and
+        The lagged, autocorrelation-aware CUSUM is described in `departure.py`; verl's FAQ on rising gradients and
         rollout mismatch; ZClip (arXiv 2504.02507) for spikes.
     """
 
@@ -58,30 +64,11 @@ class GradExplosion(Detector):
 
     def check(self, view: RunView) -> Finding | None:
         series = view.series("optim/grad_norm")
-        first = int(np.searchsorted(series.steps, view.baseline_start()))
-        signal = view.causal("optim/grad_norm", ("shift", first), partial(shift, kind="positive", first=first))
-        if not len(signal):
+        left = self._departed(view, series)
+        if left is None:
             return None
-        expected = signal[:, 1]
-        if np.isfinite(expected[-50:]).any():
-            if signal[-1, 0] < CUSUM_ALARM:
-                return None
-            row = onset_row(signal[:, 0])
-            before = expected[: row + 1][np.isfinite(expected[: row + 1])]
-            baseline = float(np.exp(before[-1] if len(before) else expected[np.isfinite(expected)][0]))
-            needed = self.material
-        else:
-            fresh = Series(series.steps[first:], series.values[first:]).finite()
-            if len(fresh) < 8:
-                return None
-            head = fresh.values[: max(5, min(20, len(fresh) - 3))]
-            baseline = median_scale(head)[0]
-            row, needed = len(series) - 3, self.young
-        now = level(series.last(50).finite())
-        if baseline <= 0 or not now >= needed * baseline:
-            return None
+        onset, baseline, now = left
         reward = progress(view)
-        onset = int(series.steps[row])
         harm = bool(reward and reward.dropped and not reward.rising and reward.drop_step >= onset - 20)
         if harm:
             severity = "critical"
@@ -98,6 +85,22 @@ class GradExplosion(Detector):
             f" ({baseline:.3g}), {judgement}",
             metric="optim/grad_norm", baseline=baseline, now=now,
         )  # fmt: skip
+
+    def _departed(self, view: RunView, series: Series) -> tuple[int, float, float] | None:
+        """(onset, level before, level now) of a material rise, from the first rows on."""
+        left = departure(view, "optim/grad_norm", up=True)
+        if left is not None:
+            now = level(series.last(min(left.rows, LAG)).finite(), LAG)
+            known = left.expected > ZERO and min(now, left.now) >= self.material * left.expected
+            return (left.onset_step, left.expected, left.now) if known else None
+        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        if not 8 <= len(series) - first < MINIMUM + LAG + WARM:
+            return None
+        fresh = Series(series.steps[first:], series.values[first:]).finite()
+        if len(fresh) < 8:
+            return None
+        baseline, now = median(fresh.values[: max(5, min(20, len(fresh) - 3))]), level(fresh)
+        return (int(fresh.steps[-3]), baseline, now) if now >= self.young * baseline > 0 else None
 
     @staticmethod
     def _restless(view: RunView, series: Series) -> bool:

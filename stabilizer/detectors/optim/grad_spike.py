@@ -1,0 +1,132 @@
+"""Gradient spike: one to three rows with an extreme gradient norm, and calm again."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import course
+from stabilizer.detectors.progress import progress
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView, Series
+
+MEMORY = 400
+"""Rows looked back on, the newest quarter of which may hold a cluster."""
+LOG_ZERO = math.log(1e-9)
+"""Norm under which there was no gradient to compare with: batches without any spread of reward."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradSpike(Detector):
+    """The pre-clip gradient norm jumped far above its course for a moment, and came back.
+
+    Signature
+        A row is a spike when its norm is at least `material` times the highest value its lagged reference made expect,
+        and `deviations` standard deviations of the logarithm above it. Up to `longest` such rows in a row, followed by
+        `calm` rows below, are one spike: `info` for `recent` rows. `cluster` of them within 100 rows, at three times
+        the rate of the 100 to 300 rows before, while the reward does not rise, are `warn`; so is a spike right after
+        which the reward fell.
+
+    Why it matters
+        One spike seldom hurts: clipping bounds the step it makes, and its batch is harmless from other weights. But
+        its square stays in Adam's second moment for a thousand steps, and several in short order are how explosions
+        announce themselves.
+
+    Look-alikes
+        A level shift or a ramp never comes back within `longest` rows: `optim/grad-explosion`. Norms with heavy tails
+        spike at their own steady rate, in every run, and a rate that was always there is no news. The first rows after
+        a resume or a change of data have no reference yet, and nothing is said there. An infinite norm is
+        `numerics/non-finite`.
+
+    False alarms
+        A rare kind of prompt (one very long answer, say) that comes up several times within an epoch.
+
+    Remedies
+        None for one spike. `lower-lr` for a cluster, `roll-back` to before the first when the reward fell. By hand: log
+        which prompts were in those batches; a lower `max_grad_norm`, or one that adapts; reset the moments after a
+        spike of a hundred times.
+
+    References
+        PaLM (arXiv 2204.02311) section 5.1: some 20 spikes, skipped by restarting 100 steps earlier, the same batches
+        harmless from another state. SPAM (arXiv 2501.06842) on what a spike leaves in Adam; ZClip (arXiv 2504.02507).
+    """
+
+    id = "optim/grad-spike"
+    needs = ("optim/grad_norm",)
+    confirm = 1
+
+    material: float = 3.0
+    """Factor over the expected norm below which no row is a spike."""
+    deviations: float = 6.0
+    """Standard deviations, in the logarithm, that a spike must be above what was expected."""
+    longest: int = 3
+    """Rows a spike may last."""
+    calm: int = 3
+    """Rows below that end it."""
+    recent: int = 15
+    """Rows for which one spike is news."""
+    cluster: int = 4
+    """Spikes within 100 rows that are no coincidence any more."""
+
+    def check(self, view: RunView) -> Finding | None:
+        if not self._high(view, 100).any():
+            return None
+        high = self._high(view, MEMORY)
+        first, last = self._spikes(high)
+        series = view.series("optim/grad_norm").last(MEMORY)
+        expected = course(view, "optim/grad_norm")[-MEMORY:, 2]
+        start = max(0, len(high) - 100)
+        new = first >= start
+        if not new.any():
+            return None
+        count, known = int(new.sum()), int(np.isfinite(expected[:start]).sum())
+        usual = float((~new).sum()) / known * 100 if known >= 100 else np.inf  # spikes in 100 rows
+        age = len(high) - int(last[-1])
+        reward = progress(view)
+        many = count >= max(self.cluster, 3 * usual)
+        if age <= 3 * self.recent and reward and reward.dropped and _follows(series, reward.drop_step, first[-1]):
+            many, severity, fate = False, "warn", f", and {reward.metric} fell right after, to {reward.now:.3g}"
+        elif many and not (reward and (reward.rising or reward.solved)):
+            severity, fate = "warn", ", and the reward is not rising" if reward else ""
+        elif age <= self.recent:
+            severity, fate = "info", " and was calm again"
+        else:
+            return None
+        row = int(first[new][0] if many else first[-1])
+        onset = int(series.steps[row])
+        peak = row + int(np.argmax(np.where(high, series.values, 0.0)[row : last[-1] + 1]))
+        baseline, now = float(np.exp(expected[peak])), float(series.values[peak])
+        what = f"{count} spikes in 100 rows" if many else "one spike"
+        return self.finding(
+            view, severity, onset,
+            f"gradient norm (before clipping): {what}, from step {onset}, up to {now:.3g} ({now / baseline:.0f} times"
+            f" the expected {baseline:.3g}){fate}",
+            metric="optim/grad_norm", baseline=baseline, now=now, spikes=count,
+        )  # fmt: skip
+
+    def _high(self, view: RunView, rows: int) -> np.ndarray:
+        """Which of the newest rows are far above what was expected of them."""
+        signal = course(view, "optim/grad_norm")
+        if not len(signal):
+            return np.zeros(0, bool)
+        expected = signal[-rows:, 2]
+        limit = np.exp(expected + np.maximum(math.log(self.material), self.deviations * signal[-rows:, 6]))
+        values = view.series("optim/grad_norm").values[-rows:]
+        return (values > limit) & (values < np.inf) & (expected > LOG_ZERO)
+
+    def _spikes(self, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """First and last row of every spike: short, and over."""
+        rows = np.flatnonzero(high)
+        breaks = np.flatnonzero(np.diff(rows) > self.calm)
+        first = rows[np.concatenate(([0], breaks + 1))]
+        last = rows[np.concatenate((breaks, [len(rows) - 1]))]
+        short = (last - first < self.longest) & (last + self.calm < len(high))
+        return first[short], last[short]
+
+
+def _follows(series: Series, step: int, row: int) -> bool:
+    """Whether a step lies within ten rows after a row; a fall is dated to three rows."""
+    return -3 <= int(np.searchsorted(series.steps, step)) - row <= 10

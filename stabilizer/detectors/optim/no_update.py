@@ -1,0 +1,173 @@
+"""No update: steps are paid for, and the weights stay where they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import change_step
+from stabilizer.detectors.progress import progress
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView, Series
+
+MOTION = ("optim/update_ratio", "optim/grad_norm", "policy/kl_old")
+"""What is exactly zero when nothing moves, the surest first."""
+MEMORY = 200
+"""Rows looked back on."""
+PRINTED = ("optim/grad_norm", "policy/entropy", "policy/loss", "policy/kl_ref", "rollout/length_mean")
+"""Continuous metrics that show how many digits a log keeps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoUpdate(Detector):
+    """Change of the weights, gradient, KL of the step or learning rate is exactly 0, row after row.
+
+    Signature
+        One of the four is exactly 0 in the newest `rows` rows (`fresh` rows where it never was anything else, and more
+        than twice any gap it had before), equal rewards do not explain it, and nothing else moves: the reward does not
+        rise, and what is logged of `optim/update_ratio` is 0 too. `critical` when the weights are known to stand
+        still although the learning rate is above 0, or when two of them are 0; `warn` with one. Where equal
+        rewards do explain the zeros, half of the last 60 rows is `info`, and `mostly` of them in a run of `MEMORY`
+        rows whose reward does not rise is `warn`.
+
+    Why it matters
+        The run looks alive (rewards wobble, time passes, checkpoints are written) and learns nothing. It is a bug or a
+        setting, so no amount of patience helps: parameters the optimizer does not hold, a frozen or detached head, a
+        loss scaler that skips, a learning rate of 0, or steps too small for bfloat16 weights to hold.
+
+    Look-alikes
+        A batch whose groups all got equal rewards has a zero gradient by right, and a solved task has them all the
+        time. With one update a batch KL to the sampler is 0 by definition: it counts only with several updates, or
+        where it was above 0 before. Trainers that log a gradient every k rows and pad with zeros leave regular gaps.
+        A schedule that has come down to 0 is over. Updates left out on purpose (`batch/updates` 0, non-finite
+        gradients, the critic's head start) are no riddle. Console logs print 1e-6 as 0.000: zeros of a log that shows
+        no more than three decimals anywhere are not believed.
+
+    False alarms
+        A backend that never reports a gradient norm and logs 0.0 instead, in a log without any other sign of
+        movement, while the reward is flat: `warn`.
+
+    Remedies
+        `easier-prompts` where equal rewards are the reason; `raise-lr` where bfloat16 swallows the step. By hand:
+        compare `optimizer.param_groups` with `model.parameters()`, check `requires_grad` and the scheduler's first
+        values, keep master weights in float32.
+
+    References
+        TrainCheck (OSDI 2025) on an `optimizer.step` without effect; rl-doctor's public run with 88 % zero gradients.
+    """
+
+    id = "optim/no-update"
+    needs = ("optim/update_ratio|optim/grad_norm|policy/kl_old|optim/lr",)
+    confirm = 1
+
+    rows: int = 5
+    """Rows in which it must be exactly zero."""
+    fresh: int = 20
+    """Rows that are needed where it was never anything else, which may mean that nobody measures it."""
+    mostly: float = 0.8
+    """Share of rows without a gradient that is worth a warning, though every one of them has its reason."""
+
+    def check(self, view: RunView) -> Finding | None:
+        zeros = {name: self._zeros(view, name) for name in (*MOTION, "optim/lr")}
+        if not any(zeros.values()):
+            return self._silent_batches(view)
+        moved = view.series("optim/update_ratio").last(self.rows).values
+        reward = progress(view)
+        if (len(moved) and moved.any() and not zeros["optim/grad_norm"]) or (
+            reward and (reward.solved or reward.rising)
+        ):
+            return None
+        standing = [name for name, count in zeros.items() if count]
+        still = view.series(standing[0])
+        onset = int(still.steps[-zeros[standing[0]]])
+        if self._explained(view, still.last(self.rows)).all() or _drifts(view, onset) or _rounded(view):
+            return self._silent_batches(view)
+        proven = zeros["optim/update_ratio"] and (view.latest("optim/lr") or 0.0) > 0
+        severity = "critical" if proven or len(standing) > 1 else "warn"
+        others = f" (so are {', '.join(standing[1:])})" if standing[1:] else ""
+        pull = view.latest("optim/grad_norm")
+        why = f"; the gradient norm is {pull:.3g}, so the optimizer drops it" if proven and pull else ""
+        return self.finding(
+            view, severity, onset,
+            f"{standing[0]} is exactly 0 since step {onset}, {zeros[standing[0]]} rows in a row{others}{why}",
+            metric=standing[0], baseline=_before(still, onset), now=0.0, also=standing[1:],
+        )  # fmt: skip
+
+    def _zeros(self, view: RunView, name: str) -> int:
+        """How many of the newest rows are zero in a row; 0 when that is too few to mean anything."""
+        series = view.series(name)
+        if not len(series) or series.values[-1] != 0.0:
+            return 0
+        values = series.values[-MEMORY:]
+        other = np.flatnonzero(values)
+        count = len(values) - 1 - int(other[-1]) if len(other) else len(values)
+        if not len(other):
+            if name == "policy/kl_old" and not (view.latest("batch/updates") or 0) >= 2:
+                return 0
+            return count if count >= (2 * self.rows if name == "optim/update_ratio" else self.fresh) else 0
+        if name == "optim/lr" and values[other[-1]] < 0.05 * np.nanmax(values):
+            return 0  # a schedule that has come to its end
+        gap = int(np.diff(other).max(initial=int(other[0]) + 1)) - 1
+        return count if count >= max(self.rows, 2 * gap + 1) else 0
+
+    @staticmethod
+    def _explained(view: RunView, rows: Series) -> np.ndarray:
+        """For each row, whether it had a right to a zero: rewards without spread, or an update left out on purpose."""
+        explained = rows.steps <= (view.config("critic.warmup_steps") or 0)
+        for name, reason in (
+            ("reward/zero_std_frac", lambda value: value > 0.999),
+            ("reward/std_group", lambda value: value == 0),
+            ("reward/std", lambda value: value == 0),
+            ("batch/updates", lambda value: value == 0),
+            ("optim/skipped", lambda value: value > 0),
+        ):
+            series = view.series(name)
+            if len(series):
+                explained |= reason(series.values[np.searchsorted(series.steps, rows.steps, side="right") - 1])
+        reward = view.series("reward/mean").last(len(rows)).values
+        return explained | bool(len(reward) > 1 and (reward == reward[0]).all())
+
+    def _silent_batches(self, view: RunView) -> Finding | None:
+        """Zeros that are in order one by one and too many together."""
+        series = view.series("optim/grad_norm")
+        recent = series.last(60)
+        share = 1 - int(np.count_nonzero(recent.values)) / 60
+        if len(recent) < 60 or share < 0.5:
+            return None
+        nothing = recent.values == 0.0
+        reward = progress(view)
+        spacing = np.diff(np.flatnonzero(~nothing))
+        regular = len(spacing) > 1 and (spacing == spacing[0]).all()
+        if reward is None or reward.solved or regular or not self._explained(view, recent)[nothing].all():
+            return None
+        much = self.mostly <= share < 1 and len(series) >= MEMORY and not reward.rising
+        past = series.last(MEMORY)
+        silent = (past.values == 0).astype(float)
+        grew = len(past) > 60 and silent[:-60].mean() < share / 2
+        onset = change_step(Series(past.steps, silent)) if grew else int(past.steps[0])
+        return self.finding(
+            view, "warn" if much else "info", onset,
+            f"{share:.0%} of the last 60 batches had a gradient of exactly 0, no group having any spread of reward",
+            metric="optim/grad_norm", baseline=_before(series, onset), now=0.0, share=share,
+        )  # fmt: skip
+
+
+def _before(series: Series, step: int) -> float:
+    """The value of the row before a step; 0 when there is none."""
+    row = int(np.searchsorted(series.steps, step)) - 1
+    return float(series.values[row]) if row >= 0 else 0.0
+
+
+def _drifts(view: RunView, since: int) -> bool:
+    """The distance to the reference has changed since, so the weights do move, whatever the zeros say."""
+    drift = view.series("policy/kl_ref").between(since, view.step).finite().values
+    return bool(len(drift) >= 5 and drift[-5:].min() > 1.5 * drift[:5].max() and drift[-1] > 1e-3)
+
+
+def _rounded(view: RunView) -> bool:
+    """Everything in this log has at most three decimals."""
+    shown = np.concatenate([view.series(name).last(5).finite().values for name in PRINTED])
+    shown = shown[shown != 0] * 1000
+    return bool(len(shown) > 5 and np.allclose(shown, np.round(shown), rtol=1e-12, atol=1e-9))

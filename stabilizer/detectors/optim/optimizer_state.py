@@ -1,0 +1,123 @@
+"""Optimizer state: the steps no longer follow the learning rate, because what Adam remembers is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import departure
+from stabilizer.detectors.progress import progress
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView
+from stabilizer.signals import median
+
+RATIO, RATE, NORM = "optim/update_ratio", "optim/lr", "optim/grad_norm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerState(Detector):
+    """The weights change by far more or far less per unit of learning rate than they did, and the gradient is the same.
+
+    Signature
+        `optim/update_ratio` has left its course (`departure`) by a factor of `factor`, up or down, and still differs
+        from before by as much after division by the learning rate, while the gradient norm stayed within a factor of
+        `alike`. `info` by itself; `warn` when a row of `spike` times the usual gradient norm came right
+        before, or when the reward has dropped since. After a declared resume or rollback, which starts a new course,
+        the first 5 rows are compared with the last 20 before it: moments that were not restored make steps `factor`
+        times as large (`warn`).
+
+    Why it matters
+        Adam divides by the root of a running mean of squares. One gradient of a hundred times the usual multiplies that
+        root by three and more for the next 1/(1 - beta2) steps, a thousand by default, in which hardly anything is
+        learned though every curve is calm. A reset does the opposite: the first steps all have full size.
+
+    Look-alikes
+        A learning rate that changes (divided out). A gradient that fades, as on a task nearly solved, takes the steps
+        with it: its norm falls too. The first hundred steps, in which the moments fill, end in a level and are over
+        before a course is known. Another batch size moves the noise in the gradient and its norm with it. Steps of
+        exactly 0 are `optim/no-update`.
+
+    False alarms
+        Other data whose gradients point elsewhere with the same norm; declare them. An epsilon of Adam above the
+        gradient's size makes small steps from the first row on, which no course can show.
+
+    Remedies
+        `roll-back` to before the spike, if it was lately. By hand: reset the moments and warm the rate up over some
+        20 steps, a beta2 of 0.95 to 0.99, a clip that adapts; after a resume, check that the optimizer's state was in
+        the checkpoint.
+
+    References
+        SPAM (arXiv 2501.06842) on momentum reset after spikes; MiniMax-M1 (arXiv 2506.13585) on beta2 and epsilon in
+        reinforcement learning.
+    """
+
+    id = "optim/optimizer-state"
+    needs = ("optim/update_ratio",)
+
+    factor: float = 3.0
+    """Factor between step and learning rate, against before, that makes a finding."""
+    alike: float = 2.0
+    """Factor by which the gradient norm may differ and still count as the same."""
+    spike: float = 10.0
+    """Factor over the usual gradient norm of a row that is held responsible."""
+    near: int = 30
+    """Rows before the onset in which a spike is looked for, and after a resume in which its steps are compared."""
+
+    def check(self, view: RunView) -> Finding | None:
+        left = departure(view, RATIO, up=True) or departure(view, RATIO, up=False)
+        resumed = [event for event in view.events(("resume", "rollback"))][-1:]
+        if left is not None and left.rows >= 5:
+            if 1 / self.factor < left.ratio < self.factor:
+                return None
+            onset, why = left.onset_step, ""
+        elif resumed and len(view.series(RATIO).between(resumed[0].step, view.step)) in range(5, self.near):
+            onset, why = resumed[0].step, f", after a {resumed[0].kind}"
+        else:
+            return None
+        before, now = self._steps(view, RATIO, onset, bool(why)), self._steps(view, RATIO, onset, bool(why), new=True)
+        rate = self._change(view, RATE, onset, bool(why))
+        pull = self._change(view, NORM, onset, bool(why))
+        if not before or not now or not rate or not 1 / self.alike <= (pull or 1.0) <= self.alike:
+            return None
+        change = now / before / rate
+        if 1 / self.factor < change < self.factor:
+            return None
+        reward = progress(view)
+        harm = bool(reward and reward.dropped and reward.drop_step >= onset - 10)
+        spike = self._spike(view, onset)
+        if spike and not why:
+            why = f", after a gradient of {spike:.0f} times the usual"
+        why += f", and {reward.metric} has fallen to {reward.now:.3g}" if harm else ""
+        same = "and the gradient norm are" if pull else "is"
+        return self.finding(
+            view, "warn" if why else "info", onset,
+            f"steps are {change:.2g} times as large as before step {onset} (weights change by {now:.2g} of their size,"
+            f" {before:.2g} before) while the learning rate {same} as they were{why}",
+            metric=RATIO, baseline=before, now=now, spike=spike or 0.0,
+        )  # fmt: skip
+
+    def _steps(self, view: RunView, name: str, onset: int, resumed: bool, *, new: bool = False) -> float:
+        """Level of a metric before or after the onset; 0 when it is not known."""
+        series = view.series(name)
+        if new:
+            since = series.between(onset, view.step)
+            values = since.values[:5] if resumed else since.values[-5:]
+        else:
+            values = series.between(0, onset - 1).values[-20:]
+        values = values[np.isfinite(values)]
+        return median(values) if len(values) else 0.0
+
+    def _change(self, view: RunView, name: str, onset: int, resumed: bool) -> float:
+        """How many times its level before the onset a metric is; 0 when it is not logged."""
+        before, now = self._steps(view, name, onset, resumed), self._steps(view, name, onset, resumed, new=True)
+        return now / before if before else 0.0
+
+    def _spike(self, view: RunView, onset: int) -> float:
+        """The largest gradient norm shortly before the onset, in multiples of the usual; 0 for none."""
+        values = view.series(NORM).between(0, onset + 3).values[-4 * self.near :]
+        values = values[np.isfinite(values)]
+        usual = median(values) if len(values) else 0.0
+        worst = float(values[-self.near :].max()) / usual if usual > 0 else 0.0
+        return worst if worst >= self.spike else 0.0

@@ -1,0 +1,128 @@
+"""Overstepping: one step's updates move the policy further than the run can bear."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import Departure, departure
+from stabilizer.detectors.progress import Progress, level, progress
+from stabilizer.records import Finding, Severity
+from stabilizer.runs.history import RunView
+
+KL, CLIP = "policy/kl_old", "policy/clip_frac"
+ENOUGH = 15
+"""Rows since the onset from which the reward's answer counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overstepping(Detector):
+    """KL between the policy before and after a step, or the share of clipped tokens, is too large for what it brings.
+
+    Signature
+        KL to the sampling policy has left its course upward (`departure`), to at least `factor` times what was
+        expected and `material` nats per token; or the clip fraction has, by at least `clipped`. A rise that the
+        learning rate explains (KL goes with its square) is taken off first. It is `info` while the reward does not
+        mind, `warn` when the reward thrashes or is lower, or stands still with KL above `large` or the clip fraction
+        above `saturated`, and `critical` when it has dropped. A run that was so from its first rows has no course to
+        leave: `large` or `saturated` and a reward that does not rise are enough there, after 15 rows.
+
+    Why it matters
+        Ratios far from 1 make the surrogate a poor guide, and clipping only stops tokens that already moved too far.
+        The policy then jumps to and fro over what it should climb, and the next batch punishes what this one praised.
+
+    Look-alikes
+        Sequence ratios (GSPO) clip 15 % of tokens or more and are well: a steady clip fraction is no departure. With
+        one update a batch both are 0 by definition. A warm-up raises both. A small batch makes the reward noisy while
+        KL stays small: that calls for more prompts, not for a smaller step. KL to the reference is another matter
+        (`policy/kl-runaway`).
+
+    False alarms
+        A clip range or a number of passes that was changed without being declared, in a run whose reward happens to
+        stand still.
+
+    Remedies
+        `lower-lr`; `grow-batch` when the reward is noisy as well; `roll-back` once it has dropped. By hand: fewer
+        passes over a batch, stopping a step's updates at 1.5 times the target KL, a narrower clip range.
+
+    References
+        Schulman et al. 2017 (arXiv 1707.06347); Spinning Up's early stopping at 1.5 times a KL of 0.01; GSPO
+        (arXiv 2507.18071) on clip fractions of sequence ratios.
+    """
+
+    id = "policy/overstepping"
+    needs = ("policy/kl_old|policy/clip_frac",)
+
+    factor: float = 3.0
+    """Factor over the expected KL of a step below which nothing is said."""
+    material: float = 0.02
+    """Nats per token of a step's KL below which nothing is said."""
+    clipped: float = 0.1
+    """Rise of the share of clipped tokens below which nothing is said."""
+    large: float = 0.1
+    """Nats per token that no step should move the policy by, ten times what PPO aims at."""
+    saturated: float = 0.4
+    """Share of clipped tokens at which most of the batch no longer teaches."""
+
+    def check(self, view: RunView) -> Finding | None:
+        for name in (KL, CLIP):
+            left = departure(view, name, up=True)
+            if left is not None and self._material(view, name, left):
+                return self._say(view, name, left.onset_step, left.expected, left.now)
+        for name, limit in ((KL, self.large), (CLIP, self.saturated)):
+            series = view.series(name)
+            if len(series) and series.values[-1] > limit:
+                since = series.between(view.baseline_start(), view.step)
+                head = since.values[:ENOUGH]
+                if len(since) >= ENOUGH and (head > limit).mean() > 0.5 and level(since.last(10).finite()) > limit:
+                    return self._say(view, name, int(since.steps[0]), limit, level(since.finite()))
+        return None
+
+    def _material(self, view: RunView, name: str, left: Departure) -> bool:
+        rates = view.series("optim/lr").between(0, left.onset_step - 1).last(5).values
+        rate = view.latest("optim/lr")
+        faster = max(rate / rates[0], 1.0) if len(rates) and rate and rates[0] > 0 else 1.0
+        if name == KL:
+            return left.now >= max(self.material, self.factor * faster**2 * left.expected)
+        return left.now >= faster * left.expected + self.clipped
+
+    def _say(self, view: RunView, name: str, onset: int, baseline: float, now: float) -> Finding | None:
+        reward = progress(view)
+        severity, fate = self._harm(view, reward, onset, now > (self.large if name == KL else self.saturated))
+        if baseline in (self.large, self.saturated):  # from the start: size alone is no finding
+            if severity == "info":
+                return None
+            than = f"above {baseline:g} from the start"
+        else:
+            than = f"where {baseline:.2g} was expected, since step {onset}"
+        size = f"{now:.2g} nats/token" if name == KL else f"{now:.0%} of tokens"
+        what = "one step's updates move the policy by" if name == KL else "the clip range holds back"
+        return self.finding(
+            view, severity, onset, f"{what} {size}, {than}{fate}", metric=name, baseline=baseline, now=now
+        )
+
+    @staticmethod
+    def _harm(view: RunView, reward: Progress | None, onset: int, far: bool) -> tuple[Severity, str]:
+        """How bad it is by what the reward does since."""
+        if reward is None or reward.rising or reward.solved:
+            return "info", "; the reward does not mind"
+        if reward.dropped and reward.drop_step >= onset - 20:
+            return "critical", f", and {reward.metric} has fallen from {reward.best:.3g} to {reward.now:.3g}"
+        before = view.series(reward.metric).between(0, onset - 1).last(60).finite().values
+        since = view.series(reward.metric).between(onset, view.step).last(30).finite().values
+        if len(since) < ENOUGH:
+            return "info", "; what the reward makes of it is too early to tell"
+        if len(before) >= ENOUGH and _jumps(since) > 2 * _jumps(before) > 0:
+            return "warn", f", and {reward.metric} thrashes: from row to row it moves twice as much as before"
+        lower = len(before) >= ENOUGH and since[-ENOUGH:].mean() < before[-2 * ENOUGH :].mean() - reward.noise
+        if lower or (far and reward.noise > 0):
+            course = "lower than before" if lower else "not rising"
+            return "warn", f", and {reward.metric} is {course} ({reward.now:.3g})"
+        return "info", f"; {reward.metric} ({reward.now:.3g}) shows no harm yet"
+
+
+def _jumps(values: np.ndarray) -> float:
+    """Mean change from row to row."""
+    return float(np.abs(np.diff(values)).mean())
