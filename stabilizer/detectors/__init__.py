@@ -6,6 +6,7 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.numerics.non_finite import NonFinite
 from stabilizer.detectors.optim.grad_explosion import GradExplosion
 from stabilizer.detectors.policy.entropy_collapse import EntropyCollapse
+from stabilizer.detectors.policy.entropy_explosion import EntropyExplosion
 from stabilizer.detectors.policy.kl_runaway import KlRunaway
 from stabilizer.detectors.reward.collapse import Collapse
 from stabilizer.detectors.reward.no_signal import NoSignal
@@ -18,6 +19,7 @@ DETECTORS: tuple[Detector, ...] = (
     GradExplosion(),
     KlRunaway(),
     EntropyCollapse(),
+    EntropyExplosion(),
     Collapse(),
     NoSignal(),
     Plateau(),
