@@ -36,8 +36,9 @@ class Outcome(NamedTuple):
 
     @property
     def paid(self) -> bool:
-        """It probably rose: the benefit of the doubt goes to the run."""
-        return bool(self.now - self.before > self.error)
+        """It rose, more likely than not by something that matters: the benefit of the doubt goes to the run."""
+        change = self.now - self.before
+        return bool(change > self.error and (change > 0.1 * abs(self.before) or change > 3 * self.error))
 
     @property
     def fell(self) -> bool:
@@ -58,7 +59,7 @@ def outcome(view: RunView, step: int) -> Outcome | None:
     if len(before) < 5 or len(after) < 5:
         return None
     spread = inflation(before - before.mean()) if len(before) >= 12 else 1.0
-    noise = max(step_noise(before), step_noise(after), median_scale(before)[1]) * spread
+    noise = max(reward.noise, step_noise(before), step_noise(after), median_scale(before)[1]) * spread
     error = noise * float(np.sqrt(1 / len(before) + 1 / len(after)))
     return Outcome(reward.metric, float(before.mean()), float(after.mean()), error, rows)
 
