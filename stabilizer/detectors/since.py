@@ -14,7 +14,7 @@ import numpy as np
 from stabilizer.detectors.departure import scaled
 from stabilizer.detectors.progress import progress
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import inflation, median, median_scale, step_noise
+from stabilizer.signals import inflation, median, median_scale, step_noise, trend
 
 BEFORE = 30
 """Rows before the onset that are its reward."""
@@ -58,10 +58,13 @@ def outcome(view: RunView, step: int) -> Outcome | None:
     before, after = before[np.isfinite(before)], after[-AFTER:][np.isfinite(after[-AFTER:])]
     if len(before) < 5 or len(after) < 5:
         return None
-    spread = inflation(before - before.mean()) if len(before) >= 12 else 1.0
+    spread, was = 1.0, float(before.mean())
+    if len(before) >= 12:
+        spread, slope = inflation(before - was), trend(before)
+        was += slope.change / 2 if slope.rising or slope.falling else 0.0  # where it had come to, not where it was
     noise = max(reward.noise, step_noise(before), step_noise(after), median_scale(before)[1]) * spread
     error = noise * float(np.sqrt(1 / len(before) + 1 / len(after)))
-    return Outcome(reward.metric, float(before.mean()), float(after.mean()), error, rows)
+    return Outcome(reward.metric, was, float(after.mean()), error, rows)
 
 
 def began(series: Series, kind: str = "real") -> int:

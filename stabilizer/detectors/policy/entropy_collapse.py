@@ -33,7 +33,7 @@ class EntropyCollapse(Detector):
     Look-alikes
         Entropy that falls while the reward rises, however slowly, is convergence. A solved task is near-deterministic
         and should be. Tasks with one right wording (code, tool calls) have low entropy from the first step: only the
-        fall counts, and it must be at least `material` nats. A reward that rests for a while on the way up is not stuck.
+        fall counts, and it must be at least `material` nats. A reward that rests on its way up is not stuck.
 
     False alarms
         A plateau at a ceiling below 1 that nobody declared looks the same from here.
