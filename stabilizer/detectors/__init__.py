@@ -7,7 +7,11 @@ from stabilizer.detectors.numerics.non_finite import NonFinite
 from stabilizer.detectors.optim.grad_explosion import GradExplosion
 from stabilizer.detectors.policy.entropy_collapse import EntropyCollapse
 from stabilizer.detectors.policy.entropy_explosion import EntropyExplosion
+from stabilizer.detectors.policy.kl_estimator import KlEstimator
+from stabilizer.detectors.policy.kl_pinned import KlPinned
 from stabilizer.detectors.policy.kl_runaway import KlRunaway
+from stabilizer.detectors.policy.mismatch import Mismatch
+from stabilizer.detectors.policy.stale_rollouts import StaleRollouts
 from stabilizer.detectors.reward.collapse import Collapse
 from stabilizer.detectors.reward.no_signal import NoSignal
 from stabilizer.detectors.reward.outage import Outage
@@ -20,6 +24,10 @@ DETECTORS: tuple[Detector, ...] = (
     KlRunaway(),
     EntropyCollapse(),
     EntropyExplosion(),
+    KlEstimator(),
+    KlPinned(),
+    Mismatch(),
+    StaleRollouts(),
     Collapse(),
     NoSignal(),
     Plateau(),

@@ -56,6 +56,8 @@ class KlRunaway(Detector):
     material: float = 0.1
     """Nats per token of growth below which nothing is said."""
 
+    late: int = 40
+    """Rows by which a ramp fitted in nats may miss the foot of an exponential, which the course sees earlier."""
     burst: int = 20
     """Rows within which a tripling is not steady drift."""
 
@@ -93,7 +95,9 @@ class KlRunaway(Detector):
             return None
         moved = departure(view, "policy/kl_ref", up=True)
         if moved or self._burst(series, now):
-            onset = min(began(series), moved.onset_step if moved else view.step)
+            onset = began(series)
+            if moved and len(series.between(moved.onset_step, onset)) <= self.late:
+                onset = min(onset, moved.onset_step)
         elif still := stagnation(view):
             onset = still.onset_step
         else:
