@@ -98,6 +98,8 @@ _METRICS = (
            "Tokens left out because engine and trainer disagree.", _STEP),
     Metric("policy/logp_correct", "nats/token", "real", "up", "mean token log-probability of completions that solved their problem; absent when none did",
            "If correct answers become less likely, the policy is unlearning even while the reward still rises.", _STEP),
+    Metric("policy/router_shift", "share of assignments", "fraction", "down", "expert assignments of the completion tokens, over all routed layers and slots, that the trainer makes otherwise than the engine did; of a mixture of experts only, as its trainer logs it",
+           "How many tokens meet other experts when they are learned from than when they were sampled.", _STEP),
     # reward
     Metric("reward/mean", "reward", "real", "up", "mean over the step's completions",
            "What the policy is paid.", _STEP),

@@ -10,7 +10,9 @@ from stabilizer.detectors.policy.entropy_explosion import EntropyExplosion
 from stabilizer.detectors.policy.kl_estimator import KlEstimator
 from stabilizer.detectors.policy.kl_pinned import KlPinned
 from stabilizer.detectors.policy.kl_runaway import KlRunaway
+from stabilizer.detectors.policy.likelihood_displacement import LikelihoodDisplacement
 from stabilizer.detectors.policy.mismatch import Mismatch
+from stabilizer.detectors.policy.router_shift import RouterShift
 from stabilizer.detectors.policy.stale_rollouts import StaleRollouts
 from stabilizer.detectors.reward.collapse import Collapse
 from stabilizer.detectors.reward.no_signal import NoSignal
@@ -28,6 +30,8 @@ DETECTORS: tuple[Detector, ...] = (
     KlPinned(),
     Mismatch(),
     StaleRollouts(),
+    LikelihoodDisplacement(),
+    RouterShift(),
     Collapse(),
     NoSignal(),
     Plateau(),
