@@ -14,6 +14,7 @@ from stabilizer.detectors.policy.likelihood_displacement import LikelihoodDispla
 from stabilizer.detectors.policy.mismatch import Mismatch
 from stabilizer.detectors.policy.router_shift import RouterShift
 from stabilizer.detectors.policy.stale_rollouts import StaleRollouts
+from stabilizer.detectors.policy.template_collapse import TemplateCollapse
 from stabilizer.detectors.reward.collapse import Collapse
 from stabilizer.detectors.reward.no_signal import NoSignal
 from stabilizer.detectors.reward.outage import Outage
@@ -31,6 +32,7 @@ DETECTORS: tuple[Detector, ...] = (
     Mismatch(),
     StaleRollouts(),
     LikelihoodDisplacement(),
+    TemplateCollapse(),
     RouterShift(),
     Collapse(),
     NoSignal(),

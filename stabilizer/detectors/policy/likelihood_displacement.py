@@ -53,6 +53,8 @@ class LikelihoodDisplacement(Detector):
     """Nats per token that matter."""
     steep: float = 0.25
     """Nats per token beyond entropy's growth that matter although the reward rises."""
+    patience: int = 18
+    """Rows after which a reward that rises can be told from one that stands."""
     inflated: float = 1.5
     """Times the gradient norm of the start."""
 
@@ -80,7 +82,7 @@ class LikelihoodDisplacement(Detector):
         unexplained = normal - now - self._entropy_gain(view, onset)
         gradient = drift(view, "optim/grad_norm")
         inflates = gradient is not None and gradient.clear and gradient.ratio >= self.inflated
-        rises = reward.rising or since is None or since.paid
+        rises = reward.rising or since is None or since.paid or since.rows < self.patience
         if reward.dropped and not reward.rising and reward.drop_step >= onset:
             severity = "critical"
         elif (not rises and (inflates or unexplained >= self.fall)) or (rises and unexplained >= self.steep):
