@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
     def paid(self) -> bool:
         """It rose, more likely than not by something that matters: the benefit of the doubt goes to the run."""
         change = self.now - self.before
-        return bool(change > self.error and (change > 0.1 * abs(self.before) or change > 3 * self.error))
+        return bool(change > self.error and (change > 0.1 * abs(self.before) or change > 2 * self.error))
 
     @property
     def fell(self) -> bool:

@@ -53,7 +53,7 @@ class LikelihoodDisplacement(Detector):
     """Nats per token that matter."""
     steep: float = 0.25
     """Nats per token beyond entropy's growth that matter although the reward rises."""
-    patience: int = 18
+    patience: int = 25
     """Rows after which a reward that rises can be told from one that stands."""
     inflated: float = 1.5
     """Times the gradient norm of the start."""

@@ -54,7 +54,7 @@ class TemplateCollapse(Detector):
     """Part of the usual dependence that is a collapse."""
     material: float = 0.08
     """Fall of the dependence below which nothing is said."""
-    patience: int = 18
+    patience: int = 25
     """Rows after which a reward that rises can be told from one that stands."""
 
     def check(self, view: RunView) -> Finding | None:
