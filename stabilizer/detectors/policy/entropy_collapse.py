@@ -73,6 +73,11 @@ class EntropyCollapse(Detector):
         highest = max(normal, 1.5 * moved.expected) if moved else normal
         if not now <= min(self.half * highest, highest - self.material):
             return None
+        long_ago = (
+            len(series) > self.recent + 10 and series.values[-self.recent - 5 : -self.recent].max() < now / self.half
+        )
+        if long_ago and not reward.dropped and stagnation(view) is None:
+            return None  # it fell before what is recent, and nothing speaks against it
         onset = began(series, "positive")
         if moved:
             normal = max(normal, level(series.between(0, onset).last(20).finite(), 20))
