@@ -98,6 +98,8 @@ _METRICS = (
            "Tokens left out because engine and trainer disagree.", _STEP),
     Metric("policy/logp_correct", "nats/token", "real", "up", "mean token log-probability of completions that solved their problem; absent when none did",
            "If correct answers become less likely, the policy is unlearning even while the reward still rises.", _STEP),
+    Metric("policy/router_shift", "share of assignments", "fraction", "down", "expert assignments of the completion tokens, over all routed layers and slots, that the trainer makes otherwise than the engine did; of a mixture of experts only, as its trainer logs it",
+           "How many tokens meet other experts when they are learned from than when they were sampled.", _STEP),
     # reward
     Metric("reward/mean", "reward", "real", "up", "mean over the step's completions",
            "What the policy is paid.", _STEP),
@@ -142,6 +144,8 @@ _METRICS = (
            "How different the answers to one prompt are.", _STEP),
     Metric("rollout/distinct_2", "share of bigrams", "fraction", "neither", "distinct bigrams / bigrams over all completions of the step",
            "Variety of wording over the whole step.", _STEP),
+    Metric("rollout/prompt_dependence", "1", "real", "neither", "1 - (chance that two tokens agree, drawn from completions of different prompts) / (the same for different completions of one prompt), unbiased over pairs; absent with one prompt or one completion a prompt",
+           "How much answers depend on the question. Near 0: every question gets the same answer, however varied its wording.", _STEP),
     Metric("rollout/staleness", "updates", "count", "down", "optimizer updates between the weights that generated and the weights that learn, at the step's first update",
            "0 means the policy learns from its own fresh answers.", _STEP),
     Metric("rollout/turns_mean", "turns", "positive", "neither", "mean turns of the policy per episode",

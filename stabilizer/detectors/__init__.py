@@ -10,8 +10,16 @@ from stabilizer.detectors.optim.lr_too_low import LrTooLow
 from stabilizer.detectors.optim.no_update import NoUpdate
 from stabilizer.detectors.optim.optimizer_state import OptimizerState
 from stabilizer.detectors.policy.entropy_collapse import EntropyCollapse
+from stabilizer.detectors.policy.entropy_explosion import EntropyExplosion
+from stabilizer.detectors.policy.kl_estimator import KlEstimator
+from stabilizer.detectors.policy.kl_pinned import KlPinned
 from stabilizer.detectors.policy.kl_runaway import KlRunaway
 from stabilizer.detectors.policy.overstepping import Overstepping
+from stabilizer.detectors.policy.likelihood_displacement import LikelihoodDisplacement
+from stabilizer.detectors.policy.mismatch import Mismatch
+from stabilizer.detectors.policy.router_shift import RouterShift
+from stabilizer.detectors.policy.stale_rollouts import StaleRollouts
+from stabilizer.detectors.policy.template_collapse import TemplateCollapse
 from stabilizer.detectors.reward.collapse import Collapse
 from stabilizer.detectors.reward.no_signal import NoSignal
 from stabilizer.detectors.reward.outage import Outage
@@ -28,6 +36,14 @@ DETECTORS: tuple[Detector, ...] = (
     KlRunaway(),
     Overstepping(),
     EntropyCollapse(),
+    EntropyExplosion(),
+    KlEstimator(),
+    KlPinned(),
+    Mismatch(),
+    StaleRollouts(),
+    LikelihoodDisplacement(),
+    TemplateCollapse(),
+    RouterShift(),
     Collapse(),
     NoSignal(),
     Plateau(),

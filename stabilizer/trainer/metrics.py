@@ -104,6 +104,9 @@ def rollout_metrics(rollouts: Rollouts, judged: Judged) -> dict[str, float]:
     if judged.solved_B.any():
         logp_BT = rollouts.logp_BT.float().cpu().numpy()[judged.solved_B]
         metrics["policy/logp_correct"] = logp_BT[mask_BT[judged.solved_B]].mean()
+    dependence = prompt_dependence(ids_BT, mask_BT, rollouts.group_size)
+    if dependence is not None:
+        metrics["rollout/prompt_dependence"] = dependence
     correlation = length_reward_correlation(length_B, judged.reward_B)
     if correlation is not None:
         metrics["rollout/length_reward_corr"] = correlation
@@ -162,3 +165,30 @@ def distinct(texts: Sequence[str], group_size: int) -> float:
     """Distinct completions / completions of a group, mean over groups."""
     groups = [texts[start : start + group_size] for start in range(0, len(texts), group_size)]
     return sum(len(set(group)) / len(group) for group in groups) / len(groups)
+
+
+def prompt_dependence(ids_BT: np.ndarray, mask_BT: np.ndarray, group_size: int) -> float | None:
+    """1 - P(two tokens agree | different prompts) / P(two tokens agree | same prompt), over pairs of completions.
+
+    The two tokens are drawn from two different completions, each completion weighed alike whatever its length. Both
+    chances are means over distinct pairs, so neither has the bias that a small batch gives to an entropy. 0: answers
+    are as like between prompts as within one; None with one prompt, one completion of each, or no token shared.
+    """
+    row_K, at_K = mask_BT.nonzero()
+    count = len(ids_BT)
+    groups = count // group_size
+    if groups < 2 or group_size < 2 or not len(row_K):
+        return None
+    known, token_K = np.unique(ids_BT[row_K, at_K], return_inverse=True)
+    size = len(known)
+    length_B = np.maximum(np.bincount(row_K, minlength=count), 1)
+    own_R, times_R = np.unique(row_K * size + token_K, return_counts=True)
+    row_R, token_R = np.divmod(own_R, size)
+    share_R = times_R / length_B[row_R]  # of its completion's tokens
+    cell_R = row_R // group_size * size + token_R
+    group_GV = np.bincount(cell_R, weights=share_R, minlength=groups * size).reshape(groups, size)
+    within = float(np.vdot(group_GV, group_GV))
+    total_V = group_GV.sum(0)
+    between = (float(total_V @ total_V) - within) / (count * (count - group_size))
+    within = (within - float(share_R @ share_R)) / (count * (group_size - 1))
+    return 1 - between / within if within > 1e-12 else None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from stabilizer.trainer.metrics import bigrams, distinct, judged, length_reward_correlation
+from stabilizer.trainer.metrics import bigrams, distinct, judged, length_reward_correlation, prompt_dependence
 from stabilizer.trainer.metrics import reward_metrics as measure
 from stabilizer.trainer.tasks import Score
 
@@ -89,3 +89,27 @@ def test_length_and_reward_correlate_by_hand():
 def test_distinct_by_hand():
     # (a, a): 1 of 2;  (a, b): 2 of 2
     assert distinct(["a", "a", "a", "b"], 2) == 0.75
+
+
+def test_dependence_on_the_prompt_by_hand():
+    # groups (1 1, 1 2) and (2 2, 2); 9 is padding. Within: 1/2 agree in the first group, 1 in the second: mean 3/4.
+    # Between: 11-22 0, 11-2 0, 12-22 1/2, 12-2 1/2: mean 1/4. So 1 - (1/4) / (3/4).
+    ids_BT = np.array([[1, 1], [1, 2], [2, 2], [2, 9]])
+    mask_BT = np.array([[True, True], [True, True], [True, True], [True, False]])
+    assert prompt_dependence(ids_BT, mask_BT, 2) == pytest.approx(2 / 3)
+
+
+def test_dependence_is_nothing_for_a_template_and_all_for_answers_that_share_no_token():
+    template_BT, own_BT = np.array([[1, 2]] * 4), np.array([[1, 2], [1, 2], [3, 4], [3, 4]])
+    every_BT = np.ones((4, 2), dtype=bool)
+    assert prompt_dependence(template_BT, every_BT, 2) == pytest.approx(0)
+    assert prompt_dependence(own_BT, every_BT, 2) == pytest.approx(1)
+    assert prompt_dependence(own_BT, every_BT, 4) is None, "one prompt"
+    assert prompt_dependence(own_BT, every_BT, 1) is None, "nothing to compare within a prompt"
+
+
+def test_dependence_of_a_random_policy_is_zero_on_average_however_small_the_batch():
+    rng = np.random.default_rng(0)
+    every_BT = np.ones((8, 6), dtype=bool)
+    values = [prompt_dependence(rng.integers(0, 5, (8, 6)), every_BT, 4) for _ in range(400)]
+    assert abs(np.mean(values)) < 0.02

@@ -7,21 +7,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import Progress, level, progress, stagnation
+from stabilizer.detectors.departure import departure
+from stabilizer.detectors.progress import level, progress, stagnation
+from stabilizer.detectors.since import began, outcome
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import median
 
 
 @dataclass(frozen=True, kw_only=True)
 class EntropyCollapse(Detector):
-    """Token entropy has fallen far below where this run started, and the reward has nothing to show for it.
+    """Token entropy has fallen far below what this run began with, or had just before, and nothing was bought with it.
 
     Signature
-        The median of the last 5 entropies is under `fraction` of the median of the run's first `baseline` rows (a
-        frozen baseline: a moving one would follow the decline), the task is not solved, and the reward is not worth
-        it: it has fallen (`critical`), or it has stopped moving (`progress.stagnation`), or entropy fell from more
-        than half of its baseline within `sudden` rows in which the reward did not rise (`warn`).
+        The median of the last 5 entropies is under `fraction` of the normal one: the median of the run's first
+        `baseline` rows (frozen: a moving baseline would follow the decline) or, where that is more, what the rows
+        before a sudden fall made expect (`departure`). The task is not solved, and the reward has not risen since the
+        fall began, up to `recent` rows ago, or has provably stopped moving (`progress.stagnation`): `warn`. Down to
+        `half` is enough if variety went with it: spread of rewards within groups, distinct answers, or groups left
+        without any spread; or if the reward has fallen. `critical` when the reward lost what it had gained.
 
     Why it matters
         Without variety every answer to a prompt is the same, groups have no spread, and group-relative advantages
@@ -30,7 +33,7 @@ class EntropyCollapse(Detector):
     Look-alikes
         Entropy that falls while the reward rises, however slowly, is convergence. A solved task is near-deterministic
         and should be. Tasks with one right wording (code, tool calls) have low entropy from the first step: only the
-        fall counts. A reward that rests for a while on the way up is not stuck.
+        fall counts, and it must be at least `material` nats. A reward that rests on its way up is not stuck.
 
     False alarms
         A plateau at a ceiling below 1 that nobody declared looks the same from here.
@@ -47,43 +50,62 @@ class EntropyCollapse(Detector):
     needs = ("policy/entropy", "reward/mean|accuracy/train")
 
     baseline: int = 20
-    """Rows from the start that define this run's normal entropy (fewer while it is young)."""
+    """Rows from the start that define this run's normal entropy (a third of them while it is young)."""
     fraction: float = 0.25
-    """Share of the baseline under which entropy has collapsed."""
-    sudden: int = 60
-    """Rows within which a fall counts as sudden."""
+    """Share of the normal entropy under which it has collapsed."""
+    half: float = 0.5
+    """Share under which it has, if variety or the reward went with it."""
+    material: float = 0.03
+    """Nats per token of fall below which nothing is said."""
+    recent: int = 150
+    """Rows over which a fall can be held against the reward; later, only proof that the reward stands still counts."""
 
     def check(self, view: RunView) -> Finding | None:
         series = view.series("policy/entropy")
         reward = progress(view)
         if len(series) < 10 or reward is None or reward.solved or reward.rising:
             return None
-        head = series.values[: min(self.baseline, len(series) - 5)]
-        normal = median(head[np.isfinite(head)]) if np.isfinite(head).any() else 0.0
+        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        end = first + min(self.baseline, max(6, (len(series) - first) // 3))
+        normal = level(Series(series.steps[first:end], series.values[first:end]).finite(), self.baseline)
         now = level(series.last(50).finite())
-        if normal <= 0 or not now <= self.fraction * normal:
+        moved = departure(view, "policy/entropy", up=False)
+        highest = max(normal, 1.5 * moved.expected) if moved else normal
+        if not now <= min(self.half * highest, highest - self.material):
             return None
-        if not (reward.dropped or stagnation(view) or self._sudden(series, normal, reward)):
+        long_ago = (
+            len(series) > self.recent + 10 and series.values[-self.recent - 5 : -self.recent].max() < now / self.half
+        )
+        if long_ago and not reward.dropped and stagnation(view) is None:
+            return None  # it fell before what is recent, and nothing speaks against it
+        onset = began(series, "positive")
+        if moved:
+            normal = max(normal, level(series.between(0, onset).last(20).finite(), 20))
+        if not 0 < normal >= max(now / self.half, now + self.material):
             return None
-        recent = series.last(500)
-        onset = int(recent.steps[_fell_below(recent.values, (self.fraction * normal + normal) / 2)])
-        severity = "critical" if reward.dropped else "warn"
-        fate = f"has fallen to {reward.now:.3g}" if reward.dropped else f"is not rising ({reward.now:.3g})"
+        since = outcome(view, max(onset, int(series.steps[min(first + 10, len(series) - 1)])))
+        recent = since is not None and since.rows <= self.recent
+        lost = reward.dropped and (since is None or not since.paid)
+        if now <= self.fraction * normal:
+            stands = lost or (recent and not since.paid) or stagnation(view) is not None
+        else:
+            stands = recent and not since.paid and (since.fell or self._variety_lost(view, onset))
+        if not stands:
+            return None
+        fate = f"has fallen to {reward.now:.3g}" if lost else f"is not rising ({reward.now:.3g})"
         return self.finding(
-            view, severity, onset,
-            f"token entropy is {now:.3g} nats, {now / normal:.0%} of this run's start ({normal:.3g}),"
+            view, "critical" if lost else "warn", onset,
+            f"token entropy is {now:.3g} nats, {now / normal:.0%} of the {normal:.3g} that was normal,"
             f" and {reward.metric} {fate}",
             metric="policy/entropy", baseline=normal, now=now,
         )  # fmt: skip
 
-    def _sudden(self, series: Series, normal: float, reward: Progress) -> bool:
-        """It was still more than half there not long ago, and the reward has no new best since."""
-        before = series.last(self.sudden + 5)
-        was = float(np.nanmedian(before.values[:5])) if np.isfinite(before.values[:5]).any() else 0.0
-        return was > 0.5 * normal and reward.peak_step <= int(before.steps[0]) + self.sudden // 2
-
-
-def _fell_below(values: np.ndarray, threshold: float) -> int:
-    """Index after the last value above the threshold."""
-    above = np.flatnonzero(values > threshold)
-    return min(int(above[-1]) + 1, len(values) - 1) if len(above) else 0
+    @staticmethod
+    def _variety_lost(view: RunView, onset: int) -> bool:
+        """Answers to a prompt, or their rewards, differ clearly less than before the fall."""
+        for name in ("reward/std_group", "rollout/distinct", "reward/zero_std_frac"):
+            series = view.series(name)
+            before, now = level(series.between(0, onset).last(20).finite(), 20), level(series.last(10).finite(), 10)
+            if now >= before + 0.25 if name == "reward/zero_std_frac" else now <= 0.65 * before:
+                return True
+        return False

@@ -1,0 +1,99 @@
+"""Entropy explosion: the policy forgets what it was sure of and drifts towards noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import departure, drift
+from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.since import began, outcome
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView, Series
+from stabilizer.signals import median
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropyExplosion(Detector):
+    """Token entropy has grown far above its course, and the reward did not pay for it.
+
+    Signature
+        The median of the last 5 entropies is at least `small` times, and `material` nats above, what the run's own past
+        makes expect (`departure`) or what it began with (`drift`), and the reward has fallen since: `warn`. At `large`
+        times it is enough that the reward has not risen. `critical` when the reward has lost what it had gained. Below
+        the entropy of the run's start a rise is a return, and only a fallen reward makes it one.
+
+    Why it matters
+        Every token is a little more often the wrong one, so long answers break first: length grows, languages mix, and
+        within tens of rows the text is gibberish whose gradients push in no direction. Lowering the bonus later does
+        not bring the lost sharpness back.
+
+    Look-alikes
+        Exploration that pays: entropy climbs, the reward with it (clip-higher does this on purpose). Harder data:
+        entropy and reward jump within `abrupt` rows and then stay; a policy that comes apart takes longer and goes on.
+        A return after an early collapse. A wide swing at a tiny level, which a `material` difference rules out.
+
+    False alarms
+        Harder data phased in over tens of rows without being declared, if they more than raise entropy by half.
+
+    Remedies
+        `roll-back` when the reward is lost, `lower-lr` and `raise-beta` before. By hand: entropy bonus to 0, upper clip
+        range back to 0.2, mask negative completions that have become unlikely, temperature back to 1.
+
+    References
+        MAI-Thinking-1 report on upper clip bounds; Skywork-OR1 (arXiv 2505.22312) on rises that pay; DeepSeek-V3.2
+        (arXiv 2512.02556) on masking negative off-policy sequences.
+    """
+
+    id = "policy/entropy-explosion"
+    needs = ("policy/entropy", "reward/mean|accuracy/train")
+
+    small: float = 1.5
+    """Factor that matters once the reward has fallen."""
+    large: float = 2.0
+    """Factor that matters while the reward stands still."""
+    material: float = 0.05
+    """Nats per token of growth below which nothing is said."""
+    abrupt: int = 4
+    """Rows within which new data change what is measured, and a policy does not."""
+
+    def check(self, view: RunView) -> Finding | None:
+        series = view.series("policy/entropy")
+        recent = series.last(8).finite()
+        reward = progress(view)
+        if len(recent) < 5 or reward is None or reward.solved or reward.rising:
+            return None
+        now = level(recent)
+        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        start = level(Series(series.steps[first : first + 20], series.values[first : first + 20]).finite(), 20)
+        moved = departure(view, "policy/entropy", up=True)
+        normal = moved.expected if moved else start
+        if not now >= max(self.small * normal, normal + self.material):
+            return None
+        if not moved and not ((known := drift(view, "policy/entropy")) and known.clear):
+            return None
+        onset = began(series, "positive")
+        since = outcome(view, onset)
+        if since is None or since.paid or self._came_with_the_data(series, onset, normal, now):
+            return None
+        lost = reward.dropped and since.fell
+        if not (lost or since.fell) and (now < self.large * normal or now < start or since.rows < 10):
+            return None
+        fate = f"fallen from {since.before:.3g} to" if since.fell else "not risen:"
+        return self.finding(
+            view, "critical" if lost else "warn", onset,
+            f"token entropy is {now:.3g} nats, {now / normal:.1f} times the {normal:.3g} expected from before step"
+            f" {onset}, and {since.metric} has {fate} {since.now:.3g}",
+            metric="policy/entropy", baseline=normal, now=now, reward_before=since.before, reward_now=since.now,
+        )  # fmt: skip
+
+    def _came_with_the_data(self, series: Series, onset: int, normal: float, now: float) -> bool:
+        """Nearly all of a moderate rise came at once, and it does not go on."""
+        after = np.log(np.maximum(series.between(onset, series.steps[-1]).finite().values[:60], 1e-12))
+        if now > 3 * normal:
+            return False
+        if len(after) < 3 * self.abrupt:
+            return True  # too early to tell
+        return bool(median(after[self.abrupt : 2 * self.abrupt]) - np.log(normal) > 0.7 * np.log(now / normal))

@@ -1,0 +1,104 @@
+"""Mismatch: the engine that generates and the model that learns disagree about the same tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import departure
+from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.since import began, outcome
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView
+
+PROBS_DIFF = "verl/training/rollout_probs_diff_mean"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mismatch(Detector):
+    """Tokens are sampled from one distribution and learned from as if they came from another.
+
+    Signature
+        Levels are medians of 5 rows. `warn` where the KL between engine and trainer on the same weights is `large`
+        nats/token, or its signed mean is below minus half of that (a mean of samples from the engine cannot be: the
+        engine reports other probabilities than it samples from), or veRL's mean difference of probabilities is over
+        `diff`; or where the KL has grown `growth` times out of its course, to at least `small`, and the reward has
+        fallen since. `critical` when the reward has lost what it had gained. `info` for a KL of half of `large`, and
+        for single tokens over `token` times as likely here as there, beside a KL of `small`.
+
+    Why it matters
+        Every ratio carries this error before the policy has moved at all, so clipping and advantages act on the wrong
+        tokens. Rare tokens are hit most: gradient spikes come next, the reward goes last, all within tens of steps.
+
+    Look-alikes
+        Rollouts of older weights disagree because the policy moved: `policy/stale-rollouts`, and `info` here. A KL that
+        is taken after the updates contains them. Where a correction is in force (`control/mismatch`), the loss is
+        already weighted for it: `info` unless the reward has fallen. Mixture-of-experts models are noisier throughout.
+
+    False alarms
+        An engine in 8 bits by design, with a correction this run does not log.
+
+    Remedies
+        `lower-lr` buys time, `roll-back` when the reward is lost. By hand: a correction (`policy.mismatch`: token or
+        sequence weights), the same temperature and top-p on both sides, float16 or float32 in engine and head.
+
+    References
+        Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training"; "When Speed Kills
+        Stability" 2025; arXiv 2510.26788 on float16; verl's FAQ: below 0.005 is fine, above 0.01 a problem.
+    """
+
+    id = "policy/mismatch"
+    needs = (f"policy/mismatch_kl|policy/mismatch_k1|{PROBS_DIFF}",)
+    confirm = 5
+
+    large: float = 0.02
+    """Nats per token that no rounding explains."""
+    small: float = 0.003
+    """Nats per token that matter beside other damage."""
+    growth: float = 2.5
+    """Factor over its course."""
+    diff: float = 0.01
+    """veRL's mean |p(engine) - p(trainer)|."""
+    token: float = 20.0
+    """Ratio of a single token."""
+
+    def check(self, view: RunView) -> Finding | None:
+        name = "policy/mismatch_kl" if "policy/mismatch_kl" in view else "policy/mismatch_k1"
+        kl = _level(view, name)
+        signed, diff = _level(view, "policy/mismatch_k1"), _level(view, PROBS_DIFF)
+        metric, now, limit, plain = name, kl, self.large, kl >= self.large
+        if signed <= -self.large / 2:
+            metric, now, limit, plain = "policy/mismatch_k1", signed, -self.large / 2, True
+        elif not plain and diff >= self.diff:
+            metric, now, limit, plain = PROBS_DIFF, diff, self.diff, True
+        grown = None
+        if not plain and kl >= self.small:
+            grown = departure(view, name, up=True)
+            grown = grown if grown and kl >= self.growth * grown.expected else None
+        notable = kl >= self.large / 2 or (kl >= self.small and _level(view, "policy/mismatch_ratio_max") >= self.token)
+        if not (plain or grown or notable):
+            return None
+        series = view.series(metric)
+        onset = min(began(series), grown.onset_step) if grown else began(series)
+        reward, since = progress(view), outcome(view, onset)
+        fell = since is not None and since.fell
+        lost = bool(reward and reward.dropped and not reward.rising and reward.drop_step >= onset - 20)
+        excused = _level(view, "rollout/staleness") >= 1 or (view.latest("control/mismatch") or 0) > 0
+        if (plain or grown) and lost:
+            severity, fate = "critical", f", and {reward.metric} has fallen from {reward.best:.3g} to {reward.now:.3g}"
+        elif (grown and fell) or (plain and (fell or not excused)):
+            severity = "warn"
+            fate = f", and {since.metric} has fallen from {since.before:.3g} to {since.now:.3g}" if fell else ""
+        else:
+            severity, fate = "info", ""
+        return self.finding(
+            view, severity, onset,
+            f"engine and trainer disagree by {now:.2g} ({metric.split('/')[-1]}; trouble from {limit:g} on){fate}",
+            metric=metric, baseline=grown.expected if grown else limit, now=now,
+        )  # fmt: skip
+
+
+def _level(view: RunView, name: str) -> float:
+    """Median of the newest 5 rows; 0 where nothing is measured."""
+    recent = view.series(name).last(8).finite()
+    return level(recent) if len(recent) >= 5 else 0.0

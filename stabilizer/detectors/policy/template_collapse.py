@@ -1,0 +1,92 @@
+"""Template collapse: every question gets the same answer, in ever new words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import departure, drift
+from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.since import began, outcome
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemplateCollapse(Detector):
+    """Answers depend less and less on the prompt although entropy is as high as ever, and the reward does not gain.
+
+    Signature
+        The median of the last 15 rows of `rollout/prompt_dependence` is at most `share` of what its past makes expect
+        (`departure`), or of the run's start (`drift`), and `material` below it; entropy is above half of what it was;
+        and, `patience` rows after the onset or later, the reward has not risen since: `warn`. `critical` when it has
+        lost what it had gained.
+
+    Why it matters
+        Entropy, distinct answers and repetition all look well, so nobody looks. But variety within a prompt is no use
+        if the prompt is ignored: the policy has found the one text that is least bad everywhere, and rewards hardly
+        differ between its versions, so noise and penalties steer from here.
+
+    Look-alikes
+        A common format that is learned lowers the dependence and raises the reward. If entropy collapsed as well, the
+        answers are alike because they are all one: `policy/entropy-collapse`. A batch of two prompts that happen to be
+        alike: a median of 15. A random policy at the start depends on nothing yet: only a fall counts.
+
+    False alarms
+        Undeclared data with prompts that are much more alike, or whose right answers are.
+
+    Remedies
+        `lower-beta` (the penalty rewards ignoring the prompt), `grow-batch`, `roll-back` once the reward is lost. By
+        hand: learn from the prompts with the largest spread of rewards only, and take the entropy bonus away.
+
+    References
+        RAGEN-2 (arXiv 2604.06268): mutual information between prompt and reasoning follows performance, entropy does
+        not.
+    """
+
+    id = "policy/template-collapse"
+    needs = ("rollout/prompt_dependence", "reward/mean|accuracy/train")
+    confirm = 5
+
+    share: float = 0.6
+    """Part of the usual dependence that is a collapse."""
+    material: float = 0.08
+    """Fall of the dependence below which nothing is said."""
+    patience: int = 25
+    """Rows after which a reward that rises can be told from one that stands."""
+
+    def check(self, view: RunView) -> Finding | None:
+        series = view.series("rollout/prompt_dependence")
+        recent = series.last(20).finite()
+        if len(recent) < 10:
+            return None
+        now = level(recent, 15)
+        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        moved = departure(view, "rollout/prompt_dependence", up=False)
+        usual = moved.expected if moved else np.nan
+        if not moved and now + self.material <= float(series.values[first : first + 20].max(initial=-np.inf)):
+            start = drift(view, "rollout/prompt_dependence")
+            usual = start.start if start and start.clear else np.nan
+        if not now <= min(self.share * usual, usual - self.material):
+            return None
+        reward = progress(view)
+        if reward is None or reward.solved or reward.rising:
+            return None
+        onset = began(series)
+        since = outcome(view, onset)
+        if since is None or since.paid or since.rows < self.patience:
+            return None
+        entropy = view.series("policy/entropy")
+        before, after = level(entropy.between(0, onset).last(20).finite(), 20), level(entropy.last(8).finite())
+        if after < 0.5 * before:
+            return None
+        lost = reward.dropped and since.fell
+        fate = f"has fallen from {since.before:.3g} to" if since.fell else "has not risen:"
+        return self.finding(
+            view, "critical" if lost else "warn", onset,
+            f"answers depend on their prompt by {now:.2g}, {usual:.2g} before step {onset}, while entropy stays;"
+            f" {since.metric} {fate} {since.now:.3g}",
+            metric="rollout/prompt_dependence", baseline=usual, now=now, entropy_before=before, entropy_now=after,
+        )  # fmt: skip

@@ -1,0 +1,109 @@
+"""What came of a change: did the reward pay for it, fall with it, or neither; and when did it begin?
+
+A metric that left its course is news only with a second witness. For the slow failures of a policy that is the reward
+on both sides of the onset: levels that share the noise the reward has by itself, so that a lumpy or wandering reward
+proves nothing either way.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stabilizer.detectors.departure import scaled
+from stabilizer.detectors.progress import progress
+from stabilizer.runs.history import RunView, Series
+from stabilizer.signals import inflation, median, median_scale, step_noise, trend
+
+BEFORE = 30
+"""Rows before the onset that are its reward."""
+AFTER = 15
+"""Newest rows that are today's."""
+_KNOTS = 20
+_POINTS = 64
+
+
+class Outcome(NamedTuple):
+    """The reward's level on both sides of a step, and the standard error of their difference."""
+
+    metric: str
+    before: float
+    now: float
+    error: float
+    rows: int
+    """Rows since the step."""
+
+    @property
+    def paid(self) -> bool:
+        """It rose, more likely than not by something that matters: the benefit of the doubt goes to the run."""
+        change = self.now - self.before
+        return bool(change > self.error and (change > 0.1 * abs(self.before) or change > 2 * self.error))
+
+    @property
+    def fell(self) -> bool:
+        """It fell beyond its noise, and by at least a tenth."""
+        return bool(self.before - self.now > max(4 * self.error, 0.1 * abs(self.before)))
+
+
+def outcome(view: RunView, step: int) -> Outcome | None:
+    """What the reward did from `step` on; None without 5 rows before it and 5 after."""
+    reward = progress(view)
+    if reward is None:
+        return None
+    series = view.series(reward.metric).last(1000)
+    split = int(np.searchsorted(series.steps, step))
+    before, after = series.values[max(0, split - BEFORE) : split], series.values[split:]
+    rows = len(after)
+    before, after = before[np.isfinite(before)], after[-AFTER:][np.isfinite(after[-AFTER:])]
+    if len(before) < 5 or len(after) < 5:
+        return None
+    spread, was = 1.0, float(before.mean())
+    if len(before) >= 12:
+        spread, slope = inflation(before - was), trend(before)
+        was += slope.change / 2 if slope.rising or slope.falling else 0.0  # where it had come to, not where it was
+    noise = max(reward.noise, step_noise(before), step_noise(after), median_scale(before)[1]) * spread
+    error = noise * float(np.sqrt(1 / len(before) + 1 / len(after)))
+    return Outcome(reward.metric, was, float(after.mean()), error, rows)
+
+
+def began(series: Series, kind: str = "real") -> int:
+    """The step at which the newest 300 rows began to move: the first knot of level, ramp, level, by least squares.
+
+    `change_step` finds the middle of a ramp; a cause must be older than that.
+    """
+    recent = series.last(300).finite()
+    count = len(recent)
+    if count < 8:
+        return int(series.steps[0]) if len(series) else 0
+    values = scaled(recent.values, kind)
+    middle, scale = median_scale(values)
+    reach = max(6 * scale, abs(median(values[-5:]) - middle))
+    values = np.clip(values, middle - reach, middle + reach)  # one extreme row is no ramp
+    row = _first_knot(values, np.linspace(0, count - 2, min(_KNOTS, count - 1)))
+    width = max(2, count // _KNOTS)
+    low = max(0, row - width)
+    row = _first_knot(values, np.arange(low, min(count - 1, row + width) + 1), later=np.linspace(row, count - 1, 12))
+    return int(recent.steps[row])
+
+
+def _first_knot(values: np.ndarray, knots: np.ndarray, later: np.ndarray | None = None) -> int:
+    """The first knot of the best ramp between two of some knots (or the end)."""
+    count = len(values)
+    rows = np.linspace(0, count - 1, min(count, _POINTS))
+    points = np.interp(rows, np.arange(count), values) if count <= _POINTS else _binned(values, _POINTS)
+    ends = np.append(knots[1:], count - 1) if later is None else later
+    first, last = (grid.ravel() for grid in np.meshgrid(knots, ends, indexing="ij"))
+    keep = last >= first + 1
+    first, last = first[keep], last[keep]
+    ramps = np.clip((rows[None] - first[:, None]) / (last - first)[:, None], 0, 1)
+    ramps -= ramps.mean(1, keepdims=True)
+    points = points - points.mean()
+    power = np.maximum(np.einsum("ij,ij->i", ramps, ramps), 1e-12)
+    return int(first[int(np.argmax((ramps @ points) ** 2 / power))])
+
+
+def _binned(values: np.ndarray, bins: int) -> np.ndarray:
+    """Means of equal stretches."""
+    edges = np.linspace(0, len(values), bins + 1).astype(int)
+    return np.add.reduceat(values, edges[:-1]) / np.diff(edges)
