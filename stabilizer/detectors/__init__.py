@@ -8,9 +8,16 @@ from stabilizer.detectors.optim.grad_explosion import GradExplosion
 from stabilizer.detectors.policy.entropy_collapse import EntropyCollapse
 from stabilizer.detectors.policy.kl_runaway import KlRunaway
 from stabilizer.detectors.reward.collapse import Collapse
+from stabilizer.detectors.reward.component_dominance import ComponentDominance
+from stabilizer.detectors.reward.hacking import Hacking
 from stabilizer.detectors.reward.no_signal import NoSignal
+from stabilizer.detectors.reward.noise_floor import NoiseFloor
+from stabilizer.detectors.reward.oscillation import Oscillation
 from stabilizer.detectors.reward.outage import Outage
 from stabilizer.detectors.reward.plateau import Plateau
+from stabilizer.detectors.reward.saturated import Saturated
+from stabilizer.detectors.reward.scale_shift import ScaleShift
+from stabilizer.detectors.reward.std_blowup import StdBlowup
 
 DETECTORS: tuple[Detector, ...] = (
     NonFinite(),
@@ -20,5 +27,12 @@ DETECTORS: tuple[Detector, ...] = (
     EntropyCollapse(),
     Collapse(),
     NoSignal(),
+    Saturated(),
     Plateau(),
+    Oscillation(),
+    NoiseFloor(),
+    Hacking(),
+    ComponentDominance(),
+    ScaleShift(),
+    StdBlowup(),
 )

@@ -112,7 +112,9 @@ class Collapse(Detector):
             then, now = scaled(then, kind), scaled(now.values, kind)
             change = median(now) - median(then)
             error = 1.25 * max(step_noise(then), step_noise(now)) * np.sqrt(1.5 / rows)
-            change = {"policy/kl_ref": change, "optim/grad_norm": change, "accuracy/val": -change}.get(name, abs(change))
+            change = {"policy/kl_ref": change, "optim/grad_norm": change, "accuracy/val": -change}.get(
+                name, abs(change)
+            )
             if change > max(4 * error, 0.05 if name == "accuracy/val" else 0.34):
                 moved.append(name)
         return moved, seen

@@ -10,7 +10,7 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import progress, stagnation
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median
+from stabilizer.signals import step_noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class Plateau(Detector):
     Signature
         `progress.stagnation`, a test of equivalence, for absence of evidence for growth is not enough. After growth:
         if the trend of the newer half or three quarters of the run (at least 30 rows) went on for as many rows as the
-        run has had, even the upper end of its 95 % interval would gain less than 15 % of what was gained so far (up to
+        run has had, even the upper end of its 95 % interval would gain less than 20 % of what was gained so far (up to
         30 % while the run is short). A run that never rose: the interval lies within a quarter of its level and within
         its noise; that is `info` until `patience` steps, or half of the planned ones, have passed. Accuracy on held-out
         problems, where there is any, must not have risen either. A row may cover many steps; what counts is in rows.
@@ -86,7 +86,10 @@ class Plateau(Detector):
 
     @staticmethod
     def _validation_rises(view: RunView, since: int) -> bool:
-        """Held-out accuracy gained more than its own noise since the flat stretch began."""
-        held_out = view.series("accuracy/val").finite()
-        before, after = held_out.between(0, since).last(3), held_out.between(since + 1, view.step).last(3)
-        return bool(len(before) and len(after) and median(after.values) > median(before.values) + 0.02)
+        """Held-out accuracy gained more than its own noise over the flat stretch."""
+        values = view.series("accuracy/val").between(since, view.step).last(100).finite().values
+        third = max(1, len(values) // 3)
+        if len(values) < 2:
+            return False
+        noise = max(step_noise(values), 0.01) * np.sqrt(2 / third)
+        return bool(values[-third:].mean() - values[:third].mean() > max(0.02, 2 * noise))
