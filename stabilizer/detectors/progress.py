@@ -141,6 +141,8 @@ def _fallen(seen: np.ndarray, values: np.ndarray, noise: float) -> tuple[bool, i
     agree that it is down.
     """
     now = seen[-1]
+    if not now[2] > now[4]:
+        return False, 0  # no five rows were ever better than others: rare strokes of luck are no height
     for width, column, low, lost in zip((LEVEL, *SLOW), (1, 6, 9), (4, 8, 11), LOST, strict=True):
         best = now[2] if width == LEVEL else now[column + 1]
         fall = best - now[column]
@@ -151,8 +153,8 @@ def _fallen(seen: np.ndarray, values: np.ndarray, noise: float) -> tuple[bool, i
         height = np.flatnonzero(seen[:, column] >= best - 0.35 * fall)
         top = int(height[-1]) if len(height) else 0
         share = LEVEL_SHARE if width == LEVEL else width**-0.5
-        before = values[max(0, top - 200) : max(0, top - width // 2)]
-        level_noise = max(noise * share * _inflation(before), _wander(seen[:top, column]))
+        before = values[max(0, top - 120) : max(0, top - width // 2)]
+        level_noise = max(max(noise, _deviation(before)) * share, _wander(seen[:top, column]))
         if fall > CLEAR * level_noise:
             return True, _edge(values, max(0, top - width), best, fall, noise)
     return False, 0
@@ -170,14 +172,16 @@ def _edge(values: np.ndarray, first: int, best: float, fall: float, noise: float
     return first + 1 + int(np.argmax(sums / np.sqrt(split * (len(stretch) - split))))
 
 
-def _inflation(values: np.ndarray) -> float:
-    """How far autocorrelation widens the noise of a mean of these values, their trend left aside."""
+def _deviation(values: np.ndarray) -> float:
+    """Standard deviation about the trend as a mean of such values feels it: rare successes and memory count."""
     values = values[np.isfinite(values)]
     if len(values) < 20:
-        return 1.0
+        return 0.0
     rows = np.arange(len(values)) - (len(values) - 1) / 2
     residuals = values - values.mean() - float(rows @ values) / float(rows @ rows) * rows
-    return inflation(residuals)
+    reach = 5 * median_scale(residuals)[1]
+    residuals = np.clip(residuals, -reach, reach) if reach > 0 else residuals
+    return float(residuals.std()) * inflation(residuals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +230,7 @@ def _stagnation(view: RunView) -> Stagnation | None:
         matters = float(np.clip(MATTERS[1] * 150 / reward.rows, *MATTERS))
         for share in (2, 4):  # the newer half, or the newer three quarters
             rows = min(max(STILL, reward.rows - reward.rows // share), STILL_MOST)
-            if found := _still(view, series, rows, matters * gain * rows / reward.rows):
+            if found := _still(view, series, rows, matters * gain * rows / reward.rows, 2.0):
                 return Stagnation(rows, *found, reward.start + gain, True)
         return None
     spacing = float(series.steps[-1] - series.steps[0]) / max(1, len(series) - 1)
@@ -241,8 +245,8 @@ def _stagnation(view: RunView) -> Stagnation | None:
     return Stagnation(rows, *found, level, False)
 
 
-def _still(view: RunView, series: Series, rows: int, band: float) -> tuple[int, Trend] | None:
-    """First step and trend of the newest rows, when the interval of their change lies within the band."""
+def _still(view: RunView, series: Series, rows: int, band: float, below: float = 1.0) -> tuple[int, Trend] | None:
+    """First step and trend of the newest rows, when their change lies within the band (`below` times it downward)."""
     if len(series) < rows + STILL // 3 or not band > 0:
         return None
     recent = series.last(rows + rows // 4).finite().last(rows)
@@ -252,7 +256,7 @@ def _still(view: RunView, series: Series, rows: int, band: float) -> tuple[int, 
     if abs(float(recent.values[-third:].mean() - recent.values[:third].mean())) > band:
         return None  # plainly moving: no need of an interval
     change = trend(recent.values)
-    if change.rising or not -2 * band < change.low <= change.high < band:
+    if change.rising or not -below * band < change.low <= change.high < band:
         return None
     return int(recent.steps[0]), change
 

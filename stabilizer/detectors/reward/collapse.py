@@ -22,9 +22,10 @@ class Collapse(Detector):
     Signature
         The reward, in its newest 5, 20 or 60 rows, lies below the best such level by a quarter of all the ground it
         ever covered and by 5.5 standard deviations of that level's noise (`progress`); the last 30 rows do not rise;
-        and it has been so for `stays` rows, or for `stays_ruined` if next to everything is lost. Critical when another
-        metric moved with it (entropy, KL, gradient norm, length, held-out accuracy) or when `most` of the gain is gone.
-        It stands as long as the loss is not made good, so a run that broke is not called healthy once it has settled.
+        and it has been so for `stays` rows, or for `stays_ruined` if next to everything is lost and either the reward
+        lies still or another metric moved. Critical when another metric moved with it (entropy, KL, gradient norm,
+        length, held-out accuracy) or when `most` of the gain is gone. It stands as long as the loss is not made good,
+        so a run that broke is not called healthy once it has settled.
 
     Why it matters
         It is the outcome all other findings warn of. Continuing seldom helps: the weights are damaged, or the reward
@@ -66,12 +67,15 @@ class Collapse(Detector):
             return None
         height = max(reward.best - reward.lowest, 1e-12)
         ruined = reward.now - reward.lowest <= (1 - self.most) * height
-        lost = ruined and (reward.rows >= self.young or self._settled(view, reward))
         lasted = len(view.series(reward.metric).between(reward.drop_step, view.step))
         if lasted < (self.stays_ruined if ruined else self.stays):
             return None
         moved, seen = self._witnesses(view, reward.drop_step)
-        if not (moved or lost) and (reward.rows < self.young or lasted < 2 * self.stays):
+        settled = ruined and self._settled(view, reward)
+        lost = settled or (ruined and reward.rows >= self.young)
+        if not (moved or settled) and (lasted < self.stays or not lost and lasted < 2 * self.stays):
+            return None
+        if not (moved or lost) and reward.rows < self.young:
             return None
         severity = "critical" if moved or lost else "info" if seen and self._step(view, reward) else "warn"
         also = f"; {', '.join(moved)} moved with it" if moved else "; nothing else moved" if seen else ""
@@ -99,7 +103,7 @@ class Collapse(Detector):
 
     @staticmethod
     def _witnesses(view: RunView, since: int) -> tuple[list[str], bool]:
-        """Metrics that left the level of before the fall, the way harm moves them, by 40 % and 4 standard errors."""
+        """Metrics that left the level of before the fall, the way harm moves them, by 60 % and 4 standard errors."""
         moved, seen = [], False
         for name in ("policy/entropy", "policy/kl_ref", "optim/grad_norm", "rollout/length_mean", "accuracy/val"):
             series = view.series(name).last(400).finite()
@@ -115,6 +119,6 @@ class Collapse(Detector):
             change = {"policy/kl_ref": change, "optim/grad_norm": change, "accuracy/val": -change}.get(
                 name, abs(change)
             )
-            if change > max(4 * error, 0.05 if name == "accuracy/val" else 0.34):
+            if change > max(4 * error, 0.05 if name == "accuracy/val" else 0.47):
                 moved.append(name)
         return moved, seen

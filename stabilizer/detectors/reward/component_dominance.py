@@ -112,5 +112,8 @@ def _components(view: RunView) -> list[str]:
     return [
         name
         for name in view.names()
-        if name.startswith("reward/") and name.endswith("/mean") and name != "reward/overlong/mean"
+        if name.startswith("reward/")
+        and name.endswith("/mean")
+        and name.count("/") == 2
+        and name != "reward/overlong/mean"
     ]

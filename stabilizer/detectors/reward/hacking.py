@@ -35,7 +35,7 @@ class Hacking(Detector):
         below its best ones by `fall` or more and beyond sqrt(2 ln(n^2 / `alpha`)) of their standard errors, a boundary
         that may be looked at after each of its n values; and the reward rose, by 4 standard errors, from one to the
         other. Critical when a quarter of the accuracy is gone. Or: over 8 validations the training accuracy gained
-        `gap` while the held-out one, with room above it, for sure gained less than a quarter of that.
+        `gap` while the held-out one, by now behind it by half of `gap`, for sure gained less than a quarter of that.
 
     Why it matters
         The policy is paid for something that was not meant: length, a format, a hole in the verifier, or training
@@ -67,8 +67,6 @@ class Hacking(Detector):
     """Fall of an accuracy that matters."""
     gap: float = 0.2
     """Gain of training accuracy that held-out accuracy should show some of."""
-    room: float = 0.85
-    """Held-out accuracy from which nothing more can be asked."""
 
     def check(self, view: RunView) -> Finding | None:
         reward = progress(view)
@@ -99,7 +97,7 @@ class Hacking(Detector):
         since = int(held_out.steps[1])
         at, now = train.between(0, since).values[-20:], train.values[-20:]
         gain = float(now.mean() - at.mean()) if len(at) >= 5 else 0.0
-        if gain < self.gap or gained > gain / 4 or late.mean() > self.room:
+        if gain < self.gap or gained > gain / 4 or now.mean() - late.mean() < self.gap / 2:
             return None
         return _Split("warn", since, float(early.mean()), float(late.mean()), gain, "accuracy/val stayed behind:")
 

@@ -81,12 +81,13 @@ class NoSignal(Detector):
         onset = min(onset, reward.drop_step) if fell else onset
         first = view.baseline_start()
         young = not fell and view.step - max(first, int(view.series(name).steps[0])) < self.patience
+        fresh = reward.best > reward.lowest and reward.peak_step >= int(series.last(20).steps[0])  # first successes
         severe = "critical" if fell or share >= self.nearly_all else "warn"
         name_now = f"{reward.metric} is {reward.now:.3g}"
         origin = f"after {reward.metric} fell from {reward.best:.3g}" if fell else f"and {name_now}"
         kind = "in which every answer fails" if known else "without any spread of a low reward"
         return self.finding(
-            view, "info" if young or reward.rising else severe, onset,
+            view, "info" if reward.rising or not fell and (young or fresh) else severe, onset,
             f"{share:.0%} of groups are groups {kind} (mean of {rows} rows), {origin}",
             metric=name, baseline=median(series.values[:5]), now=share,
         )  # fmt: skip

@@ -20,7 +20,7 @@ class NoiseFloor(Detector):
     Signature
         Over the newest `window` rows (all of a shorter run, at least `least`) the reward has no trend, its
         autocorrelation is under 0.2, and its noise is large: more than `large` of the spread of single rewards, which
-        is what a batch of a dozen independent prompts has, or where that is not logged more than `large` of the level.
+        is what a batch of half a dozen prompts has, or where that is not logged more than `large` of the level.
         Where batch and group size are known the noise must be what they explain: no more than `explained` times the
         deviation of a mean of so many prompts. `info`; `warn` from `long` rows on without any gain since the start.
 
@@ -85,7 +85,7 @@ class NoiseFloor(Detector):
         return self.finding(
             view, "warn" if stuck else "info", int(recent.steps[0]),
             f"{reward.metric} moves by {noise:.2g} from row to row and by {slope.change:+.2g}"
-            f" ({slope.low:+.2g} to {slope.high:+.2g}) over {len(recent)} rows: progress, if any, is drowned in noise{batch}",
+            f" ({slope.low:+.2g} to {slope.high:+.2g}) over {len(recent)} rows: progress is drowned in noise{batch}",
             metric=reward.metric, baseline=float(head.mean()), now=float(recent.values.mean()), noise=noise,
         )  # fmt: skip
 

@@ -19,9 +19,9 @@ class Oscillation(Detector):
     """Steps overshoot and are taken back: the reward goes up and down by much and gets nowhere.
 
     Signature
-        Over the newest `window` rows the reward has no upward trend and swings (5th to 95th percentile about its trend)
-        through `large` of its level, more than `unexplained` times what the batch's sampling noise would. Either the
-        swings grew, to `grown` times those of the rows before (more where autocorrelation makes them uncertain); or
+        Over the newest `window` rows the reward has no trend and swings (5th to 95th percentile; up and down at least
+        twice) through `large` of its level, more than `unexplained` times what the batch's sampling noise would. Either
+        the swings grew, to `grown` times those of the rows before (more where autocorrelation makes them uncertain); or
         there is no gain since the start and the swings hang together over rows (autocorrelation above `linked`). `warn`
         when they grew and the gradient norm, the KL of a step or the clip fraction grew with them, or when the run has
         gone nowhere for `patience` steps; else `info`.
@@ -54,12 +54,14 @@ class Oscillation(Detector):
     """Rows over which swings are measured."""
     large: float = 0.3
     """Swing, in levels of the reward (or twice the spread of single rewards, where that is less)."""
-    unexplained: float = 2.0
+    unexplained: float = 1.6
     """Times the sampling noise of a batch, where its size is known."""
     grown: float = 1.5
     """Times the swings of before, for a long memory-less series; 3 / sqrt(independent rows) come on top."""
     linked: float = 0.4
     """Autocorrelation above which swings hang together."""
+    turns: int = 4
+    """Times the reward must have gone from above its trend to below it or back: a fall or a step has fewer."""
     patience: int = 100
     """Steps without gain after which swings are worth a warning."""
 
@@ -77,7 +79,13 @@ class Oscillation(Detector):
         residuals = recent - recent.mean() - (np.arange(width) / (width - 1) - 0.5) * slope.change
         low, high = np.quantile(residuals, (0.05, 0.95))
         swing, sd = float(high - low), float(residuals.std())
-        if slope.rising or swing < self.large * self._size(view, level) or sd < self.unexplained * self._luck(view):
+        if (
+            slope.rising
+            or slope.falling
+            or self._turns(residuals) < self.turns
+            or swing < self.large * self._size(view, level)
+            or sd < self.unexplained * self._luck(view)
+        ):
             return None
         linked = autocorrelation(residuals)
         grew = self._growth(view, series.values[:-width], sd, linked)
@@ -114,11 +122,23 @@ class Oscillation(Detector):
 
     @staticmethod
     def _luck(view: RunView) -> float:
-        """Deviation of the mean reward of a batch by sampling alone, at most; 0 where batch or spread are unknown."""
+        """Deviation of a batch's mean reward by the luck of prompts and answers; 0 where it can't be known."""
         prompts = view.latest("batch/prompts") or view.config("data.train_batch_size")
         spread = view.series("reward/std").last(30).finite().values
-        known = isinstance(prompts, (int, float)) and prompts >= 1 and len(spread)
-        return float(spread.mean()) / np.sqrt(prompts) if known else 0.0
+        if not (isinstance(prompts, (int, float)) and prompts >= 1 and len(spread)):
+            return 0.0
+        variance = float(spread.mean()) ** 2
+        within, size = view.series("reward/std_group").last(30).finite().values, view.latest("batch/group_size")
+        if len(within) and size and size > 1:  # what prompts differ by, and what is left of the answers' luck
+            variance -= float(within.mean()) ** 2 * (1 - 1 / size)
+        return float(np.sqrt(max(variance, 0.0) / prompts))
+
+    @staticmethod
+    def _turns(residuals: np.ndarray) -> int:
+        """Changes of side of the 5-row mean, those within half a deviation of the trend left out."""
+        smooth = np.convolve(residuals, np.full(5, 0.2), "valid")
+        sides = np.sign(smooth[np.abs(smooth) > 0.5 * smooth.std()])
+        return int(np.count_nonzero(np.diff(sides)))
 
     @staticmethod
     def _up(view: RunView, name: str) -> bool:

@@ -20,7 +20,7 @@ class ScaleShift(Detector):
     """The reward and its spread jumped by the same factor, while what is solved stayed as it was.
 
     Signature
-        The spread of rewards (within groups where logged, else over the batch) left its course by `factor` or more,
+        The spread of rewards (over the batch where logged, else within groups) left its course by `factor` or more,
         the mean reward moved by the same factor within a tolerance of a third, and none of accuracy and the shares of
         groups that fail, pass or have no spread moved by more than 0.1. At least one of those must be logged.
 
@@ -55,7 +55,7 @@ class ScaleShift(Detector):
     """Change of a share of completions or groups that counts as none."""
 
     def check(self, view: RunView) -> Finding | None:
-        name = "reward/std_group" if "reward/std_group" in view else "reward/std"
+        name = "reward/std" if "reward/std" in view else "reward/std_group"  # the batch's is the steadier one
         rewards = view.series("reward/mean")
         if len(rewards) < 40 or not len(view.series(name)) or not any(share in view for share in SHARES):
             return None
@@ -68,17 +68,17 @@ class ScaleShift(Detector):
         if len(then) < 8 or len(now) < 5 or not median(spread[0]) > 0:
             return None
         factor = median(spread[1]) / median(spread[0])
+        if not (factor >= self.factor or 0 < factor <= 1 / self.factor):
+            return None
         before, after = float(then.mean()), float(now.mean())
         noise = max(step_noise(then), step_noise(now) / factor) / np.sqrt(len(now))
         same = abs(after / factor - before) < max(abs(before) / 3, 3 * noise)
         told = abs(after - before) > 4 * max(noise, noise * factor)  # or the mean is at zero, which has no scale
-        if not same or not told or not (factor >= self.factor or 0 < factor <= 1 / self.factor):
-            return None
-        if not self._unmoved(view, edge):
+        if not (same and told and self._unmoved(view, edge)):
             return None
         return self.finding(
             view, "warn", edge,
-            f"reward and its spread jumped by a factor of {factor:.3g} at step {edge} (mean {before:.3g} to {after:.3g})"
+            f"reward and its spread jumped by a factor of {factor:.3g} at step {edge} ({before:.3g} to {after:.3g})"
             f" while {self._words(view)} stayed: the reward's scale changed, not what is solved",
             metric=name, baseline=median(spread[0]), now=median(spread[1]), factor=factor,
         )  # fmt: skip
