@@ -84,7 +84,7 @@ class Hacking(Detector):
         )  # fmt: skip
 
     def _held_out(self, view: RunView, paid: Series) -> _Split | None:
-        held_out = view.series("accuracy/val").between(view.baseline_start(), view.step).last(60).finite()
+        held_out = view.series("accuracy/val").between(view.baseline_start(), view.step).last(200).finite()
         if len(held_out) < 5:
             return None
         noise = max(step_noise(held_out.values), 0.015)

@@ -81,7 +81,9 @@ class NoSignal(Detector):
         onset = min(onset, reward.drop_step) if fell else onset
         first = view.baseline_start()
         young = not fell and view.step - max(first, int(view.series(name).steps[0])) < self.patience
-        fresh = reward.best > reward.lowest and reward.peak_step >= int(series.last(20).steps[0])  # first successes
+        fresh = reward.best - reward.start > 4 * reward.noise and reward.peak_step >= int(
+            series.last(20).steps[0]
+        )  # first successes
         severe = "critical" if fell or share >= self.nearly_all else "warn"
         name_now = f"{reward.metric} is {reward.now:.3g}"
         origin = f"after {reward.metric} fell from {reward.best:.3g}" if fell else f"and {name_now}"

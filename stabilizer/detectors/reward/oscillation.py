@@ -52,6 +52,8 @@ class Oscillation(Detector):
 
     window: int = 80
     """Rows over which swings are measured."""
+    shortest: int = 50
+    """Rows under which a run is too young for swings without growth to mean anything."""
     large: float = 0.3
     """Swing, in levels of the reward (or twice the spread of single rewards, where that is less)."""
     unexplained: float = 1.6
@@ -92,7 +94,7 @@ class Oscillation(Detector):
         head = view.series(reward.metric).values[:20]
         steps = view.step - max(int(view.series(reward.metric).steps[0]), view.baseline_start())
         nowhere = linked >= self.linked and level_gain(recent, head) <= 0.5 * sd
-        if not grew and not (nowhere and width == self.window):
+        if not grew and not (nowhere and width >= self.shortest):
             return None
         moved = [name for name in ("optim/grad_norm", "policy/kl_old", "policy/clip_frac") if self._up(view, name)]
         severity = "warn" if (grew and moved) or (nowhere and steps >= self.patience) else "info"
