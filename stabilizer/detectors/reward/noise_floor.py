@@ -71,7 +71,7 @@ class NoiseFloor(Detector):
         prompts = view.latest("batch/prompts")
         if len(recent) < self.least or not noise > self.large * size:
             return None
-        if prompts and noise > self.explained * size / np.sqrt(prompts):
+        if prompts and prompts >= 1 and noise > self.explained * size / np.sqrt(prompts):
             return None
         slope = trend(recent.values)
         ahead = (np.arange(len(recent)) / (len(recent) - 1) - 0.5) * slope.change
@@ -81,7 +81,7 @@ class NoiseFloor(Detector):
         head = head[np.isfinite(head)]
         gain = float(recent.values.mean() - head.mean())
         stuck = reward.rows >= self.long and gain < 2 * noise * np.sqrt(1 / len(head) + 1 / len(recent))
-        batch = f"; a step has {prompts:.0f} prompts" if prompts else ""
+        batch = f"; a step has {prompts:.0f} prompts" if prompts and prompts >= 1 else ""
         return self.finding(
             view, "warn" if stuck else "info", int(recent.steps[0]),
             f"{reward.metric} moves by {noise:.2g} from row to row and by {slope.change:+.2g}"
