@@ -202,9 +202,9 @@ STILL_EVER = 60
 """Steps, and at least half as many rows, after which a reward that never rose can be said to stand still."""
 STILL_MOST = 500
 """Rows looked at most."""
-MATTERS = (0.18, 0.3)
+MATTERS = (0.15, 0.3)
 """Share of the gain so far that, reached by going on for as long as the run has had, would still be progress: of a run
-of 250 rows and more, and of one of 150 and fewer, for an interval is no narrower than the rows allow."""
+of 300 rows and more, and of one of 150 and fewer, for an interval is no narrower than the rows allow."""
 STANDS = 0.2
 """Share of its level (or of the spread of rewards, where that is more) by which a standing reward may change."""
 

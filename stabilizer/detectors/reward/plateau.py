@@ -20,7 +20,7 @@ class Plateau(Detector):
     Signature
         `progress.stagnation`, a test of equivalence, for absence of evidence for growth is not enough. After growth:
         if the trend of the newer half or three quarters of the run (at least 30 rows) went on for as many rows as the
-        run has had, even the upper end of its 95 % interval would gain less than 18 % of what was gained so far (up to
+        run has had, even the upper end of its 95 % interval would gain less than 15 % of what was gained so far (up to
         30 % while the run is short). A run that never rose: the interval lies within a fifth of its level and within
         its noise; that is `info` until `patience` steps, or half of the planned ones, have passed. Accuracy on held-out
         problems, where there is any, must not have risen either. A row may cover many steps; what counts is in rows.
