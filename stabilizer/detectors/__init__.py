@@ -21,9 +21,16 @@ from stabilizer.detectors.policy.router_shift import RouterShift
 from stabilizer.detectors.policy.stale_rollouts import StaleRollouts
 from stabilizer.detectors.policy.template_collapse import TemplateCollapse
 from stabilizer.detectors.reward.collapse import Collapse
+from stabilizer.detectors.reward.component_dominance import ComponentDominance
+from stabilizer.detectors.reward.hacking import Hacking
 from stabilizer.detectors.reward.no_signal import NoSignal
+from stabilizer.detectors.reward.noise_floor import NoiseFloor
+from stabilizer.detectors.reward.oscillation import Oscillation
 from stabilizer.detectors.reward.outage import Outage
 from stabilizer.detectors.reward.plateau import Plateau
+from stabilizer.detectors.reward.saturated import Saturated
+from stabilizer.detectors.reward.scale_shift import ScaleShift
+from stabilizer.detectors.reward.std_blowup import StdBlowup
 
 DETECTORS: tuple[Detector, ...] = (
     NonFinite(),
@@ -46,5 +53,12 @@ DETECTORS: tuple[Detector, ...] = (
     RouterShift(),
     Collapse(),
     NoSignal(),
+    Saturated(),
     Plateau(),
+    Oscillation(),
+    NoiseFloor(),
+    Hacking(),
+    ComponentDominance(),
+    ScaleShift(),
+    StdBlowup(),
 )

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import LAG, Trend, median, median_scale, step_noise, trend
+from stabilizer.signals import LAG, Trend, inflation, median, median_scale, step_noise, trend
 
 RECENT = 30
 """Rows over which the reward is called rising or not."""
@@ -20,16 +20,20 @@ LEVEL = 5
 """Rows in a level (a median)."""
 MINIMUM = 5
 """Rows a level needs before it counts as the best or the start."""
-SLOW = 15
-"""Rows in a slow level (a mean), for falls not much larger than the noise of a row."""
+SLOW = (20, 60)
+"""Rows in the slow levels (means), for falls that are small beside the noise of a row."""
 MEMORY = 2000
 """Rows looked back on for when a fall began."""
 LEVEL_SHARE = 0.56
 """Noise of a median of 5 independent rows, in noise of a row."""
 CLEAR = 5.5
 """Standard deviations of a level by which a fall from its best is beyond doubt: the best of many is high by luck."""
+LOST = (0.3, 0.25, 0.25)
+"""Share of all the ground ever covered that a fall must lose, in a level and in the slow levels."""
 SOLVED = 0.95
 """Share of completions solved above which a task counts as solved."""
+CEILING = 0.9
+"""Share above which so little is left that a reward standing there has arrived, not stuck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def _progress(view: RunView) -> Progress | None:
     rows = int(signal[-1, 0])
     if rows <= LEVEL or len(recent) < LEVEL:
         return None
-    _, now, best, peak, lowest, start, slow, best_slow = (float(number) for number in signal[-1])
+    _, now, best, peak, lowest, start = (float(number) for number in signal[-1, :6])
     reach = max(best - lowest, abs(best) * 0.05)
     rows_seen = signal[-MEMORY:]
     near_best = np.flatnonzero(rows_seen[:, 1] >= best - 0.15 * reach)
@@ -78,18 +82,8 @@ def _progress(view: RunView) -> Progress | None:
     # Noise is what was there before a fall; the rows since must not widen the yardstick they are measured by.
     end = min(len(rows_seen) - (LAG if rows >= LAG + 30 else LEVEL), fell)
     noise = max(_near_noise(recent.values, series.values[:20]), _wander(series.values[-MEMORY:][:end]))
-    # A large fall shows in a level, one not much larger than the noise of a row in a slow level, while the level agrees
-    # that it is down. Both are held against their own noise, which autocorrelated or periodic rewards make larger.
-    level_noise = max(noise * LEVEL_SHARE, _wander(rows_seen[:end, 1]))
-    slow_noise = max(noise / np.sqrt(SLOW), _wander(rows_seen[:end, 6]))
-    dropped = best - now > max(0.3 * reach, CLEAR * level_noise) or (
-        best_slow - slow > max(0.3 * reach, CLEAR * slow_noise) and best - now > 3.5 * level_noise
-    )
-    drop_step = view.step
-    if dropped:
-        near = np.flatnonzero(rows_seen[:, 1] >= best - max(0.15 * reach, 1.5 * noise))
-        steps = series.steps[-MEMORY:]
-        drop_step = int(steps[min(int(near[-1]) + 1, len(steps) - 1)]) if len(near) else int(steps[0])
+    dropped, row = _fallen(rows_seen, series.values[-MEMORY:], noise)
+    drop_step = int(series.steps[-MEMORY:][row]) if dropped else view.step
     window = recent.last(RECENT).values
     slope = trend(window) if len(window) >= 12 else None
     return Progress(
@@ -105,34 +99,89 @@ def _progress(view: RunView) -> Progress | None:
         falling=bool(slope and slope.falling and -slope.change > noise),
         dropped=dropped,
         drop_step=drop_step,
-        solved=_solved(view) or _saturated(view, series.values, now, best, start, noise),
+        solved=_solved(view, name, rows_seen[-1], noise),
     )
 
 
 def _levels(values: np.ndarray, done: np.ndarray, first: int) -> tuple[float, ...]:
-    """A row of (finite rows, level, best level, its row, lowest, first, slow level, best slow level): a causal signal.
+    """A row of (finite rows, level, best, its row, lowest, first, then of each slow level: it, best, lowest).
 
-    Levels are medians of the newest finite values; the best of them counts once there are enough for a full median,
-    so that one lucky first step is not a height to fall from.
+    Levels are medians of the newest finite values, slow levels means; the best of them counts once there are enough
+    rows, so that one lucky first step is not a height to fall from. A causal signal.
     """
-    fresh = (0.0, np.nan, -np.inf, 0.0, np.inf, np.nan, np.nan, -np.inf)
+    fresh = (0.0, np.nan, -np.inf, 0.0, np.inf, np.nan, *(np.nan, -np.inf, np.inf) * len(SLOW))
     row = len(values) - 1
     if row < first:
         return fresh
-    rows, _, best, peak, lowest, start, _, best_slow = done[-1] if row > first else fresh
-    recent = values[max(first, row + 1 - 3 * SLOW) :]
+    rows, _, best, peak, lowest, start, *slow = done[-1].tolist() if row > first else fresh
+    recent = values[max(first, row + 1 - SLOW[-1]) :]
     recent = recent[np.isfinite(recent)]
-    now = median(recent[-LEVEL:]) if len(recent) else np.nan
-    slow = float(np.mean(recent[-SLOW:])) if len(recent) else np.nan
     rows += float(np.isfinite(values[-1]))
+    now = median(recent[-LEVEL:]) if len(recent) else np.nan
     if rows >= MINIMUM and np.isfinite(now):
         start = now if np.isnan(start) else start
         lowest = min(lowest, now)
         if now > best:
             best, peak = now, float(row)
-    if rows >= 2 * SLOW // 3:
-        best_slow = max(best_slow, slow)
-    return rows, now, best, peak, lowest, start, slow, best_slow
+    for index, width in enumerate(SLOW):
+        newest = recent[-width:]
+        mean = float(newest.sum()) / len(newest) if len(newest) else np.nan
+        slow[3 * index] = mean
+        if rows >= 2 * width // 3:
+            slow[3 * index + 1] = max(slow[3 * index + 1], mean)
+            slow[3 * index + 2] = min(slow[3 * index + 2], mean)
+    return (rows, now, best, peak, lowest, start, *slow)
+
+
+def _fallen(seen: np.ndarray, values: np.ndarray, noise: float) -> tuple[bool, int]:
+    """Whether the reward lies below its best beyond what noise explains, and the row at which that fall began.
+
+    A large fall shows in a level, a small one among lumpy rewards only in a slow level. Each is held against its own
+    noise before the fall, which autocorrelated or periodic rewards make larger, and counts only while the newest rows
+    agree that it is down.
+    """
+    now = seen[-1]
+    if not now[2] > now[4]:
+        return False, 0  # no five rows were ever better than others: rare strokes of luck are no height
+    for width, column, low, lost in zip((LEVEL, *SLOW), (1, 6, 9), (4, 8, 11), LOST, strict=True):
+        best = now[2] if width == LEVEL else now[column + 1]
+        fall = best - now[column]
+        if not fall > lost * max(best - now[low], abs(best) * 0.05) or fall == np.inf:
+            continue
+        if now[6] > best - fall / 2 or not now[1] <= best:
+            continue  # on its way back
+        height = np.flatnonzero(seen[:, column] >= best - 0.35 * fall)
+        top = int(height[-1]) if len(height) else 0
+        share = LEVEL_SHARE if width == LEVEL else width**-0.5
+        before = values[max(0, top - 120) : max(0, top - width // 2)]
+        level_noise = max(max(noise, _deviation(before)) * share, _wander(seen[:top, column]))
+        if fall > CLEAR * level_noise:
+            return True, _edge(values, max(0, top - width), best, fall, noise)
+    return False, 0
+
+
+def _edge(values: np.ndarray, first: int, best: float, fall: float, noise: float) -> int:
+    """Row where a fall began: after the last value near the best; among noise, where the two sides differ most."""
+    stretch = values[first:]
+    if fall > 5 * noise:
+        near = np.flatnonzero(stretch >= best - max(0.15 * fall, 1.5 * noise))
+        return min(first + (int(near[-1]) + 1 if len(near) else 0), len(values) - 1)
+    known = np.isfinite(stretch)
+    centred = np.where(known, stretch, 0.0) - np.where(known, stretch[known].mean(), 0.0)
+    sums, split = np.cumsum(centred)[:-1], np.arange(1, len(stretch))
+    return first + 1 + int(np.argmax(sums / np.sqrt(split * (len(stretch) - split))))
+
+
+def _deviation(values: np.ndarray) -> float:
+    """Standard deviation about the trend as a mean of such values feels it: rare successes and memory count."""
+    values = values[np.isfinite(values)]
+    if len(values) < 20:
+        return 0.0
+    rows = np.arange(len(values)) - (len(values) - 1) / 2
+    residuals = values - values.mean() - float(rows @ values) / float(rows @ rows) * rows
+    reach = 5 * median_scale(residuals)[1]
+    residuals = np.clip(residuals, -reach, reach) if reach > 0 else residuals
+    return float(residuals.std()) * inflation(residuals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,56 +196,117 @@ class Stagnation:
     """Whether the run had gained anything before."""
 
 
-STILL = 80
-"""Rows a reward must have stood still at least."""
+STILL = 30
+"""Rows a reward must have stood still at least after it rose."""
+STILL_EVER = 60
+"""Steps, and at least half as many rows, after which a reward that never rose can be said to stand still."""
 STILL_MOST = 500
 """Rows looked at most."""
-MATTERS = 0.15
-"""Share of the gain so far that, reached by going on for as long again, would still be progress."""
+MATTERS = (0.15, 0.3)
+"""Share of the gain so far that, reached by going on for as long as the run has had, would still be progress: of a run
+of 300 rows and more, and of one of 150 and fewer, for an interval is no narrower than the rows allow."""
+STANDS = 0.2
+"""Share of its level (or of the spread of rewards, where that is more) by which a standing reward may change."""
 
 
 def stagnation(view: RunView) -> Stagnation | None:
     """Whether the reward has stopped moving: by a test of equivalence, so that lack of evidence is not enough.
 
-    The stretch is the newer half of the run (at least `STILL` rows). If its trend went on for as many rows as the run
-    has had, the upper end of its 95 % interval must still gain less than `MATTERS` of what was gained so far. A run
-    that never gained anything is measured by its noise instead, over half as many rows again.
+    The stretch is the newer half of the run, or its newer three quarters (at least `STILL` rows). If its trend went on
+    for as many rows as the run has had, the upper end of its 95 % interval must still gain less than `MATTERS` of what
+    was gained so far. A run that never gained anything is judged as a whole: the interval must lie within `STANDS` of
+    its level and within its noise.
     """
     return view.once(_stagnation)
 
 
 def _stagnation(view: RunView) -> Stagnation | None:
     reward = progress(view)
-    if reward is None or reward.solved or reward.dropped:
+    if reward is None or reward.solved or reward.dropped or reward.rising:
         return None
-    grew = reward.best - reward.start > 4 * reward.noise
-    rows = min(max(STILL, reward.rows // 2), STILL_MOST) if grew else STILL * 3 // 2
-    recent = view.series(reward.metric).last(rows + rows // 4).finite().last(rows)
-    if reward.rows < rows + 20 or len(recent) < rows or recent.steps[0] < view.baseline_start():
+    series = view.series(reward.metric)
+    gain = median(series.last(RECENT).finite().values) - reward.start
+    if gain > 2 * reward.noise:
+        matters = float(np.clip(MATTERS[1] * 150 / reward.rows, *MATTERS))
+        for share in (2, 4):  # the newer half, or the newer three quarters
+            rows = min(max(STILL, reward.rows - reward.rows // share), STILL_MOST)
+            if found := _still(view, series, rows, matters * gain * rows / reward.rows, 2.0):
+                return Stagnation(rows, *found, reward.start + gain, True)
         return None
-    change = trend(recent.values)
-    level = median(recent.values)
-    ahead = reward.rows / rows if grew else 1.0
-    band = MATTERS * (level - reward.start) if grew else 1.5 * reward.noise
-    if not grew and trend(view.series(reward.metric).last(STILL_MOST).finite().values).rising:
+    spacing = float(series.steps[-1] - series.steps[0]) / max(1, len(series) - 1)
+    ever = max(STILL_EVER // 2, int(STILL_EVER / max(spacing, 1.0)))
+    rows = min(max(ever, reward.rows * 3 // 4), STILL_MOST)
+    level = median(series.last(rows).finite().values)
+    spread = view.series("reward/std").last(RECENT).finite().values
+    size = max(abs(level), median(spread) if len(spread) else 0.0)
+    found = _still(view, series, rows, min(1.5 * reward.noise, STANDS * size))
+    if not found or trend(series.last(STILL_MOST).finite().values).rising:
         return None  # too noisy to see over the stretch, plain over the run
-    if not (band > 0 and not change.rising and -band < change.low * ahead and change.high * ahead < band):
+    return Stagnation(rows, *found, level, False)
+
+
+def _still(view: RunView, series: Series, rows: int, band: float, below: float = 1.0) -> tuple[int, Trend] | None:
+    """First step and trend of the newest rows, when their change lies within the band (`below` times it downward)."""
+    if len(series) < rows + STILL // 3 or not band > 0:
         return None
-    return Stagnation(rows, int(recent.steps[0]), change, level, grew)
+    recent = series.last(rows + rows // 4).finite().last(rows)
+    if len(recent) < rows or recent.steps[0] < view.baseline_start():
+        return None
+    third = rows // 3
+    if abs(float(recent.values[-third:].mean() - recent.values[:third].mean())) > band:
+        return None  # plainly moving: no need of an interval
+    change = trend(recent.values)
+    if change.rising or not -below * band < change.low <= change.high < band:
+        return None
+    return int(recent.steps[0]), change
 
 
-def _solved(view: RunView) -> bool:
-    """Nearly everything is solved, by accuracy where it is known, else by groups that all pass."""
-    for name, enough in (("accuracy/train", SOLVED), ("reward/all_pass_frac", 0.9)):
-        recent = view.series(name).finite().last(LEVEL)
-        if len(recent) and median(recent.values) >= enough:
-            return True
-    return False
+def _solved(view: RunView, name: str, levels: np.ndarray, noise: float) -> bool:
+    """Nearly everything is solved, or the reward stands at a ceiling: too little is left to be called stuck.
+
+    By accuracy where it is known, else by groups that all pass, else by a reward that never left 0-1, else by answers
+    that came to be paid alike at the best reward so far.
+    """
+    accuracy = view.series("accuracy/train").last(SLOW[0]).finite().values
+    passed = view.series("reward/all_pass_frac").last(SLOW[0]).finite().values
+    if len(accuracy):
+        full = len(accuracy) == SLOW[0] or median(accuracy) >= SOLVED
+        return full and bool(accuracy.mean() >= CEILING)
+    if len(passed):
+        return median(passed[-LEVEL:]) >= 0.9 and passed.mean() >= 0.8
+    rewards = view.series(name).values
+    _, now, best, _, lowest, start, slow, best_slow = levels[:8]
+    if len(rewards) < 2 * RECENT:
+        return False
+    recent = rewards[-SLOW[0] :]
+    if np.all(recent == recent[0]) and recent[0] >= best > start:
+        return True  # at its best and not moving by a hair: that is a ceiling
+    if lowest >= 0 and CEILING <= slow <= 1 and float(np.nanmax(rewards[-MEMORY:])) <= 1:
+        return True
+    if best_slow - slow > 0.1 * (best - lowest) or now - start < 4 * noise:
+        return False
+    spread = view.series("reward/std_group")
+    early, late = (spread.values[:20], spread.values[-20:]) if len(spread) >= 40 else (rewards[:20], recent)
+    early, late = early[np.isfinite(early)], late[np.isfinite(late)]
+    if not len(early) or not len(late):
+        return False
+    return bool(median(late) < 0.4 * median(early)) if len(spread) >= 40 else step_noise(late) < 0.4 * step_noise(early)
 
 
 def _near_noise(recent: np.ndarray, first: np.ndarray) -> float:
     """Standard deviation of a row by what neighbours differ by, now and at the start."""
-    return max(step_noise(recent[-60:]), step_noise(first[np.isfinite(first)]))
+    return max(_lumpy_noise(recent[-60:]), _lumpy_noise(first[np.isfinite(first)]))
+
+
+def _lumpy_noise(values: np.ndarray) -> float:
+    """Noise by differences of neighbours, of rewards too that are mostly one value and seldom another."""
+    if len(values) < 3:
+        return 0.0
+    steps = np.abs(np.diff(values))
+    typical = median(steps)
+    if typical > 0:  # a jump or an outlier is no noise
+        steps = np.minimum(steps, 6 * typical)
+    return max(step_noise(values), 0.886 * float(steps.mean()))
 
 
 def _wander(values: np.ndarray) -> float:
@@ -209,19 +319,6 @@ def _wander(values: np.ndarray) -> float:
     slope = float(rows @ stretch) / float(rows @ rows)
     scale = median_scale(stretch - slope * rows)[1]
     return scale if scale > 1e-9 * float(np.abs(stretch).max()) else 0.0  # rounding is not noise
-
-
-def _saturated(view: RunView, values: np.ndarray, now: float, best: float, start: float, noise: float) -> bool:
-    """Where nobody logs what is solved: groups without spread, at the best reward so far, and steadier than before."""
-    recent = values[-20:]
-    if len(values) >= 2 * RECENT and np.all(recent == recent[0]) and recent[0] >= best > start:
-        return True  # at its best and not moving by a hair: that is a ceiling
-    spread = view.series("reward/zero_std_frac").last(LEVEL).finite()
-    if not len(spread) or median(spread.values) < 0.8 or len(values) < 2 * RECENT:
-        return False
-    early, late = values[:20], values[-20:]
-    steady = step_noise(late[np.isfinite(late)]) < 0.5 * step_noise(early[np.isfinite(early)])
-    return steady and best - now < 2 * noise and now - start > 4 * noise
 
 
 def level(series: Series, rows: int = LEVEL) -> float:

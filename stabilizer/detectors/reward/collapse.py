@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import progress
+from stabilizer.detectors.departure import scaled
+from stabilizer.detectors.progress import Progress, progress
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
+from stabilizer.signals import median, step_noise
+from stabilizer.vocabulary import metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,24 +20,26 @@ class Collapse(Detector):
     """The reward has fallen far below the best level it had reached, and is not on its way back.
 
     Signature
-        The median of the last 5 rewards is below the best such median by more than 30 % of what the run ever moved
-        through and by more than 3 standard deviations of a row's noise (`progress`), and the last 30 rows do not rise.
-        It stands as long as the loss is not made good, so a run that broke is not called healthy once its other
-        numbers have settled at a new level.
+        The reward, in its newest 5, 20 or 60 rows, lies below the best such level by a quarter of all the ground it
+        ever covered and by 5.5 standard deviations of that level's noise (`progress`); the last 30 rows do not rise;
+        and it has been so for `stays` rows, or for `stays_ruined` if next to everything is lost and either the reward
+        lies still or another metric moved. Critical when another metric moved with it (entropy, KL, gradient norm,
+        length, held-out accuracy) or when `most` of the gain is gone. It stands as long as the loss is not made good,
+        so a run that broke is not called healthy once it has settled.
 
     Why it matters
         It is the outcome all other findings warn of. Continuing seldom helps: the weights are damaged, or the reward
         no longer says what it said.
 
     Look-alikes
-        Harder prompts, a new curriculum stage or another reward lower the number without any loss of skill: declare
-        them as events, and look at held-out accuracy. A verifier that is down drops the reward within a step while
-        entropy, KL and gradients stay where they are (`reward-fault` among the causes). A dip on the way up is made
-        good within some rows; the finding must stand for 8.
+        Harder prompts, a new curriculum stage or another reward lower the number without any loss of skill: declared
+        as events they start a new stage; undeclared, a step down by a part of the gain while nothing else that is
+        logged moves is `info`. A verifier that is down drops the reward to its floor within a step (`reward-fault`
+        among the causes). A dip of some 15 rows is made good. Data in epoch order make the reward wave: a run younger
+        than `young` rows has shown no wave yet, so its falls need another metric, or the loss of nearly all.
 
     False alarms
-        Undeclared changes of data. Rewards that wander by themselves widen their own noise here, but in a run younger
-        than the period of its wandering the first way down looks like a fall.
+        Undeclared changes of data that also change the length or entropy of answers. Waves longer than the run.
 
     Remedies
         `roll-back` with a lower learning rate when the policy moved first; `check-reward` when only the reward did.
@@ -43,18 +50,75 @@ class Collapse(Detector):
 
     id = "reward/collapse"
     needs = ("reward/mean|accuracy/train",)
-    confirm = 8
-
-    young: int = 40
-    """Rows before which a fall of the reward alone says nothing: how far it wanders by itself is not known yet."""
+    stays: int = 16
+    """Rows a partial fall must have lasted."""
+    stays_ruined: int = 8
+    """Rows that the loss of next to everything must have lasted."""
+    young: int = 120
+    """Rows before which a partial fall of the reward alone says nothing: how far it waves is not known yet."""
+    shortest: int = 20
+    """Rows before which nothing is said."""
+    most: float = 0.8
+    """Share of the gain whose loss needs no other witness."""
 
     def check(self, view: RunView) -> Finding | None:
         reward = progress(view)
-        if reward is None or reward.rows < self.young or not reward.dropped or reward.rising:
+        if reward is None or reward.rows < self.shortest or not reward.dropped or reward.rising:
             return None
+        height = max(reward.best - reward.lowest, 1e-12)
+        ruined = reward.now - reward.lowest <= (1 - self.most) * height
+        lasted = len(view.series(reward.metric).between(reward.drop_step, view.step))
+        if lasted < (self.stays_ruined if ruined else self.stays):
+            return None
+        moved, seen = self._witnesses(view, reward.drop_step)
+        settled = ruined and self._settled(view, reward)
+        lost = settled or (ruined and reward.rows >= self.young)
+        if not (moved or settled) and (lasted < self.stays or not lost and lasted < 2 * self.stays):
+            return None
+        if not (moved or lost) and reward.rows < self.young:
+            return None
+        severity = "critical" if moved or lost else "info" if seen and self._step(view, reward) else "warn"
+        also = f"; {', '.join(moved)} moved with it" if moved else "; nothing else moved" if seen else ""
         return self.finding(
-            view, "critical", reward.drop_step,
+            view, severity, reward.drop_step,
             f"{reward.metric} has fallen to {reward.now:.3g} from {reward.best:.3g} at step {reward.peak_step}"
-            f" (noise of a row {reward.noise:.2g})",
-            metric=reward.metric, baseline=reward.best, now=reward.now,
+            f" (noise of a row {reward.noise:.2g}){also}",
+            metric=reward.metric, baseline=reward.best, now=reward.now, moved=moved,
         )  # fmt: skip
+
+    @staticmethod
+    def _settled(view: RunView, reward: Progress) -> bool:
+        """It lies still at its floor, as no wave and no harder data would have it."""
+        newest = view.series(reward.metric).last(30).between(reward.drop_step, view.step).finite().values[-10:]
+        return len(newest) >= 8 and float(np.std(newest)) < 0.4 * reward.noise
+
+    @staticmethod
+    def _step(view: RunView, reward: Progress) -> bool:
+        """Most of the fall happened within 3 rows."""
+        rows = view.series(reward.metric)
+        at = int(np.searchsorted(rows.steps, reward.drop_step))
+        before, after = rows.values[max(0, at - 10) : at - 1], rows.values[at + 2 : at + 12]
+        before, after = before[np.isfinite(before)], after[np.isfinite(after)]
+        return bool(len(before) and len(after) and before.mean() - after.mean() > 0.7 * (reward.best - reward.now))
+
+    @staticmethod
+    def _witnesses(view: RunView, since: int) -> tuple[list[str], bool]:
+        """Metrics that left the level of before the fall, the way harm moves them, by 60 % and 4 standard errors."""
+        moved, seen = [], False
+        for name in ("policy/entropy", "policy/kl_ref", "optim/grad_norm", "rollout/length_mean", "accuracy/val"):
+            series = view.series(name).last(400).finite()
+            rows = 3 if name == "accuracy/val" else 10
+            then, now = series.between(0, since - 1).last(2 * rows).values, series.between(since, view.step).last(rows)
+            if len(then) < rows or len(now) < rows:
+                continue
+            seen = True
+            kind = metric(name).kind
+            then, now = scaled(then, kind), scaled(now.values, kind)
+            change = median(now) - median(then)
+            error = 1.25 * max(step_noise(then), step_noise(now)) * np.sqrt(1.5 / rows)
+            change = {"policy/kl_ref": change, "optim/grad_norm": change, "accuracy/val": -change}.get(
+                name, abs(change)
+            )
+            if change > max(4 * error, 0.05 if name == "accuracy/val" else 0.47):
+                moved.append(name)
+        return moved, seen

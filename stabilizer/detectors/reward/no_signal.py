@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import Progress, level, progress
+from stabilizer.detectors.progress import Progress, progress
 from stabilizer.records import Finding
-from stabilizer.runs.history import RunView
+from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import median
 
 
@@ -18,24 +18,24 @@ class NoSignal(Detector):
     """Most groups got the same low reward for every answer, so there is next to nothing to learn from.
 
     Signature
-        The median over the last `window` rows of the share of all-fail groups (where only zero-variance groups are
-        logged: of those, while the reward is far below its best or has never left its lowest level) is at least
-        `much`. It is critical from `nearly_all` on, or when the reward fell to get there; `info` while the reward is
-        still rising, because the rest of the batch is then enough.
+        The mean share of all-fail groups over `window` rows is, less two of its standard errors, at least `much`; over
+        `groups` groups where a step has only a few, for one prompt a step makes the share 0 or 1. Where only
+        zero-variance groups are logged, those that all pass are taken off by the reward's level: no more groups can
+        pass than the reward allows. From `nearly_all` on it is critical, as it is when the reward fell to get there;
+        `info` while the reward is still rising, because the rest of the batch is then enough, and during the first
+        `patience` steps of a run that has never had a success to lose.
 
     Why it matters
         Group-relative advantages of a group without spread are zero. The step costs the same and changes nothing; KL
         and entropy terms are then the only forces on the policy.
 
     Look-alikes
-        Groups in which every answer passes are also without spread, but that is success (`reward/saturated`). A
-        verifier that is down looks like every prompt failing at once. Hard curricula start with many all-fail groups;
-        as long as the reward rises they are no reason to act, and a young run gets `patience` rows to find its first
-        successes.
+        Groups in which every answer passes are also without spread, but that is success (`reward/saturated`); the
+        level of the reward tells them apart. A verifier that is down looks like every prompt failing at once. Hard
+        tasks start with nothing but failures and find their first success after a hundred steps.
 
     False alarms
-        Few prompts a step make the share coarse: with 4 prompts it is 0, 25, 50, 75 or 100 %. The median over
-        `window` rows takes care of that.
+        A first success that takes longer than `patience` steps.
 
     Remedies
         After a fall: `roll-back`. From the start: `easier-prompts` (filtered ones, or partial credit in the reward). By
@@ -49,46 +49,68 @@ class NoSignal(Detector):
     needs = ("reward/all_fail_frac|reward/zero_std_frac",)
 
     window: int = 8
-    """Rows over which the share is judged."""
+    """Rows over which the share is judged where it moves in small steps."""
+    groups: int = 48
+    """Groups over which it is judged otherwise: rows, when nothing says that a row has more than one."""
     much: float = 0.7
     """Share of groups without signal that is worth a finding."""
-    patience: int = 40
-    """Rows a run gets to find its first successes before a share below `nearly_all` is held against it."""
+    patience: int = 120
+    """Steps a run gets to find its first successes."""
     nearly_all: float = 0.9
     """Share from which training has in effect stopped."""
 
     def check(self, view: RunView) -> Finding | None:
         known = "reward/all_fail_frac" in view
         name = "reward/all_fail_frac" if known else "reward/zero_std_frac"
-        series = view.series(name).last(500).finite()
+        newest = view.series(name).last(self.window).values
+        if len(newest) < self.window or not float(newest.sum()) >= self.much * self.window:
+            return None
         reward = progress(view)
-        if len(series) < self.window or reward is None or reward.solved:
+        series = view.series(name).last(500).finite()
+        rows = self._rows(view, series.values)
+        recent = series.values[-rows:]
+        if reward is None or reward.solved or len(recent) < rows:
             return None
-        share = level(series, self.window)
-        if reward.rows < self.patience and not reward.dropped and share < self.nearly_all:
-            return None
-        if share < self.much or not (known or self._failing(reward)):
+        passing = 0.0 if known else self._passing(view, reward)
+        share = float(recent.mean()) - passing
+        if share - 2 * float(recent.std()) / np.sqrt(rows) < self.much:
             return None
         fell = reward.dropped and not reward.rising
-        if reward.rising:
-            severity = "info"
-        else:
-            severity = "critical" if fell or share >= self.nearly_all else "warn"
-        low = np.flatnonzero(series.values < self.much / 2 + share / 2 if fell else series.values < self.much)
+        low = np.flatnonzero(series.values - passing < (self.much / 2 + share / 2 if fell else self.much))
         onset = int(series.steps[min(int(low[-1]) + 1, len(series) - 1)]) if len(low) else int(series.steps[0])
+        onset = min(onset, reward.drop_step) if fell else onset
+        first = view.baseline_start()
+        young = not fell and view.step - max(first, int(view.series(name).steps[0])) < self.patience
+        fresh = reward.best - reward.start > 4 * reward.noise and reward.peak_step >= int(
+            series.last(20).steps[0]
+        )  # first successes
+        severe = "critical" if fell or share >= self.nearly_all else "warn"
         name_now = f"{reward.metric} is {reward.now:.3g}"
         origin = f"after {reward.metric} fell from {reward.best:.3g}" if fell else f"and {name_now}"
-        kind = "in which every answer fails" if known else "without any spread of reward"
+        kind = "in which every answer fails" if known else "without any spread of a low reward"
         return self.finding(
-            view, severity, min(onset, reward.drop_step) if fell else onset,
-            f"{share:.0%} of groups are groups {kind} (median of {self.window} rows), {origin}",
+            view, "info" if reward.rising or not fell and (young or fresh) else severe, onset,
+            f"{share:.0%} of groups are groups {kind} (mean of {rows} rows), {origin}",
             metric=name, baseline=median(series.values[:5]), now=share,
         )  # fmt: skip
 
+    def _rows(self, view: RunView, shares: np.ndarray) -> int:
+        """Rows that hold enough groups for the share to be believed."""
+        prompts = view.latest("batch/prompts")
+        if prompts is None or not 1 <= prompts < np.inf:
+            steps = np.diff(np.unique(np.round(shares[-200:], 6)))
+            coarse = len(steps) == 0 or float(steps.min()) >= 0.2
+            prompts = min(4.0, 1 / float(steps.max())) if len(steps) and coarse else 1.0 if coarse else 16.0
+        return int(np.clip(np.ceil(self.groups / prompts), self.window, self.groups))
+
     @staticmethod
-    def _failing(reward: Progress) -> bool:
-        """Without a share of all-fail groups: the reward never left its floor, or is far below its best."""
+    def _passing(view: RunView, reward: Progress) -> float:
+        """The largest share of groups that can all pass at this level of the reward."""
+        rewards: Series = view.series(reward.metric).last(200).finite()
+        level = float(rewards.values[-20:].mean())
         reach = reward.best - reward.lowest
-        if reach <= 1e-9:
-            return reward.lowest <= 0
-        return reward.now - reward.lowest < 0.3 * reach and reward.best - reward.now > 0.3 * reach
+        height = (level - reward.lowest) / reach if reach > 4 * reward.noise else 0.0
+        within = float(rewards.values.min()) >= 0 and float(rewards.values.max()) <= 1
+        if not within and not height and level > 0:
+            return 1.0  # it never moved, and nobody knows of what it is a part
+        return float(np.clip(max(height, level if within else 0.0), 0.0, 1.0))

@@ -10,18 +10,20 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import progress, stagnation
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median
+from stabilizer.signals import step_noise
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plateau(Detector):
-    """The reward has been flat for long enough to be sure, and the task is not solved.
+    """The reward has been flat for long enough to be sure, and there is room above it.
 
     Signature
-        `progress.stagnation`: if the trend of the newer half of the run (at least 80 rows) went on for as many rows as
-        the run has had, even the upper end of its 95 % interval would gain less than 15 % of what was gained so far.
-        A test of equivalence: absence of evidence for growth is not enough. A run that never gained anything is
-        measured by its noise instead. Accuracy on held-out problems, where there is any, must not have risen either.
+        `progress.stagnation`, a test of equivalence, for absence of evidence for growth is not enough. After growth:
+        if the trend of the newer half or three quarters of the run (at least 30 rows) went on for as many rows as the
+        run has had, even the upper end of its 95 % interval would gain less than 15 % of what was gained so far (up to
+        30 % while the run is short). A run that never rose: the interval lies within a fifth of its level and within
+        its noise; that is `info` until `patience` steps, or half of the planned ones, have passed. Accuracy on held-out
+        problems, where there is any, must not have risen either. A row may cover many steps; what counts is in rows.
 
     Why it matters
         From here on every step costs and nothing comes back, unless the reason is found: exploration used up, groups
@@ -29,12 +31,14 @@ class Plateau(Detector):
         a ceiling that is really there.
 
     Look-alikes
-        A solved task. Warm-up that is not over (the learning rate is still rising). A schedule that has ended (the
-        learning rate has come down to a tenth of its peak). Slow but steady growth, which the equivalence test
-        leaves alone. A collapse: the reward is flat at the bottom, and other detectors name it.
+        A solved task, and a ceiling just below it: a reward of 0.94 out of 1 that stays there has arrived, and
+        `reward/saturated` says so. Warm-up that is not over, or was not for much of the flat stretch. A schedule that
+        has ended (the learning rate has come down to a tenth of its peak). Slow but steady growth, which the
+        equivalence test leaves alone. A collapse: the reward is flat at the bottom, and other detectors name it.
 
     False alarms
-        Delayed generalisation: some runs stand still for hundreds of steps before they improve.
+        Delayed generalisation: some runs stand still for hundreds of steps before they improve. A ceiling below 90 %
+        that comes with the data (wrong labels, unsolvable prompts) looks the same from here.
 
     Remedies
         By cause, one at a time: `grow-batch` first, `raise-entropy` when exploration is used up, `lower-beta` when the
@@ -46,24 +50,24 @@ class Plateau(Detector):
 
     id = "reward/plateau"
     needs = ("reward/mean|accuracy/train",)
-    confirm = 10
+    confirm = 5
 
-    remaining: float = 0.1
-    """Share of the planned steps that must lie ahead; with less, there is nothing left to save."""
+    patience: int = 100
+    """Steps a run gets to begin to rise where nobody says how long it is to be."""
 
     def check(self, view: RunView) -> Finding | None:
         reward, still = progress(view), stagnation(view)
-        if reward is None or still is None or self._schedule_bound(view, still.rows):
-            return None
-        planned = view.about("steps")
-        if isinstance(planned, int) and planned - view.step < self.remaining * planned:
+        if reward is None or still is None or self._schedule_bound(view, still.onset_step):
             return None
         if self._validation_rises(view, still.onset_step):
             return None
+        planned = view.about("steps")
+        patience = min(self.patience, planned / 2) if isinstance(planned, int) else self.patience
+        early = not still.grew and view.step - still.onset_step < patience
         history = f"after rising from {reward.start:.3g}" if still.grew else "and has never risen"
         change = still.change
         return self.finding(
-            view, "warn", still.onset_step,
+            view, "info" if early else "warn", still.onset_step,
             f"{reward.metric} has been flat at {still.level:.3g} over {still.rows} rows {history}: change"
             f" {change.change:+.2g} (95 % interval {change.low:+.2g} to {change.high:+.2g})",
             metric=reward.metric, baseline=reward.start, now=still.level,
@@ -71,18 +75,21 @@ class Plateau(Detector):
         )  # fmt: skip
 
     @staticmethod
-    def _schedule_bound(view: RunView, rows: int) -> bool:
-        """The learning rate explains it: still warming up, or wound down."""
-        lr = view.series("optim/lr").last(rows).finite().values
-        if len(lr) < 2:
+    def _schedule_bound(view: RunView, since: int) -> bool:
+        """The learning rate explains it: still warming up, in warm-up for much of the stretch, or wound down."""
+        rates = view.series("optim/lr").between(since, view.step).finite().values
+        if len(rates) < 2:
             return False
         peak = view.causal("optim/lr", "peak", lambda values, done: np.nanmax([values[-1], *done[-1:]]))[-1]
-        warming = lr[-1] > lr[-min(len(lr), rows // 2)] * 1.05
-        return bool(peak > 0 and (warming or lr[-1] < 0.1 * peak))
+        warming = rates[-1] > rates[len(rates) // 2] * 1.05 or rates[len(rates) // 4] < 0.5 * rates[-1]
+        return bool(peak > 0 and (warming or rates[-1] < 0.1 * peak))
 
     @staticmethod
     def _validation_rises(view: RunView, since: int) -> bool:
-        """Held-out accuracy gained more than its own noise since the flat stretch began."""
-        held_out = view.series("accuracy/val").finite()
-        before, after = held_out.between(0, since).last(3), held_out.between(since + 1, view.step).last(3)
-        return bool(len(before) and len(after) and median(after.values) > median(before.values) + 0.02)
+        """Held-out accuracy gained more than its own noise over the flat stretch."""
+        values = view.series("accuracy/val").between(since, view.step).last(100).finite().values
+        third = max(1, len(values) // 3)
+        if len(values) < 2:
+            return False
+        noise = max(step_noise(values), 0.01) * np.sqrt(2 / third)
+        return bool(values[-third:].mean() - values[:third].mean() > max(0.02, 2 * noise))

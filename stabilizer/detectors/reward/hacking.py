@@ -1,0 +1,146 @@
+"""Reward hacking: the reward rises, and what it stands for does not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.progress import progress
+from stabilizer.records import Finding, Severity
+from stabilizer.runs.history import RunView, Series
+from stabilizer.signals import step_noise
+
+
+class _Split(NamedTuple):
+    """What a witness did from its best on, while the reward rose by `gain`."""
+
+    severity: Severity
+    step: int
+    before: float
+    after: float
+    gain: float
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hacking(Detector):
+    """The training reward goes up while held-out accuracy, or the share of answers that are right, goes down.
+
+    Signature
+        The witness is `accuracy/val`; `accuracy/train` where the reward is not the same thing. Its newest values lie
+        below its best ones by `fall` or more and beyond sqrt(2 ln(n^2 / `alpha`)) of their standard errors, a boundary
+        that may be looked at after each of its n values; and the reward rose, by 4 standard errors, from one to the
+        other. Critical when a quarter of the accuracy is gone. Or: over 8 validations the training accuracy gained
+        `gap` while the held-out one, by now behind it by half of `gap`, for sure gained less than a quarter of that.
+
+    Why it matters
+        The policy is paid for something that was not meant: length, a format, a hole in the verifier, or training
+        problems known by heart. Every further step makes it better at that.
+
+    Look-alikes
+        Training answers are sampled, held-out ones greedy: a constant difference, and only changes count here. Honest
+        generalisation gains less than training does, but it gains. Noise of a small validation set is in the standard
+        error. A format that is learned first lifts the reward while accuracy rests; it does not lower it.
+
+    False alarms
+        Held-out problems of another kind, that lose what training no longer needs.
+
+    Remedies
+        `roll-back` to the best held-out accuracy; `check-reward` (read the best-paid samples); `raise-beta` holds the
+        policy near what it was. By hand: stop early; more or fresh problems when they were learned by heart.
+
+    References
+        Gao et al. 2022 (arXiv 2210.10760) on proxy and gold reward; Howard et al. 2021 (arXiv 1810.08240) on
+        boundaries valid at any time.
+    """
+
+    id = "reward/hacking"
+    needs = ("reward/mean|accuracy/train", "accuracy/val|accuracy/train")
+
+    alpha: float = 0.01
+    """Chance of a false fall over a whole run with honest noise."""
+    fall: float = 0.05
+    """Fall of an accuracy that matters."""
+    gap: float = 0.2
+    """Gain of training accuracy that held-out accuracy should show some of."""
+
+    def check(self, view: RunView) -> Finding | None:
+        reward = progress(view)
+        if reward is None or reward.dropped or reward.rows < 30:
+            return None
+        paid = view.series(reward.metric)
+        found = self._held_out(view, paid) or self._own_accuracy(view, paid)
+        if found is None:
+            return None
+        return self.finding(
+            view, found.severity, found.step,
+            f"{reward.metric} rose by {found.gain:.2g} since step {found.step} while {found.words}"
+            f" {found.before:.3g} to {found.after:.3g}",
+            metric=found.words.split()[0], baseline=found.before, now=found.after, reward_gain=found.gain,
+        )  # fmt: skip
+
+    def _held_out(self, view: RunView, paid: Series) -> _Split | None:
+        held_out = view.series("accuracy/val").between(view.baseline_start(), view.step).last(200).finite()
+        if len(held_out) < 5:
+            return None
+        noise = max(step_noise(held_out.values), 0.015)
+        split = self._fallen(held_out, paid, noise, 1, "accuracy/val")
+        if split or len(held_out) < 8 or "accuracy/train" not in view:
+            return split
+        early, late = held_out.values[:3], held_out.values[-3:]
+        gained = float(late.mean() - early.mean()) + 2 * noise * math.sqrt(2 / 3)
+        train = view.series("accuracy/train").finite()
+        since = int(held_out.steps[1])
+        at, now = train.between(0, since).values[-20:], train.values[-20:]
+        gain = float(now.mean() - at.mean()) if len(at) >= 5 else 0.0
+        if gain < self.gap or gained > gain / 4 or now.mean() - late.mean() < self.gap / 2:
+            return None
+        return _Split("warn", since, float(early.mean()), float(late.mean()), gain, "accuracy/val stayed behind:")
+
+    def _own_accuracy(self, view: RunView, paid: Series) -> _Split | None:
+        """The reward is more than accuracy, and the two go different ways."""
+        if "reward/mean" not in view or "accuracy/train" not in view:
+            return None
+        paid, solved = paid.last(400), view.series("accuracy/train").last(400)
+        if len(paid) != len(solved) or len(paid) < 40 or np.array_equal(paid.values[-5:], solved.values[-5:]):
+            return None
+        first = int(np.searchsorted(paid.steps, view.baseline_start()))
+        width = min(30, (len(paid) - first) // 8)
+        blocks = (len(paid) - first) // width if width >= 5 else 0
+        rows = solved.values[len(solved) - blocks * width :]
+        if not blocks or not np.isfinite(rows).all():
+            return None
+        means = Series(
+            solved.steps[-blocks * width :].reshape(blocks, width)[:, -1], rows.reshape(blocks, width).mean(1)
+        )
+        if means.values.max() - means.values[-1] < self.fall:
+            return None
+        noise = max(step_noise(rows) / math.sqrt(width), step_noise(means.values))
+        return self._fallen(means, paid, noise, width, "accuracy/train")
+
+    def _fallen(self, witness: Series, paid: Series, noise: float, width: int, name: str) -> _Split | None:
+        """A fall of the witness from its best, beyond its boundary, from which on the reward rose."""
+        values, count = witness.values, len(witness)
+        smooth = np.convolve(values, np.ones(3) / 3, "valid")
+        top = int(np.argmax(smooth)) + 1
+        after = values[max(top + 2, count - 5) :]
+        before = float(smooth[top - 1])
+        if len(after) < 2 or before - float(after.mean()) < self.fall:
+            return None
+        error = noise * math.sqrt(1 / 3 + 1 / len(after))
+        now, boundary = float(after.mean()), math.sqrt(2 * math.log(count * count / self.alpha))
+        if before - now < boundary * error:
+            return None
+        rows = max(20, width)
+        then, newest = paid.between(0, int(witness.steps[top])).finite().last(rows), paid.finite().last(rows)
+        if len(then) < 5:
+            return None
+        gain = float(newest.values.mean() - then.values.mean())
+        if gain <= 4 * max(step_noise(then.values), step_noise(newest.values)) * math.sqrt(2 / len(then)):
+            return None
+        severity = "critical" if before - now > before / 4 else "warn"
+        return _Split(severity, int(witness.steps[top]), before, now, gain, f"{name} fell from")

@@ -1,0 +1,96 @@
+"""Noise floor: what a step changes is drowned in the luck of its few samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.progress import progress
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView
+from stabilizer.signals import autocorrelation, step_noise, trend
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseFloor(Detector):
+    """The reward is white noise around a level: batches too small to show, or to make, any progress.
+
+    Signature
+        Over the newest `window` rows (all of a shorter run, at least `least`) the reward has no trend, its
+        autocorrelation is under 0.2, and its noise is large: more than `large` of the spread of single rewards, which
+        is what a batch of half a dozen prompts has, or where that is not logged more than `large` of the level.
+        Where batch and group size are known the noise must be what they explain: no more than `explained` times the
+        deviation of a mean of so many prompts. `info`; `warn` from `long` rows on without any gain since the start.
+
+    Why it matters
+        The gradient is as noisy as the reward is: its direction is mostly luck, and steps undo one another. A smaller
+        learning rate helps a little, a larger batch more, and it makes every curve of the run readable.
+
+    Look-alikes
+        Swings that a batch can't explain, or that hang together over rows (`reward/oscillation`). A plateau of a run
+        whose batches are large enough to see it (`reward/plateau`). Small batches that learn all the same: any trend
+        over the window or any gain since the start, and nothing is said louder than `info`.
+
+    False alarms
+        A run that learns so slowly that the window can't show it is told the truth about its batch, as `info`.
+
+    Remedies
+        `grow-batch`: four times the prompts halve the noise. By hand: gradient accumulation; a larger group helps as
+        long as prompts are alike.
+
+    References
+        McCandlish et al. 2018 (arXiv 1812.06162) on the gradient noise scale.
+    """
+
+    id = "reward/noise-floor"
+    needs = ("reward/mean|accuracy/train",)
+    confirm = 10
+
+    window: int = 200
+    """Rows looked at."""
+    least: int = 60
+    """Rows under which nothing is said."""
+    long: int = 500
+    """Rows after which a run without any gain is worth a warning."""
+    large: float = 0.3
+    """Noise of a row, in deviations of a single reward."""
+    explained: float = 2.0
+    """Times the deviation of a mean over the batch's prompts that sampling explains."""
+
+    def check(self, view: RunView) -> Finding | None:
+        reward = progress(view)
+        if reward is None or reward.rows < self.least or reward.solved or reward.dropped or reward.rising:
+            return None
+        size = self._size(view, reward.now)
+        if not reward.noise > 0.8 * self.large * size:
+            return None
+        recent = view.series(reward.metric).last(self.window).finite()
+        noise = step_noise(recent.values)
+        prompts = view.latest("batch/prompts")
+        if len(recent) < self.least or not noise > self.large * size:
+            return None
+        if prompts and prompts >= 1 and noise > self.explained * size / np.sqrt(prompts):
+            return None
+        slope = trend(recent.values)
+        ahead = (np.arange(len(recent)) / (len(recent) - 1) - 0.5) * slope.change
+        if slope.rising or slope.falling or autocorrelation(recent.values - ahead) > 0.2:
+            return None
+        head = view.series(reward.metric).values[: self.window // 2]
+        head = head[np.isfinite(head)]
+        gain = float(recent.values.mean() - head.mean())
+        stuck = reward.rows >= self.long and gain < 2 * noise * np.sqrt(1 / len(head) + 1 / len(recent))
+        batch = f"; a step has {prompts:.0f} prompts" if prompts and prompts >= 1 else ""
+        return self.finding(
+            view, "warn" if stuck else "info", int(recent.steps[0]),
+            f"{reward.metric} moves by {noise:.2g} from row to row and by {slope.change:+.2g}"
+            f" ({slope.low:+.2g} to {slope.high:+.2g}) over {len(recent)} rows: progress is drowned in noise{batch}",
+            metric=reward.metric, baseline=float(head.mean()), now=float(recent.values.mean()), noise=noise,
+        )  # fmt: skip
+
+    @staticmethod
+    def _size(view: RunView, level: float) -> float:
+        """Deviation of a single reward over the batch, or the reward's level for want of better."""
+        values = view.series("reward/std").last(30).finite().values
+        return float(values.mean()) if len(values) else abs(level)

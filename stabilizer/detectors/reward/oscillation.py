@@ -1,0 +1,165 @@
+"""Oscillation: the reward swings instead of rising."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import drift
+from stabilizer.detectors.progress import progress
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView
+from stabilizer.signals import autocorrelation, trend
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oscillation(Detector):
+    """Steps overshoot and are taken back: the reward goes up and down by much and gets nowhere.
+
+    Signature
+        Over the newest `window` rows the reward has no trend and swings (5th to 95th percentile; up and down at least
+        twice) through `large` of its level, more than `unexplained` times what the batch's sampling noise would. Either
+        the swings grew, to `grown` times those of the rows before (more where autocorrelation makes them uncertain); or
+        there is no gain since the start and the swings hang together over rows (autocorrelation above `linked`). `warn`
+        when they grew and the gradient norm, the KL of a step or the clip fraction grew with them, or when the run has
+        gone nowhere for `patience` steps; else `info`.
+
+    Why it matters
+        What one step gains the next loses. It is the stage before a collapse when the learning rate is too high, and
+        wasted compute when the batch is too small for it.
+
+    Look-alikes
+        The luck of few prompts is white: it has no memory from row to row and is as large as the batch explains
+        (`reward/noise-floor`). Data in epoch order swing while the reward rises. A batch that was made smaller swings
+        more by itself: a declared change starts afresh, a logged one is accounted for. Warm-up that is still running is
+        said in the summary, for the learning rate that will do harm has then not even been reached.
+
+    False alarms
+        Waves of the data around a plateau look the same from the reward alone.
+
+    Remedies
+        `lower-lr`, then `grow-batch`, one at a time. By hand: fewer passes over a batch, a narrower clip range; bring a
+        halved batch size back, for batch keys that only split memory change nothing and those that set the update do.
+
+    References
+        Search-R1's configuration (a warm-up of 286 steps, 256 prompts); McCandlish et al. 2018 (arXiv 1812.06162).
+    """
+
+    id = "reward/oscillation"
+    needs = ("reward/mean|accuracy/train",)
+
+    window: int = 80
+    """Rows over which swings are measured."""
+    shortest: int = 50
+    """Rows under which a run is too young for swings without growth to mean anything."""
+    large: float = 0.3
+    """Swing, in levels of the reward (or twice the spread of single rewards, where that is less)."""
+    unexplained: float = 1.6
+    """Times the sampling noise of a batch, where its size is known."""
+    grown: float = 1.5
+    """Times the swings of before, for a long memory-less series; 3 / sqrt(independent rows) come on top."""
+    linked: float = 0.4
+    """Autocorrelation above which swings hang together."""
+    turns: int = 4
+    """Times the reward must have gone from above its trend to below it or back: a fall or a step has fewer."""
+    patience: int = 100
+    """Steps without gain after which swings are worth a warning."""
+
+    def check(self, view: RunView) -> Finding | None:
+        reward = progress(view)
+        if reward is None or reward.rows < 40 or reward.solved or reward.rising:
+            return None
+        series = view.series(reward.metric).between(view.baseline_start(), view.step).last(3 * self.window).finite()
+        width = min(self.window, len(series) if len(series) < 2 * self.window else self.window)
+        recent = series.values[-width:]
+        level = abs(float(recent.mean()))
+        if width < 40 or not float(recent.std()) * 3.3 > self.large * self._size(view, level):
+            return None
+        slope = trend(recent)
+        residuals = recent - recent.mean() - (np.arange(width) / (width - 1) - 0.5) * slope.change
+        low, high = np.quantile(residuals, (0.05, 0.95))
+        swing, sd = float(high - low), float(residuals.std())
+        if (
+            slope.rising
+            or slope.falling
+            or self._turns(residuals) < self.turns
+            or swing < self.large * self._size(view, level)
+            or sd < self.unexplained * self._luck(view)
+        ):
+            return None
+        linked = autocorrelation(residuals)
+        grew = self._growth(view, series.values[:-width], sd, linked)
+        head = view.series(reward.metric).values[:20]
+        steps = view.step - max(int(view.series(reward.metric).steps[0]), view.baseline_start())
+        nowhere = linked >= self.linked and level_gain(recent, head) <= 0.5 * sd
+        if not grew and not (nowhere and width >= self.shortest):
+            return None
+        moved = [name for name in ("optim/grad_norm", "policy/kl_old", "policy/clip_frac") if self._up(view, name)]
+        severity = "warn" if (grew and moved) or (nowhere and steps >= self.patience) else "info"
+        since = f", {grew:.2g} times as far as before" if grew else " and has gained nothing since the start"
+        return self.finding(
+            view, severity, int(series.steps[-width]),
+            f"{reward.metric} swings through {swing:.2g} around {recent.mean():.3g} without a trend over {width} rows"
+            f"{since}{self._warm_up(view)}",
+            metric=reward.metric, baseline=float(recent.mean()), now=swing, grown=grew, moved=moved,
+        )  # fmt: skip
+
+    def _growth(self, view: RunView, before: np.ndarray, sd: float, linked: float) -> float:
+        """How many times larger the swings are than before, the size of the batch allowed for; 0 if not for sure."""
+        if len(before) < 40:
+            return 0.0
+        then = before - before.mean() - (np.arange(len(before)) / (len(before) - 1) - 0.5) * trend(before).change
+        prompts = view.series("batch/prompts").last(3 * self.window).finite().values
+        fewer = np.sqrt(prompts[0] / prompts[-1]) if len(prompts) and min(prompts[0], prompts[-1]) > 0 else 1.0
+        ratio = sd / max(float(then.std()) * max(fewer, 1.0), 1e-12)
+        independent = min(len(before), self.window) * (1 - linked) / (1 + linked)
+        return ratio if ratio > self.grown + 3 / np.sqrt(independent) else 0.0
+
+    @staticmethod
+    def _size(view: RunView, level: float) -> float:
+        values = view.series("reward/std").last(30).finite().values
+        return min(level, 2 * float(values.mean())) if len(values) else level
+
+    @staticmethod
+    def _luck(view: RunView) -> float:
+        """Deviation of a batch's mean reward by the luck of prompts and answers; 0 where it can't be known."""
+        prompts = view.latest("batch/prompts") or view.config("data.train_batch_size")
+        spread = view.series("reward/std").last(30).finite().values
+        if not (isinstance(prompts, (int, float)) and prompts >= 1 and len(spread)):
+            return 0.0
+        variance = float(spread.mean()) ** 2
+        within, size = view.series("reward/std_group").last(30).finite().values, view.latest("batch/group_size")
+        if len(within) and size and size > 1:  # what prompts differ by, and what is left of the answers' luck
+            variance -= float(within.mean()) ** 2 * (1 - 1 / size)
+        return float(np.sqrt(max(variance, 0.0) / prompts))
+
+    @staticmethod
+    def _turns(residuals: np.ndarray) -> int:
+        """Changes of side of the 5-row mean, those within half a deviation of the trend left out."""
+        smooth = np.convolve(residuals, np.full(5, 0.2), "valid")
+        sides = np.sign(smooth[np.abs(smooth) > 0.5 * smooth.std()])
+        return int(np.count_nonzero(np.diff(sides)))
+
+    @staticmethod
+    def _up(view: RunView, name: str) -> bool:
+        moved = drift(view, name, start_rows=40, now_rows=20)
+        return moved is not None and moved.clear and moved.ratio >= 1.3
+
+    @staticmethod
+    def _warm_up(view: RunView) -> str:
+        rates = view.series("optim/lr").last(20).finite().values
+        ratio = view.config("actor_rollout_ref.actor.optim.lr_warmup_steps_ratio")
+        planned = view.about("steps")
+        if isinstance(ratio, float) and isinstance(planned, int) and view.step < ratio * planned:
+            return f"; warm-up is still running (step {view.step} of {ratio * planned:.0f})"
+        if len(rates) >= 2 and rates[-1] > 1.02 * rates[0]:
+            return f"; warm-up is still running (learning rate {rates[-1]:.2g})"
+        return ""
+
+
+def level_gain(now: np.ndarray, head: np.ndarray) -> float:
+    """Mean of now less that of the first rows; 0 when there are none."""
+    head = head[np.isfinite(head)]
+    return float(now.mean() - head.mean()) if len(head) else 0.0

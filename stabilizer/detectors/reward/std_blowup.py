@@ -1,0 +1,96 @@
+"""Std blow-up: differences of nothing, divided by nothing, become full advantages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import change_step, drift
+from stabilizer.detectors.progress import progress
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView
+from stabilizer.signals import median
+
+
+@dataclass(frozen=True, kw_only=True)
+class StdBlowup(Detector):
+    """Groups still differ in reward, but by next to nothing, and the group's deviation scales that up to full size.
+
+    Signature
+        Spread within the groups that have any (`reward/std_group` / (1 - `reward/zero_std_frac`)) is under `tiny` of
+        what the run began with, or under `speck` of the mean reward from the start; most groups have some
+        (`zero_std_frac` under `dead`); and advantages are divided by it. `warn` when the gradient norm rose by `louder`
+        with it, critical when the reward fell; `info` until then.
+
+    Why it matters
+        An advantage is a difference over the group's deviation: 0.999 against 1.000 pulls as hard as 0 against 1, up to
+        the square root of the group's size for a single odd answer. The update then follows rounding and tie-breaks.
+
+    Look-alikes
+        A task being solved: the mean spread falls because groups lose theirs altogether, which is why it is divided by
+        the share that has any. Rewards of 0 and 1 can't be tiny. Gradient norms that rise by themselves
+        (`optim/grad-explosion`).
+
+    False alarms
+        A reward with a large constant part and honest small differences: `info`, as long as nothing comes of it.
+
+    Remedies
+        By hand: advantages without division (`group_mean`), or by the batch's deviation (`batch_std`); a floor on the
+        spread below which a group counts as silent; rewards rounded to what they can tell apart. While it lasts,
+        `lower-lr` limits the harm.
+
+    References
+        Dr. GRPO (arXiv 2503.20783) on the bias of dividing by the deviation; Tricks or Traps (arXiv 2508.08221).
+    """
+
+    id = "reward/std-blowup"
+    needs = ("reward/std_group", "reward/zero_std_frac")
+    confirm = 5
+
+    tiny: float = 0.12
+    """Share of the first spread under which it is next to nothing."""
+    speck: float = 0.01
+    """Share of the mean reward under which a spread is next to nothing from the start."""
+    dead: float = 0.8
+    """Share of groups without any spread above which the others hardly count."""
+    louder: float = 1.5
+    """Times its start by which the gradient norm must have risen."""
+
+    def check(self, view: RunView) -> Finding | None:
+        series = view.series("reward/std_group")
+        if len(series) < 20 or view.latest("control/advantage") not in (None, 0.0):
+            return None
+        newest = series.last(10).finite().values
+        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        head = series.values[first : first + 20]
+        head = head[np.isfinite(head)]
+        if len(newest) < 5 or len(head) < 10:
+            return None
+        now, start, mean = median(newest), median(head), view.series("reward/mean").last(10).finite().values
+        level = abs(median(mean)) if len(mean) else 0.0
+        if not 0 < now < max(2 * self.tiny * start, self.speck * level):
+            return None
+        silent = view.series("reward/zero_std_frac")
+        idle, idle_then = silent.last(10).finite().values, silent.values[first : first + 20]
+        idle_then = idle_then[np.isfinite(idle_then)]
+        if not len(idle) or not len(idle_then) or median(idle) >= self.dead:
+            return None
+        now, start = now / (1 - median(idle)), start / max(1 - median(idle_then), 0.05)
+        if not (now < self.tiny * start or now < self.speck * level):
+            return None
+        return self._judged(view, now, start)
+
+    def _judged(self, view: RunView, now: float, start: float) -> Finding:
+        reward, norm = progress(view), drift(view, "optim/grad_norm")
+        louder = norm is not None and norm.clear and norm.ratio >= self.louder
+        fell = reward is not None and reward.dropped and not reward.rising
+        severity = "critical" if fell and louder else "warn" if louder else "info"
+        with_it = f"; the gradient norm is {norm.ratio:.2g} times its start" if louder and norm else ""
+        return self.finding(
+            view, severity, change_step(view.series("reward/std_group"), "positive"),
+            f"groups with any spread differ by only {now:.2g} in reward (at the start {start:.2g}), which division by"
+            f" the group's deviation scales up to full advantages{with_it}",
+            metric="reward/std_group", baseline=start, now=now, grad_ratio=norm.ratio if norm else None,
+        )  # fmt: skip
