@@ -11,6 +11,7 @@ from stabilizer.detectors.reward.collapse import Collapse
 from stabilizer.detectors.reward.no_signal import NoSignal
 from stabilizer.detectors.reward.outage import Outage
 from stabilizer.detectors.reward.plateau import Plateau
+from stabilizer.detectors.rollout.length_explosion import LengthExplosion
 
 DETECTORS: tuple[Detector, ...] = (
     NonFinite(),
@@ -21,4 +22,5 @@ DETECTORS: tuple[Detector, ...] = (
     Collapse(),
     NoSignal(),
     Plateau(),
+    LengthExplosion(),
 )
