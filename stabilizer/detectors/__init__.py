@@ -13,6 +13,7 @@ from stabilizer.detectors.reward.outage import Outage
 from stabilizer.detectors.reward.plateau import Plateau
 from stabilizer.detectors.rollout.length_collapse import LengthCollapse
 from stabilizer.detectors.rollout.length_explosion import LengthExplosion
+from stabilizer.detectors.rollout.truncation import Truncation
 
 DETECTORS: tuple[Detector, ...] = (
     NonFinite(),
@@ -25,4 +26,5 @@ DETECTORS: tuple[Detector, ...] = (
     Plateau(),
     LengthExplosion(),
     LengthCollapse(),
+    Truncation(),
 )
