@@ -13,6 +13,7 @@ from stabilizer.detectors.reward.outage import Outage
 from stabilizer.detectors.reward.plateau import Plateau
 from stabilizer.detectors.rollout.length_collapse import LengthCollapse
 from stabilizer.detectors.rollout.length_explosion import LengthExplosion
+from stabilizer.detectors.rollout.repetition import Repetition
 from stabilizer.detectors.rollout.truncation import Truncation
 
 DETECTORS: tuple[Detector, ...] = (
@@ -27,4 +28,5 @@ DETECTORS: tuple[Detector, ...] = (
     LengthExplosion(),
     LengthCollapse(),
     Truncation(),
+    Repetition(),
 )
