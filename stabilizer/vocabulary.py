@@ -142,6 +142,8 @@ _METRICS = (
            "How different the answers to one prompt are.", _STEP),
     Metric("rollout/distinct_2", "share of bigrams", "fraction", "neither", "distinct bigrams / bigrams over all completions of the step",
            "Variety of wording over the whole step.", _STEP),
+    Metric("rollout/language_frac", "share of completions", "fraction", "up", "completions in the expected language; not of our own trainer: readers map it, or a reward function reports it",
+           "Whether answers stay in the language they are asked for.", _STEP),
     Metric("rollout/staleness", "updates", "count", "down", "optimizer updates between the weights that generated and the weights that learn, at the step's first update",
            "0 means the policy learns from its own fresh answers.", _STEP),
     Metric("rollout/turns_mean", "turns", "positive", "neither", "mean turns of the policy per episode",

@@ -11,6 +11,7 @@ from stabilizer.detectors.reward.collapse import Collapse
 from stabilizer.detectors.reward.no_signal import NoSignal
 from stabilizer.detectors.reward.outage import Outage
 from stabilizer.detectors.reward.plateau import Plateau
+from stabilizer.detectors.rollout.language_drift import LanguageDrift
 from stabilizer.detectors.rollout.length_collapse import LengthCollapse
 from stabilizer.detectors.rollout.length_explosion import LengthExplosion
 from stabilizer.detectors.rollout.repetition import Repetition
@@ -29,4 +30,5 @@ DETECTORS: tuple[Detector, ...] = (
     LengthCollapse(),
     Truncation(),
     Repetition(),
+    LanguageDrift(),
 )
