@@ -15,6 +15,7 @@ from stabilizer.detectors.rollout.language_drift import LanguageDrift
 from stabilizer.detectors.rollout.length_collapse import LengthCollapse
 from stabilizer.detectors.rollout.length_explosion import LengthExplosion
 from stabilizer.detectors.rollout.repetition import Repetition
+from stabilizer.detectors.rollout.tool_collapse import ToolCollapse
 from stabilizer.detectors.rollout.truncation import Truncation
 
 DETECTORS: tuple[Detector, ...] = (
@@ -31,4 +32,5 @@ DETECTORS: tuple[Detector, ...] = (
     Truncation(),
     Repetition(),
     LanguageDrift(),
+    ToolCollapse(),
 )
