@@ -17,6 +17,7 @@ from stabilizer.detectors.rollout.length_explosion import LengthExplosion
 from stabilizer.detectors.rollout.repetition import Repetition
 from stabilizer.detectors.rollout.tool_collapse import ToolCollapse
 from stabilizer.detectors.rollout.truncation import Truncation
+from stabilizer.detectors.value.critic_failure import CriticFailure
 
 DETECTORS: tuple[Detector, ...] = (
     NonFinite(),
@@ -33,4 +34,5 @@ DETECTORS: tuple[Detector, ...] = (
     Repetition(),
     LanguageDrift(),
     ToolCollapse(),
+    CriticFailure(),
 )
