@@ -17,6 +17,7 @@ from stabilizer.detectors.rollout.length_explosion import LengthExplosion
 from stabilizer.detectors.rollout.repetition import Repetition
 from stabilizer.detectors.rollout.tool_collapse import ToolCollapse
 from stabilizer.detectors.rollout.truncation import Truncation
+from stabilizer.detectors.system.slowdown import Slowdown
 from stabilizer.detectors.value.critic_failure import CriticFailure
 
 DETECTORS: tuple[Detector, ...] = (
@@ -35,4 +36,5 @@ DETECTORS: tuple[Detector, ...] = (
     LanguageDrift(),
     ToolCollapse(),
     CriticFailure(),
+    Slowdown(),
 )
