@@ -18,6 +18,7 @@ from stabilizer.detectors.rollout.repetition import Repetition
 from stabilizer.detectors.rollout.tool_collapse import ToolCollapse
 from stabilizer.detectors.rollout.truncation import Truncation
 from stabilizer.detectors.system.slowdown import Slowdown
+from stabilizer.detectors.system.stalled import Stalled
 from stabilizer.detectors.value.critic_failure import CriticFailure
 
 DETECTORS: tuple[Detector, ...] = (
@@ -37,4 +38,5 @@ DETECTORS: tuple[Detector, ...] = (
     ToolCollapse(),
     CriticFailure(),
     Slowdown(),
+    Stalled(),
 )
