@@ -134,32 +134,39 @@ def left(series: Series, before: float, now: float, kind: str) -> int:
     return int(recent.steps[min(int(inside[-1]) + 3, len(recent) - 1)])  # the middle of the window that follows
 
 
-def sudden(series: Series, onset: int, before: float, now: float) -> bool:
-    """Whether nearly all of the change came between two rows and stood still since: nobody learns like that.
+def sudden(series: Series, onset: int, kind: str) -> bool:
+    """Whether a change looks more like a step between two rows than like a ramp: nobody learns within a row.
 
-    Other prompts, another limit or other sampling move a metric in one row; a policy takes some.
+    Other prompts, another limit or other sampling move a metric in one row; a policy takes some. The rows around the
+    onset are held against a step, a ramp of 16 and one of 40 rows at every place; the one that explains most is it.
     """
     split = int(np.searchsorted(series.steps, onset))
     near = series.values[max(0, split - 30) : split + 45]
-    done = (near[np.isfinite(near)] - before) / (now - before) if now != before else near[:0]
-    if len(done) < 9:
+    near = scaled(near[np.isfinite(near)], kind)
+    near = near - near.mean() if len(near) else near
+    if len(near) < 12 or not near.any():
         return False
-    past = np.flatnonzero(np.median(np.lib.stride_tricks.sliding_window_view(done, 3), axis=1) > 0.5)
-    if not len(past) or not 3 <= (edge := int(past[0]) + 1) <= len(done) - 4:
-        return False
-    return median(done[edge - 3 : edge]) < 0.35 and median(done[edge + 1 : edge + 4]) > 0.65
+    rows = np.arange(len(near))
+    explained = []
+    for width in (1, 16, 40):
+        shapes = np.clip((rows - rows[3:-3, None]) / width + 0.5, 0.0, 1.0)
+        shapes -= shapes.mean(axis=1, keepdims=True)
+        fits = shapes @ near / np.sqrt((shapes * shapes).sum(axis=1))
+        explained.append(float(np.abs(fits).max()))
+    return explained[0] >= max(explained[1:])
 
 
 def unheard_of(series: Series, onset: int, before: float, now: float) -> bool:
-    """Whether the level is beyond what the 300 rows before the onset swung to, and has stayed on its side since.
+    """Whether the 300 rows before the onset never came near the level, and it has stayed on its side since.
 
-    Periodic data and a metric that wanders by itself come back; a change that counts does not.
+    Near is three quarters of the way, in more than one row of twenty. Periodic data and a metric that wanders by itself come back; a change that counts does not.
     """
     split = int(np.searchsorted(series.steps, onset))
     past, since = series.values[max(0, split - 300) : split], series.values[split:][-300:]
     past, beyond = past[np.isfinite(past)], since[np.isfinite(since)] > (before + now) / 2
     up = now > before
-    if len(past) >= 5 and np.count_nonzero(past >= now if up else past <= now) > 0.05 * len(past):
+    most = now - 0.25 * (now - before)
+    if len(past) >= 5 and np.count_nonzero(past >= most if up else past <= most) > 0.05 * len(past):
         return False
     arrived = beyond if up else ~beyond
     first = int(np.argmax(arrived)) if len(arrived) else 0

@@ -68,7 +68,7 @@ class LanguageDrift(Detector):
             onset = left(series, before, now, "fraction" if name == SHARES[0] else "real")
         verdict, reward = worth(view, onset), progress(view)
         fate = verdict.verdict if verdict else "unsure"
-        if fate == "gained" or (reward and reward.solved) or sudden(series, onset, before, now):
+        if fate == "gained" or (reward and reward.solved) or sudden(series, onset, "real"):
             severity = "info"
         else:
             severity = {"lost": "critical", "flat": "warn"}.get(fate, "info")

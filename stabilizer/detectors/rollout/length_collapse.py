@@ -74,7 +74,7 @@ class LengthCollapse(Detector):
             return None
         if not unheard_of(series, onset, before, now) or self._limited(view, onset):
             return None
-        if sudden(series, onset, before, now):
+        if sudden(series, onset, "positive"):
             severity, words = "info", "within a row: other prompts, another limit or other sampling"
         else:
             severity = "critical" if verdict.verdict == "lost" else "warn"

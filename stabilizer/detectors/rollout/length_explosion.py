@@ -56,7 +56,7 @@ class LengthExplosion(Detector):
     """Factor by which answers must have grown."""
     young_growth: float = 2.0
     """The same while the run has fewer than `young` rows: how far it swings by itself is not known yet."""
-    young: int = 100
+    young: int = 150
     """Rows after which `growth` is enough."""
     paid: float = 0.65
     """Correlation of length and reward from which the reward is taken to pay for length."""
@@ -76,7 +76,7 @@ class LengthExplosion(Detector):
             explained = f"and the reward pays for it (correlation {paid:.2f}); nobody logs whether answers are right"
         elif reward is not None and reward.solved:
             severity, explained = "info", "on a task that is solved"
-        elif sudden(view.series(LENGTH), onset, before, now):
+        elif sudden(view.series(LENGTH), onset, "positive"):
             severity, explained = "info", "within a row: other prompts, another limit or other sampling"
         else:
             severity = "critical" if verdict.verdict == "lost" else "warn"

@@ -51,7 +51,7 @@ class Repetition(Detector):
     needs = (f"{REPEATED}|{VARIETY}",)
     confirm = 5
 
-    material: float = 0.15
+    material: float = 0.2
     """Change of the share of bigrams that is worth a word; the most that text of one style wanders by is a few %."""
 
     def check(self, view: RunView) -> Finding | None:
@@ -71,6 +71,8 @@ class Repetition(Detector):
             if slow is None or not slow.clear or sign * (slow.now - slow.start) < self.material:
                 return None
             before, now, onset = slow.start, slow.now, left(series, slow.start, slow.now, "fraction")
+            if not unheard_of(series, onset, before, now):
+                return None
         if sign * (now - before) - self._by_length(view, onset, before, up) < self.material:
             return None
         verdict, reward = worth(view, onset), progress(view)
