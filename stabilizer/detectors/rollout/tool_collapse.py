@@ -81,7 +81,7 @@ class ToolCollapse(Detector):
         before = float(levels(calls, self.held).max())
         if before < self.used or now > self.left_over * before:
             return None
-        return before, now, int(calls.steps[_after_last(calls.values > before / 2)])
+        return before, now, int(calls.steps[_after_last(calls.values > 0.75 * before)])
 
     def _broken(self, shares: Series) -> tuple[float, float, int] | None:
         now = level(shares, 10)
