@@ -146,6 +146,8 @@ _METRICS = (
            "Variety of wording over the whole step.", _STEP),
     Metric("rollout/prompt_dependence", "1", "real", "neither", "1 - (chance that two tokens agree, drawn from completions of different prompts) / (the same for different completions of one prompt), unbiased over pairs; absent with one prompt or one completion a prompt",
            "How much answers depend on the question. Near 0: every question gets the same answer, however varied its wording.", _STEP),
+    Metric("rollout/language_frac", "share of completions", "fraction", "up", "completions in the expected language; not of our own trainer: readers map it, or a reward function reports it",
+           "Whether answers stay in the language they are asked for.", _STEP),
     Metric("rollout/staleness", "updates", "count", "down", "optimizer updates between the weights that generated and the weights that learn, at the step's first update",
            "0 means the policy learns from its own fresh answers.", _STEP),
     Metric("rollout/turns_mean", "turns", "positive", "neither", "mean turns of the policy per episode",

@@ -31,6 +31,15 @@ from stabilizer.detectors.reward.plateau import Plateau
 from stabilizer.detectors.reward.saturated import Saturated
 from stabilizer.detectors.reward.scale_shift import ScaleShift
 from stabilizer.detectors.reward.std_blowup import StdBlowup
+from stabilizer.detectors.rollout.language_drift import LanguageDrift
+from stabilizer.detectors.rollout.length_collapse import LengthCollapse
+from stabilizer.detectors.rollout.length_explosion import LengthExplosion
+from stabilizer.detectors.rollout.repetition import Repetition
+from stabilizer.detectors.rollout.tool_collapse import ToolCollapse
+from stabilizer.detectors.rollout.truncation import Truncation
+from stabilizer.detectors.system.slowdown import Slowdown
+from stabilizer.detectors.system.stalled import Stalled
+from stabilizer.detectors.value.critic_failure import CriticFailure
 
 DETECTORS: tuple[Detector, ...] = (
     NonFinite(),
@@ -61,4 +70,13 @@ DETECTORS: tuple[Detector, ...] = (
     ComponentDominance(),
     ScaleShift(),
     StdBlowup(),
+    LengthExplosion(),
+    LengthCollapse(),
+    Truncation(),
+    Repetition(),
+    LanguageDrift(),
+    ToolCollapse(),
+    CriticFailure(),
+    Slowdown(),
+    Stalled(),
 )

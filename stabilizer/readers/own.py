@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from stabilizer.runs.listing import run_state
+from stabilizer.runs.listing import heartbeat_of, run_state
 from stabilizer.runs.loaded import LoadedRun, load_own
 from stabilizer.runs.reader import RunError, read_json
 
@@ -19,7 +19,11 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
-    """The run with what its status says: `state` and `state_step` stand beside the rest in `about`."""
+    """The run with what its status says: `state` and `state_step` stand beside the rest in `about`.
+
+    A run that calls itself running and has no heartbeat gets its silence beside them, with the step it followed: the
+    clock is read here and nowhere after.
+    """
     folder = path.parent if path.name == "run.json" else path
     if mapping:
         raise RunError(f"{folder}: --map renames metrics of foreign logs; a run directory has our names already")
@@ -27,9 +31,13 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         raise RunError(f"{folder}: --config is for foreign logs; this run's own configuration is in its run.json")
     run = load_own(folder.resolve())
     status = read_json(folder / "status.json")
-    state = run_state(status, time.time())
+    now = time.time()
+    state, heartbeat = run_state(status, now), heartbeat_of(status)
     for history in run.histories.values():
         history.about = {**history.about, "state": state, "state_step": status.get("step")}
+    if state == "stalled" and status.get("state") == "running" and heartbeat is not None:
+        latest = run.history
+        latest.about = {**latest.about, "silent_s": now - heartbeat, "silent_step": latest.step}
     if not run.ticks and not run.recorded:
         raise RunError(f"{folder}: no metrics yet (state: {state}); try again when the first step is done")
     return run

@@ -1,0 +1,88 @@
+"""Language drift: answers leave the language they are expected in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import departure, drift
+from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.worth import first_level, left, sudden, unheard_of, worth
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView
+
+SHARES = ("rollout/language_frac", "reward/language/mean", "reward/language_consistency/mean")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageDrift(Detector):
+    """The share of answers in the expected language has fallen, and no gain came with it.
+
+    Signature
+        `rollout/language_frac`, or a reward component named `language` or `language_consistency`, is at most `kept` of
+        what its course made expect or of the start of the run. `info` while accuracy (the reward where nobody logs it)
+        rises, `warn` when a gain that matters is excluded, `critical` when it has fallen.
+
+    Why it matters
+        A policy that mixes languages samples tokens the generation engine rates far less likely than the trainer does,
+        so the mismatch between the two spikes and the updates with it; and people can't read the answers any more.
+
+    Look-alikes
+        Reasoning in mixed languages while accuracy rises, as R1-Zero did: `info`, for readers only. A bilingual task
+        has a low share from the first step; only the fall counts. All of the fall between two rows is a batch of
+        prompts in another language: `info`.
+
+    False alarms
+        Short answers, code and formulas have no language: a detector of languages guesses there, and the share wanders.
+
+    Remedies
+        `roll-back` once accuracy has fallen; `raise-beta` before that, where the reference keeps to one language. By
+        hand: a reward for the share of words in the expected language, a prompt that states it.
+
+    References
+        DeepSeek-R1 (arXiv 2501.12948) on language mixing and a consistency reward.
+    """
+
+    id = "rollout/language-drift"
+    needs = ("|".join(SHARES),)
+    confirm = 5
+
+    kept: float = 0.8
+    """Share of the former level at or under which the language has drifted."""
+
+    def check(self, view: RunView) -> Finding | None:
+        name = next((name for name in SHARES if name in view), None)
+        if name is None or len(series := view.series(name)) < 15:
+            return None
+        moved = departure(view, name, up=False)
+        fell = moved is not None and 0 < moved.expected and moved.now <= self.kept * moved.expected
+        if moved and fell and unheard_of(series, moved.onset_step, moved.expected, moved.now):
+            before, now, onset = moved.expected, moved.now, moved.onset_step
+        else:
+            if level(series) > 1.1 * self.kept * first_level(view, series):
+                return None
+            slow = drift(view, name, now_rows=15)
+            if slow is None or not slow.clear or slow.start <= 0 or slow.now > self.kept * slow.start:
+                return None
+            before, now = slow.start, slow.now
+            onset = left(series, before, now, "fraction" if name == SHARES[0] else "real")
+        verdict, reward = worth(view, onset), progress(view)
+        fate = verdict.verdict if verdict else "unsure"
+        if fate == "gained" or (reward and reward.solved) or sudden(series, onset, "real"):
+            severity = "info"
+        else:
+            severity = {"lost": "critical", "flat": "warn"}.get(fate, "info")
+        strained = self._mismatch(view, onset)
+        return self.finding(
+            view, severity, onset,
+            f"{name} has fallen to {now:.2f} from {before:.2f} before step {onset}"
+            + (f"; {verdict.words}" if verdict else "")
+            + ("; engine and trainer disagree more than before" if strained else ""),
+            metric=name, baseline=before, now=now, mismatch_rose=strained,
+        )  # fmt: skip
+
+    @staticmethod
+    def _mismatch(view: RunView, onset: int) -> bool:
+        """The engine and the trainer differ at least twice as much as before the drift."""
+        gaps = view.series("policy/mismatch_kl")
+        return bool(level(gaps.last(10).finite(), 10) > 2 * level(gaps.between(0, onset).last(20).finite(), 20))

@@ -1,0 +1,92 @@
+"""Length collapse: answers shrink to almost nothing and are no better for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import departure, drift
+from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.worth import first_level, left, sudden, unheard_of, worth
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView
+
+LENGTH = "rollout/length_mean"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthCollapse(Detector):
+    """Answers have lost half of their length, and nothing was won by it.
+
+    Signature
+        Mean length is at most `share` of what its course made expect, or of the start of the run, and shorter than
+        anything in the 300 rows before. `warn` when accuracy (the reward where nobody logs it) has gained nothing since
+        and the task is not solved, `critical` when it has lost.
+
+    Why it matters
+        Answers without room to reason can't get better again: long ones are no longer sampled, so nothing can reward
+        them. In PPO it is the first thing a critic does that undervalues late tokens; elsewhere look for a penalty per
+        token or an end token that pays.
+
+    Look-alikes
+        Efficient answers: accuracy rises while they shrink, as it does when a base model learns the format in its first
+        steps. A solved task that is answered ever more briefly. A lower length limit, which shows in the share of cut
+        answers (`rollout/truncation`). All of the fall between two rows is other data: `info`.
+
+    False alarms
+        A policy that says the same in fewer words at the same accuracy, in a run that has stopped improving.
+
+    Remedies
+        `check-reward`: which term punishes length? `roll-back` after a loss. By hand, for PPO: lambda 1 for the
+        critic's returns and some steps of critic training before the policy moves.
+
+    References
+        VC-PPO (arXiv 2503.01491) on value initialisation, GAE decay and collapsing lengths.
+    """
+
+    id = "rollout/length-collapse"
+    needs = (LENGTH, "accuracy/train|reward/mean")
+    confirm = 5
+
+    share: float = 0.5
+    """Share of the length before, at or under which it has collapsed."""
+    cut: float = 0.1
+    """Growth of the truncated share from which the limit explains shorter answers."""
+
+    def check(self, view: RunView) -> Finding | None:
+        series = view.series(LENGTH)
+        if len(series) < 15:
+            return None
+        moved = departure(view, LENGTH, up=False)
+        if moved and moved.ratio <= self.share and unheard_of(series, moved.onset_step, moved.expected, moved.now):
+            before, now, onset = moved.expected, moved.now, moved.onset_step
+        else:
+            if level(series) > 1.1 * self.share * first_level(view, series):
+                return None
+            slow = drift(view, LENGTH, now_rows=15)
+            if slow is None or not slow.clear or slow.ratio > self.share:
+                return None
+            before, now, onset = slow.start, slow.now, left(series, slow.start, slow.now, "positive")
+            if (series.last(505).values[:10] < slow.now * 1.2).mean() > 0.5:
+                return None  # the fall is old
+        verdict, reward = worth(view, onset), progress(view)
+        if verdict is None or verdict.verdict in ("gained", "unsure") or reward is None or reward.solved:
+            return None
+        if not unheard_of(series, onset, before, now) or self._limited(view, onset):
+            return None
+        if sudden(series, onset, "positive"):
+            severity, words = "info", "within a row: other prompts, another limit or other sampling"
+        else:
+            severity = "critical" if verdict.verdict == "lost" else "warn"
+            words = f"and {verdict.words}"
+        return self.finding(
+            view, severity, onset,
+            f"answers are {now:.4g} tokens long, {now / before:.0%} of the {before:.4g} before step {onset}, {words}",
+            metric=LENGTH, baseline=before, now=now, guard=verdict.metric,
+            guard_before=verdict.before, guard_now=verdict.now,
+        )  # fmt: skip
+
+    def _limited(self, view: RunView, onset: int) -> bool:
+        """More answers are cut than before: they are short because they may not be longer."""
+        shares = view.series("rollout/truncated_frac")
+        return level(shares.last(10)) > level(shares.between(0, onset).last(10)) + self.cut

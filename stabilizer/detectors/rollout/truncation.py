@@ -1,0 +1,108 @@
+"""Truncation: answers are cut by the length limit before they are finished."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import departure
+from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.worth import unheard_of, worth
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView
+
+CUT = "rollout/truncated_frac"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truncation(Detector):
+    """Many answers never reach their end, and training has nothing to show for it.
+
+    Signature
+        The median of the last `window` rows of the truncated share. Either it has risen: at least `risen` and twice
+        what its course made expect. Or it is high: at least `most` for `patience` rows, `nearly_all` for a third of
+        that. `info` while accuracy or reward gains, and while it is too early to say; `warn` once a gain that matters
+        is excluded; `critical` once the reward has fallen, and when `nearly_all` are cut for `patience` rows of a flat
+        reward.
+
+    Why it matters
+        A cut answer is judged by what it did not get to say: right reasoning scores zero, and the policy is taught
+        that it was wrong. When nearly all are cut, the reward says nothing but how soon an answer stops.
+
+    Look-alikes
+        A short limit by design in a first stage: many are cut, the reward rises, the share falls (`info`). A base model
+        that does not know its end token yet: it learns it, and the share falls. A solved task whose answers run on
+        after the result (`info`). A single row of long answers does not move a median of ten.
+
+    False alarms
+        A reward that starts at zero for more than `patience` rows while most answers are cut is reported before its
+        first success.
+
+    Remedies
+        By hand: a longer limit first, when memory allows; then a soft penalty near it (`rollout.overlong_buffer`), or
+        leaving cut answers out of the loss, which helped some runs and hurt others: one at a time. `roll-back` if the
+        reward fell; `check-reward` where a term pays for length.
+
+    References
+        DAPO (arXiv 2503.14476) on overlong filtering; ScaleRL (arXiv 2510.13786) and Skywork-OR1 (arXiv 2505.22312),
+        who disagree about masking.
+    """
+
+    id = "rollout/truncation"
+    needs = (CUT,)
+
+    window: int = 10
+    """Rows in the level."""
+    risen: float = 0.15
+    """Share from which a rise is worth a word."""
+    most: float = 0.5
+    """Share that is too high whenever it began."""
+    nearly_all: float = 0.95
+    """Share from which the reward no longer speaks of answers."""
+    patience: int = 60
+    """Rows a high share may last before it is held against the run."""
+
+    def check(self, view: RunView) -> Finding | None:
+        shares = view.series(CUT)
+        rise = departure(view, CUT, up=True)  # asked every row, so that a long run costs no more than a short one
+        recent = shares.last(self.window).finite()
+        if len(recent) < self.window or (now := level(recent, self.window)) < self.risen:
+            return None
+        reward = progress(view)
+        high = self._high_since(view, self.most)
+        new = rise and rise.ratio >= 2 and unheard_of(shares, rise.onset_step, rise.expected, now)
+        if rise and new:
+            onset, before = rise.onset_step, rise.expected
+        elif now >= self.most:
+            onset, before = high, level(shares.between(0, high).last(20).finite(), 20)
+        else:
+            return None
+        verdict = worth(view, onset)
+        fate = verdict.verdict if verdict else "flat"
+        rows = len(shares.between(onset, view.step))
+        said = verdict.words if verdict else "no reward is logged"
+        long = rows >= (self.patience // 3 if now >= self.nearly_all else self.patience)
+        if fate == "gained" or (reward and (reward.solved or reward.rising)):
+            severity = "info"
+        elif fate == "lost":
+            severity = "critical"
+        elif fate == "flat" and (long or onset != high):
+            severity = "critical" if now >= self.nearly_all and rows >= self.patience else "warn"
+        else:
+            severity = "warn" if rows >= 3 * self.patience else "info"
+        before = 0.0 if np.isnan(before) else before
+        return self.finding(
+            view, severity, onset,
+            f"{now:.0%} of answers are cut by the length limit ({before:.0%} before step {onset}), {rows} rows long;"
+            f" {said}",
+            metric=CUT, baseline=before, now=now,
+        )  # fmt: skip
+
+    @staticmethod
+    def _high_since(view: RunView, share: float) -> int:
+        """The first step of the stretch over which the share has been high; rows of a few prompts may dip."""
+        recent = view.series(CUT).last(300).finite()
+        low = np.flatnonzero(recent.values < share / 2)
+        return int(recent.steps[min(int(low[-1]) + 1, len(recent) - 1)]) if len(low) else int(recent.steps[0])

@@ -1,0 +1,119 @@
+"""Slowdown: a step takes twice the time it did, for the same work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import departure, drift
+from stabilizer.detectors.progress import level
+from stabilizer.detectors.worth import first_level, left, unheard_of
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView
+
+TIME = "time/step_s"
+PARTS = {
+    "time/rollout_s": "generation and scoring",
+    "time/scoring_s": "advantages, reference and values",
+    "time/update_s": "updates",
+    "time/sync_s": "the hand-over of weights",
+    "time/metrics_s": "metrics",
+}
+"""What a step's time is made of, where it is logged."""
+WORK = ("rollout/length_max", "rollout/length_mean", "rollout/turns_mean", "batch/prompts_drawn", "batch/prompts")
+"""What a step's time goes with: twice as long answers take twice as long, whoever generates them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slowdown(Detector):
+    """Steps take at least twice as long as they did, lastingly, and not because there is more to do.
+
+    Signature
+        The median step time is at least `factor` times what its course made expect, or than at the start of the run,
+        for `lasting` rows, after division by the growth of what a step has to do: answer length (mean or longest),
+        turns, prompts, group size. Always `warn`: the policy is as well as it was, the bill is not.
+
+    Why it matters
+        Half of the money. A slowdown that creeps ends in a crash (memory that fragments or leaks, a disk that fills);
+        one that jumps is a machine: a neighbour on the GPU, a throttled card, a lost worker, a verifier that times out.
+
+    Look-alikes
+        Longer answers, more turns, a larger batch, resampled groups: divided out. Validation, checkpoints and a first
+        compiled step are single rows. A resumed run on other hardware declares it. Twice a very short step is nothing:
+        steps under `short` seconds are not judged.
+
+    False alarms
+        Work that grows without being logged: longer prompts, slower tools, a verifier with more to read.
+
+    Remedies
+        `check-reward` where generation and scoring is what grew and lengths did not: a verifier that times out. By
+        hand: look at the machine (nvidia-smi, memory, disk), then at the part that is named.
+
+    References
+        TraceML and verl's `timing_s/*` split a step in the same parts.
+    """
+
+    id = "system/slowdown"
+    needs = (TIME,)
+
+    factor: float = 2.0
+    """Times the former step time for the same work."""
+    lasting: int = 30
+    """Rows a slowdown must last."""
+    short: float = 0.05
+    """Seconds under which a step is too short to be worth a word."""
+
+    def check(self, view: RunView) -> Finding | None:
+        series = view.series(TIME)
+        moved = departure(view, TIME, up=True)
+        recent = series.last(self.lasting)
+        if len(recent) < self.lasting or recent.values[-1] < self.short:
+            return None
+        slower = moved is not None and moved.rows >= self.lasting and moved.ratio >= self.factor
+        if moved and slower and unheard_of(series, moved.onset_step, moved.expected, moved.now):
+            before, onset, usual = moved.expected, moved.onset_step, (0, moved.onset_step)
+        else:
+            if level(series) < 0.9 * self.factor * first_level(view, series):
+                return None
+            slow = drift(view, TIME, now_rows=self.lasting)
+            if slow is None or not slow.clear or slow.ratio < self.factor:
+                return None
+            before, onset = slow.start, left(series, slow.start, slow.now, "positive")
+            first = int(np.searchsorted(series.steps, view.baseline_start()))
+            usual = (view.baseline_start(), int(series.steps[first + 20]))
+        now = level(recent.finite(), self.lasting)
+        times = now / before
+        work = max(1.0, self._grown(view, usual, WORK[:2]) * self._grown(view, usual, WORK[2:]))
+        if not times >= self.factor * work or len(series.between(onset, view.step)) < self.lasting:
+            return None
+        return self.finding(
+            view, "warn", onset,
+            f"a step takes {now:.3g} s, {times:.1f} times the {before:.3g} s before step {onset}, with"
+            f" {work:.1f} times the work{self._part(view, usual, now - before)}",
+            metric=TIME, baseline=before, now=now, work=work,
+        )  # fmt: skip
+
+    @staticmethod
+    def _grown(view: RunView, usual: tuple[int, int], names: tuple[str, ...]) -> float:
+        """The largest growth among some measures of work since the steps `usual` was measured in."""
+        grown = [1.0]
+        for name in names:
+            series = view.series(name)
+            was, now = level(series.between(*usual).last(20).finite(), 20), level(series.last(20).finite(), 20)
+            if was > 0 and now > 0:
+                grown.append(now / was)
+        return max(grown)
+
+    @staticmethod
+    def _part(view: RunView, usual: tuple[int, int], lost: float) -> str:
+        """Which part of the step took most of what was added, where one did."""
+        added = {}
+        for name, words in PARTS.items():
+            series = view.series(name)
+            was, now = level(series.between(*usual).last(20).finite(), 20), level(series.last(20).finite(), 20)
+            if now > was:
+                added[words] = now - was
+        most = max(added, key=lambda words: added[words], default=None)
+        return f"; most of it in {most}" if most is not None and added[most] > 0.5 * lost else ""

@@ -1,0 +1,131 @@
+"""Critic failure: the value function no longer predicts what answers earn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import Departure, departure
+from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.worth import levels, unheard_of, worth
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView
+from stabilizer.signals import median
+
+EXPLAINED, LOSS, PULL = "value/explained_variance", "value/loss", "value/grad_norm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticFailure(Detector):
+    """The critic is no better than a constant after its time to learn, has lost what it knew, or its loss exploded.
+
+    Signature
+        Explained variance, as a median of `window` rows: at most 0 after `patience` rows (never learned), or at most 0
+        after it had held `knew` (unlearned). Where only the loss is logged, or before the variance shows it: value loss
+        at least `exploded` times what its course made expect, and more than the spread of rewards explains. `warn` when
+        accuracy (the reward where nobody logs it) gained nothing meanwhile, `critical` when it has lost, `info` while
+        it gains.
+
+    Why it matters
+        Below zero the critic adds noise to every advantage instead of taking it away, with a sign that is the same for
+        all tokens of a kind: answers grow or shrink for no reason, and the policy is moved by the critic's mistakes.
+
+    Look-alikes
+        A low explained variance in the first `patience` rows: nothing is learned in advance. A solved task, where
+        returns hardly vary and there is nothing to explain. A reward that came alive or was rescaled raises the loss by
+        the square of its spread. One bad batch does not move a median of `window` rows.
+
+    False alarms
+        A task whose outcome no critic can foresee (one token decides) stays near zero for good and may be trained
+        without a critic.
+
+    Remedies
+        `roll-back` when the reward fell, `lower-lr` when the critic's gradient grew too. By hand: train the critic
+        alone for some steps, its own learning rate, value clipping, lambda 1 for its returns; or GRPO: no critic.
+
+    References
+        VC-PPO (arXiv 2503.01491) on value pretraining; Andrychowicz et al. 2020 (arXiv 2006.05990) on value losses.
+    """
+
+    id = "value/critic-failure"
+    needs = (f"{EXPLAINED}|{LOSS}|{PULL}",)
+    confirm = 5
+
+    window: int = 15
+    """Rows in the level of explained variance."""
+    patience: int = 100
+    """Rows the critic gets to become better than a constant."""
+    knew: float = 0.3
+    """Explained variance, held for `window` rows, from which a fall to 0 is a loss."""
+    exploded: float = 4.0
+    """Factor over the expected value loss."""
+
+    def check(self, view: RunView) -> Finding | None:
+        loss = next((name for name in (LOSS, PULL) if name in view), None)
+        jump = departure(view, loss, up=True) if loss else None
+        seen = self._blind(view) or (self._exploded(view, loss, jump) if jump else None)
+        if seen is None:
+            return None
+        name, before, now, onset, words = seen
+        verdict, reward = worth(view, onset), progress(view)
+        fate = verdict.verdict if verdict else "unsure"
+        if (reward is not None and reward.solved) or self._nothing_to_explain(view):
+            return None
+        severity = {"lost": "critical", "flat": "warn"}.get(fate, "info")
+        return self.finding(
+            view, severity, onset, words + (f"; {verdict.words}" if verdict else ""),
+            metric=name, baseline=before, now=now,
+        )  # fmt: skip
+
+    def _blind(self, view: RunView) -> tuple[str, float, float, int, str] | None:
+        """(metric, before, now, onset, words) when explained variance is gone or never came."""
+        series = view.series(EXPLAINED)
+        recent = series.last(self.window).finite()
+        if len(recent) < self.window or recent.values[-1] > 0.1 or (now := median(recent.values)) > 0:
+            return None
+        past = series.last(500).finite()
+        smooth = levels(past, self.window)
+        if float(smooth.max()) >= self.knew:
+            best = float(smooth.max())
+            good = np.flatnonzero(levels(past) > best / 2)
+            onset = int(past.steps[min(int(good[-1]) + 3, len(past) - 1)]) if len(good) else int(past.steps[0])
+            return EXPLAINED, best, now, onset, f"explained variance fell to {now:.2g} from {best:.2g} at step {onset}"
+        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        if len(series) - first < self.patience or float(smooth[-(self.patience - self.window) :].max()) > 0.05:
+            return None
+        onset = int(series.steps[first])
+        words = (
+            f"explained variance is {now:.2g} after {len(series) - first} rows: the critic is no better than a constant"
+        )
+        return EXPLAINED, 0.0, now, onset, words
+
+    def _exploded(self, view: RunView, name: str, jump: Departure) -> tuple[str, float, float, int, str] | None:
+        new = unheard_of(view.series(name), jump.onset_step, jump.expected, jump.now)
+        if jump.rows < 5 or not new or jump.ratio < self.exploded * self._by_reward(view, jump.onset_step):
+            return None
+        words = f"{name} is {jump.now:.3g}, {jump.ratio:.1f} times its course before step {jump.onset_step}"
+        return name, jump.expected, jump.now, jump.onset_step, words
+
+    @staticmethod
+    def _by_reward(view: RunView, onset: int) -> float:
+        """By how much the square of the reward's spread grew: an error in reward squared grows along."""
+        for name in ("reward/std", "reward/std_group"):
+            spread = view.series(name)
+            was, now = level(spread.between(0, onset - 1).last(20).finite(), 20), level(spread.last(10).finite(), 10)
+            if was > 0 and now > was:
+                return (now / was) ** 2
+        return 1.0
+
+    @staticmethod
+    def _nothing_to_explain(view: RunView) -> bool:
+        """Rewards are all but equal, so returns don't vary: the ratio of two zeros says nothing."""
+        groups = view.series("reward/zero_std_frac").last(10).finite()
+        if len(groups) and level(groups, 10) >= 0.9:
+            return True
+        for name in ("reward/std", "reward/std_group"):
+            spread = view.series(name).last(200).finite()
+            if len(spread) >= 10:
+                return level(spread, 10) < 0.1 * float(spread.values.max())
+        return False
