@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stabilizer import records
-from stabilizer.detectors import DETECTORS
+from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
 from stabilizer.readers.knobs import how
-from stabilizer.records import SCHEMA, SEVERITIES, Finding, RemedyAdvice, worst
+from stabilizer.records import SCHEMA, SEVERITIES, Cause, Finding, RemedyAdvice, worst
+from stabilizer.remedies import for_cause
 from stabilizer.runs.history import RunView, Series
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.vocabulary import is_rl, metric
@@ -191,6 +192,8 @@ def _recorded_only(run: LoadedRun, replayed: Iterable[Finding]) -> list[Finding]
 
 def _spelled_out(finding: Finding, run: LoadedRun) -> Finding:
     """The finding with each remedy's `how` in the words of the user's trainer, where we know them."""
+    if finding.id in ENDINGS and "next" in finding.evidence:
+        return _said_by_the_log(finding)
     trainer = run.source.trainer
     config = run.history.about.get("config") or {}
     latest = run.history.view().latest
@@ -202,6 +205,15 @@ def _spelled_out(finding: Finding, run: LoadedRun) -> Finding:
         return replace(advice, how=text or f"no setting of {trainer} that we know of does this; by hand, in the script")
 
     return replace(finding, remedies=tuple(spelled(advice) for advice in finding.remedies))
+
+
+def _said_by_the_log(finding: Finding) -> Finding:
+    """What ended a run is no matter of inference: the log says the cause, and the finding what to do about it."""
+    said = finding.evidence
+    remedies = tuple(
+        RemedyAdvice(remedy.id, remedy.safety, {}, remedy.why, str(said["next"])) for remedy in for_cause(said["cause"])
+    )
+    return replace(finding, causes=(Cause(said["cause"], 0.95, said["what"]),), remedies=remedies)
 
 
 def _incidents(findings: list[Finding]) -> tuple[Incident, ...]:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from stabilizer.detectors import DETECTORS
+from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
 from stabilizer.diagnosis import causes
 from stabilizer.records import SEVERITIES, Cause, Event, Finding, RemedyAdvice, worst
@@ -71,12 +71,22 @@ class Watch:
         changed: list[Finding] = []
         self._heed_interventions(view, changed)
         for detector in self.detectors:
+            if detector.at_end:
+                continue
             try:
                 result = detector.check(view)
             except Exception as error:  # a detector that fails must not take training down: it becomes a finding
                 result = None
                 self._report_broken(detector, error, view, changed)
             self._advance(detector, result, view, changed)
+        return changed
+
+    def end(self, view: RunView) -> list[Finding]:
+        """Say that the run is over at `view`: now it can be told whether a failure was the last thing that happened."""
+        changed: list[Finding] = []
+        for detector in self.detectors:
+            if detector.at_end and (result := detector.check(view)):
+                self._advance(detector, result, view, changed)
         return changed
 
     def findings(self) -> list[Finding]:
@@ -92,6 +102,8 @@ class Watch:
         """(how the run stands, the worst that was ever seen) as `diagnose` reports them."""
         ever = worst(finding.severity for finding in self.findings())
         now = worst(finding.severity for finding in self.active())
+        if any(finding.severity == "critical" and finding.id in ENDINGS for finding in self.active()):
+            return "crashed", ever
         if now:
             return now, ever
         rows = max((len(view.series(name)) for name in view.names()), default=0)
@@ -234,4 +246,5 @@ def watch_run(run: LoadedRun, detectors: Sequence[Detector] = DETECTORS) -> Watc
     watch = Watch(detectors)
     for view in run.views():
         watch.tick(view)
+    watch.end(run.history.view())
     return watch

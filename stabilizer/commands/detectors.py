@@ -12,6 +12,7 @@ from typing import Any
 from stabilizer.cli import UsageError
 from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
+from stabilizer.detectors.system.detector_error import DetectorError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +53,7 @@ def markdown() -> str:
 
 
 def _named(id: str | None) -> Detector:
-    by_id = {detector.id: detector for detector in DETECTORS}
+    by_id = {detector.id: detector for detector in (*DETECTORS, DetectorError())}
     if id is None:
         raise UsageError(f"explain needs an id: stabilizer detectors explain {DETECTORS[0].id}")
     if id in by_id:

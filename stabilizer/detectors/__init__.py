@@ -11,6 +11,8 @@ from stabilizer.detectors.reward.collapse import Collapse
 from stabilizer.detectors.reward.no_signal import NoSignal
 from stabilizer.detectors.reward.outage import Outage
 from stabilizer.detectors.reward.plateau import Plateau
+from stabilizer.detectors.system.config_error import ConfigError
+from stabilizer.detectors.system.crashed import Crashed
 
 DETECTORS: tuple[Detector, ...] = (
     NonFinite(),
@@ -21,4 +23,9 @@ DETECTORS: tuple[Detector, ...] = (
     Collapse(),
     NoSignal(),
     Plateau(),
+    ConfigError(),
+    Crashed(),
 )
+
+ENDINGS = frozenset(detector.id for detector in DETECTORS if detector.at_end)
+"""What can end a run: an open finding of these that is critical makes the verdict `crashed`."""

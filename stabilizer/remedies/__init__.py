@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stabilizer.records import Cause, RemedyAdvice
-from stabilizer.remedies.advice import CheckReward, EasierPrompts, RaiseLr
+from stabilizer.remedies.advice import CheckReward, EasierPrompts, FixConfig, RaiseLr, Restart
 from stabilizer.remedies.base import Remedy
 from stabilizer.remedies.controls import KNOBS
 from stabilizer.remedies.grow_batch import GrowBatch
@@ -26,6 +26,8 @@ REMEDIES: tuple[Remedy, ...] = (
     LowerBeta(),
     EasierPrompts(),
     RaiseLr(),
+    FixConfig(),
+    Restart(),
 )
 
 
