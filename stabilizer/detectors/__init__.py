@@ -13,6 +13,7 @@ from stabilizer.detectors.reward.outage import Outage
 from stabilizer.detectors.reward.plateau import Plateau
 from stabilizer.detectors.system.config_error import ConfigError
 from stabilizer.detectors.system.crashed import Crashed
+from stabilizer.detectors.system.invariant import Invariant
 
 DETECTORS: tuple[Detector, ...] = (
     NonFinite(),
@@ -23,6 +24,7 @@ DETECTORS: tuple[Detector, ...] = (
     Collapse(),
     NoSignal(),
     Plateau(),
+    Invariant(),
     ConfigError(),
     Crashed(),
 )
