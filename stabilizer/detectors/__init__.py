@@ -14,6 +14,7 @@ from stabilizer.detectors.reward.plateau import Plateau
 from stabilizer.detectors.system.config_error import ConfigError
 from stabilizer.detectors.system.crashed import Crashed
 from stabilizer.detectors.system.invariant import Invariant
+from stabilizer.detectors.system.resume_mismatch import ResumeMismatch
 
 DETECTORS: tuple[Detector, ...] = (
     NonFinite(),
@@ -25,6 +26,7 @@ DETECTORS: tuple[Detector, ...] = (
     NoSignal(),
     Plateau(),
     Invariant(),
+    ResumeMismatch(),
     ConfigError(),
     Crashed(),
 )
