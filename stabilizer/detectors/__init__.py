@@ -13,6 +13,7 @@ from stabilizer.detectors.reward.outage import Outage
 from stabilizer.detectors.reward.plateau import Plateau
 from stabilizer.detectors.system.config_error import ConfigError
 from stabilizer.detectors.system.crashed import Crashed
+from stabilizer.detectors.system.data_shift import DataShift
 from stabilizer.detectors.system.invariant import Invariant
 from stabilizer.detectors.system.resume_mismatch import ResumeMismatch
 
@@ -27,6 +28,7 @@ DETECTORS: tuple[Detector, ...] = (
     Plateau(),
     Invariant(),
     ResumeMismatch(),
+    DataShift(),
     ConfigError(),
     Crashed(),
 )
