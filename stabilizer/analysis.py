@@ -108,6 +108,8 @@ def analyse(run: LoadedRun, detectors: tuple[Detector, ...] = DETECTORS) -> Anal
         standing = worst(f.severity for f in findings if f.state != "resolved")
         verdict = standing if verdict in SEVERITIES or verdict == "healthy" and standing else verdict
         gravest = worst(f.severity for f in findings)
+        if any(f.id in ENDINGS and f.severity == "critical" and f.state != "resolved" for f in extra):
+            verdict = "crashed"
     if verdict in ("healthy", "too-short", "info") and not is_rl(view.names()):
         verdict = "not-rl"
     steps = [step for _, step in run.ticks] or [0]

@@ -56,7 +56,7 @@ class DataShift(Detector):
         Data in the order of difficulty, repeated every epoch, shift at every boundary: `info` each time, and true.
 
     Remedies
-        None for a shift that was meant: declare it (an event `data-stage`), and everything is judged by what came
+        None for a shift that was meant: declare it (an event of the kind data-stage), and all is judged by what came
         after. `easier-prompts` when nothing is learned on the new ones: mix old and new. By hand, for prompts learned
         by heart: fewer epochs, more prompts, stop at the best validation.
 
@@ -94,7 +94,8 @@ class DataShift(Detector):
         if name is None:
             return None
         series = view.series(name)
-        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        start = view.baseline_start()
+        first = int(np.searchsorted(series.steps, start)) if start else 0
         signal = view.causal(name, ("jump", first, self.jump), partial(_jumped, first=first, jump=self.jump))
         row = int(signal[-1, 0]) if len(signal) else -1
         since = len(series) - row
@@ -176,7 +177,10 @@ def _jumped(values: np.ndarray, done: np.ndarray, *, first: int, jump: float) ->
     last = (-1.0, 0.0, 0.0) if row <= first else tuple(done[-1])
     if row - first < BEFORE // 2 + AFTER or (last[0] >= 0 and row - last[0] < BEFORE):
         return last
-    old, new = values[max(first, row + 1 - AFTER - BEFORE) : row + 1 - AFTER], values[row + 1 - AFTER :]
+    begun, then = row + 1 - AFTER, float(values[row - AFTER])
+    if not (float(values[begun]) - then) * (float(values[row]) - then) > 0:  # most rows end here, cheaply
+        return last
+    old, new = values[max(first, begun - BEFORE) : begun], values[begun:]
     was = float(old.mean())
     change = median(new) - was
     if abs(change) < 0.05 * abs(was) or not abs(change) > jump * float(old.std()):  # NaN passes by here
@@ -184,7 +188,7 @@ def _jumped(values: np.ndarray, done: np.ndarray, *, first: int, jump: float) ->
     share = (new - was) / change
     if share[0] < STEEP or not share.min() >= 0.5 or (old[-1] - was) / change > 1 - STEEP:
         return last
-    return float(row + 1 - AFTER), was, was + change
+    return float(begun), was, was + change
 
 
 def _ends(series: Series, onset: int) -> tuple[np.ndarray, np.ndarray] | None:

@@ -11,7 +11,7 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import scaled, unscaled
 from stabilizer.records import Finding
 from stabilizer.runs.history import REBASELINE, RunView, Series
-from stabilizer.signals import inflation, median, median_scale
+from stabilizer.signals import inflation, median
 from stabilizer.vocabulary import metric
 
 STATE = ("policy/kl_old", "optim/update_ratio", "optim/grad_norm", "policy/kl_ref", "policy/entropy")
@@ -172,4 +172,4 @@ def _noise(old: np.ndarray) -> float:
     """Standard deviation of a row around the trend before, widened by its autocorrelation."""
     rows = np.arange(len(old)) - (len(old) - 1) / 2
     residuals = old - old.mean() - float(rows @ old) / float(rows @ rows) * rows
-    return median_scale(residuals)[1] * inflation(residuals)
+    return float(residuals.std()) * inflation(residuals)  # a MAD would call rewards of 0, 0.5 and 1 free of noise
