@@ -189,7 +189,15 @@ def _recorded_only(run: LoadedRun, replayed: Iterable[Finding]) -> list[Finding]
         if finding.id.startswith("system/") and finding.id not in known
     }
     taken = max((finding.incident for finding in replayed), default=0)
-    return [replace(finding, incident=taken + place) for place, finding in enumerate(latest.values(), 1)]
+    newest = max(run.histories)
+    return [
+        replace(
+            finding,
+            incident=taken + place,
+            state="resolved" if finding.id in ENDINGS and finding.attempt < newest else finding.state,
+        )
+        for place, finding in enumerate(latest.values(), 1)
+    ]  # a crash after which a new attempt began ended that attempt and not the run
 
 
 def _spelled_out(finding: Finding, run: LoadedRun) -> Finding:

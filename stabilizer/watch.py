@@ -85,7 +85,13 @@ class Watch:
         """Say that the run is over at `view`: now it can be told whether a failure was the last thing that happened."""
         changed: list[Finding] = []
         for detector in self.detectors:
-            if detector.at_end and (result := detector.check(view)):
+            if not detector.at_end:
+                continue
+            try:
+                result = detector.check(view)
+            except Exception as error:  # what ended the run must not be hidden by what failed while looking for it
+                self._report_broken(detector, error, view, changed)
+            else:
                 self._advance(detector, result, view, changed)
         return changed
 
