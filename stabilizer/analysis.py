@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stabilizer import records
-from stabilizer.detectors import DETECTORS
+from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
 from stabilizer.forecast import Forecast, forecast
 from stabilizer.readers.knobs import how
-from stabilizer.records import SCHEMA, SEVERITIES, Finding, RemedyAdvice, worst
+from stabilizer.records import SCHEMA, SEVERITIES, Cause, Finding, RemedyAdvice, worst
+from stabilizer.remedies import for_cause
 from stabilizer.runs.history import RunView, Series
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.vocabulary import is_rl, metric
@@ -109,6 +110,8 @@ def analyse(run: LoadedRun, detectors: tuple[Detector, ...] = DETECTORS) -> Anal
         standing = worst(f.severity for f in findings if f.state != "resolved")
         verdict = standing if verdict in SEVERITIES or verdict == "healthy" and standing else verdict
         gravest = worst(f.severity for f in findings)
+        if any(f.id in ENDINGS and f.severity == "critical" and f.state != "resolved" for f in extra):
+            verdict = "crashed"
     if verdict in ("healthy", "too-short", "info") and not is_rl(view.names()):
         verdict = "not-rl"
     steps = [step for _, step in run.ticks] or [0]
@@ -190,11 +193,21 @@ def _recorded_only(run: LoadedRun, replayed: Iterable[Finding]) -> list[Finding]
         if finding.id.startswith("system/") and finding.id not in known
     }
     taken = max((finding.incident for finding in replayed), default=0)
-    return [replace(finding, incident=taken + place) for place, finding in enumerate(latest.values(), 1)]
+    newest = max(run.histories)
+    return [
+        replace(
+            finding,
+            incident=taken + place,
+            state="resolved" if finding.id in ENDINGS and finding.attempt < newest else finding.state,
+        )
+        for place, finding in enumerate(latest.values(), 1)
+    ]  # a crash after which a new attempt began ended that attempt and not the run
 
 
 def _spelled_out(finding: Finding, run: LoadedRun) -> Finding:
     """The finding with each remedy's `how` in the words of the user's trainer, where we know them."""
+    if finding.id in ENDINGS and "next" in finding.evidence:
+        return _said_by_the_log(finding)
     trainer = run.source.trainer
     config = run.history.about.get("config") or {}
     latest = run.history.view().latest
@@ -206,6 +219,15 @@ def _spelled_out(finding: Finding, run: LoadedRun) -> Finding:
         return replace(advice, how=text or f"no setting of {trainer} that we know of does this; by hand, in the script")
 
     return replace(finding, remedies=tuple(spelled(advice) for advice in finding.remedies))
+
+
+def _said_by_the_log(finding: Finding) -> Finding:
+    """What ended a run is no matter of inference: the log says the cause, and the finding what to do about it."""
+    said = finding.evidence
+    remedies = tuple(
+        RemedyAdvice(remedy.id, remedy.safety, {}, remedy.why, str(said["next"])) for remedy in for_cause(said["cause"])
+    )
+    return replace(finding, causes=(Cause(said["cause"], 0.95, said["what"]),), remedies=remedies)
 
 
 def _incidents(findings: list[Finding]) -> tuple[Incident, ...]:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import transformers
 
+from stabilizer.failures import kind_of
 from stabilizer.records import Action, Finding, RunState, Sample
 from stabilizer.remedies.controls import Checkpoint, in_words, parse_order, parse_turn
 from stabilizer.remedies.policy import Arbiter, Mode
@@ -154,13 +155,21 @@ class Session:
             state = "stopped"
             raise
         except Exception as error:
-            lines = traceback.format_exception(error)
-            self.writer.event(self.trainer.step, "note", f"training failed: {error}", traceback="".join(lines)[-4000:])
+            self._note_failure(error)
             raise
         finally:
             if state != "failed":
                 self._save_checkpoint()
             self._close(state)
+
+    def _note_failure(self, error: Exception) -> None:
+        """What stopped training goes on record as an event, and as the finding that ends the run."""
+        message = f"{type(error).__name__}: {error}"
+        lines = "".join(traceback.format_exception(error))[-4000:]
+        failure = {"failure": kind_of(message), "message": message, "traceback": lines}
+        self.declare(self.trainer.step, "note", f"training failed: {error}", **failure)
+        for finding in self.watch.end(self.history.view()):
+            self.writer.finding(replace(finding, t=time.time()))
 
     # --- after a step -----------------------------------------------------------------------------------------------
 

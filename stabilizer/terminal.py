@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -112,6 +112,8 @@ class _Page:
             plain(source.trainer) + (f", {source.format}" if source.format != source.trainer else ""),
             f"{source.steps:,} rows, {clock} {analysis.first_step:,}-{analysis.last_step:,}",
         ]
+        if not source.steps:
+            facts[-1] = "not one step"
         if isinstance(planned := self.view.about("steps"), int) and planned > analysis.last_step:
             facts[-1] += f" of {planned:,} planned"
         if source.skipped_lines:
@@ -188,7 +190,7 @@ class _Page:
         for other in others:
             self._label("Or else", Text(self._typed(f"{plain(other.id)} ({other.confidence:.0%}): {plain(other.why)}")))
 
-    def _remedies(self, remedies: Iterable[RemedyAdvice]) -> None:
+    def _remedies(self, remedies: Sequence[RemedyAdvice]) -> None:
         for place, remedy in enumerate(remedies, 1):
             text = Text.assemble((plain(remedy.id), "bold"))
             if changes := changed(remedy):
@@ -197,7 +199,7 @@ class _Page:
             text.append(f"\n{self._typed(plain(remedy.how))}")
             text.append(f"\n{self._typed(plain(remedy.why))}", "dim")
             self._label("What to do" if place == 1 else "", Text.assemble(f"{place}. ", text), hang=True)
-        if any(True for _ in remedies):
+        if any(remedy.change for remedy in remedies):
             self._label("", Text("One at a time, and look at the reward before the next.", "dim"))
 
     def _journal(self) -> None:
@@ -228,7 +230,7 @@ class _Page:
             self._line(text, 2)
 
     def _not_checked(self) -> None:
-        if not self.analysis.not_checked:
+        if not self.analysis.not_checked or not self.analysis.run.source.steps:
             return
         self._title("Not checked, for want of a metric")
         for item in self.analysis.not_checked:
@@ -243,7 +245,7 @@ class _Page:
             self._line(Text(self._typed(f"· {plain(note)}"), "dim"), 2)
 
     def _closing(self) -> None:
-        if self.analysis.findings:
+        if self.analysis.findings and self.analysis.run.source.steps:
             source = self.analysis.run.source
             path = source.files[0] if source.files else self.analysis.run.name
             if source.format == "stabilizer" and source.files:

@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from stabilizer.detectors import DETECTORS
+from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
 from stabilizer.diagnosis import causes
 from stabilizer.diagnosis.graph import is_integrity, may_follow
@@ -108,6 +108,8 @@ class Watch:
         self._steps.append(view.step)
         self._heed_events(view, changed)
         for detector in self.detectors:
+            if detector.at_end:
+                continue
             try:
                 result = detector.check(view)
             except Exception as error:  # a detector that fails must not take training down: it becomes a finding
@@ -117,6 +119,20 @@ class Watch:
         for incident in self.incidents[-10:]:
             if self._tick - incident.opened in EXPLAIN_AGAIN and self._untreated(incident, view):
                 self._explain(incident, view, changed)
+        return changed
+
+    def end(self, view: RunView) -> list[Finding]:
+        """Say that the run is over at `view`: now it can be told whether a failure was the last thing that happened."""
+        changed: list[Finding] = []
+        for detector in self.detectors:
+            if not detector.at_end:
+                continue
+            try:
+                result = detector.check(view)
+            except Exception as error:  # what ended the run must not be hidden by what failed while looking for it
+                self._report_broken(detector, error, view, changed)
+            else:
+                self._advance(detector, result, view, changed)
         return changed
 
     def findings(self) -> list[Finding]:
@@ -134,6 +150,8 @@ class Watch:
         """(how the run stands, the worst that was ever seen) as `diagnose` reports them."""
         ever = worst(finding.severity for finding in self.findings())
         now = worst(finding.severity for finding in self.active())
+        if any(finding.severity == "critical" and finding.id in ENDINGS for finding in self.active()):
+            return "crashed", ever
         if now:
             return now, ever
         rows = max((len(view.series(name)) for name in view.names()), default=0)
@@ -337,4 +355,5 @@ def watch_run(run: LoadedRun, detectors: Sequence[Detector] = DETECTORS) -> Watc
     watch = Watch(detectors)
     for view in run.views():
         watch.tick(view)
+    watch.end(run.history.view())
     return watch

@@ -48,11 +48,12 @@ def parse(text: str, seed: int = 0) -> list[float | None]:
 
 
 def history(series: dict[str, str], *, every: int = 1, first: int = 1, seed: int = 0, about=None, events=()) -> History:
-    """A run made of series: row i is step `first + i * every`. `events` are (row, kind) pairs."""
+    """A run made of series: row i is step `first + i * every`. `events` are (row, kind) or (row, kind, data)."""
     columns = {name: parse(text, seed + zlib.crc32(name.encode()) % 1000) for name, text in series.items()}
     run = History(about or {})
     for row in range(max(map(len, columns.values()), default=0)):
         step = first + row * every
         run.append(step, {n: v[row] for n, v in columns.items() if row < len(v) and v[row] is not None})
-    run.events += [Event(step=first + row * every, kind=kind, text=kind) for row, kind in events]
+    for row, kind, *data in events:
+        run.events.append(Event(step=first + row * every, kind=kind, text=kind, data=data[0] if data else {}))
     return run

@@ -252,7 +252,7 @@ def test_what_only_the_live_watch_saw_is_not_forgotten(tmp_path, capsys):
     writer.close()
     code, found, _ = answer(capsys, tmp_path / "run")
     assert [f["id"] for f in found["findings"]] == ["system/crashed"] and found["findings"][0]["state"] == "open"
-    assert found["verdict"] == found["worst"] == "critical" and code == 1
+    assert (found["verdict"], found["worst"], code) == ("crashed", "critical", 1)
 
 
 def test_evidence_of_an_abandoned_branch_is_that_branchs(tmp_path):

@@ -349,3 +349,26 @@ def test_an_order_nobody_knows_is_refused_with_those_there_are(tmp_path, capsys)
             assert main(["fix", str(tmp_path / "run"), "set", "entropycoef=0.1"]) == 2
     told = capsys.readouterr().err
     assert "restore:STEP" in told and "nearest is 'control/entropy_coef'" in told
+
+
+def test_a_run_that_fails_says_so_on_disk_and_to_diagnose_until_it_was_resumed(tmp_path, capsys) -> None:
+    session = Session.start(small_config(8), tmp_path / "run")
+    train_step = session.trainer.train_step
+
+    def failing():
+        if session.trainer.step == 6:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 4.07 GiB")
+        return train_step()
+
+    session.trainer.train_step = failing
+    with pytest.raises(RuntimeError, match="out of memory"):
+        list(session.run())
+    assert [f.id for f in RunReader(tmp_path / "run").findings if f.severity == "critical"] == ["system/crashed"]
+    assert main(["diagnose", str(tmp_path / "run"), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    crash = next(f for f in found["findings"] if f["id"] == "system/crashed")
+    assert found["verdict"] == "crashed" and crash["onset_step"] == 6 and crash["causes"][0]["id"] == "gpu-memory"
+    assert "optim.micro_batch" in crash["remedies"][0]["how"]
+    list(Session.resume(tmp_path / "run").run())
+    main(["diagnose", str(tmp_path / "run"), "--json", "--fail-on", "never"])
+    assert json.loads(capsys.readouterr().out)["verdict"] != "crashed"

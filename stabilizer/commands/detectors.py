@@ -13,6 +13,7 @@ from stabilizer.bench.detect.results import in_words, kept, quality
 from stabilizer.cli import UsageError
 from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
+from stabilizer.detectors.system.detector_error import DetectorError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +55,7 @@ def markdown() -> str:
 
 
 def _named(id: str | None) -> Detector:
-    by_id = {detector.id: detector for detector in DETECTORS}
+    by_id = {detector.id: detector for detector in (*DETECTORS, DetectorError())}
     if id is None:
         raise UsageError(f"explain needs an id: stabilizer detectors explain {DETECTORS[0].id}")
     if id in by_id:

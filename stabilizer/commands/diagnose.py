@@ -15,6 +15,7 @@ from typing import Any
 from stabilizer.analysis import Analysis, analyse, as_json, exit_code
 from stabilizer.cli import error_line
 from stabilizer.readers import READERS, load
+from stabilizer.runs.loaded import NoMetrics
 from stabilizer.runs.reader import RunError
 
 
@@ -86,7 +87,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _analysis(path: Path, args: argparse.Namespace, wanted: dict[str, str]) -> Analysis:
-    return analyse(load(path, format=args.format, mapping=wanted, config=args.config))
+    try:
+        run = load(path, format=args.format, mapping=wanted, config=args.config)
+    except NoMetrics as told:  # training failed before its first number: that is an answer
+        run = told.run
+    return analyse(run)
 
 
 def _show(answers: list[Analysis | dict[str, Any]], args: argparse.Namespace) -> None:

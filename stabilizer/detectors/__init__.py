@@ -40,6 +40,11 @@ from stabilizer.detectors.rollout.truncation import Truncation
 from stabilizer.detectors.system.slowdown import Slowdown
 from stabilizer.detectors.system.stalled import Stalled
 from stabilizer.detectors.value.critic_failure import CriticFailure
+from stabilizer.detectors.system.config_error import ConfigError
+from stabilizer.detectors.system.crashed import Crashed
+from stabilizer.detectors.system.data_shift import DataShift
+from stabilizer.detectors.system.invariant import Invariant
+from stabilizer.detectors.system.resume_mismatch import ResumeMismatch
 
 DETECTORS: tuple[Detector, ...] = (
     NonFinite(),
@@ -79,4 +84,12 @@ DETECTORS: tuple[Detector, ...] = (
     CriticFailure(),
     Slowdown(),
     Stalled(),
+    Invariant(),
+    ResumeMismatch(),
+    DataShift(),
+    ConfigError(),
+    Crashed(),
 )
+
+ENDINGS = frozenset(detector.id for detector in DETECTORS if detector.at_end)
+"""What can end a run: an open finding of these that is critical makes the verdict `crashed`."""

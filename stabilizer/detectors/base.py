@@ -22,6 +22,8 @@ class Detector:
     """Metrics without any of which nothing can be said (alternatives joined by `|`)."""
     confirm: ClassVar[int] = 3
     """Ticks in a row a finding must stand before it opens an incident; 1 where a single look is proof."""
+    at_end: ClassVar[bool] = False
+    """Asked once, when a run or its log is over: only then is it known that nothing followed what was seen."""
 
     def check(self, view: RunView) -> Finding | None:
         """The finding as it stands at `view.step`, or None."""

@@ -36,13 +36,18 @@ from stabilizer.readers import (
     wandb,
 )
 from stabilizer.runs.listing import list_runs
-from stabilizer.runs.loaded import LoadedRun
+from stabilizer.runs.loaded import LoadedRun, NoMetrics
 from stabilizer.runs.reader import RunError
 
 READERS: tuple[ModuleType, ...] = (
     own, trl_state, tensorboard, wandb, mlflow, trackio, notebook, easyr1, verl_file, prime_rl, hf_jsonl, verl_console,
     openrlhf, skyrl, nemo_rl, trl_console, json_log, table,
 )  # fmt: skip
+
+_ANYONES = (json_log, table)
+"""Formats that any program may write, recognised by little."""
+_CONSOLES = {".log", ".out", ".err", ".txt"}
+"""What a console is kept in, where a folder holds no numbers and its logs are searched for the reason."""
 
 
 def load(
@@ -51,7 +56,8 @@ def load(
     """The run at `path`, whichever tool wrote it.
 
     `format` names the reader instead of having it guessed, `mapping` gives our name of a metric -> the log's name, and
-    `config` is the trainer's configuration where the log does not hold it.
+    `config` is the trainer's configuration where the log does not hold it. `NoMetrics` when training failed before its
+    first number.
     """
     reader = _named(format) if format else None
     try:
@@ -61,8 +67,13 @@ def load(
             if found := folder.search(path, recognised):
                 return folder.richest(path, found, mapping=wanted, config=config)
         elif reader := reader or recognised(path):
-            return reader.read(path, mapping=wanted, config=config)
-        raise RunError(_unknown(path))
+            try:
+                return reader.read(path, mapping=wanted, config=config)
+            except RunError:
+                if reader in _ANYONES and not format and (told := _failed_in([path])):
+                    raise told from None  # a console whose first line only looked like the format
+                raise
+        raise _unknown(path)
     except OSError as error:
         raise RunError(f"{error.filename or path}: {error.strerror or error}; check the path and its rights") from None
 
@@ -93,16 +104,26 @@ def _check(path: Path) -> None:
         raise RunError(f"{path}: neither a file nor a folder; save the log to a file first and give that")
 
 
-def _unknown(path: Path) -> str:
+def _unknown(path: Path) -> RunError:
     known = ", ".join(reader.NAME for reader in READERS)
     if path.is_dir():
         if runs := list_runs(path):
-            return f"{path}: not a run but a folder of runs ({len(runs)}); give one of them, e.g. {runs[0]}"
+            return RunError(f"{path}: not a run but a folder of runs ({len(runs)}); give one of them, e.g. {runs[0]}")
         what = "an empty folder" if not any(path.iterdir()) else "a folder in which no known log was found"
     elif path.stat().st_size == 0:
-        return f"{path}: the file is empty; was the trainer stopped before its first log or checkpoint?"
+        return RunError(f"{path}: the file is empty; was the trainer stopped before its first log or checkpoint?")
     else:
-        if failure := console.last_failure(path):
-            return f"{path}: no step of training in it; it ended with {failure.text}"
         what = "not a log in a known format"
-    return f"{path}: {what}. Known are {known}. If it is one of them, name it with --format NAME"
+    consoles = [path] if path.is_file() else [file for file in sorted(path.iterdir()) if file.suffix in _CONSOLES]
+    return _failed_in(consoles) or RunError(
+        f"{path}: {what}. Known are {known}. If it is one of them, name it with --format NAME"
+    )
+
+
+def _failed_in(consoles: list[Path]) -> NoMetrics | None:
+    """The first of some logs in which training failed before its first number."""
+    for file in consoles:
+        if file.is_file() and (failed := console.failed_run(file)):
+            failure = failed.history.events[-1]
+            return NoMetrics(f"{file}: no step of training in it; it ended with {failure.text}", failed)
+    return None

@@ -16,7 +16,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from stabilizer.failures import KINDS, kind_of
+from stabilizer.readers.rows import KEPT, assemble
 from stabilizer.records import Event
+from stabilizer.runs.loaded import LoadedRun, NoMetrics
+from stabilizer.runs.reader import RunError
 
 MAX_LINE = 4_000_000
 """Characters of a line that are kept; a step's metrics take some thousands."""
@@ -133,31 +137,30 @@ def python_dict(text: str) -> dict[str, str | None]:
 
 # --- failures ------------------------------------------------------------------------------------------------------
 
-FAILURES = {
-    "oom": re.compile(
-        r"OutOfMemoryError|(?:CUDA|HIP|NPU) out of memory|oom-kill|Out Of Memory|due to the node running low on memory",
-        re.I,
-    ),
-    "config-error": re.compile(
-        r"must be (?:evenly )?divisible|should be divisible|valid values for the number of generations|"
-        r"requires at least 2 generations|can ?not be both configured|Please set at least one of|"
-        r"must be >= |must be greater than 1|mutually exclusive|ConfigAttributeError|ConfigKeyError|ValidationError"
-    ),
-    "worker-death": re.compile(
-        r"died unexpectedly|WorkerCrashedError|ActorDiedError|RayActorError|collective operation timeout|"
-        r"SIGKILL|SIGSEGV|SIGTERM|Segmentation fault|unhandled cuda error|NCCL error"
-    ),
-}  # fmt: skip
-"""What a failure's message says about its kind, asked in this order; any other exception is a `traceback`."""
-
 _EXCEPTION = re.compile(
-    r"^(?:\[rank\d+\]:? ?)?((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Timeout|Died))\b(.*)$"
+    r"^(?:\[rank\d+\]:? ?)?"
+    r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Timeout|Died))(?=[:(]|$)(.*)$"
 )
+_FRAME = re.compile(r'^\s+File "([^"]{1,500})", line (\d+)')
+_TRAINERS = {
+    "open_r1": "open-r1",
+    "trl": "trl",
+    "search_r1": "search_r1",
+    "search-r1": "search_r1",
+    "easyr1": "easyr1",
+    "openrlhf": "openrlhf",
+    "skyrl_train": "skyrl",
+    "nemo_rl": "nemo_rl",
+    "prime_rl": "prime_rl",
+    "verl": "verl",
+}
+"""Packages whose frames in a traceback name the trainer, the more particular first."""
 _SUSPICIOUS = re.compile(
     r"Traceback|Error|Exception|Interrupt|out of memory|oom-kill|unexpectedly|SIG|Segmentation|timeout|not finite"
 )
 _NOT_FINITE = re.compile(r"grad_norm is not finite", re.I)
-_MOST = 20
+_MOST = 10_000
+"""Failures looked at; a log with more tells of no other kind."""
 
 
 class Failures:
@@ -170,13 +173,19 @@ class Failures:
     def __init__(self) -> None:
         self.count = 0
         self.not_finite = 0
+        self.trainer = ""
+        """Whose code stood in a traceback, where that was a trainer's."""
         self._inside = False
         self._found: tuple[int, str] | None = None
+        self._raised = ""
 
     def see(self, line: Line) -> Event | None:
         """The failure this line completes, if it does."""
         text = line.text
         if self._inside:
+            if match := _FRAME.match(text):
+                self._frame(match[1], match[2])
+                return None
             if match := _EXCEPTION.match(text):
                 self._found = line.number, match[1] + match[2]
                 return None
@@ -190,16 +199,21 @@ class Failures:
         if not _SUSPICIOUS.search(text):
             return None
         if "Traceback (most recent call last)" in text:
-            self._inside = True
+            self._inside, self._raised = True, ""
         elif _NOT_FINITE.search(text):
             self.not_finite += 1
             if self.not_finite == 1:
                 return self._event(line.number, text[-200:], "non-finite-gradient")
         elif match := _EXCEPTION.match(text):
             return self._event(line.number, match[1] + match[2])
-        elif FAILURES["oom"].search(text) or FAILURES["worker-death"].search(text):
+        elif KINDS["oom"].search(text) or KINDS["worker-death"].search(text):
             return self._event(line.number, text)
         return None
+
+    def pending(self) -> list[Event]:
+        """The failure that is still open when a row of metrics follows, or the log ends: it came before that."""
+        event = self.close()
+        return [event] if event else []
 
     def close(self) -> Event | None:
         """The failure still open at the end of a traceback or of the log."""
@@ -211,25 +225,39 @@ class Failures:
         if self.count > _MOST:
             return None
         short = text.strip()[:400]
-        kind = kind or next((name for name, sign in FAILURES.items() if sign.search(text)), "traceback")
-        return Event(step=0, kind="note", text=f"line {number}: {short}", data={"failure": kind, "line": number})
+        raised, self._raised = self._raised, ""
+        said = {"failure": kind or kind_of(text), "line": number, "message": short}
+        return Event(
+            step=0, kind="note", text=f"line {number}: {short}", data=said | ({"raised": raised} if raised else {})
+        )
+
+    def _frame(self, file: str, line: str) -> None:
+        """A frame of the traceback; the last one is where the exception was raised."""
+        self._raised = f"{file}, line {line}"
+        parts = set(re.split(r"[/\\.]", file.lower()))
+        self.trainer = self.trainer or next((name for package, name in _TRAINERS.items() if package in parts), "")
 
     def notes(self) -> list[str]:
         """What to tell of the failures as a whole."""
         said = []
         if self.not_finite:
             said.append(f"{self.not_finite} updates skipped by the trainer: 'grad_norm is not finite'")
-        if self.count > _MOST:
-            said.append(f"{self.count} failures in the log, the first {_MOST} are kept as events")
+        if self.count > KEPT:
+            said.append(f"{self.count} failures in the log, the first {KEPT} and the last are kept as events")
         return said
 
 
-def last_failure(path: Path) -> Event | None:
-    """The last failure a console tells of: why a log without a single step ended. Large and binary files have none."""
+def failed_run(path: Path) -> LoadedRun | None:
+    """A file without a number in which a failure is told: a run of no steps. Large and binary files are none."""
     start = head(path)[:4096]
     if b"\0" in start or path.stat().st_size > LARGEST_WITHOUT_A_STEP:
         return None
-    failures, last = Failures(), None
-    for line in lines(path):
-        last = failures.see(line) or last
-    return failures.close() or last
+    failures = Failures()
+    events = [event for line in lines(path) if (event := failures.see(line))] + failures.pending()
+    try:
+        trainer = failures.trainer or "unknown"
+        return assemble(path.stem, format="console", trainer=trainer, files=[path], rows=events, about={})
+    except NoMetrics as told:
+        return told.run
+    except RunError:
+        return None

@@ -116,7 +116,7 @@ def _printed(file: Path, notes: list[str]) -> tuple[list[Row | Event], int]:
     for line in lines(file):
         if match := _STEP.match(line.text.strip()):
             values, path = {}, []
-            entries.append((int(match[1]), values))
+            entries += [*failures.pending(), (int(match[1]), values)]
             continue
         entry = _ENTRY.match(line.text) if values is not None else None
         text = entry[3].strip() if entry and entry[3] else ""
@@ -134,8 +134,7 @@ def _printed(file: Path, notes: list[str]) -> tuple[list[Row | Event], int]:
             torn += 1
         elif path:
             values["/".join([*(key for _, key in path), entry[2]])] = value
-    if event := failures.close():
-        entries.append(event)
+    entries += failures.pending()
     notes += failures.notes()
     if torn:
         notes.append("the last line is cut off; its number is left out")

@@ -60,14 +60,14 @@ def richest(
 ) -> LoadedRun:
     """The run with the most values among those found; what was set aside stands in its notes."""
     runs: list[tuple[Path, LoadedRun]] = []
-    errors: list[str] = []
+    errors: list[RunError] = []
     for path, reader in found:
         try:
             runs.append((path, reader.read(path, mapping=mapping, config=config)))
         except RunError as error:
-            errors.append(str(error))
+            errors.append(error)
     if not runs:
-        raise RunError(errors[0])
+        raise errors[0]
     _refuse_several(root, runs)
     path, run = max(runs, key=lambda pair: _values(pair[1]))
     if len(found) == 1:
@@ -76,7 +76,7 @@ def richest(
     notes = [f"read from {path.relative_to(root)}"] if path != root else []
     if aside:
         notes.append(f"set aside as poorer logs of the same folder: {', '.join(aside[:5])}{', ...' * (len(aside) > 5)}")
-    notes += [f"passed over: {error[:200]}" for error in errors[:3]]
+    notes += [f"passed over: {str(error)[:200]}" for error in errors[:3]]
     return run.noted(notes)
 
 

@@ -12,6 +12,7 @@ which metric is guessed and said (`names.GUESSES`).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,16 @@ from stabilizer.runs.reader import RunError
 NAME = "json"
 WHAT = "JSON lines with a record a step, a JSON list of records, or JSON columns"
 
+_START = re.compile(rb"\{|\[\s*[{\]]")  # a console line may begin with "[2025-02-10 12:00:00]" or "[rank0]"
+
 LEAST = 2
 """Numbers a column must have to be one."""
 
 
 def recognises(path: Path) -> bool:
-    """By its first character, and something that can be a number after a name."""
+    """By its first characters, and something that can be a number after a name."""
     start = head(path)[:65536].removeprefix(b"\xef\xbb\xbf").lstrip()
-    return start[:1] in (b"{", b"[") and b'"' in start and b":" in start
+    return bool(_START.match(start)) and b'"' in start and b":" in start
 
 
 def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:

@@ -100,13 +100,12 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
             key = LABELS.get(label, f"{section}/{label.lower().replace(' ', '_')}")
             if section == "validation" and not key.startswith("validation/"):
                 key = f"validation/{label.lower().replace(' ', '_')}"
-            entries.append((step, {key: float(match[2])}))
+            entries += [*failures.pending(), (step, {key: float(match[2])})]
         elif event := failures.see(line):
             entries.append(event)
         else:
             section = next((name for sign, name in _SECTIONS if sign in line.text), section)
-    if event := failures.close():
-        entries.append(event)
+    entries += failures.pending()
     return named_run(
         path.stem, NAMING, entries, format=NAME, files=[path], mapping=mapping,
         config=config_file(config) if config else {}, planned=step_number(planned), notes=failures.notes(),

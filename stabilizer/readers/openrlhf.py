@@ -95,9 +95,8 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
             torn += 1
             continue
         found = ((key, number(value)) for key, value in python_dict(match[2]).items())
-        entries.append((int(match[1]), {key: value for key, value in found if value is not None}))
-    if event := failures.close():
-        entries.append(event)
+        entries += [*failures.pending(), (int(match[1]), {key: value for key, value in found if value is not None})]
+    entries += failures.pending()
     notes = failures.notes()
     if torn:
         notes.append(f"{torn} lines of metrics end too early and are left out")

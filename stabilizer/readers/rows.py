@@ -14,11 +14,13 @@ from typing import Any
 
 from stabilizer.records import Event
 from stabilizer.runs.history import History
-from stabilizer.runs.loaded import LoadedRun, Source
+from stabilizer.runs.loaded import LoadedRun, NoMetrics, Source
 from stabilizer.runs.reader import RunError
 from stabilizer.vocabulary import metric
 
 LARGEST_STEP = 2**53
+KEPT = 20
+"""Failures of one log kept as events, beside the last: a reward that always fails would fill the page."""
 
 
 def step_number(value: Any) -> int | None:
@@ -76,18 +78,20 @@ def assemble(
 ) -> LoadedRun:
     """The run made of rows (step, values) in the order they were logged. RunError when there is no number in them.
 
-    An `Event` among the rows is declared at the step reached so far.
+    An `Event` among the rows is declared at the step reached so far. Without any row, `NoMetrics` holds the events.
     """
     attempts: list[dict[str, Any]] = [{"attempt": 0, "from_step": 0, "parent": None, "reason": "start"}]
     said = {"run": name, "trainer": trainer, **about, "attempts": attempts}
     current = History(said)
     histories = {0: current}
     ticks: list[tuple[int, int]] = []
-    failure = ""
+    paths = tuple(str(file) for file in files)
+    told, left_out = 0, None
     for row in rows:
         if isinstance(row, Event):
-            current.events.append(replace(row, step=max(current.step, 0), attempt=current.attempt))
-            failure = row.text
+            row = replace(row, step=max(current.step, 0), attempt=current.attempt, data={**row.data, "file": paths[0]})
+            told, left_out = told + 1, row if told >= KEPT else None
+            current.events += [] if left_out else [row]
             continue
         step, values = row
         if not values:
@@ -103,9 +107,17 @@ def assemble(
         current.append(step, values)
         if not ticks or ticks[-1] != (current.attempt, step):
             ticks.append((current.attempt, step))
-    paths = tuple(str(file) for file in files)
+    current.events += [left_out] if left_out and left_out.attempt == current.attempt else []
     if not ticks:
-        why = f"it ended with {failure}" if failure else "was the trainer stopped before its first log?"
-        raise RunError(f"{', '.join(paths)}: no metrics in it; {why}")
+        raise _no_metrics(name, trainer, paths, current)
     source = Source(format, trainer, paths, len(set(ticks)), skipped, tuple(notes))
     return LoadedRun(name, source, histories, ticks)
+
+
+def _no_metrics(name: str, trainer: str, paths: tuple[str, ...], history: History) -> RunError:
+    where = f"{', '.join(paths)}: no metrics in it"
+    if not history.events:
+        return RunError(f"{where}; was the trainer stopped before its first log?")
+    history.step = 0
+    source = Source("console", trainer, paths, 0, notes=("no step of training in it",))
+    return NoMetrics(f"{where}; it ended with {history.events[-1].text}", LoadedRun(name, source, {0: history}, []))

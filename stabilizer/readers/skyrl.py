@@ -116,11 +116,10 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
                     rounded = True
                     del values[key]
             if step is not None:
-                entries.append((step, values))
+                entries += [*failures.pending(), (step, values)]
             step, gathered = None, []
     torn += step is not None and bool(gathered)
-    if event := failures.close():
-        entries.append(event)
+    entries += failures.pending()
     notes = failures.notes()
     if rounded:
         notes.append("numbers are printed with four decimals: a learning rate or KL of 0.0000 is taken as not logged")

@@ -89,8 +89,9 @@ def _printed(path: Path) -> tuple[list[dict[str, Any] | Event], list[dict[int, i
             for match in _DICT.finditer(text):
                 record = _record(match[0])
                 if record:
-                    records.append(record)
-                    bars.append(dict(now))
+                    before = failures.pending()
+                    records += [*before, record]
+                    bars += [*({} for _ in before), dict(now)]
                     found = True
             rest = text[text.rfind("{'") :]
             if not found and "}" not in rest and _TORN.match(rest):

@@ -54,11 +54,10 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     for line in lines(path):
         row = parser.row(line)
         if row:
-            entries.append(row)
+            entries += [*failures.pending(), row]
         elif event := failures.see(line):
             entries.append(event)
-    if event := failures.close():
-        entries.append(event)
+    entries += failures.pending()
     notes = failures.notes()
     parser.drop_what_was_cut(notes)
     seen = {key for row in parser.rows for key in row[1]}

@@ -200,3 +200,31 @@ BY_HAND: tuple[Advice, ...] = (
     ),
 )  # fmt: skip
 """Causes with no fix a machine should make."""
+
+
+class FixConfig(Remedy):
+    """Write settings that the trainer accepts, and start again."""
+
+    id = "fix-config"
+    safety = "advice"
+    answers = ("config-rejected",)
+    why = "nothing was trained: the trainer checks its settings before the first step"
+    expects = "the run starts"
+
+    def change(self, knobs: Mapping[str, float]) -> Change | None:
+        return {}
+
+
+class Restart(Remedy):
+    """Remove what stopped the run, and go on from its newest checkpoint."""
+
+    id = "restart"
+    safety = "advice"
+    answers = (
+        "gpu-memory", "host-memory", "lost-rank", "native-crash", "worker-killed", "disk-full", "program-error",
+    )  # fmt: skip
+    why = "a restart without a change runs into most of these again"
+    expects = "the run passes the step at which it stopped"
+
+    def change(self, knobs: Mapping[str, float]) -> Change | None:
+        return {}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stabilizer.records import Action, Finding
 from stabilizer.runs.history import History, RunView
-from stabilizer.runs.reader import RunReader
+from stabilizer.runs.reader import RunError, RunReader
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,14 @@ class LoadedRun:
         """The run as a live watcher saw it, tick by tick."""
         for attempt, step in self.ticks:
             yield self.histories[attempt].view(step)
+
+
+class NoMetrics(RunError):
+    """A log in which training failed before its first number; `run` holds what went wrong, and no step."""
+
+    def __init__(self, message: str, run: LoadedRun):
+        super().__init__(message)
+        self.run = run
 
 
 def load_own(path: Path) -> LoadedRun:

@@ -29,7 +29,8 @@ def opened(case: dict, seed: int) -> dict:
     watch, first = Watch(), {}
     closed = set()
     for step in range(1, run.step + 1, case.get("every", 1)):
-        for finding in watch.tick(run.view(step)):
+        over = watch.end(run.view()) if step + case.get("every", 1) > run.step else []
+        for finding in (*watch.tick(run.view(step)), *over):
             if finding.state == "resolved":
                 closed.add(finding.id)
             if finding.state == "open":

@@ -461,7 +461,7 @@ def test_skipped_updates_are_counted_and_told_once(tmp_path):
 def test_a_thousand_failures_are_counted_not_kept(tmp_path):
     text = logs.log("verl 0.5") + (TRACEBACK.format("KeyError: 'a'") + "\nok\n") * 1000
     run = run_of(tmp_path, text)
-    assert len(run.history.events) == 20 and any("1000 failures" in note for note in run.source.notes)
+    assert len(run.history.events) == 21 and any("1000 failures" in note for note in run.source.notes)
 
 
 def test_a_log_that_failed_before_its_first_step_says_how(tmp_path):

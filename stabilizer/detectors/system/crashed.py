@@ -1,0 +1,65 @@
+"""Crashed: out of memory, a dead worker or an exception, and nothing was trained after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.ending import ending
+from stabilizer.failures import meaning, todo
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crashed(Detector):
+    """The log ends in a failure: out of memory, a process that died, or an exception.
+
+    Signature
+        A failure stands in the log after the last row of metrics of the newest attempt. Of several, a message that
+        names its reason (out of memory, a killed process) counts before a plain exception, the first before those
+        that follow from it, and what other processes say of it (`ChildFailedError`, a collective that timed out) last.
+
+    Why it matters
+        Nothing is being trained. Until somebody restarts it the machines only cost money, and a restart without a
+        change runs into most of these again, at the same step.
+
+    Look-alikes
+        A failure with rows after it was survived (a reward function that raised and was caught, a worker that Ray
+        started anew) or repaired (the job was restarted and trained on): silent. An error after the last planned step
+        happened while saving, uploading or shutting down: `info`, and so is Ctrl-C or a scheduler's SIGTERM. A
+        configuration that the trainer refuses is `system/config-error`. The word "error" in a line is no failure;
+        an exception at the start of a line, or a traceback, is.
+
+    False alarms
+        A log copied while it is still written may end in a failure that the run is about to survive. Answers of the
+        model that contain a traceback are taken for one when they stand after the last row.
+
+    Remedies
+        `restart`, after the one change that the finding names. By hand, where the reason is not in the log: the
+        kernel's (`dmesg -T`) and the scheduler's record of that minute.
+
+    References
+        torch `TORCH_NCCL_*` and `PYTORCH_CUDA_ALLOC_CONF` documentation; verl's performance guide on which batch
+        sizes cost memory and which change the optimisation; transformers' `ddp_timeout`.
+    """
+
+    id = "system/crashed"
+    needs = ()
+    confirm = 1
+    at_end = True
+
+    def check(self, view: RunView) -> Finding | None:
+        end = ending(view)
+        if end is None or end.kind == "config-error":
+            return None
+        known = meaning(end.message)
+        after = f"after step {view.step:,}" if len(view.names()) else "before the first step"
+        where = f" ({end.where})" if end.where else ""
+        but = f"; {end.harmless}" if end.harmless else ""
+        return self.finding(
+            view, "info" if end.harmless else "critical", view.step,
+            f"training ended {after}: {known.what}{but}. The log says: {end.message}{where}",
+            cause=known.cause, what=known.what, next=todo(known, str(view.about("trainer", ""))),
+            message=end.message, **{key: end.event.data[key] for key in ("file", "line") if key in end.event.data},
+        )  # fmt: skip

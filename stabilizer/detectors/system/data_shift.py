@@ -1,0 +1,205 @@
+"""Data shift: other prompts than before, or the same ones once too often."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import scaled
+from stabilizer.records import Finding
+from stabilizer.runs.history import RunView, Series
+from stabilizer.signals import median, step_noise, trend
+from stabilizer.vocabulary import metric
+
+REWARDS = ("reward/mean", "accuracy/train")
+ANSWERS = ("rollout/length_mean", "policy/entropy", "rollout/distinct", "rollout/repetition")
+"""What prompts change about answers, and a reward function does not."""
+UPDATES = ("policy/kl_old", "optim/update_ratio", "optim/grad_norm")
+"""What moves when it is the policy that changed."""
+BEFORE = 40
+"""Rows that say what was, at least half of them there."""
+AFTER = 8
+"""Rows that say what is."""
+STEEP = 0.65
+"""Share of the whole change that the first row has, and that the row before it has not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataShift(Detector):
+    """The prompts changed and nobody said so; or they are being learned by heart.
+
+    Signature
+        From one row to the next the reward is elsewhere: 8 rows differ from the 40 before by `jump` standard
+        deviations, and the first of them has most of it already. At the same row length, entropy or variety of the
+        answers jumps by `also` standard deviations, while update size, KL to the sampling policy and gradient norm
+        stay within a factor of `calm`: `info` for `stand` rows. It is `warn` when the reward fell and, `patience` rows
+        later, is still down and can't be gaining more than a seventh of the fall in a hundred rows. By heart: training
+        accuracy lies `gap` above validation and that distance has grown by `grown` beyond the noise of both: `info`,
+        `warn` once validation has fallen from its best by `lost`.
+
+    Why it matters
+        A new file, the next epoch's order or a curriculum's stage looks like collapse, saturation or a length
+        explosion on every chart. Whoever cuts the learning rate then slows a healthy run. Prompts seen too often pay
+        in reward and cost in everything that was not asked for.
+
+    Look-alikes
+        A verifier that fails makes the reward jump and leaves the answers as they were (`reward/outage`,
+        `reward/collapse`). A policy that breaks takes rows to do so, and its updates show it first. Declared stages,
+        resumes and rollbacks start a new baseline. A validation set that was harder all along keeps its distance.
+        Shares that only ever are 0, 0.5 or 1 jump at every row; that is their noise.
+
+    False alarms
+        Data in the order of difficulty, repeated every epoch, shift at every boundary: `info` each time, and true.
+
+    Remedies
+        None for a shift that was meant: declare it (an event of the kind data-stage), and all is judged by what came
+        after. `easier-prompts` when nothing is learned on the new ones: mix old and new. By hand, for prompts learned
+        by heart: fewer epochs, more prompts, stop at the best validation.
+
+    References
+        Hugging Face's and verl's data loaders (order by epoch); GRESO (prompts once uninformative stay so); DAPO (arXiv
+        2503.14476) on filtering; RL on one example (arXiv 2504.20571) for how long memorising may pay.
+    """
+
+    id = "system/data-shift"
+    needs = ("reward/mean|accuracy/train",)
+    confirm = 3
+
+    jump: float = 5.0
+    """Standard deviations of a row by which the reward must move."""
+    also: float = 4.0
+    """The same for what the answers are like."""
+    calm: float = 3.0
+    """Factor within which updates stay."""
+    stand: int = 60
+    """Rows for which a shift is told of."""
+    patience: int = 150
+    """Rows after which a reward that fell should have begun to recover."""
+    gap: float = 0.2
+    """Share of problems by which training lies above validation."""
+    grown: float = 0.15
+    """Growth of that distance since the first validations."""
+    lost: float = 0.05
+    """Fall of validation from its best."""
+
+    def check(self, view: RunView) -> Finding | None:
+        return self._shift(view) or self._by_heart(view)
+
+    def _shift(self, view: RunView) -> Finding | None:
+        name = next((name for name in REWARDS if name in view), None)
+        if name is None:
+            return None
+        series = view.series(name)
+        start = view.baseline_start()
+        first = int(np.searchsorted(series.steps, start)) if start else 0
+        signal = view.causal(name, ("jump", first, self.jump), partial(_jumped, first=first, jump=self.jump))
+        row = int(signal[-1, 0]) if len(signal) else -1
+        since = len(series) - row
+        if row < 0 or since > 2 * self.patience:
+            return None
+        was, now = float(signal[-1, 1]), float(signal[-1, 2])
+        stuck = now < was and since >= self.patience and self._stuck(series, was, now)
+        if since > self.stand and not stuck:
+            return None
+        onset = int(series.steps[row])
+        moved = {other: ends for other in ANSWERS if (ends := self._moved(view.series(other), other, onset))}
+        if not moved or not self._calm(view, onset):
+            return None
+        answers = ", ".join(f"{other} {old:.3g} to {new:.3g}" for other, (old, new) in moved.items())
+        tail = (
+            f"; after {since} rows the reward has not begun to recover" if stuck
+            else "; the policy's updates are as before, so the prompts changed and not the policy"
+        )  # fmt: skip
+        return self.finding(
+            view, "warn" if stuck else "info", onset,
+            f"from one row to the next at step {onset}: {name} {was:.3g} to {now:.3g}, {answers}{tail}",
+            metric=name, baseline=was, now=now, with_it=sorted(moved),
+        )  # fmt: skip
+
+    def _stuck(self, series: Series, was: float, now: float) -> bool:
+        recent = series.last(100).finite().values
+        fall = was - now
+        return len(recent) >= 50 and median(recent[-10:]) < now + fall / 2 and trend(recent).high < fall / 7
+
+    def _moved(self, series: Series, name: str, onset: int) -> tuple[float, float] | None:
+        """(before, after) when a metric jumped at the same row."""
+        ends = _ends(series, onset)
+        if ends is None:
+            return None
+        old, new = (scaled(part, metric(name).kind) for part in ends)
+        if abs(new.mean() - old.mean()) < max(self.also * old.std(), 0.05):
+            return None
+        return float(ends[0].mean()), float(ends[1].mean())
+
+    def _calm(self, view: RunView, onset: int) -> bool:
+        """Whether at least one sign of the policy's updates is known, and none has jumped."""
+        known = [ends for name in UPDATES if (ends := _ends(view.series(name), onset))]
+        levels = [(median(old), median(new)) for old, new in known]
+        limit = math.log(self.calm)
+        return bool(levels) and all(
+            old > 0 and new > 0 and abs(math.log(new / old)) < limit for old, new in levels if old or new
+        )
+
+    def _by_heart(self, view: RunView) -> Finding | None:
+        trained, held = view.latest("accuracy/train"), view.latest("accuracy/val")
+        if trained is None or held is None or not trained - held > self.gap / 2:
+            return None
+        val = view.series("accuracy/val").last(200).finite()
+        train = view.series("accuracy/train").last(2000).finite()
+        if len(val) < 8 or len(train) < 8:
+            return None
+        beside = _levels_at(train, val.steps)
+        distance = beside - val.values
+        now, start = median(distance[-4:]), median(distance[:4])
+        noise = 4 * step_noise(distance)
+        if not (now > self.gap and now - start > max(self.grown, noise) and median(beside[-4:]) > median(beside[:4])):
+            return None
+        levels = [median(val.values[place : place + 3]) for place in range(len(val) - 2)]
+        fall = max(levels) - levels[-1]
+        harm = fall > max(self.lost, 4 * step_noise(val.values))
+        onset = int(val.steps[int(np.argmax(distance > start + (now - start) / 2))])
+        tail = f", and validation has fallen by {fall:.2f} from its best" if harm else ""
+        return self.finding(
+            view, "warn" if harm else "info", onset,
+            f"training accuracy is {now:.2f} above validation ({start:.2f} at the start): the prompts are being learned"
+            f" by heart{tail}",
+            metric="accuracy/val", baseline=max(levels), now=levels[-1], gap=now,
+        )  # fmt: skip
+
+
+def _jumped(values: np.ndarray, done: np.ndarray, *, first: int, jump: float) -> tuple[float, float, float]:
+    """A row of (row of the newest jump or -1, mean before, mean after): a causal signal."""
+    row = len(values) - 1
+    last = (-1.0, 0.0, 0.0) if row <= first else tuple(done[-1])
+    if row - first < BEFORE // 2 + AFTER or (last[0] >= 0 and row - last[0] < BEFORE):
+        return last
+    begun, then = row + 1 - AFTER, float(values[row - AFTER])
+    if not (float(values[begun]) - then) * (float(values[row]) - then) > 0:  # most rows end here, cheaply
+        return last
+    old, new = values[max(first, begun - BEFORE) : begun], values[begun:]
+    was = float(old.mean())
+    change = median(new) - was
+    if abs(change) < 0.05 * abs(was) or not abs(change) > jump * float(old.std()):  # NaN passes by here
+        return last
+    share = (new - was) / change
+    if share[0] < STEEP or not share.min() >= 0.5 or (old[-1] - was) / change > 1 - STEEP:
+        return last
+    return float(begun), was, was + change
+
+
+def _ends(series: Series, onset: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """The finite rows before and from a step on; None when there are too few."""
+    split = int(np.searchsorted(series.steps, onset))
+    old, new = series.values[max(0, split - BEFORE) : split], series.values[split : split + AFTER]
+    old, new = old[np.isfinite(old)], new[np.isfinite(new)]
+    return (old, new) if len(old) >= BEFORE // 2 and len(new) == AFTER else None
+
+
+def _levels_at(train: Series, steps: np.ndarray) -> np.ndarray:
+    """Medians of the training rows up to each of some steps: 5 rows, or as many as there are."""
+    ends = np.maximum(np.searchsorted(train.steps, steps, side="right"), 1)
+    return np.array([median(train.values[max(0, end - 5) : end]) for end in ends])

@@ -1,0 +1,202 @@
+"""Invariant: something that must hold exactly does not, so what is computed is not what the algorithm says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.records import Finding, Severity
+from stabilizer.runs.history import RunView
+from stabilizer.signals import median
+
+EXACT = ("reward/advantage_center_error", "policy/ratio_first_error", "rollout/sync_error")
+GROUP_KEYS = (
+    ("num_generations", "", ()),
+    ("actor_rollout_ref.rollout.n", "algorithm.adv_estimator", ("grpo", "rloo", "opo", "grpo_passk", "gpg")),
+    ("actor_rollout_ref.rollout.n_agent", "algorithm.adv_estimator", ("grpo",)),
+    ("rollout.n_samples_per_prompt", "algo.advantage.estimator", ("rloo", "group_norm", "dr_grpo")),
+)  # fmt: skip
+"""Where trainers configure the size of a group, and the algorithms that compare within it (none: always)."""
+RELATIVE = ("group_std", "group_mean", "batch_std", "leave_one_out")
+"""`policy.advantage` of ours that compares within a group."""
+
+
+class Broken(NamedTuple):
+    """One rule that does not hold."""
+
+    severity: Severity
+    metric: str
+    limit: float
+    now: float
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invariant(Detector):
+    """A rule that holds in every correct run, whatever it learns, does not hold here.
+
+    Signature
+        One row is proof for: a group's mean advantage that is not 0 (`reward/advantage_center_error`, logged only
+        where the algorithm centres per group: PPO and whitening over the batch do not); a ratio that is not 1 before
+        any weight moved, where the builtin engine generates in float32; a log-probability of the probe that differs
+        between engine and learner after the weights were handed over, or a hand-over that had to be repeated; groups
+        of one answer under an algorithm that compares within groups. In shorter precision a ratio far from 1 must
+        stand for 5 rows. Where nobody logs the group size: 30 rows from the first in which rewards differ between
+        prompts and never within one (`warn`).
+
+    Why it matters
+        These are bugs and no instabilities: mixed-up group ids, an off-by-one in a mask, stale weights in the engine.
+        The reward may rise all the same for a hundred steps and then everything since is wasted; no learning rate
+        helps.
+
+    Look-alikes
+        Rounding: the limits lie 100 times above what correct float32 runs show. bfloat16, mixed precision and vLLM
+        round visibly, so their ratio has a loose limit here and their disagreement is judged by `policy/mismatch`.
+        Groups without spread late in a run are a converged policy, early with rewards all equal a task too hard:
+        neither is proof, so the first rows must have shown it with rewards that differ. Weights that do not move at
+        all are `optim/no-update`. PPO with one answer per prompt is right: its critic is what it compares with.
+
+    False alarms
+        None known for the exact rules. Sampling at temperature 0, on purpose, looks like groups of one answer; there
+        is nothing to learn from it either.
+
+    Remedies
+        `roll-back` to a checkpoint from before the onset once the bug is mended; it is no fix by itself. By hand: stop
+        and look at what the finding names. For advantages, the order in which completions and group ids are joined;
+        for the ratio, the shift between tokens and log-probabilities, padding and temperature; for the engine, its log
+        of the last weight update; for groups of one, the group size (2 or more, usually 8).
+
+    References
+        Search-R1's v0.1 to v0.2 logs (wrong group ids: GRPO degraded, then exploded near step 160); verl issue 2996
+        (micro-batches of different size alone move the ratio off 1); DeepSeekMath (arXiv 2402.03300) for the advantage.
+    """
+
+    id = "system/invariant"
+    needs = ("|".join((*EXACT, "batch/group_size", "reward/std_group")),)
+    confirm = 1
+
+    centre: float = 1e-6
+    """Largest mean advantage of a group, in units of the reward's size where that is above 1."""
+    ratio: float = 0.01
+    """Largest |ratio - 1| before any update, in float32 by the builtin engine (correct runs: 1e-4)."""
+    kl: float = 1e-5
+    """Largest KL between that engine and the learner, nats per token (correct runs: 1e-11)."""
+    loose_ratio: float = 1.0
+    """Median over 5 rows of |ratio - 1| of the worst token, in any precision."""
+    probe: float = 1e-3
+    """Nats per token by which the probe may differ in float32; `rollout.vllm.tolerance` goes before it."""
+    loose_probe: float = 0.2
+    """The same where engine or learner is not in float32."""
+    silent_rows: int = 30
+    """First rows without any spread within groups, while there is one between them, that stand for groups of one."""
+
+    def check(self, view: RunView) -> Finding | None:
+        broken = list(self._broken(view))
+        if not broken:
+            return None
+        worst = next((rule for rule in broken if rule.severity == "critical"), broken[0])
+        onset = _onset(view, worst)
+        also = "".join(f"; also: {rule.words}" for rule in broken if rule is not worst)
+        return self.finding(
+            view, worst.severity, onset, f"{worst.words}, since step {onset}{also}",
+            metric=worst.metric, baseline=worst.limit, now=worst.now, rules=len(broken),
+        )  # fmt: skip
+
+    def _broken(self, view: RunView) -> Iterator[Broken]:
+        error = view.latest("reward/advantage_center_error")
+        if error is not None and error > self.centre:  # and NaN is another detector's business
+            size = max(1.0, abs(view.latest("reward/mean") or 0.0), view.latest("reward/std_group") or 0.0)
+            if error > self.centre * size:
+                yield Broken(
+                    "critical", "reward/advantage_center_error", self.centre * size, error,
+                    f"the advantages of a group average {error:.2g} instead of 0: answers and groups are mixed up",
+                )  # fmt: skip
+        yield from self._ratio(view)
+        yield from self._hand_over(view)
+        yield from self._groups(view)
+
+    def _ratio(self, view: RunView) -> Iterator[Broken]:
+        error = view.latest("policy/ratio_first_error")
+        if error is None:
+            return
+        if view.config("precision") == "float32" and view.config("rollout.engine") == "builtin":
+            if error > self.ratio:
+                yield Broken(
+                    "critical", "policy/ratio_first_error", self.ratio, error,
+                    f"a token's ratio is off 1 by {error:.2g} before any weight moved: sampler and learner give"
+                    " one text two probabilities",
+                )  # fmt: skip
+            kl = view.latest("policy/mismatch_kl")
+            if kl is not None and kl > self.kl:
+                yield Broken(
+                    "critical", "policy/mismatch_kl", self.kl, kl,
+                    f"sampler and learner differ by a KL of {kl:.2g} nats/token on the same weights in float32",
+                )  # fmt: skip
+        elif error > self.loose_ratio:
+            recent = view.series("policy/ratio_first_error").last(5).values
+            if len(recent) == 5 and (typical := median(recent)) > self.loose_ratio:
+                yield Broken(
+                    "critical", "policy/ratio_first_error", self.loose_ratio, typical,
+                    f"a token's ratio is off 1 by {typical:.2g} before any weight moved, which no precision explains",
+                )  # fmt: skip
+
+    def _hand_over(self, view: RunView) -> Iterator[Broken]:
+        error = view.latest("rollout/sync_error")
+        if error is None:
+            return
+        exact = view.config("precision") == "float32" and view.config("rollout.vllm.dtype", "float32") == "float32"
+        told = view.config("rollout.vllm.tolerance")
+        limit = told if isinstance(told, (int, float)) else self.probe if exact else self.loose_probe
+        if error > limit:
+            yield Broken(
+                "critical", "rollout/sync_error", limit, error,
+                f"after the weights were handed over the engine's log-probabilities differ by {error:.2g} nats/token"
+                f" (limit {limit:g}): it answers with other weights than those that learn",
+            )  # fmt: skip
+        if retries := view.latest("rollout/sync_retries"):
+            yield Broken(
+                "warn", "rollout/sync_retries", 0.0, retries, "the weights had to be handed to the engine twice"
+            )
+
+    def _groups(self, view: RunView) -> Iterator[Broken]:
+        if view.latest("batch/group_size") == 1.0 and view.config("policy.advantage") in RELATIVE:
+            key = "batch/group_size"
+        else:
+            key = next((key for key, algorithm, names in GROUP_KEYS if _alone(view, key, algorithm, names)), "")
+        if key:
+            yield Broken(
+                "critical", "batch/group_size", 2.0, 1.0,
+                f"{key} is 1: an answer has nothing in its group to be compared with, so no advantage means anything",
+            )  # fmt: skip
+        elif _never_any_spread(view, self.silent_rows):
+            yield Broken(
+                "warn", "reward/std_group", 0.0, 0.0,
+                "the answers to one prompt have always had equal rewards while prompts differ: groups of one answer,"
+                " or sampling without chance (temperature 0)",
+            )  # fmt: skip
+
+
+def _alone(view: RunView, key: str, algorithm: str, names: tuple[str, ...]) -> bool:
+    size = view.config(key)
+    return str(size) == "1" and (not algorithm or view.config(algorithm) in names)
+
+
+def _never_any_spread(view: RunView, rows: int) -> bool:
+    """No group of any row has shown a spread, from the first on, though the batch's rewards differ."""
+    within, between = view.series("reward/std_group"), view.series("reward/std")
+    if not len(within) or within.values[-1] != 0 or len(within) < rows or len(between) < rows:
+        return False
+    return bool(np.all(within.values[:rows] == 0) and np.all(between.values[:rows] > 0) and between.values[-1] > 0)
+
+
+def _onset(view: RunView, rule: Broken) -> int:
+    """First row of the stretch, up to 200 rows back, in which the rule has been broken; the first of all for groups."""
+    if rule.metric in ("batch/group_size", "reward/std_group"):
+        return min((int(view.series(name).steps[0]) for name in view.names()), default=view.step)
+    recent = view.series(rule.metric).last(200)
+    kept = np.flatnonzero(~(recent.values > rule.limit))
+    return int(recent.steps[min(int(kept[-1]) + 1, len(recent) - 1) if len(kept) else 0])

@@ -1,0 +1,175 @@
+"""Resume mismatch: a run that was resumed goes on in another state than it stopped in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import scaled, unscaled
+from stabilizer.records import Finding
+from stabilizer.runs.history import REBASELINE, RunView, Series
+from stabilizer.signals import inflation, median
+from stabilizer.vocabulary import metric
+
+STATE = ("policy/kl_old", "optim/update_ratio", "optim/grad_norm", "policy/kl_ref", "policy/entropy")
+"""What tells of weights and optimizer state; a factor of `factor` between before and after is a jump."""
+REWARDS = ("reward/mean", "accuracy/train")
+BEFORE = 40
+"""Rows before the resume that say what was normal."""
+LEVEL_BEFORE = 10
+"""The newest of them, whose median is compared with."""
+NEEDED = 8
+"""Rows before the resume without which nothing is said."""
+FRESH = 12
+"""First rows of a run in which the reference is compared with the starting policy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeMismatch(Detector):
+    """After a resume the numbers go on elsewhere than they stopped.
+
+    Signature
+        Within `window` rows after a declared resume (an attempt, or a log whose step goes back): a learning rate
+        outside what it was and what it was heading for by a factor of `lr_factor`; or medians of 5 rows that differ
+        from the 10 before by `factor` and by `clear` times the noise, among update size, KL to the sampling policy,
+        gradient norm, KL to the reference and entropy; or a reward lower by `share` of all that was gained. A lost
+        reward with another sign is critical, the learning rate, the reward, or two signs are `warn`, one is `info`.
+        On the first rows of a fresh run, a KL to the reference that starts above `kl_start` is `info`: the reference
+        is not the policy the run starts from.
+
+    Why it matters
+        Checkpoints are trusted and seldom tested. Weights without the optimizer's averages take a few steps of full
+        size in arbitrary directions; a scheduler that begins anew warms up again or starts at its peak; a resume
+        from the base model trains the same thousand steps a second time, under the old curves' name.
+
+    Look-alikes
+        One odd row after a resume is usual (caches, a first batch) and no median moves. A change that was declared at
+        the same step (rollback, schedule, data stage, our own fix) explains every jump: silent. A warm-up or a cosine
+        tail goes on where it was heading. A log that starts anew at its first step has no before to compare with.
+
+    False alarms
+        A learning rate, batch size or data set that somebody changed by hand while resuming is not declared anywhere.
+        It is reported as what it is, a discontinuity, and worth a note in the run.
+
+    Remedies
+        `roll-back`: resume once more from the same or an older checkpoint, this time with everything that belongs to
+        it. By hand: load optimizer and scheduler with the weights (transformers: `resume_from_checkpoint`, not
+        `model_name_or_path`; veRL: `actor.checkpoint.load_contents` with optimizer and extra in it), and compare the
+        first learning rate with the last.
+
+    References
+        transformers `Trainer` documentation on what a checkpoint holds; MAI-Thinking-1's report on resuming from
+        before a collapse; `stabilizer/trainer/checkpoint.py` for what ours verifies.
+    """
+
+    id = "system/resume-mismatch"
+    needs = ("optim/lr|policy/kl_old|optim/grad_norm|policy/kl_ref|reward/mean",)
+    confirm = 2
+
+    window: int = 20
+    """Rows after a resume in which it is judged."""
+    lr_factor: float = 1.5
+    """Factor outside of the learning rate's own course."""
+    factor: float = 2.0
+    """Factor between before and after of the others."""
+    share: float = 0.3
+    """Share of the reward gained since the start."""
+    clear: float = 6.0
+    """Standard deviations of a row, widened by autocorrelation."""
+    kl_start: float = 0.05
+    """Nats per token of KL to the reference at the first step; three times the KL of that step's own updates."""
+
+    def check(self, view: RunView) -> Finding | None:
+        resumed = view.events(("resume",))
+        if not resumed:
+            return self._reference(view)
+        at = resumed[-1].step
+        if any(event.step >= at for event in view.events(REBASELINE - {"resume"})):
+            return None
+        before = max((event.step for event in view.events(REBASELINE) if event.step < at), default=0)
+        rate = self._lr(view.series("optim/lr"), at)
+        jumps = {name: jump for name in STATE if (jump := self._jump(view, name, before, at))}
+        lost = next((fall for name in REWARDS if (fall := self._lost(view, name, before, at))), None)
+        signs = {**({"optim/lr": rate} if rate else {}), **jumps}
+        if not (signs or lost):
+            return None
+        severity = "critical" if lost and signs else "warn" if lost or rate or len(jumps) > 1 else "info"
+        told = [f"{name} {was:.3g} to {now:.3g}" for name, (was, now) in signs.items()]
+        name, was, now = lost or ("", 0.0, 0.0)
+        told += [f"{name} {was:.3g} to {now:.3g}, most of what had been learned"] if lost else []
+        first = name or next(iter(signs))
+        was, now = (was, now) if lost else signs[first]
+        return self.finding(
+            view, severity, at, f"resumed at step {at}, the run does not go on where it stopped: {'; '.join(told)}",
+            metric=first, baseline=was, now=now, signs=sorted([*signs, *([name] if lost else [])]),
+        )  # fmt: skip
+
+    def _around(self, series: Series, before: int, at: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rows just before and just after; None when there are too few, or the resume is long past."""
+        start, split = np.searchsorted(series.steps, before), np.searchsorted(series.steps, at)
+        if not 5 <= len(series) - split <= self.window or split - start < NEEDED:
+            return None
+        old, new = series.values[max(start, split - BEFORE) : split], series.values[split:]
+        old, new = old[np.isfinite(old)], new[np.isfinite(new)]
+        return (old, new) if len(old) >= NEEDED and len(new) >= 5 else None
+
+    def _lr(self, series: Series, at: int) -> tuple[float, float] | None:
+        """(last rate, present rate) when it left the span between where it was and where it was heading."""
+        split = int(np.searchsorted(series.steps, at))
+        if split < 4 or not 2 <= len(series) - split <= self.window:
+            return None
+        old, steps, now = series.values[split - 4 : split], series.steps, float(series.values[-1])
+        ahead = old[-1] + (old[-1] - old[0]) / (steps[split - 1] - steps[split - 4]) * (steps[-1] - steps[split - 1])
+        span = (float(old[-1]), float(ahead))
+        if not (np.isfinite(old).all() and math.isfinite(now) and old[-1] > 0):
+            return None
+        outside = now > self.lr_factor * max(span) or now < max(min(span), 0.0) / self.lr_factor
+        return (span[0], now) if outside else None
+
+    def _jump(self, view: RunView, name: str, before: int, at: int) -> tuple[float, float] | None:
+        """(level before, level after) when they differ by `factor` and beyond the noise."""
+        rows = self._around(view.series(name), before, at)
+        if rows is None:
+            return None
+        kind = metric(name).kind
+        old, new = (scaled(part, kind) for part in rows)
+        was, now = median(old[-LEVEL_BEFORE:]), median(new[:5])
+        if abs(now - was) < max(math.log(self.factor), self.clear * _noise(old)):
+            return None
+        return unscaled(was, kind), unscaled(now, kind)
+
+    def _lost(self, view: RunView, name: str, before: int, at: int) -> tuple[str, float, float] | None:
+        series = view.series(name)
+        rows = self._around(series, before, at)
+        if rows is None:
+            return None
+        start = series.values[:5]
+        was, now = median(rows[0][-LEVEL_BEFORE:]), median(rows[1][-5:])
+        gained = was - (median(start) if np.isfinite(start).all() else was)
+        fell = gained > 0 and was - now > max(self.share * gained, self.clear * _noise(rows[0]))
+        return (name, was, now) if fell else None
+
+    def _reference(self, view: RunView) -> Finding | None:
+        drift = view.series("policy/kl_ref")
+        if not 2 <= len(drift) <= FRESH or drift.steps[0] > 1:
+            return None
+        first, least = float(drift.values[0]), float(np.min(drift.values[:2]))
+        moved = view.series("policy/kl_old").values[:1]
+        if not least > self.kl_start or (len(moved) and not first > 3 * moved[0]):
+            return None
+        return self.finding(
+            view, "info", int(drift.steps[0]),
+            f"the reference is not the policy this run starts from: KL to it is {first:.3g} nats/token at step"
+            f" {drift.steps[0]}, where it should be 0",
+            metric="policy/kl_ref", baseline=0.0, now=first,
+        )  # fmt: skip
+
+
+def _noise(old: np.ndarray) -> float:
+    """Standard deviation of a row around the trend before, widened by its autocorrelation."""
+    rows = np.arange(len(old)) - (len(old) - 1) / 2
+    residuals = old - old.mean() - float(rows @ old) / float(rows @ rows) * rows
+    return float(residuals.std()) * inflation(residuals)  # a MAD would call rewards of 0, 0.5 and 1 free of noise

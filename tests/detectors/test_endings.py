@@ -1,0 +1,212 @@
+"""Logs that end in a failure, from the text a trainer leaves to the answer of `diagnose`. All logs are made up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stabilizer.analysis import Analysis, analyse
+from stabilizer.cli import main
+from stabilizer.preflight.refused import accepted
+from stabilizer.readers import load
+from stabilizer.runs.loaded import NoMetrics
+from tests.readers.console_logs import RAY, verl
+
+OUT_OF_MEMORY = (
+    "Traceback (most recent call last):\n"
+    '  File "/opt/verl/verl/workers/actor/dp_actor.py", line 388, in update_policy\n'
+    "    loss.backward()\n"
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.07 GiB.\n"
+)
+WHAT_OTHERS_SAY = (
+    "Traceback (most recent call last):\n"
+    '  File "/opt/verl/verl/trainer/main_ppo.py", line 42, in main\n'
+    "ray.exceptions.RayTaskError(OutOfMemoryError): ray::TaskRunner.run()\n"
+)
+GROUPS = (
+    "[2025-02-10 12:00:00] launching\n"
+    "Traceback (most recent call last):\n"
+    '  File "/opt/open-r1/src/open_r1/grpo.py", line 291, in main\n'
+    "    trainer = GRPOTrainer(\n"
+    '  File "/usr/lib/python3/site-packages/trl/trainer/grpo_trainer.py", line 404, in __init__\n'
+    "    raise ValueError(\n"
+    "ValueError: The global train batch size (7 x 1) must be evenly divisible by the number of generations per prompt"
+    " (8). Given the current train batch size, the valid values for the number of generations are: [7].\n"
+)
+NCCL = (
+    "[rank3]:[E ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12,"
+    " OpType=ALLREDUCE) ran for 600012 milliseconds before timing out.\n"
+)
+KILLED = (
+    "(raylet) The worker died unexpectedly while executing this task. Exit code -9, SIGKILL.\n"
+    "ray.exceptions.WorkerCrashedError: The worker died unexpectedly while executing this task.\n"
+)
+
+
+def rows(first: int, last: int) -> str:
+    names = ("critic/rewards/mean", "actor/grad_norm", "actor/entropy")
+    return "".join(
+        verl(step, {name: 0.4 + 0.01 * ((step * 7 + place) % 5) for place, name in enumerate(names)})
+        for step in range(first, last + 1)
+    )
+
+
+def by_ray(text: str) -> str:
+    return "".join(f"{RAY}{line}\n" for line in text.splitlines())
+
+
+def answer(tmp_path: Path, text: str) -> Analysis:
+    path = tmp_path / "train.log"
+    path.write_text(text)
+    try:
+        return analyse(load(path))
+    except NoMetrics as told:
+        return analyse(told.run)
+
+
+def ended(tmp_path: Path, text: str):
+    found = answer(tmp_path, text)
+    assert found.verdict == "crashed"
+    (finding,) = (f for f in found.findings if f.id in ("system/crashed", "system/config-error"))
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "line", "advice"),
+    [
+        (rows(1, 60) + by_ray(OUT_OF_MEMORY), "gpu-memory", 64, "ppo_micro_batch_size_per_gpu"),
+        (rows(1, 60) + NCCL, "lost-rank", 61, "the process that failed first"),
+        (rows(1, 60) + by_ray(KILLED), "worker-killed", 61, "dmesg"),
+        (rows(1, 60) + "OSError: [Errno 28] No space left on device\n", "disk-full", 61, "keep fewer"),
+        (rows(1, 60) + "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=12\n", "host-memory", 61, "memory"),
+        (rows(1, 60) + "!!!!!!! Segmentation fault encountered !!!!!!!\n", "native-crash", 61, "PYTHONFAULTHANDLER"),
+        (rows(1, 60) + "Traceback (most recent call last):\n  x\nKeyError: 'answer'\n", "program-error", 63, "mend"),
+    ],
+)  # fmt: skip
+def test_a_log_that_ends_in_a_failure_says_what_where_and_what_to_do(tmp_path, text, cause, line, advice):
+    finding = ended(tmp_path, text)
+    assert finding.id == "system/crashed" and finding.severity == "critical" and finding.onset_step == 60
+    assert finding.causes[0].id == cause
+    assert f"train.log, line {line}" in finding.summary
+    assert finding.remedies[0].id == "restart" and advice in finding.remedies[0].how
+
+
+def test_the_traceback_says_where_the_exception_was_raised(tmp_path):
+    assert (
+        "raised in /opt/verl/verl/workers/actor/dp_actor.py, line 388"
+        in ended(tmp_path, rows(1, 9) + by_ray(OUT_OF_MEMORY)).summary
+    )
+
+
+@pytest.mark.parametrize("others", [WHAT_OTHERS_SAY, NCCL, "torch.distributed.elastic.ChildFailedError: \n"])
+@pytest.mark.parametrize("first", [True, False])
+def test_the_failure_counts_and_not_what_others_say_of_it(tmp_path, others, first):
+    told = (OUT_OF_MEMORY, others) if first else (others, OUT_OF_MEMORY)
+    finding = ended(tmp_path, rows(1, 9) + "ok\n".join(map(by_ray, told)))
+    assert "Tried to allocate 4.07 GiB" in finding.summary and "dp_actor.py" in finding.summary
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        rows(1, 60) + by_ray(OUT_OF_MEMORY) + rows(61, 120),  # survived
+        rows(1, 60) + by_ray(OUT_OF_MEMORY) + rows(51, 120),  # restarted from a checkpoint
+        rows(1, 60) + by_ray(OUT_OF_MEMORY + WHAT_OTHERS_SAY) + "launching\n" + rows(1, 40),  # restarted from the start
+        GROUPS + rows(1, 60),  # mended and started again
+        rows(1, 60) + "no error so far, errors: 0\nError rate 0.1\nValueError was not seen\n",
+    ],
+    ids=["survived", "from-a-checkpoint", "from-the-start", "mended", "the-word-error"],
+)
+def test_a_run_that_went_on_has_not_crashed(tmp_path, text):
+    found = answer(tmp_path, text)
+    assert found.verdict not in ("crashed", "critical", "warn")
+    assert not [f for f in found.findings if f.id in ("system/crashed", "system/config-error")]
+
+
+def test_the_last_of_very_many_failures_is_the_one_that_ended_it(tmp_path):
+    survived = "Traceback (most recent call last):\n  x\nKeyError: 'a'\nok\n"
+    found = ended(tmp_path, rows(1, 5) + survived * 50 + rows(6, 9) + survived * 50 + rows(10, 12) + OUT_OF_MEMORY)
+    assert found.causes[0].id == "gpu-memory" and found.onset_step == 12
+
+
+# --- a configuration that is refused -------------------------------------------------------------------------------
+
+
+def test_a_log_without_a_step_is_answered_with_all_settings_that_would_do(tmp_path, capsys):
+    path = tmp_path / "train.log"
+    path.write_text(GROUPS)
+    assert main(["diagnose", str(path), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    (finding,) = found["findings"]
+    assert (found["verdict"], finding["id"]) == ("crashed", "system/config-error")
+    assert found["incidents"][0]["cause"] == "config-rejected" and found["source"]["trainer"] == "open-r1"
+    assert finding["evidence"]["valid"] == {
+        "num_generations": [7], "per_device_train_batch_size": [8, 16, 24, 32, 40, 48],
+    }  # fmt: skip
+    how = finding["remedies"][0]["how"]
+    assert "1 is never valid" in how and "8 GPUs: vLLM has taken one" in how and "stabilizer plan" in how
+
+
+def test_the_page_of_a_log_without_a_step_speaks_of_nothing_else(tmp_path, capsys):
+    (tmp_path / "train.log").write_text(GROUPS)
+    assert main(["diagnose", str(tmp_path)]) == 1  # the folder will do
+    shown = capsys.readouterr().out
+    assert "CRASHED" in shown and "not one step" in shown and "num_generations 7" in shown
+    assert "Not checked" not in shown and "stabilizer report" not in shown
+
+
+def test_the_plan_that_the_answer_points_to_exists(tmp_path, capsys):
+    how = ended(tmp_path, GROUPS).remedies[0].how
+    command = how.split("`stabilizer ")[1].split("`")[0]
+    assert main([*command.split(), "--model-size", "0.5B"]) == 0
+    assert "num_generations" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("message", "settings"),
+    [
+        ("The effective train batch size (7 x 1 x 4) must be evenly divisible by the number of generations per prompt"
+         " (8)",
+         {"num_generations": [7, 4, 2, 14, 28], "per_device_train_batch_size": [2, 4, 6, 8, 10, 12],
+          "gradient_accumulation_steps": [8, 16, 24, 32, 40, 48]}),
+        ("generation_batch_size (56) must be divisible by num_generations (6)",
+         {"num_generations": [7, 4, 8, 2, 14, 28, 56], "generation_batch_size": [54, 60, 48, 66, 42, 72]}),
+        ("The global eval batch size (8 * 3) must be divisible by the number of generations used for"
+         " evaluation (16)",
+         {"num_generations": [12, 8, 24, 6, 4, 3, 2], "per_device_eval_batch_size": [16, 32, 48, 64, 80, 96]}),
+        ("real_train_batch_size (60) must be divisible by minimal possible batch size (8)",
+         {"real_train_batch_size": [56, 64, 72],
+          "minimal possible batch size": [6, 10, 5, 4, 12, 3, 2, 1, 15, 20, 30, 60]}),
+        ("train_batch_size (96) must be >= actor.ppo_mini_batch_size (128)",
+         {"train_batch_size": [128], "actor.ppo_mini_batch_size": [96]}),
+        ("train_batch_size 100 should be divisible by policy_mini_batch_size 64",
+         {"train_batch_size": [128, 64, 192], "policy_mini_batch_size": [50, 100, 25, 20, 10, 5, 4, 2, 1]}),
+        ("GRPO requires at least 2 generations per prompt to calculate the advantages. You provided 1",
+         {"num_generations": [8, 4, 2]}),
+        ("GRPO and RLOO algorithm need `config.worker.rollout.n > 1`.", {"worker.rollout.n": [8, 4, 2]}),
+    ],
+)  # fmt: skip
+def test_settings_that_the_trainer_accepts_come_nearest_first(message, settings):
+    found = accepted(f"ValueError: {message}.")
+    assert found.settings == settings
+    assert all(str(values[0]) in found.how for values in settings.values())
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("Rollout batch size must be divisible by actor global batch size.", "data.rollout_batch_size a multiple"),
+        ("[actor] Please set at least one of 'actor.ppo_micro_batch_size' or 'actor.ppo_micro_batch_size_per_gpu'.",
+         "set actor.ppo_micro_batch_size_per_gpu"),
+        ("a and b are mutually exclusive", "stabilizer preflight CONFIG"),
+    ],
+)  # fmt: skip
+def test_a_message_without_numbers_names_the_keys(message, words):
+    assert words in accepted(message).how
+
+
+def test_the_page_of_a_failing_detector_is_there_too(capsys):
+    assert main(["detectors", "explain", "system/detector-error"]) == 0
+    assert "Training is not affected" in capsys.readouterr().out
