@@ -64,20 +64,20 @@ _MEMORY_KEYS = {
 MEANINGS = (
     Meaning(
         re.compile(r"oom-kill|node running low on memory|Detected \d+ oom|(?<!CUDA )Out Of Memory(?!Error)"),
-        "host-memory",
+        "out-of-memory",
         "the machine ran out of main memory and a process was killed for it",
         {"": "give the job more memory, or use less: fewer data-loader and reward workers, no offloading of weights or"
              " optimizer to the CPU. `dmesg -T | grep -i oom` on that machine names the process that had most"},
     ),
     Meaning(
         KINDS["oom"],
-        "gpu-memory",
+        "out-of-memory",
         "a GPU ran out of memory",
         _MEMORY_KEYS,
     ),
     Meaning(
         re.compile(r"collective operation timeout|NCCL error|unhandled cuda error"),
-        "lost-rank",
+        "infrastructure",
         "the GPUs lost one another: a collective operation waited for a process that never came",
         {"": "look for the process that failed first, further up in this log or in another rank's: its exception is the"
              " cause. If none failed, one was only slow (a long answer, a slow reward): raise the time limit"
@@ -86,14 +86,14 @@ MEANINGS = (
     ),
     Meaning(
         re.compile(r"SIGSEGV|Segmentation fault"),
-        "native-crash",
+        "infrastructure",
         "a process crashed inside compiled code (segmentation fault)",
         {"": "run once more from the newest checkpoint with PYTHONFAULTHANDLER=1, which prints where it was; twice in"
              " the same place points to a version of CUDA, torch or vLLM that does not fit the driver"},
     ),
     Meaning(
         KINDS["worker-death"],
-        "worker-killed",
+        "infrastructure",
         "a worker process was killed or died",
         {"": "look at why on its machine: `dmesg -T | grep -i kill` (out of memory), the scheduler's record"
              " (preempted, time limit), the worker's own log (Ray: /tmp/ray/session_latest/logs). Then go on from the"
@@ -101,7 +101,7 @@ MEANINGS = (
     ),
     Meaning(
         re.compile(r"No space left on device|disk full|Disk quota exceeded"),
-        "disk-full",
+        "infrastructure",
         "the disk is full",
         {"": "free space where checkpoints go, keep fewer of them (save_total_limit in TRL,"
              " trainer.max_actor_ckpt_to_keep in veRL), and go on from one that is whole: the newest may be cut off"},

@@ -14,9 +14,9 @@ from stabilizer.detectors.policy.entropy_explosion import EntropyExplosion
 from stabilizer.detectors.policy.kl_estimator import KlEstimator
 from stabilizer.detectors.policy.kl_pinned import KlPinned
 from stabilizer.detectors.policy.kl_runaway import KlRunaway
-from stabilizer.detectors.policy.overstepping import Overstepping
 from stabilizer.detectors.policy.likelihood_displacement import LikelihoodDisplacement
 from stabilizer.detectors.policy.mismatch import Mismatch
+from stabilizer.detectors.policy.overstepping import Overstepping
 from stabilizer.detectors.policy.router_shift import RouterShift
 from stabilizer.detectors.policy.stale_rollouts import StaleRollouts
 from stabilizer.detectors.policy.template_collapse import TemplateCollapse
@@ -37,14 +37,14 @@ from stabilizer.detectors.rollout.length_explosion import LengthExplosion
 from stabilizer.detectors.rollout.repetition import Repetition
 from stabilizer.detectors.rollout.tool_collapse import ToolCollapse
 from stabilizer.detectors.rollout.truncation import Truncation
-from stabilizer.detectors.system.slowdown import Slowdown
-from stabilizer.detectors.system.stalled import Stalled
-from stabilizer.detectors.value.critic_failure import CriticFailure
 from stabilizer.detectors.system.config_error import ConfigError
 from stabilizer.detectors.system.crashed import Crashed
 from stabilizer.detectors.system.data_shift import DataShift
 from stabilizer.detectors.system.invariant import Invariant
 from stabilizer.detectors.system.resume_mismatch import ResumeMismatch
+from stabilizer.detectors.system.slowdown import Slowdown
+from stabilizer.detectors.system.stalled import Stalled
+from stabilizer.detectors.value.critic_failure import CriticFailure
 
 DETECTORS: tuple[Detector, ...] = (
     NonFinite(),

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from stabilizer.records import Cause, RemedyAdvice
 from stabilizer.remedies.advice import BY_HAND, CHECK_REWARD, EASIER_PROMPTS, RaiseLr
-from stabilizer.remedies.advice import CheckReward, EasierPrompts, FixConfig, RaiseLr, Restart
 from stabilizer.remedies.base import Remedy
 from stabilizer.remedies.controls import KNOBS
 from stabilizer.remedies.grow_batch import GrowBatch
@@ -28,8 +27,6 @@ REMEDIES: tuple[Remedy, ...] = (
     EASIER_PROMPTS,
     RaiseLr(),
     *BY_HAND,
-    FixConfig(),
-    Restart(),
 )
 
 

@@ -193,6 +193,12 @@ BY_HAND: tuple[Advice, ...] = (
         expects="steps are back at their pace",
     ),
     Advice(
+        "mend-the-program", ("program-error",),
+        why="the program stopped with an exception of its own, and would stop there again",
+        do="mend what the last lines of the traceback name, and resume from the last checkpoint",
+        expects="the run passes the step at which it stopped",
+    ),
+    Advice(
         "other-normaliser", ("dead-groups",),
         why="dividing by the spread of a group whose rewards hardly differ turns rounding into large advantages",
         do="divide by the spread of the whole batch, or not at all (advantage = batch_std or group_mean)",
@@ -200,31 +206,3 @@ BY_HAND: tuple[Advice, ...] = (
     ),
 )  # fmt: skip
 """Causes with no fix a machine should make."""
-
-
-class FixConfig(Remedy):
-    """Write settings that the trainer accepts, and start again."""
-
-    id = "fix-config"
-    safety = "advice"
-    answers = ("config-rejected",)
-    why = "nothing was trained: the trainer checks its settings before the first step"
-    expects = "the run starts"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return {}
-
-
-class Restart(Remedy):
-    """Remove what stopped the run, and go on from its newest checkpoint."""
-
-    id = "restart"
-    safety = "advice"
-    answers = (
-        "gpu-memory", "host-memory", "lost-rank", "native-crash", "worker-killed", "disk-full", "program-error",
-    )  # fmt: skip
-    why = "a restart without a change runs into most of these again"
-    expects = "the run passes the step at which it stopped"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return {}

@@ -76,12 +76,12 @@ def ended(tmp_path: Path, text: str):
 @pytest.mark.parametrize(
     ("text", "cause", "line", "advice"),
     [
-        (rows(1, 60) + by_ray(OUT_OF_MEMORY), "gpu-memory", 64, "ppo_micro_batch_size_per_gpu"),
-        (rows(1, 60) + NCCL, "lost-rank", 61, "the process that failed first"),
-        (rows(1, 60) + by_ray(KILLED), "worker-killed", 61, "dmesg"),
-        (rows(1, 60) + "OSError: [Errno 28] No space left on device\n", "disk-full", 61, "keep fewer"),
-        (rows(1, 60) + "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=12\n", "host-memory", 61, "memory"),
-        (rows(1, 60) + "!!!!!!! Segmentation fault encountered !!!!!!!\n", "native-crash", 61, "PYTHONFAULTHANDLER"),
+        (rows(1, 60) + by_ray(OUT_OF_MEMORY), "out-of-memory", 64, "ppo_micro_batch_size_per_gpu"),
+        (rows(1, 60) + NCCL, "infrastructure", 61, "the process that failed first"),
+        (rows(1, 60) + by_ray(KILLED), "infrastructure", 61, "dmesg"),
+        (rows(1, 60) + "OSError: [Errno 28] No space left on device\n", "infrastructure", 61, "keep fewer"),
+        (rows(1, 60) + "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=12\n", "out-of-memory", 61, "memory"),
+        (rows(1, 60) + "!!!!!!! Segmentation fault encountered !!!!!!!\n", "infrastructure", 61, "PYTHONFAULTHANDLER"),
         (rows(1, 60) + "Traceback (most recent call last):\n  x\nKeyError: 'answer'\n", "program-error", 63, "mend"),
     ],
 )  # fmt: skip
@@ -128,7 +128,7 @@ def test_a_run_that_went_on_has_not_crashed(tmp_path, text):
 def test_the_last_of_very_many_failures_is_the_one_that_ended_it(tmp_path):
     survived = "Traceback (most recent call last):\n  x\nKeyError: 'a'\nok\n"
     found = ended(tmp_path, rows(1, 5) + survived * 50 + rows(6, 9) + survived * 50 + rows(10, 12) + OUT_OF_MEMORY)
-    assert found.causes[0].id == "gpu-memory" and found.onset_step == 12
+    assert found.causes[0].id == "out-of-memory" and found.onset_step == 12
 
 
 # --- a configuration that is refused -------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_a_log_without_a_step_is_answered_with_all_settings_that_would_do(tmp_pa
     found = json.loads(capsys.readouterr().out)
     (finding,) = found["findings"]
     assert (found["verdict"], finding["id"]) == ("crashed", "system/config-error")
-    assert found["incidents"][0]["cause"] == "config-rejected" and found["source"]["trainer"] == "open-r1"
+    assert found["incidents"][0]["cause"] == "config-error" and found["source"]["trainer"] == "open-r1"
     assert finding["evidence"]["valid"] == {
         "num_generations": [7], "per_device_train_batch_size": [8, 16, 24, 32, 40, 48],
     }  # fmt: skip

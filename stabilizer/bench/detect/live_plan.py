@@ -147,7 +147,12 @@ def sources() -> str:
     """A hash of the code by which runs come about."""
     here, digest = Path(__file__).parent, hashlib.sha256()
     package = here.parents[1]
-    files = [*here.glob("broken_*.py"), here / "reach.py", here / "live_lookalikes.py", package / "remedies" / "controls.py"]
+    files = [
+        *here.glob("broken_*.py"),
+        here / "reach.py",
+        here / "live_lookalikes.py",
+        package / "remedies" / "controls.py",
+    ]
     for file in sorted([*files, *(package / "trainer").rglob("*.py")]):
         digest.update(file.read_bytes())
     return digest.hexdigest()

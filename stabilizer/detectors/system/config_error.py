@@ -59,7 +59,7 @@ class ConfigError(Detector):
         return self.finding(
             view, "info" if end.harmless else "critical", view.step,
             f"the trainer refused its configuration: {end.message}{where}",
-            cause="config-rejected", what="the trainer checks its settings itself and stops where they do not fit",
+            cause="config-error", what="the trainer checks its settings itself and stops where they do not fit",
             next=instead.how, valid=instead.settings, message=end.message,
             **{key: end.event.data[key] for key in ("file", "line") if key in end.event.data},
         )  # fmt: skip
