@@ -214,7 +214,7 @@ def _live(folder: Path | None, half: str, tell: Callable[[str], None]) -> list[t
         except ModuleNotFoundError:
             found = []
         else:
-            found = [pair for path in live.cases(half, budget=0) for pair in beside(Path(path))]
+            found = [pair for path in live.cases(half, budget_s=0) for pair in beside(Path(path))]
     chosen = [(path, truth) for path, truth in found if truth.half == half]
     tell(f"{len(chosen)} runs trained with injected faults" if chosen else "no runs trained with injected faults (T2)")
     return chosen
