@@ -3,7 +3,7 @@
     python -m stabilizer.bench.detect.live --half develop|report [--budget S] [--only KIND] [--jobs 2] [--effects]
 
 A case is a run directory with its `truth.json`: a fault of `faults.py` that begins at a random step, or a healthy run
-of `live_lookalikes.py`. Every faulty run has a clean twin of the same seed, which it equals bit for bit until the onset; the
+of `live_lookalikes.py`. Every faulty run has a clean twin of the same seed, equal bit for bit until the onset; the
 twins are healthy cases too. No detector runs here: scoring replays what was logged.
 
 The halves share nothing that a detector could be tuned to:
