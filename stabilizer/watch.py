@@ -36,6 +36,10 @@ from stabilizer.runs.history import RunView
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.vocabulary import is_rl
 
+TURNS = 5
+"""Ticks in which every detector that looks for a trend, and sees none, has been asked once."""
+YOUNG = 120
+"""Ticks for which every detector is asked every time: a short log has no rows to spare."""
 RECOVERING = 5
 """Quiet ticks after which a finding is recovering."""
 RESOLVED = 20
@@ -107,8 +111,8 @@ class Watch:
         self._tick += 1
         self._steps.append(view.step)
         self._heed_events(view, changed)
-        for detector in self.detectors:
-            if detector.at_end:
+        for place, detector in enumerate(self.detectors):
+            if detector.at_end or not self._due(place, detector):
                 continue
             try:
                 result = detector.check(view)
@@ -120,6 +124,13 @@ class Watch:
             if self._tick - incident.opened in EXPLAIN_AGAIN and self._untreated(incident, view):
                 self._explain(incident, view, changed)
         return changed
+
+    def _due(self, place: int, detector: Detector) -> bool:
+        """Whether a detector's turn has come: proof is looked for at every tick, and so is what is suspected; the rest
+        takes turns, which costs a statistical answer two ticks on average and saves four fifths of the work."""
+        if detector.confirm == 1 or self._tick <= YOUNG or detector.id in self._tracks:
+            return True
+        return (self._tick + place) % TURNS == 0
 
     def end(self, view: RunView) -> list[Finding]:
         """Say that the run is over at `view`: now it can be told whether a failure was the last thing that happened."""
