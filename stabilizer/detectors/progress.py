@@ -230,7 +230,7 @@ def _stagnation(view: RunView) -> Stagnation | None:
         matters = float(np.clip(MATTERS[1] * 150 / reward.rows, *MATTERS))
         for share in (2, 4):  # the newer half, or the newer three quarters
             rows = min(max(STILL, reward.rows - reward.rows // share), STILL_MOST)
-            if found := _still(view, series, rows, matters * gain * rows / reward.rows, 2.0):
+            if found := _still(view, series, rows, matters * gain * rows / reward.rows):
                 return Stagnation(rows, *found, reward.start + gain, True)
         return None
     spacing = float(series.steps[-1] - series.steps[0]) / max(1, len(series) - 1)
@@ -245,8 +245,8 @@ def _stagnation(view: RunView) -> Stagnation | None:
     return Stagnation(rows, *found, level, False)
 
 
-def _still(view: RunView, series: Series, rows: int, band: float, below: float = 1.0) -> tuple[int, Trend] | None:
-    """First step and trend of the newest rows, when their change lies within the band (`below` times it downward)."""
+def _still(view: RunView, series: Series, rows: int, band: float) -> tuple[int, Trend] | None:
+    """First step and trend of the newest rows, when the interval of their change lies within the band."""
     if len(series) < rows + STILL // 3 or not band > 0:
         return None
     recent = series.last(rows + rows // 4).finite().last(rows)
@@ -256,7 +256,7 @@ def _still(view: RunView, series: Series, rows: int, band: float, below: float =
     if abs(float(recent.values[-third:].mean() - recent.values[:third].mean())) > band:
         return None  # plainly moving: no need of an interval
     change = trend(recent.values)
-    if change.rising or not -below * band < change.low <= change.high < band:
+    if change.rising or not -band < change.low <= change.high < band:
         return None
     return int(recent.steps[0]), change
 

@@ -125,6 +125,8 @@ class Hacking(Detector):
     def _fallen(self, witness: Series, paid: Series, noise: float, width: int, name: str) -> _Split | None:
         """A fall of the witness from its best, beyond its boundary, from which on the reward rose."""
         values, count = witness.values, len(witness)
+        if float(values.max() - values[-5:].mean()) < self.fall:
+            return None
         smooth = np.convolve(values, np.ones(3) / 3, "valid")
         top = int(np.argmax(smooth)) + 1
         after = values[max(top + 2, count - 5) :]

@@ -77,6 +77,8 @@ class Oscillation(Detector):
         level = abs(float(recent.mean()))
         if width < 40 or not float(recent.std()) * 3.3 > self.large * self._size(view, level):
             return None
+        if float(recent.std()) < self.unexplained * self._luck(view):
+            return None
         slope = trend(recent)
         residuals = recent - recent.mean() - (np.arange(width) / (width - 1) - 0.5) * slope.change
         low, high = np.quantile(residuals, (0.05, 0.95))
