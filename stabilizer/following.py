@@ -114,6 +114,8 @@ class FollowedLog:
             self._seen, self._held = [], {}
         new = ticks[len(self._seen) :]
         self._seen = list(ticks)
+        for attempt, held in self._held.items():  # a failure comes after the last row
+            held.about, held.events = self._run.histories[attempt].about, self._run.histories[attempt].events
         return News([self._take(attempt, step) for attempt, step in new], anew)
 
     def _take(self, attempt: int, step: int) -> RunView:
@@ -122,7 +124,6 @@ class FollowedLog:
         if attempt not in self._held:
             self._held[attempt] = read.fork(step, attempt)
         held = self._held[attempt]
-        held.about, held.events = read.about, [event for event in read.events if event.step <= step]
         held.append(step, row(read.view(step)))
         return held.view(step)
 

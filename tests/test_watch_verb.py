@@ -122,6 +122,17 @@ def test_watch_of_a_finished_run_directory_ends_by_itself(capsys) -> None:
     assert {row["id"] for row in rows if row["kind"] == "finding"} == {f.id for f in analyse(load(run)).findings}
 
 
+def test_a_log_that_ends_in_a_failure_is_said_to_have_crashed(tmp_path, capsys) -> None:
+    path = tmp_path / "train.log"
+    text = (SAMPLES / "trl-transformers-5.log").read_text()
+    path.write_text(text + "\nTraceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n"
+                    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")  # fmt: skip
+    assert main(["watch", str(path), "--idle", "1.2", "--fail-on", "critical", "--json"]) == 1
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert rows[-1]["verdict"] == "crashed"
+    assert "system/crashed" in [row["id"] for row in rows if row["kind"] == "finding"]
+
+
 def test_a_command_is_run_once_for_a_critical_incident_with_the_finding_on_its_input(tmp_path, capsys) -> None:
     path, out = tmp_path / "log.jsonl", tmp_path / "told.json"
     path.write_text("".join(collapsing()))

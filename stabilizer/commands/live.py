@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
@@ -71,6 +71,11 @@ class LivePrinter:
             self._printed = now
             self._line(tick, now)
 
+    def end(self, findings: Iterable[Finding]) -> None:
+        """Take in what could only be told once nothing more was to come."""
+        for finding in findings:
+            self._finding(finding)
+
     def _finding(self, finding: Finding) -> None:
         """Only what a person should look up for: it opened, got worse, or is over; the cause once per incident."""
         stands = (finding.state, finding.severity)
@@ -118,6 +123,11 @@ class JsonPrinter:
             self._write({"kind": "finding", **as_json(finding)})
         for action in tick.actions:
             self._write({"kind": "action", **as_json(action)})
+
+    def end(self, findings: Iterable[Finding]) -> None:
+        """Take in what could only be told once nothing more was to come."""
+        for finding in findings:
+            self._write({"kind": "finding", **as_json(finding)})
 
     def _write(self, row: dict[str, Any]) -> None:
         self.out.write(orjson.dumps(row).decode() + "\n")

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     printer: Any = JsonPrinter() if args.json else LivePrinter(Console(highlight=False))
     notices = Notices(args.path.name, args.on_critical, args.notify, tell=lambda text: print(text, file=sys.stderr))
     watch, newest = Watch(), time.monotonic()
-    verdict = "too-short"
+    verdict, newest_view = "too-short", None
     try:
         while True:
             news = followed.look()
@@ -87,12 +87,17 @@ def run(args: argparse.Namespace) -> int:
                 printer.tick(_tick(view, watch, changed))
                 notices.tell_of(changed)
                 verdict = watch.verdict(view)[0]
-                newest = time.monotonic()
+                newest, newest_view = time.monotonic(), view
                 if _reached(verdict, args.fail_on):
                     return _end(args, verdict, 1)
             idle = args.idle is not None and time.monotonic() - newest >= args.idle
             if (news.over and not news.views) or idle:
-                return _end(args, verdict, 0)
+                if newest_view is not None:
+                    changed = watch.end(newest_view)
+                    printer.end(changed)
+                    notices.tell_of(changed)
+                    verdict = watch.verdict(newest_view)[0]
+                return _end(args, verdict, int(_reached(verdict, args.fail_on)))
             if not news.views:
                 time.sleep(POLL_S)
     except KeyboardInterrupt:

@@ -44,6 +44,8 @@ def write_run(run: LoadedRun, path: Path) -> Path:
         writer.metrics(step, rows[now][step])
         for finding in watch.tick(history.view(step)):
             writer.finding(finding)
+    for finding in watch.end(run.history.view()):
+        writer.finding(finding)
     verdict, worst = watch.verdict(run.history.view())
     failed = verdict == "crashed"
     writer.status("failed" if failed else "finished", step, force=True)
