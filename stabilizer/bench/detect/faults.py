@@ -48,7 +48,7 @@ class Fault:
     accept: tuple[str, ...]
     causes: tuple[str, ...]
     shows: tuple[str, ...]
-    """Metrics of which at least one must move, with the direction it must move in."""
+    """Metrics of which at least one must move: up (+), down (-), or in spikes (^)."""
     hosts: tuple[str, ...] = ("grpo",)
     """On which runs (`live.HOSTS`): one per severity, taken in turn."""
     speed: str = "fast"
@@ -112,7 +112,7 @@ FAULTS = (
           causes=("reward-fault", "lr-too-high"), shows=("optim/grad_norm+",)),
     Fault(kind="corrupt-batches", act=updates.corrupt_batches, develop=(5, 20, 100), report=(6, 25, 150),
           accept=("optim/grad-spike", "optim/grad-explosion"),
-          causes=("reward-fault",), shows=("optim/grad_norm_max+",)),
+          causes=("reward-fault",), shows=("optim/grad_norm_max^",)),
     Fault(kind="sign-flipped", act=updates.sign_flipped, develop=(0.4, 0.65, 1.0), report=(0.45, 0.7, 0.95),
           accept=("policy/likelihood-displacement", "policy/entropy-explosion", "reward/collapse", "reward/plateau",
                   "policy/kl-runaway", "system/invariant"),
@@ -197,7 +197,7 @@ FAULTS = (
                   "rollout/repetition", "rollout/length-collapse"),
           causes=("reward-hackable",), shows=("reward/style/mean+", "accuracy/train-")),
     Fault(kind="template-reward", act=rewards.template_bonus, speed="slow",
-          develop=(0.7, 2.0, 8.0), report=(0.8, 2.5, 10.0),
+          develop=(2.0, 5.0, 15.0), report=(2.5, 6.0, 20.0),
           accept=("policy/template-collapse", "reward/hacking", "reward/component-dominance",
                   "policy/entropy-collapse", "rollout/length-explosion"),
           causes=("reward-hackable",), shows=("rollout/distinct_2-", "accuracy/train-")),

@@ -18,6 +18,8 @@ WINDOW = 10
 """Steps over which rewards of a run and of its twin are averaged before they are compared."""
 VISIBLE = 1 / 3
 """Deviations by which a metric must differ from the twin's, to be called moved."""
+PEAK = 1.5
+"""Times the twin's largest value that a spike must reach."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Effect:
     twin: float
     size: float
     """(after - twin) / the deviation of both."""
+    peak: float
+    """The largest value after the onset / the twin's largest: rare spikes hardly move a mean."""
 
 
 def effects(path: Path, twin: Path, onset: int) -> list[Effect]:
@@ -40,14 +44,17 @@ def effects(path: Path, twin: Path, onset: int) -> list[Effect]:
         before, after = _values(ill, name, 1, onset - 1), _values(ill, name, onset)
         clean = _values(well, name, onset)
         if not name.startswith("time/") or name == "time/rollout_s":
-            found.append(Effect(name, _mean(before), _mean(after), _mean(clean), _distance(after, clean)))
+            peak = max(after, default=0.0) / (max(clean, default=0.0) or 1.0)
+            found.append(Effect(name, _mean(before), _mean(after), _mean(clean), _distance(after, clean), peak))
     return sorted(found, key=lambda effect: -abs(effect.size))
 
 
 def shows(fault: faults.Fault, found: Sequence[Effect]) -> bool:
     """Whether anything of what the fault should move has moved that way."""
-    sizes = {effect.metric: effect.size for effect in found}
-    return any(sizes.get(name[:-1], 0.0) * (-1 if name[-1] == "-" else 1) > VISIBLE for name in fault.shows)
+    moved = {f"{effect.metric}+" for effect in found if effect.size > VISIBLE}
+    moved |= {f"{effect.metric}-" for effect in found if effect.size < -VISIBLE}
+    moved |= {f"{effect.metric}^" for effect in found if effect.peak > PEAK}
+    return bool(moved & set(fault.shows))
 
 
 def falls_at(ill: dict[int, float], twin: dict[int, float], onset: int) -> int | None:

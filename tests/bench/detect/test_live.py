@@ -165,7 +165,7 @@ def test_a_plan_is_mostly_not_one_thing(half: str) -> None:
 def test_every_fault_names_causes_that_are_listed() -> None:
     assert {cause for fault in FAULTS for cause in fault.causes} <= set(CAUSES)
     assert len(BY_KIND) == len(FAULTS) and len(live_lookalikes.BY_KIND) == len(live_lookalikes.LOOKALIKES)
-    assert all(name[-1] in "+-" for fault in FAULTS for name in fault.shows)
+    assert all(name[-1] in "+-^" for fault in FAULTS for name in fault.shows)
 
 
 # --- when the reward fell -----------------------------------------------------------------------------------------
