@@ -63,6 +63,15 @@ CASES = {
         "engine-mismatch", {"policy/mismatch": 130} | DRIFT,
         BREAKS | {"policy/mismatch_kl": "0.0004%0.2x130 0.05%0.2x70"},
     ),
+    "lr raised over many rows": ("lr-too-high", DRIFT, BREAKS | {"optim/lr": "1e-6x130 1e-6*1.06x20 4e-6x50"}),
+    "the engine kept old weights": (
+        "stale-weights", {"policy/mismatch": 149, "policy/stale-rollouts": 150},
+        {"policy/mismatch_kl": "0.0004%0.2x150 0.05%0.2x50", "rollout/sync_error": "1e-6%0.2x150 0.4%0.2x50"},
+    ),
+    "entropy fell, then the reward": (
+        "exploration-exhausted", {"policy/entropy-collapse": 120, "reward/collapse": 158},
+        {"policy/entropy": "1.0~0.02x120 1.0*0.9~0.01x30 0.05~0.01x50", "reward/mean": BREAKS["reward/mean"]},
+    ),
     "weights not handed over": (
         "stale-weights", {"policy/stale-rollouts": 130} | DRIFT, BREAKS | {"rollout/staleness": "0x130 16x70"},
     ),
@@ -79,6 +88,12 @@ CASES = {
     "advantages off": ("wrong-groups", {"system/invariant": 150}, {}),
     "out of memory": ("out-of-memory", {"system/crashed": (150, "torch.OutOfMemoryError: CUDA out of memory")}, {}),
     "worker lost": ("infrastructure", {"system/crashed": (150, "a Ray worker died")}, {}),
+    "program stopped": ("program-error", {"system/crashed": (150, "KeyError: 'answer' in reward.py, line 12")}, {}),
+    "slower": ("infrastructure", {"system/slowdown": 150}, {}),
+    "nothing arrives": (
+        "weights-frozen", {"optim/no-update": 150},
+        {"optim/update_ratio": "0.001%0.1x150 0x50", "reward/zero_std_frac": "0.2~0.02x200"},
+    ),
     "stalled": ("infrastructure", {"system/stalled": 150}, {}),
     "config refused": ("config-error", {"system/config-error": (1, "global batch 7 is not divisible by 8")}, {}),
     "rewards missing": (
@@ -116,6 +131,11 @@ CASES = {
         "capped-length", {"rollout/truncation": 150},
         {"control/max_completion": "512x148 64x52", "rollout/truncated_frac": "0.02~0.01x150 0.6~0.05x50"},
     ),
+    "limit lowered, nobody logs it": (
+        "capped-length", {"rollout/truncation": 148, "reward/collapse": 150, "system/data-shift": 150},
+        {"rollout/truncated_frac": "0.02~0.01x150 0.6~0.05x50", "rollout/length_mean": "200%0.03x150 150%0.03x50",
+         "reward/mean": "0.2+0.002~0.02x150 0.1~0.01x50"},
+    ),
     "limit reached": (
         "capped-length", {"rollout/truncation": 150},
         {"rollout/truncated_frac": "0.02~0.01x150 0.4~0.05x50"},
@@ -150,12 +170,21 @@ CASES = {
         "saturated", FLAT,
         STANDS | {"batch/prompts": "128x200", "reward/zero_std_frac": "0.2~0.02x200", "control/beta": "0x200"},
     ),
+    "harder prompts": (
+        "prompts-too-hard", {"reward/no-signal": 151, "reward/collapse": 151},
+        {"reward/mean": "0.2+0.002~0.02x150 0.02~0.01x50", "rollout/length_mean": "200%0.03x150 250%0.03x50",
+         "reward/zero_std_frac": "0.2~0.03x150 0.95~0.02x50"},
+    ),
     "never a success": (
         "prompts-too-hard", {"reward/no-signal": 1},
         {"reward/mean": "0.0x200", "reward/all_fail_frac": "0.98~0.01x200"},
     ),
 }  # fmt: skip
-EVIDENCE = {"advantages off": {"metric": "reward/advantage_center_error"}}
+EVIDENCE = {
+    "advantages off": {"metric": "reward/advantage_center_error"},
+    "program stopped": {"cause": "program-error"},
+    "the engine kept old weights": {"metric": "rollout/sync_error"},
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -253,7 +282,7 @@ def test_more_evidence_makes_a_cause_surer() -> None:
      ({"precision": "float16"}, {"numerics/non-finite": 150}, "precision"),
      ({"precision": "bfloat16"}, {"numerics/non-finite": 150}, "numeric-overflow"),
      ({"precision": "bfloat16"}, {"optim/no-update": 20}, "precision"),
-     ({"precision": "float32"}, {"optim/no-update": 20}, "lr-too-low")],
+     ({"precision": "float32"}, {"optim/no-update": 20}, "weights-frozen")],
 )  # fmt: skip
 def test_too_few_bits_are_blamed_only_where_they_are_few(config: dict, findings: dict, leads: str) -> None:
     found = told(findings, {"optim/update_ratio": "1e-8%0.1x200"}, about={"config": config})
