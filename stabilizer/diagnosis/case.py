@@ -179,10 +179,7 @@ class Case:
 
     def jumped(self, name: str, step: int, factor: float) -> tuple[float, float] | None:
         """(median of 20 rows before a step, median of 8 from it on) where they differ by a factor and beyond noise."""
-        series = self.view.series(name)
-        split = int(np.searchsorted(series.steps, step))
-        old, new = series.values[max(0, split - 22) : max(0, split - 2)], series.values[split + 1 : split + 9]
-        old, new = old[np.isfinite(old)], new[np.isfinite(new)]
+        old, new = self.rows(name, step, -22, -2), self.rows(name, step, 1, 9)
         if len(old) < 8 or len(new) < 4 or not (was := median(old)) > 0:
             return None
         now = median(new)
@@ -220,6 +217,13 @@ class Case:
         """Steps between rows around the onset."""
         steps = self._window("reward/mean", BEFORE, MARGIN).steps
         return float(np.median(np.diff(steps))) if len(steps) > 2 else 1.0
+
+    def rows(self, name: str, step: int, first: int, end: int) -> np.ndarray:
+        """The finite values of a metric in rows counted from a step: `first` to `end` - 1."""
+        series = self.view.series(name)
+        place = int(np.searchsorted(series.steps, step))
+        values = series.values[max(0, place + first) : max(0, place + end)]
+        return values[np.isfinite(values)]
 
     def _window(self, name: str, before: int, after: int) -> Series:
         """Rows of a metric around the onset, those that are numbers."""

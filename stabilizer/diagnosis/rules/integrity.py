@@ -68,21 +68,18 @@ def reward_fell_alone(case: Case) -> Verdict:
     if reward is None or not reward.dropped or case.upstream(reward.drop_step):
         return NO
     edge = reward.drop_step
-    rewards = case.view.series(reward.metric)
-    before, after = (rewards.between(*span).finite().values for span in ((edge - 8, edge - 2), (edge + 2, edge + 6)))
+    before, after = (case.rows(reward.metric, edge, *span) for span in ((-8, -1), (2, 7)))
     if len(before) < 3 or len(after) < 3 or np.median(before) - np.median(after) < 0.6 * (reward.best - reward.now):
         return NO
     still = []
     for name in ("policy/entropy", "policy/kl_ref", "policy/kl_old", "optim/update_ratio"):
-        series = case.view.series(name)
-        usual = series.between(edge - 40, edge - 10).finite().values
-        then = series.between(edge - 4, edge + 4).finite().values
+        usual, then = case.rows(name, edge, -40, -9), case.rows(name, edge, -3, 5)
         if len(usual) < 5 or len(then) < 3:
             continue
         if abs(np.median(then) - np.median(usual)) > max(3 * np.std(usual), 0.3 * abs(np.median(usual))):
             return NO
         still.append(name)
-    words = f"the reward fell within a few steps at {edge} while {', '.join(still)} did not move"
+    words = f"the reward fell within a few rows at step {edge} while {', '.join(still)} did not move"
     if not still:
         return NO
     if case.find("system/data-shift"):  # other prompts do the same to the reward, and they were seen to be others
