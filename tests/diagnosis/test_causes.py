@@ -359,6 +359,16 @@ def test_every_cause_has_advice_that_can_be_followed() -> None:
         assert all(len(advice.how) > 20 for advice in said if advice.id != "raise-lr"), (cause, said)
 
 
+def test_going_back_is_no_answer_to_updates_that_were_left_out() -> None:
+    lost = CALM | {"policy/loss": "0.1~0.01x150 nanx50"}
+    cause = [Cause("numeric-overflow", 0.6, "")]
+    assert "roll-back" in [advice.id for advice in advise(cause, history(lost).view())]
+    partly = history(lost | {"optim/skipped": "0x180 1x20"})
+    assert "roll-back" in [advice.id for advice in advise(cause, partly.view())]
+    guarded = history(lost | {"optim/skipped": "0x150 1x50"})
+    assert [advice.id for advice in advise(cause, guarded.view())] == ["lower-lr", "more-bits"]
+
+
 def test_the_cause_is_asked_for_again_once_more_has_been_seen() -> None:
     """When an incident opens little of what moved has shown; ten and thirty rows later it is explained anew."""
     from stabilizer.detectors.base import Detector

@@ -87,7 +87,11 @@ def reward_fell_alone(case: Case) -> Verdict:
     length = case.jumped("rollout/length_mean", edge, 1.08)
     if length:
         return 0.4, [f"{words}, but answers went from {length[0]:.0f} to {length[1]:.0f} tokens at once"]
-    return 0.45 + 0.1 * len(still), [words]
+    score, held = min(0.45 + 0.1 * len(still), 0.75), case.shift("accuracy/val")
+    if held is not None and held.after < 0.85 * held.before - 0.03:
+        return 0.4, [f"{words}, but held-out accuracy fell as well ({held.before:.3g} to {held.after:.3g})"]
+    kept = [f"held-out accuracy is still {held.after:.3g}"] if held is not None else []
+    return score + 0.1 * len(kept), [words, *kept]
 
 
 def wrong_groups(case: Case) -> Verdict:
