@@ -11,7 +11,7 @@ import numpy as np
 
 from stabilizer.detectors.departure import scaled
 from stabilizer.detectors.progress import Progress, progress
-from stabilizer.diagnosis.graph import METRICS, STAGES, stage
+from stabilizer.diagnosis.graph import METRICS, STAGES, is_integrity, stage
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import inflation, median
@@ -23,6 +23,8 @@ BEFORE = 100
 """Rows before the onset in which a turned knob can be its cause, and which say how a metric was."""
 MARGIN = 10
 """Rows by which an onset may be estimated too early."""
+SOON = 3
+"""Rows by which an onset may be estimated too late."""
 LEAD = 60
 """Rows before the onset from which on a metric that leads is looked for."""
 CLIMB = 40
@@ -116,10 +118,15 @@ class Case:
         return next((f for f in sorted(self.findings, key=lambda f: f.onset_step) if f.id in ids), None)
 
     def upstream(self, step: int, of: str = "reward") -> Finding | None:
-        """The first warning from further up than a stage that began by a step: what came then may follow from it."""
-        limit, late = STAGES.index(of), step + 3 * self.spacing
-        ordered = sorted(self.findings, key=lambda f: f.onset_step)
-        return next((f for f in ordered if f.severity != "info" and stage(f.id) < limit and f.onset_step <= late), None)
+        """The first warning from further up than a stage that began by a step: what came then may follow from it.
+
+        Onsets are estimates, and a broken fact is worth waiting a few rows for.
+        """
+        for found in sorted(self.findings, key=lambda f: f.onset_step):
+            late = step + (MARGIN if is_integrity(found.id) else SOON) * self.spacing
+            if found.severity != "info" and stage(found.id) < STAGES.index(of) and found.onset_step <= late:
+                return found
+        return None
 
     def recent(self, name: str) -> float | None:
         """The median of a metric's newest rows."""

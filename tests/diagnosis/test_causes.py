@@ -5,11 +5,16 @@ A run is what the series say, the onset is at step 150, and the findings are tho
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import stabilizer
 from stabilizer.diagnosis import CAUSES, ENOUGH, causes
+from stabilizer.readers.knobs import PROCEDURES
 from stabilizer.records import Cause, Finding
-from stabilizer.remedies import advise, for_cause
+from stabilizer.remedies import REMEDIES, advise, for_cause
 from tests.series import history
 
 ONSET = 150
@@ -357,6 +362,19 @@ def test_every_cause_has_advice_that_can_be_followed() -> None:
         assert any(remedy.by_hand or remedy.safety != "advice" or cause == "lr-too-low" for remedy in told), cause
         said = advise([Cause(cause, 0.9, "")], run.view())
         assert all(len(advice.how) > 20 for advice in said if advice.id != "raise-lr"), (cause, said)
+
+
+def test_advice_for_another_trainer_names_keys_that_it_has() -> None:
+    """A key that was misspelled, or that another trainer has, would be refused or silently ignored."""
+    folder = Path(stabilizer.__file__).parent / "preflight" / "trainers" / "keys"
+    known = {remedy.id for remedy in REMEDIES}
+    for trainer, procedures in PROCEDURES.items():
+        keys = {line.split()[0] for line in (folder / f"{trainer}.txt").read_text().splitlines() if line.strip()}
+        assert set(procedures) <= known, trainer
+        for id, words in procedures.items():
+            named = re.findall(r"--([a-z_.0-9]+)|\b([a-z_0-9]+(?:\.[a-z_0-9]+)*)=", words)
+            assert {one or other for one, other in named} <= keys, (trainer, id, named)
+            assert named or id == "roll-back", (trainer, id)
 
 
 def test_going_back_is_no_answer_to_updates_that_were_left_out() -> None:

@@ -256,6 +256,7 @@ FAULTS: tuple[Fault, ...] = (
         apply=m.noise_floor,
         accept=("reward/noise-floor", "reward/plateau"),
         causes=("batch-too-small", "noise-floor"),
+        told_by="batch/prompts",
         speed="plateau",
         host={"prompts": 4, "group": 4},
         sizes=_three((0.1, 0.15), (0.25, 0.32), (0.42, 0.48)),

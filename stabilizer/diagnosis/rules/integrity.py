@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stabilizer.diagnosis.case import TOGETHER, Case
-from stabilizer.diagnosis.rules.base import FITS, NO, PROOF, SIGNATURE, TURNED, WEAK, Table, Verdict
+from stabilizer.diagnosis.rules.base import FITS, NO, PROOF, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict
 from stabilizer.records import Finding
 
 
@@ -83,13 +83,13 @@ def reward_fell_alone(case: Case) -> Verdict:
     if not still:
         return NO
     if case.find("system/data-shift"):  # other prompts do the same to the reward, and they were seen to be others
-        return 0.4, [words]
+        return UNLIKELY, [words]
     length = case.jumped("rollout/length_mean", edge, 1.08)
     if length:
-        return 0.4, [f"{words}, but answers went from {length[0]:.0f} to {length[1]:.0f} tokens at once"]
+        return UNLIKELY, [f"{words}, but answers went from {length[0]:.0f} to {length[1]:.0f} tokens at once"]
     score, held = min(0.45 + 0.1 * len(still), 0.75), case.shift("accuracy/val")
     if held is not None and held.after < 0.85 * held.before - 0.03:
-        return 0.4, [f"{words}, but held-out accuracy fell as well ({held.before:.3g} to {held.after:.3g})"]
+        return UNLIKELY, [f"{words}, but held-out accuracy fell as well ({held.before:.3g} to {held.after:.3g})"]
     kept = [f"held-out accuracy is still {held.after:.3g}"] if held is not None else []
     return score + 0.1 * len(kept), [words, *kept]
 
@@ -177,7 +177,7 @@ def data_shift(case: Case) -> Verdict:
         return (0.5 if case.find("reward/hacking") else SIGNATURE), [found.summary]
     cut = case.find("rollout/truncation")
     if cut is not None and cut.onset_step <= found.onset_step + 2 * case.spacing:
-        return 0.35, [found.summary, "but answers are cut from then on, which shortens them and costs the reward"]
+        return UNLIKELY, [found.summary, "but answers are cut from then on, which shortens them and costs the reward"]
     return 0.75, [found.summary, *_same_policy(case, found)]
 
 

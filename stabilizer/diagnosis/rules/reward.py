@@ -39,7 +39,8 @@ def length_rewarded(case: Case) -> Verdict:
         reasons.append(f"length and reward go together (correlation {pays:.2f})")
     paid = case.shift("reward/mean")
     right = case.shift("accuracy/val") or case.shift("accuracy/train")
-    if paid and right and paid.after > paid.before and right.after <= right.before + 0.01:
+    fell = case.reward is not None and case.reward.dropped
+    if paid and right and not fell and paid.after > paid.before and right.after <= right.before + 0.01:
         reasons.append(
             f"the reward rose ({paid.before:.3g} to {paid.after:.3g}) and accuracy did not ({right.after:.3g})"
         )
@@ -126,7 +127,7 @@ def swings(case: Case) -> Verdict:
     """A reward that swings because each step sees few prompts."""
     found = case.find("reward/oscillation", "reward/noise-floor")
     prompts, updates = case.recent("batch/prompts"), case.recent("batch/updates")
-    if found is None or (found.severity == "info" and case.loud):
+    if found is None or (found.severity == "info" and case.loud) or case.upstream(found.onset_step):
         return NO
     if prompts is None or prompts / max(updates or 1, 1) >= 16:
         return NO
