@@ -58,9 +58,13 @@ class Incident:
 
     @property
     def explained(self) -> Finding:
-        """The finding with the newest explanation, the gravest of several: a resolved one's is as old as itself."""
+        """The finding with the newest explanation, the gravest of several: a resolved one's is as old as itself.
+
+        A cause that was told once is not forgotten because what is left of the incident no longer shows it.
+        """
+        told = [f for f in self.findings if f.causes and f.causes[0].id != "undetermined"]
         return max(
-            self.findings,
+            told or self.findings,
             key=lambda f: (bool(f.causes), f.last_step, f.detected_step, SEVERITIES.index(f.severity)),
         )
 

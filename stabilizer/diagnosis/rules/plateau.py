@@ -148,9 +148,12 @@ def _because(cause: str, case: Case) -> Verdict:
     best = max((question(case) for question in QUESTIONS[cause]), key=lambda answer: answer.confidence)
     if not best.confidence > 0:
         return NO
+    surest = max(question(case).confidence for asked in QUESTIONS.values() for question in asked)
+    if best.confidence <= WEAK and surest >= SIGNATURE:
+        return NO  # what fits every run is no alternative to what was seen
     if case.upstream(flat.onset_step) not in (None, flat):  # then standing still is a consequence, not the question
         return 0.6 * best.confidence, [best.words]
-    return best.confidence, [best.words, *_excluded(case, cause)]
+    return best.confidence, [best.words, *(_excluded(case, cause) if best.confidence == surest else [])]
 
 
 def _excluded(case: Case, cause: str = "") -> list[str]:
