@@ -353,6 +353,18 @@ def test_a_run_without_numbers_breaks_no_rule() -> None:
             assert found and all(0 <= cause.confidence <= 1 for cause in found)
 
 
+def test_every_finding_has_its_place_in_the_order_and_is_known_to_a_rule() -> None:
+    from stabilizer.detectors import DETECTORS
+    from stabilizer.diagnosis.graph import _STAGE_OF
+
+    ids = {detector.id for detector in DETECTORS}
+    assert ids <= set(_STAGE_OF)
+    rules = Path(stabilizer.__file__).parent / "diagnosis" / "rules"
+    text = "".join(path.read_text() for path in rules.glob("*.py"))
+    unknown = {id for id in ids if f'"{id}"' not in text}
+    assert unknown == {"optim/grad-spike"}, "a spike with no new level has no one cause that a log can tell"
+
+
 def test_every_cause_has_advice_that_can_be_followed() -> None:
     run = history(CALM)
     for cause in CAUSES:
