@@ -17,7 +17,7 @@ from stabilizer import records
 from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
 from stabilizer.forecast import Forecast, forecast
-from stabilizer.readers.knobs import how
+from stabilizer.readers.knobs import PROCEDURES, how
 from stabilizer.records import SCHEMA, SEVERITIES, Cause, Finding, RemedyAdvice, worst
 from stabilizer.remedies import for_cause
 from stabilizer.runs.history import RunView, Series
@@ -58,9 +58,13 @@ class Incident:
 
     @property
     def explained(self) -> Finding:
-        """The finding with the newest explanation, the gravest of several: a resolved one's is as old as itself."""
+        """The finding with the newest explanation, the gravest of several: a resolved one's is as old as itself.
+
+        A cause that was told once is not forgotten because what is left of the incident no longer shows it.
+        """
+        told = [f for f in self.findings if f.causes and f.causes[0].id != "undetermined"]
         return max(
-            self.findings,
+            told or self.findings,
             key=lambda f: (bool(f.causes), f.last_step, f.detected_step, SEVERITIES.index(f.severity)),
         )
 
@@ -216,6 +220,8 @@ def _spelled_out(finding: Finding, run: LoadedRun) -> Finding:
         text = "" if trainer == "stabilizer" else how(trainer, advice, config, onset=finding.onset_step, latest=latest)
         if trainer == "stabilizer" or not (text or advice.change):
             return advice if advice.how else replace(advice, how="by hand")
+        if text and advice.safety == "advice" and advice.id in PROCEDURES.get(trainer, {}):
+            text = f"{advice.how}. In {trainer}: {text}"
         return replace(advice, how=text or f"no setting of {trainer} that we know of does this; by hand, in the script")
 
     return replace(finding, remedies=tuple(spelled(advice) for advice in finding.remedies))

@@ -143,8 +143,12 @@ class _Page:
         self._line(head, 0)
         for finding in incident.findings:
             self._finding(finding)
-        self._causes(incident.explained.causes)
+        if incident.severity != "info" or incident.cause != "undetermined":
+            self._causes(incident.explained.causes)
         self._remedies(incident.explained.remedies)
+        if incident.severity != "info" and incident.cause == "undetermined" and incident.open:
+            words = f"turn no knob for a guess: keep a checkpoint from before step {incident.onset_step:,}, and read"
+            self._label("What to do", Text(f"{words} ten answers, with their rewards, from before it and after"))
 
     def _finding(self, finding: Finding) -> None:
         line = Text.assemble((plain(finding.id), "bold"), (f"  {WORDS[finding.severity]}", STYLES[finding.severity]))

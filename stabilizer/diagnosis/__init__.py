@@ -38,5 +38,8 @@ def causes(findings: Sequence[Finding], view: RunView) -> tuple[Cause, ...]:
     ranked = sorted(found.values(), key=lambda cause: -cause.confidence)
     if not ranked or ranked[0].confidence < ENOUGH:
         left = round(1 - sum(cause.confidence for cause in ranked[:1]), 2)
-        ranked.insert(0, Cause("undetermined", left, "no rule is sure enough"))
+        words = "nothing that is logged points to one cause"
+        if ranked:
+            words = f"what is logged tells no cause from another; {ranked[0].id} comes nearest"
+        ranked.insert(0, Cause("undetermined", left, words))
     return tuple(ranked[:MOST])

@@ -11,7 +11,7 @@ import numpy as np
 
 from stabilizer.detectors.departure import scaled
 from stabilizer.detectors.progress import Progress, progress
-from stabilizer.diagnosis.graph import METRICS, STAGES
+from stabilizer.diagnosis.graph import METRICS, STAGES, is_integrity, stage
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import inflation, median
@@ -23,8 +23,12 @@ BEFORE = 100
 """Rows before the onset in which a turned knob can be its cause, and which say how a metric was."""
 MARGIN = 10
 """Rows by which an onset may be estimated too early."""
+SOON = 3
+"""Rows by which an onset may be estimated too late."""
 LEAD = 60
 """Rows before the onset from which on a metric that leads is looked for."""
+CLIMB = 40
+"""Rows within which a learning rate that rises by half was raised."""
 TOGETHER = 8
 """Rows within which two metrics moved at the same time, as far as anybody can tell."""
 
@@ -100,6 +104,11 @@ class Case:
         return min(finding.onset_step for finding in loud)
 
     @cached_property
+    def loud(self) -> bool:
+        """Whether any finding is more than information."""
+        return any(finding.severity != "info" for finding in self.findings)
+
+    @cached_property
     def reward(self) -> Progress | None:
         """How the reward is doing."""
         return progress(self.view)
@@ -107,6 +116,17 @@ class Case:
     def find(self, *ids: str) -> Finding | None:
         """The first finding of the incident with one of these ids; what is only information counts as well."""
         return next((f for f in sorted(self.findings, key=lambda f: f.onset_step) if f.id in ids), None)
+
+    def upstream(self, step: int, of: str = "reward") -> Finding | None:
+        """The first warning from further up than a stage that began by a step: what came then may follow from it.
+
+        Onsets are estimates, and a broken fact is worth waiting a few rows for.
+        """
+        for found in sorted(self.findings, key=lambda f: f.onset_step):
+            late = step + (MARGIN if is_integrity(found.id) else SOON) * self.spacing
+            if found.severity != "info" and stage(found.id) < STAGES.index(of) and found.onset_step <= late:
+                return found
+        return None
 
     def recent(self, name: str) -> float | None:
         """The median of a metric's newest rows."""
@@ -151,29 +171,40 @@ class Case:
         return Turn(knob, int(series.steps[row + 1]), float(values[row]), float(values[row + 1]))
 
     def rate_jumped(self, *, up: bool) -> Turn | None:
-        """A jump of the learning rate by half or more between two rows, out of a stretch in which it was steady."""
+        """A change of the learning rate by half or more out of a stretch in which it was steady: downward between two
+        rows, for schedules end in a slope; upward within `CLIMB` rows, for no schedule climbs after it has rested."""
         series = self._window("optim/lr", BEFORE, MARGIN)
         values = series.values
         for row in range(len(values) - 1, 4, -1):
-            was = values[row - 5 : row]
-            steady = was.min() > 0 and was.max() < 1.2 * was.min()
-            jumped = values[row] > 1.5 * was[-1] if up else values[row] < was[-1] / 1.5
-            if steady and jumped:
-                return Turn("optim/lr", int(series.steps[row]), float(was[-1]), float(values[row]))
+            was, ahead = values[row - 5 : row], values[row : row + (CLIMB if up else 1)]
+            steady = was.min() > 0 and was.max() < 1.2 * was.min() and not (up and was[-1] > 1.02 * was[0])
+            jumped = ahead.max() > 1.5 * was[-1] if up else values[row] < was[-1] / 1.5
+            if steady and jumped and (not up or values[row] > 1.02 * was[-1]):
+                to = ahead.max() if up else values[row]
+                return Turn("optim/lr", int(series.steps[row]), float(was[-1]), float(to))
         return None
+
+    def jumped(self, name: str, step: int, factor: float) -> tuple[float, float] | None:
+        """(median of 20 rows before a step, median of 8 from it on) where they differ by a factor and beyond noise."""
+        old, new = self.rows(name, step, -22, -2), self.rows(name, step, 1, 9)
+        if len(old) < 8 or len(new) < 4 or not (was := median(old)) > 0:
+            return None
+        now = median(new)
+        clear = abs(now - was) > 2 * float(old.std())
+        return (was, now) if clear and not 1 / factor < now / was < factor else None
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:
         """Metrics that left their course around the onset, the earliest first; of simultaneous ones the upstream."""
         found = []
-        for name, stage, direction in METRICS:
+        for name, level, direction in METRICS:
             series = self._window(name, BEFORE + LEAD, 60)
             place = int(np.searchsorted(series.steps, self.onset))
             moved = _departs(
                 scaled(series.values, metric(name).kind), max(place - LEAD, min(place - 10, 25)), direction
             )
             if moved:
-                found.append(Move(name, STAGES.index(stage), int(series.steps[moved[0]]), moved[1]))
+                found.append(Move(name, STAGES.index(level), int(series.steps[moved[0]]), moved[1]))
         return tuple(sorted(found, key=lambda move: (move.step, move.stage)))
 
     def led(self, name: str) -> str:
@@ -193,6 +224,13 @@ class Case:
         """Steps between rows around the onset."""
         steps = self._window("reward/mean", BEFORE, MARGIN).steps
         return float(np.median(np.diff(steps))) if len(steps) > 2 else 1.0
+
+    def rows(self, name: str, step: int, first: int, end: int) -> np.ndarray:
+        """The finite values of a metric in rows counted from a step: `first` to `end` - 1."""
+        series = self.view.series(name)
+        place = int(np.searchsorted(series.steps, step))
+        values = series.values[max(0, place + first) : max(0, place + end)]
+        return values[np.isfinite(values)]
 
     def _window(self, name: str, before: int, after: int) -> Series:
         """Rows of a metric around the onset, those that are numbers."""

@@ -25,6 +25,10 @@ _FINDINGS = {
         "policy/likelihood-displacement", "reward/std-blowup", "reward/scale-shift", "system/data-shift",
         "optim/optimizer-state", "value/critic-failure",
     ),
+    "update": (
+        "optim/grad-explosion", "optim/grad-spike", "optim/no-update", "optim/lr-too-low", "policy/overstepping",
+        "policy/kl-runaway", "policy/kl-pinned",
+    ),
     "behaviour": (
         "policy/entropy-collapse", "policy/entropy-explosion", "policy/template-collapse", "rollout/length-explosion",
         "rollout/length-collapse", "rollout/truncation", "rollout/repetition", "rollout/language-drift",
@@ -34,7 +38,7 @@ _FINDINGS = {
         "reward/plateau", "reward/collapse", "reward/oscillation", "reward/no-signal", "reward/saturated",
         "reward/component-dominance", "reward/noise-floor",
     ),
-    "outcome": ("reward/hacking",),
+    "outcome": ("reward/hacking", "system/slowdown", "system/stalled", "system/detector-error"),
 }  # fmt: skip
 
 _STAGE_OF = {finding: STAGES.index(stage) for stage, findings in _FINDINGS.items() for finding in findings}
@@ -62,7 +66,10 @@ METRICS: tuple[tuple[str, str, str], ...] = (
 
 
 def stage(finding: str) -> int:
-    """How far down the order a finding sits; what nobody placed counts as an update, the middle of it."""
+    """How far down the order a finding sits; what nobody placed counts as an update, the middle of it.
+
+    What is said of the machine alone sits last: learning does not suffer from a slow step.
+    """
     return _STAGE_OF.get(finding, STAGES.index("update"))
 
 

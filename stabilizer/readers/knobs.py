@@ -150,21 +150,67 @@ KNOB_KEYS: dict[str, dict[str, Key]] = {
 PROCEDURES: dict[str, dict[str, str]] = {
     "trl": {
         "roll-back": "start from the weights of the newest checkpoint-N with N below {onset}",
+        "longer-answers": "double max_completion_length=, or mask_truncated_completions=True (TRL 0.17 or later)",
+        "unpay-length": "loss_type='dapo' or 'dr_grpo'",
+        "correct-mismatch": "vllm_importance_sampling_correction=True (TRL 0.23.1 or later) top_p=1.0",
+        "other-normaliser": "scale_rewards='batch' or 'none' (TRL before 0.22: False)",
+        "fewer-epochs": "num_iterations=1",
+        "narrow-clip": "epsilon=0.2 epsilon_high=0.28",
+        "steadier-reward": "double num_generations= and gradient_accumulation_steps=",
+        "reset-optimizer": "resume_from_checkpoint=<a checkpoint-N with optimizer.pt in it>, not its weights as model",
+        "more-bits": "bf16=True fp16=False, and cast_lm_head_to_fp32=True (TRL 0.25.1 or later)",
+        "declare-data": "shuffle_dataset=True unless the order is meant",
     },
     "verl": {
         "roll-back": "trainer.resume_mode=resume_path trainer.resume_from_path=<newest global_step_N, N below {onset}>",
+        "longer-answers": "double data.max_response_length=",
+        "unpay-length": "actor_rollout_ref.actor.loss_agg_mode=token-mean",
+        "correct-mismatch": "actor_rollout_ref.rollout.calculate_log_probs=true"
+        " algorithm.rollout_correction.rollout_is=token algorithm.rollout_correction.rollout_is_threshold=2.0"
+        " actor_rollout_ref.rollout.top_p=1.0",
+        "other-normaliser": "algorithm.norm_adv_by_std_in_grpo=false",
+        "other-kl-estimator": "actor_rollout_ref.actor.kl_loss_type=mse (k2)",
+        "fewer-epochs": "actor_rollout_ref.actor.ppo_epochs=1",
+        "narrow-clip": "actor_rollout_ref.actor.clip_ratio_low=0.2 actor_rollout_ref.actor.clip_ratio_high=0.28",
+        "steadier-reward": "double actor_rollout_ref.rollout.n= or data.train_batch_size=",
+        "mend-critic": "trainer.critic_warmup=20, a third of critic.optim.lr=, critic.cliprange_value=0.5, or"
+        " algorithm.adv_estimator=grpo",
+        "reset-optimizer": "actor_rollout_ref.actor.checkpoint.load_contents=['model','optimizer','extra']",
+        "declare-data": "data.shuffle=true unless the order is meant",
     },
     "search_r1": {
         "roll-back": "actor_rollout_ref.model.path=<actor/global_step_N, N below {onset}>; it has no resume of its own",
+        "longer-answers": "double data.max_response_length=",
+        "other-kl-estimator": "actor_rollout_ref.actor.kl_loss_type=mse (k2)",
+        "fewer-epochs": "actor_rollout_ref.actor.ppo_epochs=1",
+        "mend-critic": "trainer.critic_warmup=20, a third of critic.optim.lr=, critic.cliprange_value=0.5",
+        "mend-tool": "actor_rollout_ref.actor.state_masking=true keeps what the tool returns out of the loss",
     },
     "easyr1": {
         "roll-back": "trainer.load_checkpoint_path=<the newest global_step_N with N below {onset}>",
+        "longer-answers": "double data.max_response_length=",
+        "unpay-length": "worker.actor.loss_avg_mode=token",
+        "other-kl-estimator": "algorithm.kl_penalty=mse (k2)",
+        "fewer-epochs": "worker.actor.ppo_epochs=1",
+        "narrow-clip": "worker.actor.clip_ratio_low=0.2 worker.actor.clip_ratio_high=0.28",
+        "steadier-reward": "double worker.rollout.n= or data.rollout_batch_size=",
+        "mend-critic": "trainer.critic_warmup=20, a third of worker.critic.optim.lr=, or algorithm.adv_estimator=grpo",
+        "declare-data": "data.shuffle=true unless the order is meant",
     },
     "openrlhf": {
         "roll-back": "--ckpt.load_enable with no checkpoint newer than step {onset} left in --ckpt.path",
+        "longer-answers": "double --rollout.max_new_tokens, or --reward.overlong_buffer_len for a soft penalty near it",
+        "correct-mismatch": "--algo.advantage.is_correction_mode with --algo.advantage.is_correction_threshold, and"
+        " --rollout.top_p 1.0",
+        "other-normaliser": "--algo.advantage.no_std_norm",
+        "other-kl-estimator": "--algo.kl.estimator k2",
+        "fewer-epochs": "--train.max_epochs 1",
+        "narrow-clip": "--actor.eps_clip_low_high 0.2 0.28",
+        "steadier-reward": "double --rollout.n_samples_per_prompt or --rollout.batch_size",
+        "mend-critic": "a third of --critic.adam.lr, --critic.value_clip 0.5",
     },
 }
-"""What a remedy that turns no knob means in a trainer, by remedy id; its knobs follow."""
+"""What a remedy means in a trainer beyond the knobs it turns, by remedy id; where a person must do it, its keys."""
 
 
 def how(

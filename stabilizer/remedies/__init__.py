@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from stabilizer.records import Cause, RemedyAdvice
 from stabilizer.remedies.advice import BY_HAND, CHECK_REWARD, EASIER_PROMPTS, RaiseLr
 from stabilizer.remedies.base import Remedy
@@ -35,6 +37,22 @@ def for_cause(cause: str) -> list[Remedy]:
     return [remedy for remedy in REMEDIES if cause in remedy.answers]
 
 
+def fitting(cause: str, view: RunView) -> list[Remedy]:
+    """Those of them that can help this run: going back mends weights, and is no use where they are unharmed."""
+    remedies = for_cause(cause)
+    return [remedy for remedy in remedies if not remedy.rollback] if _unharmed(cause, view) else remedies
+
+
+def _unharmed(cause: str, view: RunView) -> bool:
+    """The trainer left out every update that was no number (`optim/skipped`)."""
+    if cause != "numeric-overflow":
+        return False
+    left_out = view.series("optim/skipped").last(200)
+    rows = [view.series(name).last(200) for name in ("policy/loss", "optim/grad_norm")]
+    broken = {step for row in rows for step in row.steps[~np.isfinite(row.values)].tolist()}
+    return bool(broken) and broken <= set(left_out.steps[left_out.values > 0].tolist())
+
+
 def advise(causes: Sequence[Cause], view: RunView) -> tuple[RemedyAdvice, ...]:
     """What to change against the likeliest cause, with the knobs as they stand in this run.
 
@@ -49,7 +67,7 @@ def advise(causes: Sequence[Cause], view: RunView) -> tuple[RemedyAdvice, ...]:
     if isinstance(beta, (int, float)):
         known.setdefault("control/beta", float(beta))
     advice = []
-    for remedy in for_cause(causes[0].id):
+    for remedy in fitting(causes[0].id, view):
         change = remedy.change(known)
         if change is None:
             continue

@@ -186,6 +186,14 @@ BY_HAND: tuple[Advice, ...] = (
         expects="the same step passes; resume from the last checkpoint",
     ),
     Advice(
+        "connect-weights", ("weights-frozen",),
+        why="steps are paid for and the weights stay as they are: no patience and no learning rate changes that",
+        do="compare the optimizer's parameters with model.parameters() and their requires_grad (an adapter that was"
+        " merged or frozen, a model wrapped after the optimizer was built), look for a loss made of detached"
+        " log-probabilities and for a loss scaler that skips; one step by hand must change a weight",
+        expects="the change of the weights per step is above 1e-6 of their size",
+    ),
+    Advice(
         "look-at-the-machine", ("infrastructure",),
         why="the run stopped or slowed down for a reason outside learning",
         do="read the last lines of every worker's log, look for a lost worker, a full disk or a slow network, and"

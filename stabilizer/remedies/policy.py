@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Action, Finding, JournalEntry
-from stabilizer.remedies import for_cause
+from stabilizer.remedies import fitting
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.controls import Checkpoint, Controls
 from stabilizer.remedies.trial import Trial
@@ -124,7 +124,7 @@ class Arbiter:
         if not incident.causes:
             return
         onset = min(finding.onset_step for finding in findings)
-        for remedy in for_cause(incident.causes[0].id):
+        for remedy in fitting(incident.causes[0].id, view):
             if (number, remedy.id) in self._tried or (remedy.rollback and not critical):
                 continue
             change = self._change(remedy)

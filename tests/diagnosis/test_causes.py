@@ -5,11 +5,16 @@ A run is what the series say, the onset is at step 150, and the findings are tho
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import stabilizer
 from stabilizer.diagnosis import CAUSES, ENOUGH, causes
+from stabilizer.readers.knobs import PROCEDURES
 from stabilizer.records import Cause, Finding
-from stabilizer.remedies import advise, for_cause
+from stabilizer.remedies import REMEDIES, advise, for_cause
 from tests.series import history
 
 ONSET = 150
@@ -63,6 +68,15 @@ CASES = {
         "engine-mismatch", {"policy/mismatch": 130} | DRIFT,
         BREAKS | {"policy/mismatch_kl": "0.0004%0.2x130 0.05%0.2x70"},
     ),
+    "lr raised over many rows": ("lr-too-high", DRIFT, BREAKS | {"optim/lr": "1e-6x130 1e-6*1.06x20 4e-6x50"}),
+    "the engine kept old weights": (
+        "stale-weights", {"policy/mismatch": 149, "policy/stale-rollouts": 150},
+        {"policy/mismatch_kl": "0.0004%0.2x150 0.05%0.2x50", "rollout/sync_error": "1e-6%0.2x150 0.4%0.2x50"},
+    ),
+    "entropy fell, then the reward": (
+        "exploration-exhausted", {"policy/entropy-collapse": 120, "reward/collapse": 158},
+        {"policy/entropy": "1.0~0.02x120 1.0*0.9~0.01x30 0.05~0.01x50", "reward/mean": BREAKS["reward/mean"]},
+    ),
     "weights not handed over": (
         "stale-weights", {"policy/stale-rollouts": 130} | DRIFT, BREAKS | {"rollout/staleness": "0x130 16x70"},
     ),
@@ -79,6 +93,12 @@ CASES = {
     "advantages off": ("wrong-groups", {"system/invariant": 150}, {}),
     "out of memory": ("out-of-memory", {"system/crashed": (150, "torch.OutOfMemoryError: CUDA out of memory")}, {}),
     "worker lost": ("infrastructure", {"system/crashed": (150, "a Ray worker died")}, {}),
+    "program stopped": ("program-error", {"system/crashed": (150, "KeyError: 'answer' in reward.py, line 12")}, {}),
+    "slower": ("infrastructure", {"system/slowdown": 150}, {}),
+    "nothing arrives": (
+        "weights-frozen", {"optim/no-update": 150},
+        {"optim/update_ratio": "0.001%0.1x150 0x50", "reward/zero_std_frac": "0.2~0.02x200"},
+    ),
     "stalled": ("infrastructure", {"system/stalled": 150}, {}),
     "config refused": ("config-error", {"system/config-error": (1, "global batch 7 is not divisible by 8")}, {}),
     "rewards missing": (
@@ -116,6 +136,11 @@ CASES = {
         "capped-length", {"rollout/truncation": 150},
         {"control/max_completion": "512x148 64x52", "rollout/truncated_frac": "0.02~0.01x150 0.6~0.05x50"},
     ),
+    "limit lowered, nobody logs it": (
+        "capped-length", {"rollout/truncation": 148, "reward/collapse": 150, "system/data-shift": 150},
+        {"rollout/truncated_frac": "0.02~0.01x150 0.6~0.05x50", "rollout/length_mean": "200%0.03x150 150%0.03x50",
+         "reward/mean": "0.2+0.002~0.02x150 0.1~0.01x50"},
+    ),
     "limit reached": (
         "capped-length", {"rollout/truncation": 150},
         {"rollout/truncated_frac": "0.02~0.01x150 0.4~0.05x50"},
@@ -150,12 +175,21 @@ CASES = {
         "saturated", FLAT,
         STANDS | {"batch/prompts": "128x200", "reward/zero_std_frac": "0.2~0.02x200", "control/beta": "0x200"},
     ),
+    "harder prompts": (
+        "prompts-too-hard", {"reward/no-signal": 151, "reward/collapse": 151},
+        {"reward/mean": "0.2+0.002~0.02x150 0.02~0.01x50", "rollout/length_mean": "200%0.03x150 250%0.03x50",
+         "reward/zero_std_frac": "0.2~0.03x150 0.95~0.02x50"},
+    ),
     "never a success": (
         "prompts-too-hard", {"reward/no-signal": 1},
         {"reward/mean": "0.0x200", "reward/all_fail_frac": "0.98~0.01x200"},
     ),
 }  # fmt: skip
-EVIDENCE = {"advantages off": {"metric": "reward/advantage_center_error"}}
+EVIDENCE = {
+    "advantages off": {"metric": "reward/advantage_center_error"},
+    "program stopped": {"cause": "program-error"},
+    "the engine kept old weights": {"metric": "rollout/sync_error"},
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -253,7 +287,7 @@ def test_more_evidence_makes_a_cause_surer() -> None:
      ({"precision": "float16"}, {"numerics/non-finite": 150}, "precision"),
      ({"precision": "bfloat16"}, {"numerics/non-finite": 150}, "numeric-overflow"),
      ({"precision": "bfloat16"}, {"optim/no-update": 20}, "precision"),
-     ({"precision": "float32"}, {"optim/no-update": 20}, "lr-too-low")],
+     ({"precision": "float32"}, {"optim/no-update": 20}, "weights-frozen")],
 )  # fmt: skip
 def test_too_few_bits_are_blamed_only_where_they_are_few(config: dict, findings: dict, leads: str) -> None:
     found = told(findings, {"optim/update_ratio": "1e-8%0.1x200"}, about={"config": config})
@@ -319,6 +353,18 @@ def test_a_run_without_numbers_breaks_no_rule() -> None:
             assert found and all(0 <= cause.confidence <= 1 for cause in found)
 
 
+def test_every_finding_has_its_place_in_the_order_and_is_known_to_a_rule() -> None:
+    from stabilizer.detectors import DETECTORS
+    from stabilizer.diagnosis.graph import _STAGE_OF
+
+    ids = {detector.id for detector in DETECTORS}
+    assert ids <= set(_STAGE_OF)
+    rules = Path(stabilizer.__file__).parent / "diagnosis" / "rules"
+    text = "".join(path.read_text() for path in rules.glob("*.py"))
+    unknown = {id for id in ids if f'"{id}"' not in text}
+    assert unknown == {"optim/grad-spike"}, "a spike with no new level has no one cause that a log can tell"
+
+
 def test_every_cause_has_advice_that_can_be_followed() -> None:
     run = history(CALM)
     for cause in CAUSES:
@@ -328,6 +374,29 @@ def test_every_cause_has_advice_that_can_be_followed() -> None:
         assert any(remedy.by_hand or remedy.safety != "advice" or cause == "lr-too-low" for remedy in told), cause
         said = advise([Cause(cause, 0.9, "")], run.view())
         assert all(len(advice.how) > 20 for advice in said if advice.id != "raise-lr"), (cause, said)
+
+
+def test_advice_for_another_trainer_names_keys_that_it_has() -> None:
+    """A key that was misspelled, or that another trainer has, would be refused or silently ignored."""
+    folder = Path(stabilizer.__file__).parent / "preflight" / "trainers" / "keys"
+    known = {remedy.id for remedy in REMEDIES}
+    for trainer, procedures in PROCEDURES.items():
+        keys = {line.split()[0] for line in (folder / f"{trainer}.txt").read_text().splitlines() if line.strip()}
+        assert set(procedures) <= known, trainer
+        for id, words in procedures.items():
+            named = re.findall(r"--([a-z_.0-9]+)|\b([a-z_0-9]+(?:\.[a-z_0-9]+)*)=", words)
+            assert {one or other for one, other in named} <= keys, (trainer, id, named)
+            assert named or id == "roll-back", (trainer, id)
+
+
+def test_going_back_is_no_answer_to_updates_that_were_left_out() -> None:
+    lost = CALM | {"policy/loss": "0.1~0.01x150 nanx50"}
+    cause = [Cause("numeric-overflow", 0.6, "")]
+    assert "roll-back" in [advice.id for advice in advise(cause, history(lost).view())]
+    partly = history(lost | {"optim/skipped": "0x180 1x20"})
+    assert "roll-back" in [advice.id for advice in advise(cause, partly.view())]
+    guarded = history(lost | {"optim/skipped": "0x150 1x50"})
+    assert [advice.id for advice in advise(cause, guarded.view())] == ["lower-lr", "more-bits"]
 
 
 def test_the_cause_is_asked_for_again_once_more_has_been_seen() -> None:

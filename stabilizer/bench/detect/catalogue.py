@@ -24,6 +24,8 @@ class Fault:
     accept: tuple[str, ...]
     sizes: Mapping[str, tuple[float, float]]
     causes: tuple[str, ...] = ()
+    told_by: str = ""
+    """The metric without which no log of this fault can tell its cause."""
     speed: str = "fast"
     host: Mapping[str, Any] = field(default_factory=dict)
     not_on: tuple[str, ...] = ()
@@ -67,6 +69,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         apply=m.no_update,
         accept=("optim/no-update", "reward/plateau"),
+        causes=("weights-frozen",),
         host=_OWN,
         sizes=_three((0.5, 0.65), (0.8, 0.9), (0.99, 1.0)),
     ),
@@ -81,13 +84,14 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         apply=m.overstepping,
         accept=("policy/overstepping", "optim/grad-explosion", "reward/oscillation"),
-        causes=("lr-too-high",),
+        causes=("lr-too-high", "optimizer-state"),
         sizes=_three((6, 9), (15, 30), (60, 200)),
         not_on=("on-policy", "sequence-clipping"),
     ),
     Fault(
         apply=m.optimizer_state,
         accept=("optim/optimizer-state",),
+        causes=("optimizer-state",),
         host=_OWN,
         held_out=True,
         sizes=_three((3, 5), (8, 15), (30, 100)),
@@ -126,18 +130,21 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         apply=m.kl_estimator,
         accept=("policy/kl-estimator",),
+        causes=("kl-estimator",),
         not_on=("no-reference", "single-outliers", "healthy-drift"),
         sizes=_three((100, 150), (400, 1000), (3000, 10000)),
     ),
     Fault(
         apply=m.mismatch,
         accept=("policy/mismatch",),
+        causes=("engine-mismatch",),
         sizes=_three((0.01, 0.016), (0.06, 0.15), (0.5, 2)),
         not_on=("on-policy", "asynchronous"),
     ),
     Fault(
         apply=m.slow_mismatch,
         accept=("policy/mismatch",),
+        causes=("engine-mismatch",),
         sizes=_three((0.01, 0.016), (0.06, 0.15), (0.5, 2)),
         not_on=("on-policy", "asynchronous"),
         held_out=True,
@@ -146,6 +153,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         apply=m.stale_rollouts,
         accept=("policy/stale-rollouts", "policy/overstepping"),
+        causes=("stale-weights",),
         host=_OWN,
         sizes=_three((5, 8), (14, 26), (48, 96)),
         not_on=("on-policy",),
@@ -183,13 +191,14 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         apply=m.prompts_too_hard,
         accept=("reward/no-signal", "system/data-shift"),
-        causes=("prompts-too-hard", "dead-groups"),
+        causes=("prompts-too-hard", "dead-groups", "data-shift"),
         sizes=_three((2.6, 3.2), (4.5, 5.5), (8, 11)),
         host={"trainer": ("own", "trl")},
     ),
     Fault(
         apply=m.reward_hacking,
         accept=("reward/hacking",),
+        causes=("reward-hackable",),
         speed="slow",
         sizes=_three((0.25, 0.35), (0.5, 0.65), (0.85, 0.95)),
     ),
@@ -203,6 +212,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         apply=m.component_dominance,
         accept=("reward/component-dominance", "reward/scale-shift"),
+        causes=("reward-hackable", "reward-fault"),
         host={"rewards": "0-5", "trainer": ("own", "trl")},
         sizes=_three((3, 5), (10, 15), (30, 60)),
         speed="slow",
@@ -229,17 +239,24 @@ FAULTS: tuple[Fault, ...] = (
         sizes=_three((0.3, 0.4), (0.55, 0.7), (0.95, 1.0)),
         speed="slow",
     ),
-    Fault(apply=m.scale_shift, accept=("reward/scale-shift",), sizes=_three((1.6, 2.0), (3, 4), (8, 12))),
+    Fault(
+        apply=m.scale_shift,
+        accept=("reward/scale-shift",),
+        causes=("reward-fault",),
+        sizes=_three((1.6, 2.0), (3, 4), (8, 12)),
+    ),
     Fault(
         apply=m.std_blowup,
         accept=("reward/std-blowup",),
+        causes=("dead-groups",),
         host={"trainer": ("own", "trl")},
         sizes=_three((2, 2.8), (5, 8), (20, 40)),
     ),
     Fault(
         apply=m.noise_floor,
         accept=("reward/noise-floor", "reward/plateau"),
-        causes=("batch-too-small",),
+        causes=("batch-too-small", "noise-floor"),
+        told_by="batch/prompts",
         speed="plateau",
         host={"prompts": 4, "group": 4},
         sizes=_three((0.1, 0.15), (0.25, 0.32), (0.42, 0.48)),
@@ -248,12 +265,15 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         apply=m.data_shift,
         accept=("system/data-shift",),
+        causes=("data-shift",),
         sizes=_three((0.6, 0.9), (1.3, 1.8), (2.4, 3.2)),
         not_on=_NO_TREND,
     ),
     Fault(
         apply=m.length_explosion,
         accept=("rollout/length-explosion",),
+        causes=("length-rewarded",),
+        told_by="rollout/length_reward_corr",
         sizes=_three((1.6, 1.8), (2.4, 3.2), (4.5, 7)),
         host={"cap": 8.0},
         not_on=("reasoning-growth",),
@@ -267,6 +287,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         apply=m.truncation,
         accept=("rollout/truncation",),
+        causes=("capped-length",),
         sizes=_three((0.15, 0.22), (0.4, 0.6), (0.85, 0.97)),
         speed="instant",
     ),
@@ -286,18 +307,21 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         apply=m.tool_collapse,
         accept=("rollout/tool-collapse",),
+        causes=("tool-broken",),
         host={"tool": True, "task": "search"},
         sizes=_three((0.35, 0.45), (0.6, 0.75), (0.95, 0.99)),
     ),
     Fault(
         apply=m.critic_failure,
         accept=("value/critic-failure",),
+        causes=("critic-broken",),
         host={"algorithm": "ppo", "trainer": ("own", "verl")},
         sizes=_three((0.6, 0.8), (1.2, 2.0), (4, 10)),
     ),
     Fault(
         apply=m.advantages_off_centre,
         accept=("system/invariant",),
+        causes=("wrong-groups",),
         host=_OWN,
         speed="instant",
         sizes=_three((1e-3, 4e-3), (0.03, 0.1), (0.4, 1.0)),
@@ -305,6 +329,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         apply=m.stale_engine,
         accept=("system/invariant", "policy/mismatch"),
+        causes=("stale-weights",),
         host=_OWN,
         speed="instant",
         sizes=_three((0.01, 0.02), (0.06, 0.15), (0.4, 1.0)),
@@ -312,12 +337,14 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         apply=m.resume_mismatch,
         accept=("system/resume-mismatch",),
+        causes=("optimizer-state",),
         sizes=_three((3, 4), (7, 12), (25, 60)),
         not_on=("on-policy",),
     ),
     Fault(
         apply=m.slowdown,
         accept=("system/slowdown",),
+        causes=("infrastructure",),
         sizes=_three((1.5, 1.7), (2.2, 3.0), (5, 10)),
         not_on=("reasoning-growth",),
     ),

@@ -5,7 +5,8 @@ figures come from the other. A strength that is None leaves that severity out, f
 
 `shows` names what must visibly move, compared with the clean twin, before a case is worth anything:
 `python -m stabilizer.bench.detect.live --effects` measures it. `accept` holds every finding that is a right thing to
-say about a run with this fault; `causes` every right explanation, empty where no log can tell.
+say about a run with this fault; `causes` every right explanation (ids of `diagnosis.CAUSES`), empty where no log can
+tell.
 """
 
 from __future__ import annotations
@@ -20,14 +21,6 @@ from stabilizer.trainer.loop import Trainer
 
 SEVERITIES = ("subtle", "medium", "severe")
 Strengths = tuple[float | None, float | None, float | None]
-
-CAUSES = (
-    "lr-too-high", "lr-too-low", "no-kl-anchor", "pinned-by-kl", "entropy-bonus-too-large", "exploration-exhausted",
-    "clip-too-wide", "optimizer-state", "numeric-overflow", "engine-mismatch", "stale-weights", "wrong-groups",
-    "reward-fault", "outage", "reward-hackable", "length-reward", "capped-length", "prompts-too-hard", "data-shift",
-    "dead-groups", "saturated", "batch-too-small", "critic-broken", "tool-broken",
-)  # fmt: skip
-"""Every cause that a fault of this table may have."""
 
 DIVERGED = (
     "optim/grad-explosion", "optim/grad-spike", "policy/overstepping", "policy/kl-runaway", "policy/entropy-collapse",
@@ -71,7 +64,7 @@ FAULTS = (
     Fault(kind="frozen-weights", act=updates.frozen, speed="plateau",
           develop=(0.6, 0.9, 1.0), report=(0.5, 0.85, 1.0),
           accept=("optim/no-update", "optim/lr-too-low", "optim/optimizer-state", "reward/plateau"),
-          causes=("optimizer-state", "lr-too-low"), shows=("optim/update_ratio-",)),
+          causes=("weights-frozen", "optimizer-state", "lr-too-low"), shows=("optim/update_ratio-",)),
     Fault(kind="second-moment-high", act=updates.second_moment, speed="plateau",
           develop=(1e2, 1e4, 1e6), report=(3e2, 3e4, 3e6),
           accept=("optim/optimizer-state", "optim/no-update", "optim/lr-too-low", "reward/plateau"),
@@ -89,7 +82,8 @@ FAULTS = (
     Fault(kind="clipping-off", act=updates.no_clipping, develop=(2, 4, 6), report=(3, 5, 7),
           accept=DIVERGED, causes=("clip-too-wide", "lr-too-high"), shows=("policy/kl_old+", "policy/ratio_max+")),
     Fault(kind="too-many-epochs", act=updates.more_epochs, develop=(2, 4, 6), report=(3, 5, 7),
-          accept=DIVERGED, causes=("lr-too-high", "clip-too-wide"), shows=("policy/clip_frac+", "policy/kl_old+")),
+          accept=DIVERGED, causes=("too-many-epochs", "lr-too-high", "clip-too-wide"),
+          shows=("policy/clip_frac+", "policy/kl_old+")),
     Fault(kind="nan-gradient", act=updates.nan_gradient, speed="instant",
           develop=(0.02, 0.2, 1.0), report=(0.03, 0.3, 0.9),
           accept=("numerics/non-finite", "optim/no-update"), causes=("numeric-overflow",), shows=("optim/skipped+",)),
@@ -127,7 +121,7 @@ FAULTS = (
           causes=("wrong-groups",), shows=("reward/std_group+", "reward/mean-")),
     Fault(kind="reference-outliers", act=updates.reference_outliers,
           develop=(0.005, 0.03, 0.15), report=(0.008, 0.05, 0.2),
-          accept=("policy/kl-estimator", "policy/kl-runaway"), causes=(), shows=("policy/kl_ref+",)),
+          accept=("policy/kl-estimator", "policy/kl-runaway"), causes=("kl-estimator",), shows=("policy/kl_ref+",)),
     # the sampler
     Fault(kind="sampler-temperature", act=rollouts.sampler_temperature,
           develop=(1.1, 1.3, 2.0), report=(1.15, 1.4, 1.8),
@@ -155,17 +149,17 @@ FAULTS = (
     Fault(kind="outage", act=rewards.outage, hosts=("grpo", "ppo", "grpo"),
           develop=(0.3, 0.6, 1.0), report=(0.35, 0.7, 0.95),
           accept=("reward/outage", "reward/collapse", "reward/no-signal"),
-          causes=("outage", "reward-fault"), shows=("reward/mean-",)),
+          causes=("reward-fault",), shows=("reward/mean-",)),
     Fault(kind="verifier-errors", act=rewards.verifier_errors, speed="instant",
           develop=(0.1, 0.4, 0.9), report=(0.15, 0.5, 1.0),
-          accept=("reward/outage",), causes=("outage", "reward-fault"), shows=("reward/failed_frac+",)),
+          accept=("reward/outage",), causes=("reward-fault",), shows=("reward/failed_frac+",)),
     Fault(kind="nan-reward", act=rewards.nan_reward, speed="instant",
           develop=(0.01, 0.1, 0.6), report=(0.015, 0.15, 0.8),
           accept=("numerics/non-finite", "reward/outage"),
           causes=("numeric-overflow", "reward-fault"), shows=("optim/skipped+",)),
     Fault(kind="verifier-noise", act=rewards.flipped, develop=(0.1, 0.25, 0.5), report=(0.12, 0.3, 0.45),
           accept=("reward/noise-floor", "reward/collapse", "reward/outage", "reward/scale-shift", "reward/plateau"),
-          causes=("reward-fault", "batch-too-small"), shows=("reward/mean-", "reward/std_group+")),
+          causes=("reward-fault", "noise-floor", "batch-too-small"), shows=("reward/mean-", "reward/std_group+")),
     Fault(kind="reward-rescaled", act=rewards.rescaled, hosts=("grpo", "grpo", "ppo"),
           develop=(2, 4, 15), report=(2.5, 5, 20),
           accept=("reward/scale-shift", "value/critic-failure"),
@@ -173,24 +167,24 @@ FAULTS = (
     Fault(kind="reward-flat", act=rewards.indifferent, develop=(0.5, 0.8, 1.0), report=(0.6, 0.85, 1.0),
           accept=("reward/no-signal", "reward/plateau", "reward/outage", "reward/collapse", "reward/scale-shift",
                   "optim/no-update"),
-          causes=("dead-groups", "reward-fault", "outage"), shows=("reward/zero_std_frac+",)),
+          causes=("dead-groups", "reward-fault"), shows=("reward/zero_std_frac+",)),
     Fault(kind="hair-splitting", act=rewards.hair_splitting, develop=(0.4, 0.7, 1.0), report=(0.5, 0.8, 1.0),
           accept=("reward/std-blowup", "reward/noise-floor", "reward/no-signal", "reward/collapse", "reward/plateau",
                   "reward/scale-shift", "reward/outage"),
-          causes=("reward-fault", "dead-groups", "outage"), shows=("reward/std_group-",)),
+          causes=("reward-fault", "dead-groups"), shows=("reward/std_group-",)),
     Fault(kind="length-reward", act=rewards.length_bonus, hosts=("length",), speed="slow",
           develop=(0.5, 1.5, 5.0), report=(0.2, 0.4, 1.0),
           accept=("reward/hacking", "rollout/length-explosion", "rollout/truncation", "reward/component-dominance"),
-          causes=("length-reward", "reward-hackable"), shows=("rollout/length_mean+",)),
+          causes=("length-rewarded", "reward-hackable"), shows=("rollout/length_mean+",)),
     Fault(kind="brevity-reward", act=rewards.length_bonus, hosts=("length",), speed="slow",
           develop=(-0.5, -1.5, -5.0), report=(-0.15, -0.3, -0.8),
           accept=("rollout/length-collapse", "reward/hacking", "reward/component-dominance", "reward/collapse"),
-          causes=("length-reward", "reward-hackable"), shows=("rollout/length_mean-",)),
+          causes=("length-rewarded", "reward-hackable"), shows=("rollout/length_mean-",)),
     Fault(kind="repetition-reward", act=rewards.repetition_bonus, speed="slow",
           develop=(0.3, 1.0, 3.0), report=(0.4, 1.2, 4.0),
           accept=("rollout/repetition", "reward/hacking", "rollout/length-explosion", "rollout/truncation",
                   "reward/component-dominance"),
-          causes=("reward-hackable", "length-reward"), shows=("rollout/repetition+",)),
+          causes=("reward-hackable", "length-rewarded"), shows=("rollout/repetition+",)),
     Fault(kind="style-reward", act=rewards.style_bonus, hosts=("grpo", "grpo", "ppo"), speed="slow",
           develop=(0.5, 2.0, 8.0), report=(0.7, 2.5, 10.0),
           accept=("reward/component-dominance", "reward/hacking", "reward/scale-shift", "policy/entropy-collapse",
@@ -202,7 +196,7 @@ FAULTS = (
                   "policy/entropy-collapse", "rollout/length-explosion"),
           causes=("reward-hackable",), shows=("rollout/distinct_2-", "accuracy/train-")),
     Fault(kind="slow-verifier", act=rewards.slow_verifier, develop=(0.05, 0.15, 0.4), report=(0.06, 0.2, 0.5),
-          accept=("system/slowdown",), causes=(), shows=("time/rollout_s+",)),
+          accept=("system/slowdown",), causes=("infrastructure", "reward-fault"), shows=("time/rollout_s+",)),
     # the prompts
     Fault(kind="harder-prompts", act=rollouts.harder, hosts=("grpo", "grpo", "ppo"),
           develop=(0.35, 0.7, 1.0), report=(0.4, 0.75, 1.0),
@@ -231,7 +225,7 @@ FAULTS = (
     Fault(kind="tool-down", act=rollouts.tool_down, hosts=("tool",), speed="instant",
           develop=(0.15, 0.5, 1.0), report=(0.2, 0.6, 0.95),
           accept=("reward/outage", "rollout/tool-collapse"),
-          causes=("tool-broken", "outage"), shows=("reward/failed_frac+",)),
+          causes=("tool-broken", "reward-fault"), shows=("reward/failed_frac+",)),
 )  # fmt: on
 
 BY_KIND = {fault.kind: fault for fault in FAULTS}

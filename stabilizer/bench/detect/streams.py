@@ -21,7 +21,7 @@ from stabilizer.bench.detect.catalogue import FAULTS, Fault
 from stabilizer.bench.detect.host import Draws, Host
 from stabilizer.bench.detect.lookalikes import HOSTS, LOOKALIKES
 from stabilizer.bench.detect.truth import HEALTHY, Truth
-from stabilizer.bench.detect.world import World
+from stabilizer.bench.detect.world import VIEWS, World
 from stabilizer.records import Event
 from stabilizer.runs.history import History
 
@@ -120,8 +120,10 @@ def _faulty(case: Case, fault: Fault, d: Draws, injected: bool) -> tuple[History
     fallen = np.flatnonzero(after[at:] < before[: at + 1].max() - FELL) + at if before[at] > FELL else []
     healed = np.flatnonzero(before[at:] < before[: at + 1].max() - FELL) + at  # a host may go down by itself
     falls = next((int(step) for step in fallen if step not in set(healed.tolist())), None)
+    views = VIEWS[world.host.trainer]
+    causes = fault.causes if not fault.told_by or views is None or fault.told_by in views else ()
     truth = _truth(
-        case, world.host, d.half, healthy=False, fault=fault.name, accept=fault.accept, causes=fault.causes,
+        case, world.host, d.half, healthy=False, fault=fault.name, accept=fault.accept, causes=causes,
         onset_step=at + 1, severity=case.severity, speed=fault.speed,
         reward_falls_at=None if falls is None else falls + 1,
     )  # fmt: skip

@@ -23,3 +23,5 @@ FITS = 0.55
 """The pattern fits; a rival that was not measured could fit as well."""
 WEAK = 0.45
 """More likely than any other single cause."""
+UNLIKELY = 0.35
+"""It fits, and something that was seen explains it better: told as an alternative, never as the cause."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stabilizer.diagnosis.case import Case
-from stabilizer.diagnosis.rules.base import FITS, NO, PROOF, SIGNATURE, TURNED, WEAK, Table, Verdict
+from stabilizer.diagnosis.case import TOGETHER, Case
+from stabilizer.diagnosis.rules.base import FITS, NO, PROOF, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict
 from stabilizer.records import Finding
 
 
@@ -28,17 +28,32 @@ def precision(case: Case) -> Verdict:
     moved = case.recent("optim/update_ratio")
     idle = case.find("optim/no-update", "optim/lr-too-low")
     if words == "bfloat16" and idle and moved is not None and moved < 1e-6:
-        return SIGNATURE, [
-            f"weights kept in bfloat16 hold 8 bits, and a step changes them by {moved:.1g} of their size"
-        ]
+        return 0.75, [f"weights kept in bfloat16 hold 8 bits, and a step changes them by {moved:.1g} of their size"]
     if "16" in words and case.find("policy/mismatch"):
         return WEAK, [f"engine and trainer disagree, and the numbers are {words}"]
     return NO
 
 
+def frozen(case: Case) -> Verdict:
+    """Updates are made and the weights stay where they are: a gradient nobody gets, or an optimizer without them."""
+    found = case.find("optim/no-update")
+    if found is None or found.severity == "info" or case.recent("optim/lr") == 0:
+        return NO
+    silent, pull = case.recent("reward/zero_std_frac"), case.recent("optim/grad_norm")
+    if silent is not None and silent >= 0.8:
+        return NO
+    spread = (
+        [f"only {silent:.0%} of groups lack spread, so there is something to learn from"] if silent is not None else []
+    )
+    where = [f"the gradient norm is {pull:.3g}: it is computed, and not applied"] if pull else []
+    return SIGNATURE, [found.summary, *spread, *where]
+
+
 def reward_fails(case: Case) -> Verdict:
     """Rewards are missing, are no numbers, or changed their unit."""
     outage, scale = case.find("reward/outage"), case.find("reward/scale-shift")
+    if outage is not None and _tool(case, outage):
+        return WEAK, [outage.summary]
     if outage is not None:
         return TURNED, [outage.summary]
     broken = case.find("numerics/non-finite")
@@ -50,27 +65,33 @@ def reward_fails(case: Case) -> Verdict:
 def reward_fell_alone(case: Case) -> Verdict:
     """The reward fell off an edge while the policy stood still: the price changed, not what was made."""
     reward = case.reward
-    if reward is None or not reward.dropped:
+    if reward is None or not reward.dropped or case.upstream(reward.drop_step):
         return NO
     edge = reward.drop_step
-    rewards = case.view.series(reward.metric)
-    before, after = (rewards.between(*span).finite().values for span in ((edge - 8, edge - 2), (edge + 2, edge + 6)))
+    before, after = (case.rows(reward.metric, edge, *span) for span in ((-8, -1), (2, 7)))
     if len(before) < 3 or len(after) < 3 or np.median(before) - np.median(after) < 0.6 * (reward.best - reward.now):
         return NO
     still = []
     for name in ("policy/entropy", "policy/kl_ref", "policy/kl_old", "optim/update_ratio"):
-        series = case.view.series(name)
-        usual = series.between(edge - 40, edge - 10).finite().values
-        then = series.between(edge - 4, edge + 4).finite().values
+        usual, then = case.rows(name, edge, -40, -9), case.rows(name, edge, -3, 5)
         if len(usual) < 5 or len(then) < 3:
             continue
         if abs(np.median(then) - np.median(usual)) > max(3 * np.std(usual), 0.3 * abs(np.median(usual))):
             return NO
         still.append(name)
-    words = f"the reward fell within a few steps at {edge} while {', '.join(still)} did not move"
+    words = f"the reward fell within a few rows at step {edge} while {', '.join(still)} did not move"
+    if not still:
+        return NO
     if case.find("system/data-shift"):  # other prompts do the same to the reward, and they were seen to be others
-        return (WEAK, [words]) if still else NO
-    return (0.45 + 0.1 * len(still), [words]) if still else NO
+        return UNLIKELY, [words]
+    length = case.jumped("rollout/length_mean", edge, 1.08)
+    if length:
+        return UNLIKELY, [f"{words}, but answers went from {length[0]:.0f} to {length[1]:.0f} tokens at once"]
+    score, held = min(0.45 + 0.1 * len(still), 0.75), case.shift("accuracy/val")
+    if held is not None and held.after < 0.85 * held.before - 0.03:
+        return UNLIKELY, [f"{words}, but held-out accuracy fell as well ({held.before:.3g} to {held.after:.3g})"]
+    kept = [f"held-out accuracy is still {held.after:.3g}"] if held is not None else []
+    return score + 0.1 * len(kept), [words, *kept]
 
 
 def wrong_groups(case: Case) -> Verdict:
@@ -81,7 +102,8 @@ def wrong_groups(case: Case) -> Verdict:
 
 def stale_weights(case: Case) -> Verdict:
     """The answers were written by older weights than those that learn."""
-    if error := _invariant(case, "rollout/sync_error", "rollout/sync_retries"):
+    error = _invariant(case, "rollout/sync_error", "rollout/sync_retries") or _off_after_sync(case)
+    if error:
         return PROOF, [error.summary]
     reasons = [found.summary for found in case.findings if found.id == "policy/stale-rollouts"]
     late = case.shift("rollout/staleness")
@@ -101,6 +123,8 @@ def engine_mismatch(case: Case) -> Verdict:
     if not (error or found or first):
         return NO
     reasons = [f.summary for f in (error, found) if f] + ([first] if first else [])
+    if _off_after_sync(case):
+        return FITS, [*reasons, "but the engine does not have the newest weights, which explains it"]
     old = case.shift("rollout/staleness")
     if old is not None and old.after <= old.before:
         reasons.append(f"staleness ({old.after:.0f} updates) did not change, which excludes old weights")
@@ -147,15 +171,29 @@ def data_shift(case: Case) -> Verdict:
     staged = [e for e in case.view.events(("data-stage",)) if abs(e.step - case.onset) <= 20 * case.spacing]
     if staged:
         return 0.85, [f"a data stage began at step {staged[-1].step}: {staged[-1].text}"]
-    return (SIGNATURE, [found.summary]) if found else NO
+    if found is None:
+        return NO
+    if "gap" in found.evidence:  # learned by heart, which a hole in the reward looks like from outside
+        return (0.5 if case.find("reward/hacking") else SIGNATURE), [found.summary]
+    cut = case.find("rollout/truncation")
+    if cut is not None and cut.onset_step <= found.onset_step + 2 * case.spacing:
+        return UNLIKELY, [found.summary, "but answers are cut from then on, which shortens them and costs the reward"]
+    return 0.75, [found.summary, *_same_policy(case, found)]
 
 
 def crash(case: Case) -> Verdict:
     """The process or a worker died, or the machine is slower than it was."""
     found = case.find("system/crashed", "system/stalled", "system/slowdown")
-    if found is None or _memory(found):
+    if found is None or _memory(found) or found.evidence.get("cause") == "program-error":
         return NO
     return (FITS if found.id == "system/slowdown" else 0.8), [found.summary]
+
+
+def program(case: Case) -> Verdict:
+    """The program stopped with an exception of its own."""
+    found = case.find("system/crashed")
+    told = found is not None and found.evidence.get("cause") == "program-error"
+    return (PROOF, [found.summary]) if found is not None and told else NO
 
 
 def memory(case: Case) -> Verdict:
@@ -185,6 +223,27 @@ def _invariant(case: Case, *names: str) -> Finding | None:
     return next((f for f in case.findings if f.id == "system/invariant" and set(names) & set(_metrics(f))), None)
 
 
+def _off_after_sync(case: Case) -> Finding | None:
+    """Weights that were handed over and did not arrive: the engine's answer to a fixed text says so."""
+    return next(
+        (f for f in case.findings if f.id == "policy/stale-rollouts" and "rollout/sync_error" in _metrics(f)), None
+    )
+
+
+def _same_policy(case: Case, found: Finding) -> list[str]:
+    """What speaks for other prompts rather than another policy: held-out problems stay the same."""
+    held = case.shift("accuracy/val")
+    if held is None or abs(held.after - held.before) > 0.05:
+        return []
+    return [f"held-out accuracy, whose problems stay the same, is still {held.after:.3g}"]
+
+
+def _tool(case: Case, outage: Finding) -> bool:
+    """The tool collapsed no later than rewards went missing, so what fails is most likely the tool."""
+    tool = case.find("rollout/tool-collapse")
+    return tool is not None and tool.onset_step <= outage.onset_step + TOGETHER * case.spacing
+
+
 def _disagree(case: Case) -> Finding | None:
     return case.find("policy/mismatch", "policy/router-shift")
 
@@ -200,8 +259,10 @@ RULES: Table = (
     ("config-error", config_error),
     ("out-of-memory", memory),
     ("infrastructure", crash),
+    ("program-error", program),
     ("numeric-overflow", overflow),
     ("precision", precision),
+    ("weights-frozen", frozen),
     ("reward-fault", reward_fails),
     ("reward-fault", reward_fell_alone),
     ("wrong-groups", wrong_groups),

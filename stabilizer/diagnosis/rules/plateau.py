@@ -15,6 +15,8 @@ from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, WEAK, Table, Ve
 from stabilizer.forecast import asymptote
 from stabilizer.signals import median, trend
 
+MANY = 5
+"""Excluded reasons without which a flat curve is not called a ceiling: every plateau tends to where it stands."""
 FLAT = ("reward/plateau", "optim/lr-too-low", "optim/no-update", "policy/kl-pinned", "reward/saturated")
 
 
@@ -41,6 +43,8 @@ def warming_up(case: Case) -> Answer:
 
 def saturated(case: Case) -> Answer:
     """Nearly everything is solved."""
+    if case.find("reward/hacking"):
+        return Answer(0.0, "what is paid more and more is solved less and less, which excludes a solved task")
     found = case.find("reward/saturated")
     passing, right = case.recent("reward/all_pass_frac"), case.recent("accuracy/train")
     if found is not None or (passing is not None and passing >= 0.5):
@@ -99,8 +103,12 @@ def step_too_small(case: Case) -> Answer:
     moved, drift = case.recent("policy/kl_old"), case.recent("policy/kl_ref")
     if turn := case.turned("control/lr_scale", up=False) or case.rate_jumped(up=False):
         return Answer(0.8, f"{turn}, and the reward stands still since")
+    if found is not None and found.id == "optim/lr-too-low":
+        return Answer(SIGNATURE, found.summary)
+    if found is not None and case.recent("optim/lr") == 0:
+        return Answer(0.8, f"the learning rate is 0: {found.summary}")
     if found is not None:
-        return Answer(SIGNATURE if case.recent("optim/lr") != 0 else 0.8, found.summary)
+        return UNKNOWN
     if moved is None or not case.view.series("policy/kl_old").last(20).values.any():
         return UNKNOWN
     if moved <= 1e-5 and (drift is None or drift <= 0.01):
@@ -134,10 +142,18 @@ QUESTIONS: dict[str, tuple[Question, ...]] = {
 
 def _because(cause: str, case: Case) -> Verdict:
     """One reason for a plateau, with what speaks against the others."""
-    if case.find(*FLAT) is None:
+    flat = case.find(*FLAT)
+    if flat is None:
         return NO
     best = max((question(case) for question in QUESTIONS[cause]), key=lambda answer: answer.confidence)
-    return (best.confidence, [best.words, *_excluded(case, cause)]) if best.confidence > 0 else NO
+    if not best.confidence > 0:
+        return NO
+    surest = max(question(case).confidence for asked in QUESTIONS.values() for question in asked)
+    if best.confidence <= WEAK and surest >= SIGNATURE:
+        return NO  # what fits every run is no alternative to what was seen
+    if case.upstream(flat.onset_step) not in (None, flat):  # then standing still is a consequence, not the question
+        return 0.6 * best.confidence, [best.words]
+    return best.confidence, [best.words, *(_excluded(case, cause) if best.confidence == surest else [])]
 
 
 def _excluded(case: Case, cause: str = "") -> list[str]:
@@ -149,12 +165,14 @@ def ceiling(case: Case) -> Verdict:
     """Nothing else explains it, and the curve has reached what it tends to."""
     if case.find("reward/plateau") is None or case.reward is None:
         return NO
-    if any(question(case).confidence > 0 for asked in QUESTIONS.values() for question in asked):
+    if case.upstream(case.onset) or any(
+        question(case).confidence > 0 for asked in QUESTIONS.values() for question in asked
+    ):
         return NO
     series = case.view.series(case.reward.metric)
     curve = asymptote(series.steps, series.values)
     excluded = _excluded(case)
-    if curve is None or curve.reached < 0.95 or len(excluded) < 3:
+    if curve is None or curve.reached < 0.95 or len(excluded) < MANY:
         return NO
     words = f"the curve has reached {curve.reached:.0%} of what it tends to ({curve.level:.3g})"
     return min(0.3 + 0.05 * len(excluded), FITS), [words, *excluded]

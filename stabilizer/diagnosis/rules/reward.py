@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stabilizer.diagnosis.case import Case
+from stabilizer.diagnosis.case import TOGETHER, Case
 from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, WEAK, Table, Verdict
 
 
@@ -23,7 +23,7 @@ def hackable(case: Case) -> Verdict:
         if held is not None and held.after <= held.before:
             reasons.append(f"{name} {held.before:.3g} to {held.after:.3g} since step {case.onset}")
             break
-    return 0.65 + 0.1 * (len(reasons) - 1), reasons
+    return SIGNATURE + 0.1 * (len(reasons) - 1), reasons
 
 
 def length_rewarded(case: Case) -> Verdict:
@@ -39,7 +39,8 @@ def length_rewarded(case: Case) -> Verdict:
         reasons.append(f"length and reward go together (correlation {pays:.2f})")
     paid = case.shift("reward/mean")
     right = case.shift("accuracy/val") or case.shift("accuracy/train")
-    if paid and right and paid.after > paid.before and right.after <= right.before + 0.01:
+    fell = case.reward is not None and case.reward.dropped
+    if paid and right and not fell and paid.after > paid.before and right.after <= right.before + 0.01:
         reasons.append(
             f"the reward rose ({paid.before:.3g} to {paid.after:.3g}) and accuracy did not ({right.after:.3g})"
         )
@@ -50,27 +51,41 @@ def capped_length(case: Case) -> Verdict:
     """Answers are cut by the length limit before they end."""
     found = case.find("rollout/truncation")
     turn = case.turned("control/max_completion", up=False)
-    cut = case.shift("rollout/truncated_frac")
+    cut, length = case.shift("rollout/truncated_frac"), case.shift("rollout/length_mean")
     if found is None and not (turn and cut and cut.after > cut.before + 0.05):
         return NO
     reasons = [found.summary] if found else [f"{cut.after:.0%} of answers are cut, {cut.before:.0%} before"]
     if turn:
         return TURNED, [str(turn), *reasons]
-    cap, length = case.setting("control/max_completion"), case.recent("rollout/length_mean")
-    if case.find("rollout/length-explosion", "rollout/repetition"):
+    cap = case.setting("control/max_completion")
+    if case.find("rollout/length-explosion", "rollout/repetition", "policy/entropy-explosion"):
         return 0.35, [*reasons, "but answers grew or repeat themselves, and the limit only shows it"]
     if cap and length is not None:
-        reasons.append(f"the limit is {cap:.0f} tokens and answers have {length:.0f} on average")
+        reasons.append(f"the limit is {cap:.0f} tokens and answers have {length.after:.0f} on average")
+    if cut and cut.after > cut.before + 0.1 and length is not None and length.ratio < 1.1:
+        words = f"answers did not get longer ({length.before:.0f} to {length.after:.0f} tokens), so the limit came down"
+        return 0.75, [*reasons, words]
     return FITS, reasons
 
 
 def too_hard(case: Case) -> Verdict:
     """Prompts nobody can learn from yet."""
     found = case.find("reward/no-signal")
-    if found is None or case.reward is None or case.reward.dropped:
+    if found is None or case.reward is None:
         return NO
+    if case.reward.dropped:
+        return _harder(case, case.reward.drop_step)
     best = f"{case.reward.metric} never was much higher (best {case.reward.best:.3g})"
     return 0.6, ["most groups fail as a whole", best]
+
+
+def _harder(case: Case, edge: int) -> Verdict:
+    """From one row to the next most groups fail, with answers of another length: other prompts, and harder ones."""
+    length = case.jumped("rollout/length_mean", edge, 1.08)
+    if length is None or case.upstream(edge):
+        return NO
+    words = f"most groups fail since step {edge}, and answers went from {length[0]:.0f} to {length[1]:.0f} tokens"
+    return FITS, [f"{words} in the same rows: other prompts, and harder ones"]
 
 
 def little_spread(case: Case) -> Verdict:
@@ -97,8 +112,14 @@ def exploration_lost(case: Case) -> Verdict:
         return NO
     if turn := case.turned("control/temperature", up=False) or case.turned("control/entropy_coef", up=False):
         return TURNED, [f"{turn}, and entropy collapsed", found.summary]
+    if case.find("reward/hacking", "rollout/repetition", "rollout/tool-collapse"):
+        return 0.3, [found.summary]  # certainty about the wrong thing is what those bring along
     if case.reward and case.reward.dropped:
-        return NO
+        if found.onset_step + TOGETHER * case.spacing >= case.reward.drop_step or case.upstream(
+            found.onset_step, "behaviour"
+        ):
+            return NO
+        return 0.6, [f"entropy collapsed before the reward fell (step {case.reward.drop_step})", found.summary]
     return 0.6, ["entropy collapsed while the reward stood still", found.summary]
 
 
@@ -106,7 +127,9 @@ def swings(case: Case) -> Verdict:
     """A reward that swings because each step sees few prompts."""
     found = case.find("reward/oscillation", "reward/noise-floor")
     prompts, updates = case.recent("batch/prompts"), case.recent("batch/updates")
-    if found is None or prompts is None or prompts / max(updates or 1, 1) >= 16:
+    if found is None or (found.severity == "info" and case.loud) or case.upstream(found.onset_step):
+        return NO
+    if prompts is None or prompts / max(updates or 1, 1) >= 16:
         return NO
     return FITS, [found.summary, f"{prompts / max(updates or 1, 1):.0f} prompts an update leave the gradient to noise"]
 
@@ -115,7 +138,7 @@ def noise_floor(case: Case) -> Verdict:
     """The reward's own noise is larger than what a step can gain."""
     found = case.find("reward/noise-floor")
     prompts, updates = case.recent("batch/prompts"), case.recent("batch/updates")
-    if found is None:
+    if found is None or (found.severity == "info" and case.loud):
         return NO
     if prompts is not None and prompts / max(updates or 1, 1) >= 16:
         return SIGNATURE, [found.summary, f"with {prompts:.0f} prompts a step, so the noise is in the reward itself"]

@@ -52,12 +52,16 @@ def step_too_large(case: Case) -> Verdict:
         reasons.append(f"learning rate {rate.values[0]:.2g} at step {rate.steps[0]}")
     score = 0.85 * met / possible if possible else 0.0
     source = next((m for m in case.moves[:1] if m.stage == STAGES.index("source") and case.led(m.metric)), None)
+    if case.find("system/data-shift"):  # other prompts move the policy too, and a smaller step would not help
+        return min(score, 0.4), reasons
     return (score * 0.6 if source else score), reasons
 
 
 def rate_turned_up(case: Case) -> Verdict:
     """The learning rate was raised and divergence followed."""
     turn = case.turned("control/lr_scale", up=True) or case.rate_jumped(up=True)
+    if turn and case.find("system/resume-mismatch"):
+        return NO  # the rate is not what was saved, nor, most likely, is anything else
     return (TURNED, [f"{turn}, and what followed began at step {case.onset}"]) if turn and diverged(case) else NO
 
 
@@ -132,7 +136,9 @@ def displaced(case: Case) -> Verdict:
     """Correct answers become less likely while wrong ones are pushed down: steps too large for shared prefixes."""
     found = case.find("policy/likelihood-displacement")
     first = case.led("policy/logp_correct")
-    return (WEAK, [found.summary, first]) if found and first else NO
+    if found is None or not first or case.find("policy/entropy-explosion"):  # indecision makes all answers unlikely
+        return NO
+    return WEAK, [found.summary, first]
 
 
 def diverged(case: Case) -> bool:

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from stabilizer.bench.detect import live, live_lookalikes, live_plan, truth
-from stabilizer.bench.detect.faults import BY_KIND, CAUSES, FAULTS, SEVERITIES
+from stabilizer.bench.detect.faults import BY_KIND, FAULTS, SEVERITIES
 from stabilizer.bench.detect.live_effects import effects, falls_at, shows, view
 from stabilizer.bench.detect.live_plan import HOSTS, Case, plan
+from stabilizer.diagnosis import CAUSES
 from stabilizer.trainer.tasks import TASKS
 
 SMALL = Case(
