@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import LAG, Trend, inflation, median, median_scale, step_noise, trend
+from stabilizer.signals import LAG, Trend, centred_rows, finite, inflation, mean, median, median_scale, step_noise, trend
 
 RECENT = 30
 """Rows over which the reward is called rising or not."""
@@ -103,33 +103,41 @@ def _progress(view: RunView) -> Progress | None:
     )
 
 
-def _levels(values: np.ndarray, done: np.ndarray, first: int) -> tuple[float, ...]:
+def _levels(values: np.ndarray, done: np.ndarray, first: int) -> list[tuple[float, ...]]:
     """A row of (finite rows, level, best, its row, lowest, first, then of each slow level: it, best, lowest).
 
     Levels are medians of the newest finite values, slow levels means; the best of them counts once there are enough
     rows, so that one lucky first step is not a height to fall from. A causal signal.
     """
-    fresh = (0.0, np.nan, -np.inf, 0.0, np.inf, np.nan, *(np.nan, -np.inf, np.inf) * len(SLOW))
-    row = len(values) - 1
-    if row < first:
-        return fresh
-    rows, _, best, peak, lowest, start, *slow = done[-1].tolist() if row > first else fresh
-    recent = values[max(first, row + 1 - SLOW[-1]) :]
-    recent = recent[np.isfinite(recent)]
-    rows += float(np.isfinite(values[-1]))
+    state = _FRESH if not len(done) else tuple(done[-1].tolist())
+    rows = []
+    for row in range(len(done), len(values)):
+        state = _next_levels(values[max(first, row + 1 - SLOW[-1]) : row + 1], row, state) if row >= first else _FRESH
+        rows.append(state)
+    return rows
+
+
+_FRESH = (0.0, np.nan, -np.inf, 0.0, np.inf, np.nan, *(np.nan, -np.inf, np.inf) * len(SLOW))
+
+
+def _next_levels(recent: np.ndarray, row: int, state: tuple[float, ...]) -> tuple[float, ...]:
+    rows, _, best, peak, lowest, start, *slow = state
+    value = float(recent[-1])
+    rows += 1.0 if value - value == 0.0 else 0.0
+    recent = finite(recent)
     now = median(recent[-LEVEL:]) if len(recent) else np.nan
-    if rows >= MINIMUM and np.isfinite(now):
-        start = now if np.isnan(start) else start
+    if rows >= MINIMUM and now == now:
+        start = now if start != start else start
         lowest = min(lowest, now)
         if now > best:
             best, peak = now, float(row)
     for index, width in enumerate(SLOW):
         newest = recent[-width:]
-        mean = float(newest.sum()) / len(newest) if len(newest) else np.nan
-        slow[3 * index] = mean
+        average = mean(newest) if len(newest) else np.nan
+        slow[3 * index] = average
         if rows >= 2 * width // 3:
-            slow[3 * index + 1] = max(slow[3 * index + 1], mean)
-            slow[3 * index + 2] = min(slow[3 * index + 2], mean)
+            slow[3 * index + 1] = max(slow[3 * index + 1], average)
+            slow[3 * index + 2] = min(slow[3 * index + 2], average)
     return (rows, now, best, peak, lowest, start, *slow)
 
 
@@ -177,10 +185,10 @@ def _deviation(values: np.ndarray) -> float:
     values = values[np.isfinite(values)]
     if len(values) < 20:
         return 0.0
-    rows = np.arange(len(values)) - (len(values) - 1) / 2
-    residuals = values - values.mean() - float(rows @ values) / float(rows @ rows) * rows
+    rows, power = centred_rows(len(values))
+    residuals = values - mean(values) - float(rows.dot(values)) / power * rows
     reach = 5 * median_scale(residuals)[1]
-    residuals = np.clip(residuals, -reach, reach) if reach > 0 else residuals
+    residuals = np.minimum(np.maximum(residuals, -reach), reach) if reach > 0 else residuals
     return float(residuals.std()) * inflation(residuals)
 
 
@@ -295,30 +303,28 @@ def _solved(view: RunView, name: str, levels: np.ndarray, noise: float) -> bool:
 
 def _near_noise(recent: np.ndarray, first: np.ndarray) -> float:
     """Standard deviation of a row by what neighbours differ by, now and at the start."""
-    return max(_lumpy_noise(recent[-60:]), _lumpy_noise(first[np.isfinite(first)]))
+    return max(_lumpy_noise(recent[-60:]), _lumpy_noise(finite(first)))
 
 
 def _lumpy_noise(values: np.ndarray) -> float:
     """Noise by differences of neighbours, of rewards too that are mostly one value and seldom another."""
     if len(values) < 3:
         return 0.0
-    steps = np.abs(np.diff(values))
+    steps = np.abs(values[1:] - values[:-1])
     typical = median(steps)
     if typical > 0:  # a jump or an outlier is no noise
         steps = np.minimum(steps, 6 * typical)
-    return max(step_noise(values), 0.886 * float(steps.mean()))
+    return max(step_noise(values), 0.886 * mean(steps))
 
 
 def _wander(values: np.ndarray) -> float:
     """How far the newest 100 of some values stray from their own trend; 0 when there are too few to tell."""
-    stretch = values[-100:]
-    stretch = stretch[np.isfinite(stretch)]
+    stretch = finite(values[-100:])
     if len(stretch) < 12:
         return 0.0
-    rows = np.arange(len(stretch)) - (len(stretch) - 1) / 2
-    slope = float(rows @ stretch) / float(rows @ rows)
-    scale = median_scale(stretch - slope * rows)[1]
-    return scale if scale > 1e-9 * float(np.abs(stretch).max()) else 0.0  # rounding is not noise
+    rows, power = centred_rows(len(stretch))
+    scale = median_scale(stretch - float(rows.dot(stretch)) / power * rows)[1]
+    return scale if scale > 1e-9 * float(np.maximum.reduce(np.abs(stretch))) else 0.0  # rounding is not noise
 
 
 def level(series: Series, rows: int = LEVEL) -> float:

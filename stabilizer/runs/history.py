@@ -10,7 +10,7 @@ as arrays whose entry i depends on values up to i alone; a view cuts them at its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,8 +18,8 @@ import numpy as np
 
 from stabilizer.records import Event
 
-Advance = Callable[[np.ndarray, np.ndarray], Any]
-"""(values up to a row, rows computed before it) -> the number or numbers of that row."""
+Advance = Callable[[np.ndarray, np.ndarray], Sequence[Any]]
+"""(values so far, rows of the signal computed before) -> the rows that are missing: a number or numbers per value."""
 
 T = TypeVar("T")
 
@@ -38,17 +38,22 @@ class Series(NamedTuple):
 
     def finite(self) -> Series:
         """Only the points that are numbers one can calculate with."""
+        power = float(self.values.dot(self.values))
+        if power - power == 0.0:  # the quick way to say that all are
+            return self
         keep = np.isfinite(self.values)
         return self if keep.all() else Series(self.steps[keep], self.values[keep])
 
     def last(self, count: int) -> Series:
         """The newest `count` points."""
-        start = max(0, len(self.steps) - count)
-        return Series(self.steps[start:], self.values[start:])
+        start = len(self.steps) - count
+        return self if start <= 0 else Series(self.steps[start:], self.values[start:])
 
     def between(self, first: int, last: int) -> Series:
         """Points with first <= step <= last."""
-        start, stop = np.searchsorted(self.steps, first), np.searchsorted(self.steps, last, side="right")
+        start, stop = self.steps.searchsorted(first), self.steps.searchsorted(last, side="right")
+        if start == 0 and stop == len(self.steps):
+            return self
         return Series(self.steps[start:stop], self.values[start:stop])
 
 
@@ -99,8 +104,8 @@ class _Column:
         memo = self.memo.get(key)
         if memo is None:
             memo = self.memo[key] = _Memo()
-        for row in range(memo.size, count):
-            memo.add(advance(self._values[: row + 1], memo.rows[:row]))
+        if memo.size < count:
+            memo.extend(advance(self._values[:count], memo.rows[: memo.size]))
         return memo.rows[:count]
 
     def fork(self, count: int) -> _Column:
@@ -119,13 +124,14 @@ class _Memo:
         self.size = 0
         self.rows = np.empty(0)
 
-    def add(self, row: Any) -> None:
-        if self.size == len(self.rows):
-            grown = np.empty((max(64, 2 * self.size), *np.shape(row)))
+    def extend(self, rows: Sequence[Any]) -> None:
+        size = self.size + len(rows)
+        if size > len(self.rows):
+            grown = np.empty((max(64, 2 * self.size, size), *np.shape(rows[0])))
             grown[: self.size] = self.rows[: self.size] if self.size else 0
             self.rows = grown
-        self.rows[self.size] = row
-        self.size += 1
+        self.rows[self.size : size] = rows
+        self.size = size
 
     def fork(self, count: int) -> _Memo:
         other = _Memo()
@@ -175,12 +181,14 @@ class History:
 class RunView:
     """A run up to a step: a pure question's only argument."""
 
-    __slots__ = ("_history", "_ignored", "_once", "step")
+    __slots__ = ("_baseline", "_history", "_ignored", "_once", "_series", "step")
 
     def __init__(self, history: History, step: int, ignored: str = ""):
         self._history = history
         self._ignored = ignored
         self._once: dict[Any, Any] = {}
+        self._series: dict[str, Series] = {}
+        self._baseline = (-1, 0)
         self.step = step
 
     def __contains__(self, name: str) -> bool:
@@ -198,13 +206,16 @@ class RunView:
 
     def series(self, name: str) -> Series:
         """All points of a metric so far; empty when it was never measured."""
-        column = self._history._columns.get(name)
-        return _EMPTY if column is None else column.series(column.upto(self.step))
+        known = self._series.get(name)
+        if known is None:
+            column = self._history._columns.get(name)
+            known = self._series[name] = _EMPTY if column is None else column.series(column.upto(self.step))
+        return known
 
     def latest(self, name: str) -> float | None:
         """The newest value of a metric, however old; None when there is none."""
-        series = self.series(name)
-        return float(series.values[-1]) if len(series) else None
+        values = self.series(name).values
+        return float(values[-1]) if len(values) else None
 
     def at(self, step: int) -> RunView:
         """The same run, seen from an earlier step."""
@@ -219,14 +230,17 @@ class RunView:
         column = self._history._columns.get(name)
         return np.empty(0) if column is None else column.causal(key, advance, column.upto(self.step))
 
-    def once(self, function: Callable[[RunView], T]) -> T:
-        """`function(view)`, computed once however many detectors ask."""
-        if function not in self._once:
-            self._once[function] = function(self)
-        return self._once[function]
+    def once(self, function: Callable[..., T], *of: Any) -> T:
+        """`function(view, *of)`, computed once however many detectors ask."""
+        key = (function, of)
+        if key not in self._once:
+            self._once[key] = function(self, *of)
+        return self._once[key]
 
     def events(self, kinds: Iterable[str] | None = None) -> list[Event]:
         """Events declared so far, oldest first."""
+        if not self._history.events:
+            return []
         wanted = None if kinds is None else frozenset(kinds)
         return [
             event
@@ -238,7 +252,11 @@ class RunView:
 
     def baseline_start(self) -> int:
         """The first step whose numbers compare with today's: that of the newest declared change, or the run's first."""
-        return max((event.step for event in self.events(REBASELINE)), default=0)
+        declared = len(self._history.events)
+        if self._baseline[0] != declared:
+            start = max((event.step for event in self.events(REBASELINE)), default=0) if declared else 0
+            self._baseline = (declared, start)
+        return self._baseline[1]
 
     def config(self, key: str, default: Any = None) -> Any:
         """A value of the run's configuration by dotted key, or `default`."""
