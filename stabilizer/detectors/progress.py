@@ -12,7 +12,18 @@ from functools import partial
 import numpy as np
 
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import LAG, Trend, centred_rows, finite, inflation, mean, median, median_scale, step_noise, trend
+from stabilizer.signals import (
+    LAG,
+    Trend,
+    centred_rows,
+    finite,
+    inflation,
+    mean,
+    median,
+    median_scale,
+    step_noise,
+    trend,
+)
 
 RECENT = 30
 """Rows over which the reward is called rising or not."""
@@ -77,11 +88,11 @@ def _progress(view: RunView) -> Progress | None:
     _, now, best, peak, lowest, start = (float(number) for number in signal[-1, :6])
     reach = max(best - lowest, abs(best) * 0.05)
     rows_seen = signal[-MEMORY:]
-    near_best = np.flatnonzero(rows_seen[:, 1] >= best - 0.15 * reach)
-    fell = int(near_best[-1]) + 1 if len(near_best) else 0
+    fell = _after_last(rows_seen[:, 1], best - 0.15 * reach)
     # Noise is what was there before a fall; the rows since must not widen the yardstick they are measured by.
     end = min(len(rows_seen) - (LAG if rows >= LAG + 30 else LEVEL), fell)
-    noise = max(_near_noise(recent.values, series.values[:20]), _wander(series.values[-MEMORY:][:end]))
+    early = float(view.causal(name, "early noise", _early_noise)[-1])
+    noise = max(_lumpy_noise(recent.values[-60:]), early, _wander(series.values[-MEMORY:][:end]))
     dropped, row = _fallen(rows_seen, series.values[-MEMORY:], noise)
     drop_step = int(series.steps[-MEMORY:][row]) if dropped else view.step
     window = recent.last(RECENT).values
@@ -276,10 +287,9 @@ def _solved(view: RunView, name: str, levels: np.ndarray, noise: float) -> bool:
     that came to be paid alike at the best reward so far.
     """
     accuracy = view.series("accuracy/train").last(SLOW[0]).finite().values
-    passed = view.series("reward/all_pass_frac").last(SLOW[0]).finite().values
     if len(accuracy):
-        full = len(accuracy) == SLOW[0] or median(accuracy) >= SOLVED
-        return full and bool(accuracy.mean() >= CEILING)
+        return mean(accuracy) >= CEILING and (len(accuracy) == SLOW[0] or median(accuracy) >= SOLVED)
+    passed = view.series("reward/all_pass_frac").last(SLOW[0]).finite().values
     if len(passed):
         return median(passed[-LEVEL:]) >= 0.9 and passed.mean() >= 0.8
     rewards = view.series(name).values
@@ -301,9 +311,20 @@ def _solved(view: RunView, name: str, levels: np.ndarray, noise: float) -> bool:
     return bool(median(late) < 0.4 * median(early)) if len(spread) >= 40 else step_noise(late) < 0.4 * step_noise(early)
 
 
-def _near_noise(recent: np.ndarray, first: np.ndarray) -> float:
-    """Standard deviation of a row by what neighbours differ by, now and at the start."""
-    return max(_lumpy_noise(recent[-60:]), _lumpy_noise(finite(first)))
+def _after_last(values: np.ndarray, least: float) -> int:
+    """The row after the newest value of at least so much, 0 when there is none: mostly it is not long ago."""
+    for newest in (50, len(values)):
+        near = (values[-newest:] >= least).nonzero()[0]
+        if len(near):
+            return max(0, len(values) - newest) + int(near[-1]) + 1
+    return 0
+
+
+def _early_noise(values: np.ndarray, done: np.ndarray) -> list[float]:
+    """Standard deviation of a row by what neighbours differ by among the first 20: a causal signal that soon rests."""
+    rows = [_lumpy_noise(finite(values[: row + 1])) for row in range(len(done), min(len(values), 20))]
+    settled = rows[-1] if rows else float(done[-1])
+    return rows + [settled] * (len(values) - len(done) - len(rows))
 
 
 def _lumpy_noise(values: np.ndarray) -> float:

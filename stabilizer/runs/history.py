@@ -181,13 +181,14 @@ class History:
 class RunView:
     """A run up to a step: a pure question's only argument."""
 
-    __slots__ = ("_baseline", "_history", "_ignored", "_once", "_series", "step")
+    __slots__ = ("_baseline", "_history", "_ignored", "_names", "_once", "_series", "step")
 
     def __init__(self, history: History, step: int, ignored: str = ""):
         self._history = history
         self._ignored = ignored
         self._once: dict[Any, Any] = {}
         self._series: dict[str, Series] = {}
+        self._names: list[str] | None = None
         self._baseline = (-1, 0)
         self.step = step
 
@@ -202,7 +203,9 @@ class RunView:
 
     def names(self) -> list[str]:
         """Metrics measured at or before this step."""
-        return [name for name in self._history.names() if name in self]
+        if self._names is None:
+            self._names = [name for name in self._history.names() if name in self]
+        return list(self._names)
 
     def series(self, name: str) -> Series:
         """All points of a metric so far; empty when it was never measured."""

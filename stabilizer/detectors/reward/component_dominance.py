@@ -62,9 +62,11 @@ class ComponentDominance(Detector):
     def check(self, view: RunView) -> Finding | None:
         if view.step < self.least and len(view.series("reward/mean")) < self.least:
             return None
-        names = _components(view)
+        names = view.once(_components)
         recent = {name: view.series(name).last(self.window).finite().values for name in names}
         recent = {name: values for name, values in recent.items() if len(values) >= self.least // 2}
+        if len(recent) < 2:
+            return None
         power = {name: float(values.var()) for name, values in recent.items()}
         total = sum(power.values())
         if len(power) < 2 or not total > 0:
