@@ -54,7 +54,8 @@ def run(steps: int, seed: int) -> Iterator[tuple[int, dict[str, float]]]:
 
 
 def measure(*, seed: int = 0, quick: bool = False) -> list[dict[str, Any]]:
-    """Milliseconds a step by length of the run and by part, and of each of the dearest detectors."""
+    """Milliseconds a step by length of the run and by part, and of each of the dearest detectors; `held_mb` is what the
+    history and its signals take in memory."""
     lengths = (1_000, 10_000) if quick else (1_000, 10_000, 100_000)
     return [row for length in lengths for row in _measure(length, seed, detailed=length == lengths[-1])]
 
@@ -83,6 +84,7 @@ def _measure(length: int, seed: int, detailed: bool) -> list[dict[str, Any]]:
         writer.close()
     times["all"] = list(np.sum(list(times.values()), axis=0))
     out = [_row(length, name, spent) for name, spent in times.items()]
+    out[1]["held_mb"] = history.nbytes / 1e6
     return out + _dearest(length, history, stream) if detailed else out
 
 
@@ -119,5 +121,5 @@ class Timed(Detector):
 def _row(steps: int, part: str, times: list[float]) -> dict[str, Any]:
     return {
         "steps": steps, "part": part, "mean_ms": float(np.mean(times)), "median_ms": float(np.median(times)),
-        "p95_ms": float(np.percentile(times, 95)),
+        "p95_ms": float(np.percentile(times, 95)), "held_mb": None,
     }  # fmt: skip

@@ -116,16 +116,17 @@ def _course(view: RunView, name: str) -> np.ndarray:
     return view.causal(name, ("course", first), partial(_advance, kind=metric(name).kind, first=first))
 
 
-def _advance(values: np.ndarray, done: np.ndarray, *, kind: str, first: int) -> list[tuple[float, ...]]:
+def _advance(
+    values: np.ndarray, start: int, last: list[float] | None, *, kind: str, first: int
+) -> list[tuple[float, ...]]:
     """(up, down, high, low, level, slope, noise, row of the reference's end, rows held) of every new row."""
-    start = len(done)
     scale = _SCALES.get(kind, float)
     new = values[start:].tolist()
     rows: list[tuple[float, ...]] = []
     up = down = slope = noise = end = held = 0.0
     centre = math.nan
-    if start:
-        up, down, _, _, centre, slope, noise, end, held = done[-1].tolist()
+    if last is not None:
+        up, down, _, _, centre, slope, noise, end, held = last
     for row, value in enumerate(new, start):
         if row < first + MINIMUM + LAG:
             rows.append((0.0, 0.0, math.nan, math.nan, math.nan, 0.0, 0.0, 0.0, 0.0))

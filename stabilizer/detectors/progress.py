@@ -6,6 +6,7 @@ task is not a plateau. So every detector asks here first, and all get the same a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -114,15 +115,15 @@ def _progress(view: RunView) -> Progress | None:
     )
 
 
-def _levels(values: np.ndarray, done: np.ndarray, first: int) -> list[tuple[float, ...]]:
+def _levels(values: np.ndarray, known: int, last: Sequence[float] | None, *, first: int) -> list[tuple[float, ...]]:
     """A row of (finite rows, level, best, its row, lowest, first, then of each slow level: it, best, lowest).
 
     Levels are medians of the newest finite values, slow levels means; the best of them counts once there are enough
     rows, so that one lucky first step is not a height to fall from. A causal signal.
     """
-    state = _FRESH if not len(done) else tuple(done[-1].tolist())
+    state = last or _FRESH
     rows = []
-    for row in range(len(done), len(values)):
+    for row in range(known, len(values)):
         state = _next_levels(values[max(first, row + 1 - SLOW[-1]) : row + 1], row, state) if row >= first else _FRESH
         rows.append(state)
     return rows
@@ -131,7 +132,7 @@ def _levels(values: np.ndarray, done: np.ndarray, first: int) -> list[tuple[floa
 _FRESH = (0.0, np.nan, -np.inf, 0.0, np.inf, np.nan, *(np.nan, -np.inf, np.inf) * len(SLOW))
 
 
-def _next_levels(recent: np.ndarray, row: int, state: tuple[float, ...]) -> tuple[float, ...]:
+def _next_levels(recent: np.ndarray, row: int, state: Sequence[float]) -> tuple[float, ...]:
     rows, _, best, peak, lowest, start, *slow = state
     value = float(recent[-1])
     rows += 1.0 if value - value == 0.0 else 0.0
@@ -320,11 +321,10 @@ def _after_last(values: np.ndarray, least: float) -> int:
     return 0
 
 
-def _early_noise(values: np.ndarray, done: np.ndarray) -> list[float]:
+def _early_noise(values: np.ndarray, known: int, last: float | None) -> list[float]:
     """Standard deviation of a row by what neighbours differ by among the first 20: a causal signal that soon rests."""
-    rows = [_lumpy_noise(finite(values[: row + 1])) for row in range(len(done), min(len(values), 20))]
-    settled = rows[-1] if rows else float(done[-1])
-    return rows + [settled] * (len(values) - len(done) - len(rows))
+    rows = [_lumpy_noise(finite(values[: row + 1])) for row in range(known, min(len(values), 20))]
+    return rows + [rows[-1] if rows else last] * (len(values) - known - len(rows))
 
 
 def _lumpy_noise(values: np.ndarray) -> float:

@@ -18,8 +18,12 @@ import numpy as np
 
 from stabilizer.records import Event
 
-Advance = Callable[[np.ndarray, np.ndarray], Sequence[Any]]
-"""(values so far, rows of the signal computed before) -> the rows that are missing: a number or numbers per value."""
+Advance = Callable[[np.ndarray, int, Any], Sequence[Any]]
+"""(values so far, for how many of them the signal is known, its newest row or None) -> the rows that are missing: a
+number, or a tuple of numbers, per value."""
+
+REACH = 2048
+"""Newest rows of a signal that whoever asks for it can count on."""
 
 T = TypeVar("T")
 
@@ -89,8 +93,7 @@ class _Column:
             self._steps = np.insert(self._steps[: self.size], index, step)
             self._values = np.insert(self._values[: self.size], index, value)
             self.size += 1
-        for memo in self.memo.values():
-            memo.size = min(memo.size, index)
+        self.memo = {key: memo.fork(index) for key, memo in self.memo.items()}
 
     def upto(self, step: int) -> int:
         if self.size and self._steps[self.size - 1] <= step:
@@ -104,9 +107,15 @@ class _Column:
         memo = self.memo.get(key)
         if memo is None:
             memo = self.memo[key] = _Memo()
+        if not memo.reaches(count):  # a look far back: computed once more, and not kept
+            memo = _Memo()
         if memo.size < count:
-            memo.extend(advance(self._values[:count], memo.rows[: memo.size]))
-        return memo.rows[:count]
+            memo.extend(advance(self._values[:count], memo.size, memo.newest()))
+        return memo.upto(count)
+
+    @property
+    def nbytes(self) -> int:
+        return self._steps.nbytes + self._values.nbytes + sum(memo.nbytes for memo in self.memo.values())
 
     def fork(self, count: int) -> _Column:
         other = _Column()
@@ -118,25 +127,45 @@ class _Column:
 
 
 class _Memo:
-    """Rows of a causal signal, grown by doubling so that a step's cost does not grow with the run."""
+    """The newest rows of a causal signal. Older ones than `REACH` are let go, so that neither a step's cost nor what it
+    leaves in memory grows with the run."""
 
     def __init__(self) -> None:
         self.size = 0
-        self.rows = np.empty(0)
+        """Rows known so far, with those that were let go."""
+        self._rows = np.empty(0)
+        self._first = 0
+        """Number of the oldest row kept."""
 
-    def extend(self, rows: Sequence[Any]) -> None:
-        size = self.size + len(rows)
-        if size > len(self.rows):
-            grown = np.empty((max(64, 2 * self.size, size), *np.shape(rows[0])))
-            grown[: self.size] = self.rows[: self.size] if self.size else 0
-            self.rows = grown
-        self.rows[self.size : size] = rows
-        self.size = size
+    @property
+    def nbytes(self) -> int:
+        return self._rows.nbytes
+
+    def reaches(self, count: int) -> bool:
+        """Whether the rows before number `count` are at hand, as far back as anybody looks."""
+        return self._first == 0 or count - self._first >= REACH
+
+    def newest(self) -> Any:
+        return self._rows[self.size - self._first - 1].tolist() if self.size else None
+
+    def upto(self, count: int) -> np.ndarray:
+        return self._rows[: count - self._first]
+
+    def extend(self, missing: Sequence[Any]) -> None:
+        rows, held = np.asarray(missing, float), self.size - self._first
+        self.size += len(rows)
+        if held + len(rows) <= len(self._rows):
+            self._rows[held : held + len(rows)] = rows
+            return
+        kept = (np.concatenate((self._rows[:held], rows)) if held else rows)[-2 * REACH :]
+        self._rows = np.concatenate((kept, np.empty_like(kept)))  # as many again, so that this is seldom
+        self._first = self.size - len(kept)
 
     def fork(self, count: int) -> _Memo:
         other = _Memo()
-        other.size = min(count, self.size)
-        other.rows = self.rows[: other.size].copy()
+        if self.reaches(count):
+            other.size, other._first = min(count, self.size), self._first
+            other._rows = self._rows[: other.size - self._first].copy()
         return other
 
 
@@ -172,6 +201,11 @@ class History:
     def names(self) -> list[str]:
         """Metrics this history has, in order of appearance."""
         return list(self._columns)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the numbers and by the signals made of them."""
+        return sum(column.nbytes for column in self._columns.values())
 
     def view(self, step: int | None = None) -> RunView:
         """What was known at `step` (now, when not given)."""

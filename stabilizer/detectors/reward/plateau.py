@@ -95,6 +95,6 @@ class Plateau(Detector):
         return bool(values[-third:].mean() - values[:third].mean() > max(0.02, 2 * noise))
 
 
-def _peak(values: np.ndarray, done: np.ndarray) -> np.ndarray:
+def _peak(values: np.ndarray, known: int, last: float | None) -> np.ndarray:
     """The highest value so far, NaN passed over: a causal signal."""
-    return np.fmax.accumulate(np.concatenate((done[-1:], values[len(done) :])))[min(len(done), 1) :]
+    return np.fmax.accumulate(np.concatenate(([np.nan if last is None else last], values[known:])))[1:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -171,18 +172,20 @@ class DataShift(Detector):
         )  # fmt: skip
 
 
-def _jumped(values: np.ndarray, done: np.ndarray, *, first: int, jump: float) -> list[tuple[float, float, float]]:
+def _jumped(
+    values: np.ndarray, known: int, last: Sequence[float] | None, *, first: int, jump: float
+) -> list[Sequence[float]]:
     """A row of (row of the newest jump or -1, mean before, mean after): a causal signal."""
-    last = (-1.0, 0.0, 0.0) if not len(done) else tuple(done[-1].tolist())
-    rows = []
-    for row in range(len(done), len(values)):
-        last = (-1.0, 0.0, 0.0) if row <= first else _jump(values, row, last, first, jump) or last
+    never = (-1.0, 0.0, 0.0)
+    last, rows = last or never, []
+    for row in range(known, len(values)):
+        last = never if row <= first else _jump(values, row, last, first, jump) or last
         rows.append(last)
     return rows
 
 
 def _jump(
-    values: np.ndarray, row: int, last: tuple[float, float, float], first: int, jump: float
+    values: np.ndarray, row: int, last: Sequence[float], first: int, jump: float
 ) -> tuple[float, float, float] | None:
     """The jump that the rows up to one show for the first time, if they do."""
     if row - first < BEFORE // 2 + AFTER or (last[0] >= 0 and row - last[0] < BEFORE):
