@@ -358,7 +358,7 @@ class Watch:
 
 def _turn(detectors: Sequence[Detector], turn: int) -> tuple[Detector, ...]:
     """Who is asked at one tick of `TURNS` when nothing is suspected."""
-    families = list(dict.fromkeys(detector.id.split("/")[0] for detector in detectors))
+    families = sorted({detector.id.split("/")[0] for detector in detectors})
     places = {family: place % TURNS for place, family in enumerate(families)}
     return tuple(
         detector

@@ -299,7 +299,7 @@ class RunView:
         """A value of the run's configuration by dotted key, or `default`."""
         node: Any = self._history.about.get("config") or {}
         for part in key.split("."):
-            if not isinstance(node, Mapping) or part not in node:
+            if not isinstance(node, (dict, Mapping)) or part not in node:  # dict first: it is one, and known at once
                 return default
             node = node[part]
         return node

@@ -93,11 +93,14 @@ class ComponentDominance(Detector):
         series = view.series(name)
         head, tail = series.values[:20], series.last(20).values
         head, tail = head[np.isfinite(head)], tail[np.isfinite(tail)]
-        if len(series) < self.least or len(head) < 10 or len(tail) < 10 or head.mean() <= 0:
+        if len(series) < self.least or len(head) < 10 or len(tail) < 10:
+            return 0.0
+        was = float(head.mean())
+        fall = was - float(tail.mean())
+        if not (was > 0 and fall > self.lost * was):
             return 0.0
         noise = max(step_noise(head), step_noise(tail), float(tail.std()))
-        fall = float(head.mean() - tail.mean())
-        return fall / float(head.mean()) if fall > max(self.lost * head.mean(), 5 * noise * np.sqrt(2 / 20)) else 0.0
+        return fall / was if fall > 5 * noise * np.sqrt(2 / 20) else 0.0
 
     def _wanted(self, view: RunView, top: str) -> bool:
         """The dominant component is the task itself: accuracy follows it up."""

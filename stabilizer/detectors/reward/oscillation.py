@@ -77,20 +77,20 @@ class Oscillation(Detector):
         if width < 40:
             return None
         level, deviation = abs(float(recent.mean())), float(recent.std())
-        if not deviation * 3.3 > self.large * self._size(view, level):
+        size = self._size(view, level)
+        if not deviation * 3.3 > self.large * size:
             return None
-        if deviation < self.unexplained * self._luck(view):
+        luck = self._luck(view)
+        if deviation < self.unexplained * luck:
             return None
         slope = trend(recent)
         residuals = recent - recent.mean() - (np.arange(width) / (width - 1) - 0.5) * slope.change
         sd = float(residuals.std())
         if slope.rising or slope.falling or self._turns(residuals) < self.turns:
             return None
-        if sd < self.unexplained * self._luck(view):
-            return None
-        low, high = np.quantile(residuals, (0.05, 0.95))  # the dearest question last
+        low, high = np.interp((0.05 * (width - 1), 0.95 * (width - 1)), np.arange(width), np.sort(residuals))
         swing = float(high - low)
-        if swing < self.large * self._size(view, level):
+        if swing < self.large * size or sd < self.unexplained * luck:
             return None
         linked = autocorrelation(residuals)
         grew = self._growth(view, series.values[:-width], sd, linked)
