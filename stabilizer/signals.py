@@ -9,6 +9,8 @@ is used. Every array entry depends on entries at or before it alone.
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -23,20 +25,25 @@ CUSUM_SLACK = 0.75
 """Standard deviations of shift that are let pass."""
 CUSUM_ALARM = 20.0
 """Accumulated standard deviations that count as a shift."""
-_Z_RANGE = (-4.0, 6.0)
-_CUSUM_CAP = 2 * CUSUM_ALARM
 _MAD_TO_SD = 1.4826
-_TINY = 1e-12
 
 
-def to_scale(values: np.ndarray, kind: str) -> np.ndarray:
-    """Values where a difference means the same everywhere: log for positive ones, the rest as they are."""
-    return np.log(np.maximum(values, _TINY)) if kind == "positive" else values.astype(float)
+def finite(values: np.ndarray) -> np.ndarray:
+    """The values that are numbers one can calculate with; the same array when all are, which one product tells."""
+    power = float(values.dot(values))
+    return values if power - power == 0.0 else values[np.isfinite(values)]
+
+
+def mean(values: np.ndarray) -> float:
+    """The average of at least one value."""
+    return float(np.add.reduce(values)) / len(values)
 
 
 def median(values: np.ndarray) -> float:
-    """The middle value. numpy's own spends ten times this on generality, and detectors ask for dozens a step."""
-    ordered = np.sort(values)
+    """The middle value, NaN sorted last. numpy's own spends ten times this on generality, and detectors ask for dozens
+    a step; so it is with the other plain sums here."""
+    ordered = values.copy()
+    ordered.sort()
     middle = len(ordered) // 2
     return float(ordered[middle]) if len(ordered) % 2 else float(ordered[middle - 1] + ordered[middle]) / 2
 
@@ -46,78 +53,35 @@ def median_scale(values: np.ndarray) -> tuple[float, float]:
     level = median(values)
     deviation = np.abs(values - level)
     scale = median(deviation) * _MAD_TO_SD
-    return level, scale if scale > 0 else float(np.mean(deviation))
+    return level, scale if scale > 0 else mean(deviation)
 
 
 def step_noise(values: np.ndarray) -> float:
     """Standard deviation of the noise around whatever trend there is, from differences of neighbours."""
     if len(values) < 3:
         return 0.0
-    return median_scale(np.diff(values))[1] / np.sqrt(2)
+    return median_scale(values[1:] - values[:-1])[1] / math.sqrt(2)
+
+
+@lru_cache(maxsize=1024)
+def centred_rows(count: int) -> tuple[np.ndarray, float]:
+    """Row numbers about their middle, and the sum of their squares: one side of every line fitted here."""
+    rows = np.arange(count) - (count - 1) / 2
+    rows.setflags(write=False)
+    return rows, float(rows.dot(rows))
 
 
 def autocorrelation(residuals: np.ndarray) -> float:
     """Lag-1 autocorrelation, clipped to [0, 0.95]: how far neighbours repeat one another."""
-    centred = residuals - residuals.mean()
-    power = float(centred @ centred)
-    return float(np.clip(centred[:-1] @ centred[1:] / power, 0.0, 0.95)) if power > 0 else 0.0
+    centred = residuals - mean(residuals)
+    power = float(centred.dot(centred))
+    return min(max(float(centred[:-1].dot(centred[1:])) / power, 0.0), 0.95) if power > 0 else 0.0
 
 
 def inflation(residuals: np.ndarray) -> float:
     """Factor by which autocorrelation widens the noise of an average."""
     phi = autocorrelation(residuals)
-    return float(np.sqrt((1 + phi) / (1 - phi)))
-
-
-class Reference(NamedTuple):
-    """What yesterday predicts for today, on the scale of `to_scale`."""
-
-    level: float
-    scale: float
-
-
-def predict(reference: np.ndarray, ahead: int) -> Reference:
-    """Extrapolate a reference `ahead` rows past its end; noise, autocorrelation and extrapolation widen the scale."""
-    count = len(reference)
-    half = count // 2
-    centre = (count - 1) / 2
-    slope = (median(reference[-half:]) - median(reference[:half])) / (count - half)
-    offsets = np.arange(count) - centre
-    residuals = reference - (median(reference) + slope * offsets)
-    level, noise = median_scale(residuals)
-    noise *= inflation(residuals)
-    distance = count - 1 - centre + ahead
-    if abs(slope) * count < 2 * noise * np.sqrt(12 / count):  # a trend that is not there is not extrapolated
-        slope = 0.0
-    spread = noise * np.sqrt(1 + 1 / count + 12 * distance**2 / count**3)
-    return Reference(float(median(reference) + level + slope * distance), float(max(spread, 1e-6)))
-
-
-def shift(
-    values: np.ndarray, done: np.ndarray, *, kind: str, first: int = 0, floor: float = 0.05
-) -> tuple[float, float]:
-    """One row of (CUSUM of upward shift, expected value); a causal signal for `RunView.causal`.
-
-    `first` is the first row that compares with today's. `floor` is the smallest standard deviation believed: a series
-    that was constant by luck is not infinitely sure. Non-finite values are passed over: another detector's business.
-    """
-    row = len(values) - 1
-    if row < first:
-        return 0.0, np.nan
-    total = float(done[-1, 0]) if row > first else 0.0
-    reference = values[max(first, row - LAG - WINDOW) : max(first, row - LAG)]
-    reference = reference[np.isfinite(reference)]
-    if len(reference) < MINIMUM or not np.isfinite(values[row]):
-        return total, np.nan
-    expected, scale = predict(to_scale(reference, kind), LAG)
-    z = (float(to_scale(values[row:], kind)[0]) - expected) / max(scale, floor)
-    return min(_CUSUM_CAP, max(0.0, total + float(np.clip(z, *_Z_RANGE)) - CUSUM_SLACK)), expected
-
-
-def onset_row(cusum: np.ndarray) -> int:
-    """Where the shift that the CUSUM ends in began: the row after its last zero."""
-    zeros = np.flatnonzero(cusum <= 0)
-    return min(int(zeros[-1]) + 1, len(cusum) - 1) if len(zeros) else 0
+    return math.sqrt((1 + phi) / (1 - phi))
 
 
 class Trend(NamedTuple):
@@ -141,13 +105,12 @@ class Trend(NamedTuple):
 def trend(values: np.ndarray) -> Trend:
     """Change from first to last row by least squares, after outliers were pulled in; at least 3 values."""
     count = len(values)
-    rows = np.arange(count) - (count - 1) / 2
-    power = float(rows @ rows)
-    slope = float(rows @ values) / power
-    residuals = values - values.mean() - slope * rows
+    rows, power = centred_rows(count)
+    slope = float(rows.dot(values)) / power
+    residuals = values - mean(values) - slope * rows
     reach = 4 * median_scale(residuals)[1]
-    pulled = values - residuals + np.clip(residuals, -reach, reach)
-    slope = float(rows @ pulled) / power
-    residuals = pulled - pulled.mean() - slope * rows
-    error = 1.96 * float(np.sqrt(residuals @ residuals / max(1, count - 2) / power)) * inflation(residuals)
+    pulled = values - residuals + np.minimum(np.maximum(residuals, -reach), reach)
+    slope = float(rows.dot(pulled)) / power
+    residuals = pulled - mean(pulled) - slope * rows
+    error = 1.96 * math.sqrt(float(residuals.dot(residuals)) / max(1, count - 2) / power) * inflation(residuals)
     return Trend(slope * (count - 1), (slope - error) * (count - 1), (slope + error) * (count - 1))

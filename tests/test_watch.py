@@ -9,7 +9,7 @@ from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
 from stabilizer.records import Event, Finding
 from stabilizer.runs.history import History
-from stabilizer.watch import BUDGET, FOLLOW, MERGE, RECOVERING, REOPEN, RESOLVED, Watch
+from stabilizer.watch import BUDGET, FOLLOW, MERGE, RECOVERING, REOPEN, RESOLVED, TURNS, Watch
 from tests.series import history
 
 
@@ -268,7 +268,7 @@ def test_live_replay_and_resumed_midway_hold_the_same_incidents(seed: int) -> No
 
 @pytest.mark.parametrize("seed", range(4))
 def test_every_warning_counts_once_and_no_critical_finding_is_hidden(seed: int) -> None:
-    """Whatever comes and goes: what a detector called critical for its ticks in a row stands as critical."""
+    """Whatever comes and goes: what a detector called critical for its ticks in a row, and its turn, is critical."""
     detectors = lively(seed)
     run, watch = History(), Watch(detectors)
     in_a_row: dict[str, int] = {}
@@ -279,7 +279,8 @@ def test_every_warning_counts_once_and_no_critical_finding_is_hidden(seed: int) 
         for detector in detectors:
             said = detector.check(view)
             in_a_row[detector.id] = in_a_row.get(detector.id, 0) + 1 if said else 0
-            if said and said.severity == "critical" and in_a_row[detector.id] >= detector.confirm:
+            waited = detector.confirm if detector.confirm == 1 else detector.confirm + TURNS - 1
+            if said and said.severity == "critical" and in_a_row[detector.id] >= waited:
                 stands = [f for f in watch.active() if f.id == detector.id]
                 assert len(stands) == 1 and stands[0].severity == "critical"
 

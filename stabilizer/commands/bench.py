@@ -136,8 +136,12 @@ def _print(tables: list[tuple[str, list[dict[str, Any]]]], said: list[str], modu
 def _table(rows: list[dict[str, Any]]) -> Table:
     table = Table(*rows[0], box=None, padding=(0, 3, 0, 0), header_style="bold")
     for row in rows:
-        table.add_row(*(Text(f"{value:.4g}" if isinstance(value, float) else f"{value}") for value in row.values()))
+        table.add_row(*(Text(_cell(value)) for value in row.values()))
     return table
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else f"{value}"
 
 
 def _how(module: Any) -> Text:

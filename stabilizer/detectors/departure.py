@@ -24,7 +24,10 @@ from stabilizer.signals import (
     LAG,
     MINIMUM,
     WINDOW,
+    centred_rows,
+    finite,
     inflation,
+    mean,
     median,
     median_scale,
     step_noise,
@@ -44,6 +47,13 @@ CLEAR = 4.0
 _Z_RANGE = (-4.0, 6.0)
 _CAP = 2 * CUSUM_ALARM
 _TINY = 1e-12
+
+
+_SCALES = {
+    "positive": lambda value: math.log(max(value, _TINY)),
+    "fraction": lambda value: math.asin(math.sqrt(min(max(value, 0.0), 1.0))),
+}
+"""`scaled`, of one value."""
 
 
 def scaled(values: np.ndarray, kind: str) -> np.ndarray:
@@ -97,38 +107,52 @@ def departure(view: RunView, name: str, *, up: bool) -> Departure | None:
 
 def course(view: RunView, name: str) -> np.ndarray:
     """A row of (CUSUM up, CUSUM down, highest expected, lowest expected, ...) per point of a metric."""
-    series = view.series(name)
-    first = int(np.searchsorted(series.steps, view.baseline_start()))
+    return view.once(_course, name)
+
+
+def _course(view: RunView, name: str) -> np.ndarray:
+    start = view.baseline_start()
+    first = int(view.series(name).steps.searchsorted(start)) if start else 0
     return view.causal(name, ("course", first), partial(_advance, kind=metric(name).kind, first=first))
 
 
-def _advance(values: np.ndarray, done: np.ndarray, *, kind: str, first: int) -> tuple[float, ...]:
-    """(up, down, high, low, level, slope, noise, row of the reference's end, rows held)."""
-    row = len(values) - 1
-    if row < first + MINIMUM + LAG:
-        return (0.0, 0.0, np.nan, np.nan, np.nan, 0.0, 0.0, 0.0, 0.0)
-    up, down, _, _, centre, slope, noise, end, held = done[-1].tolist()
-    suspected = max(up, down) >= SUSPICION
-    held = held + 1 if suspected else 0.0
-    if held > HOLD:
-        up = down = held = 0.0
-        suspected = False
-    if not suspected and (row % REFRESH == 0 or centre != centre):
-        centre, slope, noise = _reference(values[max(first, row - LAG - WINDOW) : row - LAG], kind)
-        end = float(row - LAG)
-    if centre != centre:
-        return (0.0, 0.0, np.nan, np.nan, centre, 0.0, 0.0, end, 0.0)
-    distance = WINDOW / 2 + row - end
-    ahead = centre + slope * distance
-    high, low = (ahead, centre) if ahead > centre else (centre, ahead)
-    now = float(values[row])
-    if now - now != 0.0:  # not finite
-        return (up, down, high, low, centre, slope, noise, end, held)
-    now = float(scaled(values[row:], kind)[0]) if kind in ("positive", "fraction") else now
-    spread = noise * math.sqrt(1 + 12 * distance**2 / WINDOW**3)
-    up = min(_CAP, max(0.0, up + _clip((now - high) / spread) - CUSUM_SLACK))
-    down = min(_CAP, max(0.0, down + _clip((low - now) / spread) - CUSUM_SLACK))
-    return (up, down, high, low, centre, slope, noise, end, held)
+def _advance(
+    values: np.ndarray, start: int, last: list[float] | None, *, kind: str, first: int
+) -> list[tuple[float, ...]]:
+    """(up, down, high, low, level, slope, noise, row of the reference's end, rows held) of every new row."""
+    scale = _SCALES.get(kind, float)
+    new = values[start:].tolist()
+    rows: list[tuple[float, ...]] = []
+    up = down = slope = noise = end = held = 0.0
+    centre = math.nan
+    if last is not None:
+        up, down, _, _, centre, slope, noise, end, held = last
+    for row, value in enumerate(new, start):
+        if row < first + MINIMUM + LAG:
+            rows.append((0.0, 0.0, math.nan, math.nan, math.nan, 0.0, 0.0, 0.0, 0.0))
+            continue
+        suspected = up >= SUSPICION or down >= SUSPICION
+        held = held + 1 if suspected else 0.0
+        if held > HOLD:
+            up = down = held = 0.0
+            suspected = False
+        if not suspected and (row % REFRESH == 0 or centre != centre):
+            centre, slope, noise = _reference(values[max(first, row - LAG - WINDOW) : row - LAG], kind)
+            end = float(row - LAG)
+        if centre != centre:
+            up = down = held = 0.0
+            rows.append((0.0, 0.0, math.nan, math.nan, centre, 0.0, 0.0, end, 0.0))
+            continue
+        distance = WINDOW / 2 + row - end
+        ahead = centre + slope * distance
+        high, low = (ahead, centre) if ahead > centre else (centre, ahead)
+        if value - value == 0.0:  # finite
+            now = scale(value)
+            spread = noise * math.sqrt(1 + 12 * distance**2 / WINDOW**3)
+            up = min(_CAP, max(0.0, up + _clip((now - high) / spread) - CUSUM_SLACK))
+            down = min(_CAP, max(0.0, down + _clip((low - now) / spread) - CUSUM_SLACK))
+        rows.append((up, down, high, low, centre, slope, noise, end, held))
+    return rows
 
 
 def _clip(z: float) -> float:
@@ -137,20 +161,21 @@ def _clip(z: float) -> float:
 
 def _reference(values: np.ndarray, kind: str) -> tuple[float, float, float]:
     """(level, slope a row, noise) of a window; NaN when it holds too little."""
-    values = values[np.isfinite(values)]
+    values = finite(values)
     count = len(values)
     if count < MINIMUM:
-        return np.nan, 0.0, 0.0
+        return math.nan, 0.0, 0.0
     values = scaled(values, kind)
     middle, spread = median_scale(values)
-    pulled = np.clip(values, middle - 4 * spread, middle + 4 * spread)  # a mean, for shares of a few groups are lumpy
-    centre = float(pulled.mean())
-    rows = np.arange(count) - (count - 1) / 2
-    slope = float(rows @ pulled) * 12 / (count * (count**2 - 1))
+    # a mean, for shares of a few groups are lumpy
+    pulled = np.minimum(np.maximum(values, middle - 4 * spread), middle + 4 * spread)
+    centre = mean(pulled)
+    rows, power = centred_rows(count)
+    slope = float(rows.dot(pulled)) / power
     residuals = pulled - centre - slope * rows
-    noise = math.sqrt(float(residuals @ residuals) / count) * inflation(residuals)
+    noise = math.sqrt(float(residuals.dot(residuals)) / count) * inflation(residuals)
     floor = FLOOR if kind in ("positive", "fraction") else FLOOR * median(np.abs(values))
-    return centre, slope * count / WINDOW, max(noise * np.sqrt(1 + 4 / count), floor, 1e-9)
+    return centre, slope * count / WINDOW, max(noise * math.sqrt(1 + 4 / count), floor, 1e-9)
 
 
 class Drift(NamedTuple):
@@ -173,11 +198,11 @@ def drift(view: RunView, name: str, *, start_rows: int = 20, now_rows: int = 10)
     A young run gives a third of its rows as the start, so a short log can still be judged, with the noise it has.
     """
     series = view.series(name)
-    first = int(np.searchsorted(series.steps, view.baseline_start()))
+    first = int(series.steps.searchsorted(view.baseline_start()))
     count = len(series) - first
     head = series.values[first : first + min(start_rows, count // 3)]
     tail = series.values[max(first + len(head), len(series) - now_rows) :]
-    head, tail = head[np.isfinite(head)], tail[np.isfinite(tail)]
+    head, tail = finite(head), finite(tail)
     if len(head) < LEVEL or len(tail) < LEVEL:
         return None
     kind = metric(name).kind

@@ -6,13 +6,25 @@ task is not a plateau. So every detector asks here first, and all get the same a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import LAG, Trend, inflation, median, median_scale, step_noise, trend
+from stabilizer.signals import (
+    LAG,
+    Trend,
+    centred_rows,
+    finite,
+    inflation,
+    mean,
+    median,
+    median_scale,
+    step_noise,
+    trend,
+)
 
 RECENT = 30
 """Rows over which the reward is called rising or not."""
@@ -77,11 +89,11 @@ def _progress(view: RunView) -> Progress | None:
     _, now, best, peak, lowest, start = (float(number) for number in signal[-1, :6])
     reach = max(best - lowest, abs(best) * 0.05)
     rows_seen = signal[-MEMORY:]
-    near_best = np.flatnonzero(rows_seen[:, 1] >= best - 0.15 * reach)
-    fell = int(near_best[-1]) + 1 if len(near_best) else 0
+    fell = _after_last(rows_seen[:, 1], best - 0.15 * reach)
     # Noise is what was there before a fall; the rows since must not widen the yardstick they are measured by.
     end = min(len(rows_seen) - (LAG if rows >= LAG + 30 else LEVEL), fell)
-    noise = max(_near_noise(recent.values, series.values[:20]), _wander(series.values[-MEMORY:][:end]))
+    early = float(view.causal(name, "early noise", _early_noise)[-1])
+    noise = max(_lumpy_noise(recent.values[-60:]), early, _wander(series.values[-MEMORY:][:end]))
     dropped, row = _fallen(rows_seen, series.values[-MEMORY:], noise)
     drop_step = int(series.steps[-MEMORY:][row]) if dropped else view.step
     window = recent.last(RECENT).values
@@ -103,33 +115,41 @@ def _progress(view: RunView) -> Progress | None:
     )
 
 
-def _levels(values: np.ndarray, done: np.ndarray, first: int) -> tuple[float, ...]:
+def _levels(values: np.ndarray, known: int, last: Sequence[float] | None, *, first: int) -> list[tuple[float, ...]]:
     """A row of (finite rows, level, best, its row, lowest, first, then of each slow level: it, best, lowest).
 
     Levels are medians of the newest finite values, slow levels means; the best of them counts once there are enough
     rows, so that one lucky first step is not a height to fall from. A causal signal.
     """
-    fresh = (0.0, np.nan, -np.inf, 0.0, np.inf, np.nan, *(np.nan, -np.inf, np.inf) * len(SLOW))
-    row = len(values) - 1
-    if row < first:
-        return fresh
-    rows, _, best, peak, lowest, start, *slow = done[-1].tolist() if row > first else fresh
-    recent = values[max(first, row + 1 - SLOW[-1]) :]
-    recent = recent[np.isfinite(recent)]
-    rows += float(np.isfinite(values[-1]))
+    state = last or _FRESH
+    rows = []
+    for row in range(known, len(values)):
+        state = _next_levels(values[max(first, row + 1 - SLOW[-1]) : row + 1], row, state) if row >= first else _FRESH
+        rows.append(state)
+    return rows
+
+
+_FRESH = (0.0, np.nan, -np.inf, 0.0, np.inf, np.nan, *(np.nan, -np.inf, np.inf) * len(SLOW))
+
+
+def _next_levels(recent: np.ndarray, row: int, state: Sequence[float]) -> tuple[float, ...]:
+    rows, _, best, peak, lowest, start, *slow = state
+    value = float(recent[-1])
+    rows += 1.0 if value - value == 0.0 else 0.0
+    recent = finite(recent)
     now = median(recent[-LEVEL:]) if len(recent) else np.nan
-    if rows >= MINIMUM and np.isfinite(now):
-        start = now if np.isnan(start) else start
+    if rows >= MINIMUM and now == now:
+        start = now if start != start else start
         lowest = min(lowest, now)
         if now > best:
             best, peak = now, float(row)
     for index, width in enumerate(SLOW):
         newest = recent[-width:]
-        mean = float(newest.sum()) / len(newest) if len(newest) else np.nan
-        slow[3 * index] = mean
+        average = mean(newest) if len(newest) else np.nan
+        slow[3 * index] = average
         if rows >= 2 * width // 3:
-            slow[3 * index + 1] = max(slow[3 * index + 1], mean)
-            slow[3 * index + 2] = min(slow[3 * index + 2], mean)
+            slow[3 * index + 1] = max(slow[3 * index + 1], average)
+            slow[3 * index + 2] = min(slow[3 * index + 2], average)
     return (rows, now, best, peak, lowest, start, *slow)
 
 
@@ -177,10 +197,10 @@ def _deviation(values: np.ndarray) -> float:
     values = values[np.isfinite(values)]
     if len(values) < 20:
         return 0.0
-    rows = np.arange(len(values)) - (len(values) - 1) / 2
-    residuals = values - values.mean() - float(rows @ values) / float(rows @ rows) * rows
+    rows, power = centred_rows(len(values))
+    residuals = values - mean(values) - float(rows.dot(values)) / power * rows
     reach = 5 * median_scale(residuals)[1]
-    residuals = np.clip(residuals, -reach, reach) if reach > 0 else residuals
+    residuals = np.minimum(np.maximum(residuals, -reach), reach) if reach > 0 else residuals
     return float(residuals.std()) * inflation(residuals)
 
 
@@ -268,10 +288,9 @@ def _solved(view: RunView, name: str, levels: np.ndarray, noise: float) -> bool:
     that came to be paid alike at the best reward so far.
     """
     accuracy = view.series("accuracy/train").last(SLOW[0]).finite().values
-    passed = view.series("reward/all_pass_frac").last(SLOW[0]).finite().values
     if len(accuracy):
-        full = len(accuracy) == SLOW[0] or median(accuracy) >= SOLVED
-        return full and bool(accuracy.mean() >= CEILING)
+        return mean(accuracy) >= CEILING and (len(accuracy) == SLOW[0] or median(accuracy) >= SOLVED)
+    passed = view.series("reward/all_pass_frac").last(SLOW[0]).finite().values
     if len(passed):
         return median(passed[-LEVEL:]) >= 0.9 and passed.mean() >= 0.8
     rewards = view.series(name).values
@@ -293,32 +312,40 @@ def _solved(view: RunView, name: str, levels: np.ndarray, noise: float) -> bool:
     return bool(median(late) < 0.4 * median(early)) if len(spread) >= 40 else step_noise(late) < 0.4 * step_noise(early)
 
 
-def _near_noise(recent: np.ndarray, first: np.ndarray) -> float:
-    """Standard deviation of a row by what neighbours differ by, now and at the start."""
-    return max(_lumpy_noise(recent[-60:]), _lumpy_noise(first[np.isfinite(first)]))
+def _after_last(values: np.ndarray, least: float) -> int:
+    """The row after the newest value of at least so much, 0 when there is none: mostly it is not long ago."""
+    for newest in (50, len(values)):
+        near = (values[-newest:] >= least).nonzero()[0]
+        if len(near):
+            return max(0, len(values) - newest) + int(near[-1]) + 1
+    return 0
+
+
+def _early_noise(values: np.ndarray, known: int, last: float | None) -> list[float]:
+    """Standard deviation of a row by what neighbours differ by among the first 20: a causal signal that soon rests."""
+    rows = [_lumpy_noise(finite(values[: row + 1])) for row in range(known, min(len(values), 20))]
+    return rows + [rows[-1] if rows else last] * (len(values) - known - len(rows))
 
 
 def _lumpy_noise(values: np.ndarray) -> float:
     """Noise by differences of neighbours, of rewards too that are mostly one value and seldom another."""
     if len(values) < 3:
         return 0.0
-    steps = np.abs(np.diff(values))
+    steps = np.abs(values[1:] - values[:-1])
     typical = median(steps)
     if typical > 0:  # a jump or an outlier is no noise
         steps = np.minimum(steps, 6 * typical)
-    return max(step_noise(values), 0.886 * float(steps.mean()))
+    return max(step_noise(values), 0.886 * mean(steps))
 
 
 def _wander(values: np.ndarray) -> float:
     """How far the newest 100 of some values stray from their own trend; 0 when there are too few to tell."""
-    stretch = values[-100:]
-    stretch = stretch[np.isfinite(stretch)]
+    stretch = finite(values[-100:])
     if len(stretch) < 12:
         return 0.0
-    rows = np.arange(len(stretch)) - (len(stretch) - 1) / 2
-    slope = float(rows @ stretch) / float(rows @ rows)
-    scale = median_scale(stretch - slope * rows)[1]
-    return scale if scale > 1e-9 * float(np.abs(stretch).max()) else 0.0  # rounding is not noise
+    rows, power = centred_rows(len(stretch))
+    scale = median_scale(stretch - float(rows.dot(stretch)) / power * rows)[1]
+    return scale if scale > 1e-9 * float(np.maximum.reduce(np.abs(stretch))) else 0.0  # rounding is not noise
 
 
 def level(series: Series, rows: int = LEVEL) -> float:

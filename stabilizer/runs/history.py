@@ -10,7 +10,7 @@ as arrays whose entry i depends on values up to i alone; a view cuts them at its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,8 +18,12 @@ import numpy as np
 
 from stabilizer.records import Event
 
-Advance = Callable[[np.ndarray, np.ndarray], Any]
-"""(values up to a row, rows computed before it) -> the number or numbers of that row."""
+Advance = Callable[[np.ndarray, int, Any], Sequence[Any]]
+"""(values so far, for how many of them the signal is known, its newest row or None) -> the rows that are missing: a
+number, or a tuple of numbers, per value."""
+
+REACH = 2048
+"""Newest rows of a signal that whoever asks for it can count on."""
 
 T = TypeVar("T")
 
@@ -38,17 +42,22 @@ class Series(NamedTuple):
 
     def finite(self) -> Series:
         """Only the points that are numbers one can calculate with."""
+        power = float(self.values.dot(self.values))
+        if power - power == 0.0:  # the quick way to say that all are
+            return self
         keep = np.isfinite(self.values)
         return self if keep.all() else Series(self.steps[keep], self.values[keep])
 
     def last(self, count: int) -> Series:
         """The newest `count` points."""
-        start = max(0, len(self.steps) - count)
-        return Series(self.steps[start:], self.values[start:])
+        start = len(self.steps) - count
+        return self if start <= 0 else Series(self.steps[start:], self.values[start:])
 
     def between(self, first: int, last: int) -> Series:
         """Points with first <= step <= last."""
-        start, stop = np.searchsorted(self.steps, first), np.searchsorted(self.steps, last, side="right")
+        start, stop = self.steps.searchsorted(first), self.steps.searchsorted(last, side="right")
+        if start == 0 and stop == len(self.steps):
+            return self
         return Series(self.steps[start:stop], self.values[start:stop])
 
 
@@ -84,8 +93,7 @@ class _Column:
             self._steps = np.insert(self._steps[: self.size], index, step)
             self._values = np.insert(self._values[: self.size], index, value)
             self.size += 1
-        for memo in self.memo.values():
-            memo.size = min(memo.size, index)
+        self.memo = {key: memo.fork(index) for key, memo in self.memo.items()}
 
     def upto(self, step: int) -> int:
         if self.size and self._steps[self.size - 1] <= step:
@@ -99,9 +107,15 @@ class _Column:
         memo = self.memo.get(key)
         if memo is None:
             memo = self.memo[key] = _Memo()
-        for row in range(memo.size, count):
-            memo.add(advance(self._values[: row + 1], memo.rows[:row]))
-        return memo.rows[:count]
+        if not memo.reaches(count):  # a look far back: computed once more, and not kept
+            memo = _Memo()
+        if memo.size < count:
+            memo.extend(advance(self._values[:count], memo.size, memo.newest()))
+        return memo.upto(count)
+
+    @property
+    def nbytes(self) -> int:
+        return self._steps.nbytes + self._values.nbytes + sum(memo.nbytes for memo in self.memo.values())
 
     def fork(self, count: int) -> _Column:
         other = _Column()
@@ -113,24 +127,45 @@ class _Column:
 
 
 class _Memo:
-    """Rows of a causal signal, grown by doubling so that a step's cost does not grow with the run."""
+    """The newest rows of a causal signal. Older ones than `REACH` are let go, so that neither a step's cost nor what it
+    leaves in memory grows with the run."""
 
     def __init__(self) -> None:
         self.size = 0
-        self.rows = np.empty(0)
+        """Rows known so far, with those that were let go."""
+        self._rows = np.empty(0)
+        self._first = 0
+        """Number of the oldest row kept."""
 
-    def add(self, row: Any) -> None:
-        if self.size == len(self.rows):
-            grown = np.empty((max(64, 2 * self.size), *np.shape(row)))
-            grown[: self.size] = self.rows[: self.size] if self.size else 0
-            self.rows = grown
-        self.rows[self.size] = row
-        self.size += 1
+    @property
+    def nbytes(self) -> int:
+        return self._rows.nbytes
+
+    def reaches(self, count: int) -> bool:
+        """Whether the rows before number `count` are at hand, as far back as anybody looks."""
+        return self._first == 0 or count - self._first >= REACH
+
+    def newest(self) -> Any:
+        return self._rows[self.size - self._first - 1].tolist() if self.size else None
+
+    def upto(self, count: int) -> np.ndarray:
+        return self._rows[: count - self._first]
+
+    def extend(self, missing: Sequence[Any]) -> None:
+        rows, held = np.asarray(missing, float), self.size - self._first
+        self.size += len(rows)
+        if held + len(rows) <= len(self._rows):
+            self._rows[held : held + len(rows)] = rows
+            return
+        kept = (np.concatenate((self._rows[:held], rows)) if held else rows)[-2 * REACH :]
+        self._rows = np.concatenate((kept, np.empty_like(kept)))  # as many again, so that this is seldom
+        self._first = self.size - len(kept)
 
     def fork(self, count: int) -> _Memo:
         other = _Memo()
-        other.size = min(count, self.size)
-        other.rows = self.rows[: other.size].copy()
+        if self.reaches(count):
+            other.size, other._first = min(count, self.size), self._first
+            other._rows = self._rows[: other.size - self._first].copy()
         return other
 
 
@@ -167,6 +202,11 @@ class History:
         """Metrics this history has, in order of appearance."""
         return list(self._columns)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the numbers and by the signals made of them."""
+        return sum(column.nbytes for column in self._columns.values())
+
     def view(self, step: int | None = None) -> RunView:
         """What was known at `step` (now, when not given)."""
         return RunView(self, self.step if step is None else step)
@@ -175,12 +215,15 @@ class History:
 class RunView:
     """A run up to a step: a pure question's only argument."""
 
-    __slots__ = ("_history", "_ignored", "_once", "step")
+    __slots__ = ("_baseline", "_history", "_ignored", "_names", "_once", "_series", "step")
 
     def __init__(self, history: History, step: int, ignored: str = ""):
         self._history = history
         self._ignored = ignored
         self._once: dict[Any, Any] = {}
+        self._series: dict[str, Series] = {}
+        self._names: list[str] | None = None
+        self._baseline = (-1, 0)
         self.step = step
 
     def __contains__(self, name: str) -> bool:
@@ -194,17 +237,22 @@ class RunView:
 
     def names(self) -> list[str]:
         """Metrics measured at or before this step."""
-        return [name for name in self._history.names() if name in self]
+        if self._names is None:
+            self._names = [name for name in self._history.names() if name in self]
+        return list(self._names)
 
     def series(self, name: str) -> Series:
         """All points of a metric so far; empty when it was never measured."""
-        column = self._history._columns.get(name)
-        return _EMPTY if column is None else column.series(column.upto(self.step))
+        known = self._series.get(name)
+        if known is None:
+            column = self._history._columns.get(name)
+            known = self._series[name] = _EMPTY if column is None else column.series(column.upto(self.step))
+        return known
 
     def latest(self, name: str) -> float | None:
         """The newest value of a metric, however old; None when there is none."""
-        series = self.series(name)
-        return float(series.values[-1]) if len(series) else None
+        values = self.series(name).values
+        return float(values[-1]) if len(values) else None
 
     def at(self, step: int) -> RunView:
         """The same run, seen from an earlier step."""
@@ -219,14 +267,17 @@ class RunView:
         column = self._history._columns.get(name)
         return np.empty(0) if column is None else column.causal(key, advance, column.upto(self.step))
 
-    def once(self, function: Callable[[RunView], T]) -> T:
-        """`function(view)`, computed once however many detectors ask."""
-        if function not in self._once:
-            self._once[function] = function(self)
-        return self._once[function]
+    def once(self, function: Callable[..., T], *of: Any) -> T:
+        """`function(view, *of)`, computed once however many detectors ask."""
+        key = (function, of)
+        if key not in self._once:
+            self._once[key] = function(self, *of)
+        return self._once[key]
 
     def events(self, kinds: Iterable[str] | None = None) -> list[Event]:
         """Events declared so far, oldest first."""
+        if not self._history.events:
+            return []
         wanted = None if kinds is None else frozenset(kinds)
         return [
             event
@@ -238,13 +289,17 @@ class RunView:
 
     def baseline_start(self) -> int:
         """The first step whose numbers compare with today's: that of the newest declared change, or the run's first."""
-        return max((event.step for event in self.events(REBASELINE)), default=0)
+        declared = len(self._history.events)
+        if self._baseline[0] != declared:
+            start = max((event.step for event in self.events(REBASELINE)), default=0) if declared else 0
+            self._baseline = (declared, start)
+        return self._baseline[1]
 
     def config(self, key: str, default: Any = None) -> Any:
         """A value of the run's configuration by dotted key, or `default`."""
         node: Any = self._history.about.get("config") or {}
         for part in key.split("."):
-            if not isinstance(node, Mapping) or part not in node:
+            if not isinstance(node, (dict, Mapping)) or part not in node:  # dict first: it is one, and known at once
                 return default
             node = node[part]
         return node

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stabilizer.detectors.departure import Departure, change_step, departure, drift
-from stabilizer.runs.history import History
+from stabilizer.detectors.departure import Departure, change_step, course, departure, drift
+from stabilizer.runs.history import REACH, History
 
 SEEDS = range(8)
 
@@ -112,3 +112,21 @@ def test_a_change_is_dated_where_it_was(seed: int) -> None:
     for step, value in enumerate(noise(seed, 300) + 0.5 * (np.arange(300) >= 180), 1):
         run.append(2 * step, {"reward/mean": float(value)})
     assert abs(change_step(run.view().series("reward/mean")) - 362) <= 6
+
+
+def test_a_long_run_holds_few_rows_of_a_course_and_answers_any_step_as_if_it_held_all() -> None:
+    rows = 5 * REACH
+    values = np.exp(noise(0, rows) + np.log(2) * (np.arange(rows) >= rows - 100))
+    live, whole = History(), History()
+    for step, value in enumerate(values.tolist(), 1):
+        live.append(step, {"optim/grad_norm": value})
+        whole.append(step, {"optim/grad_norm": value})
+        if step % 700 == 0 or step > rows - 3:
+            seen = course(live.view(), "optim/grad_norm")
+            assert len(seen) <= 4 * REACH
+    for step in (rows, rows - 1, rows // 2, 300, rows - 2):
+        now, then = live.view(step), whole.fork(step + 1, 0).view()
+        assert np.array_equal(course(now, "optim/grad_norm")[-REACH:], course(then, "optim/grad_norm")[-REACH:], True)
+        assert departure(now, "optim/grad_norm", up=True) == departure(then, "optim/grad_norm", up=True)
+    assert departure(live.view(), "optim/grad_norm", up=True)
+    assert live.nbytes < 1.1 * (16 * 2 * rows + 4 * REACH * seen.itemsize * seen.shape[1])

@@ -78,8 +78,9 @@ class NonFinite(Detector):
         fatal_rows, lasting, onset = 0, False, view.step
         for name in WATCHED:
             series = view.series(name)
-            total = float(series.values[-self.window :].sum())
-            if total - total == 0.0:  # the quick way to say that all are finite
+            newest = series.values[-self.window :]
+            power = float(newest.dot(newest))
+            if power - power == 0.0:  # the quick way to say that all are finite
                 continue
             recent = series.last(self.window)
             wrong = ~np.isfinite(recent.values)

@@ -72,7 +72,7 @@ class GradSpike(Detector):
     """Spikes within 100 rows that are no coincidence any more."""
 
     def check(self, view: RunView) -> Finding | None:
-        if not self._high(view, 100).any():
+        if not self._tall(view, 100) or not self._high(view, 100).any():
             return None
         high = self._high(view, MEMORY)
         first, last = self._spikes(high)
@@ -106,6 +106,15 @@ class GradSpike(Detector):
             f" the expected {baseline:.3g}){fate}",
             metric="optim/grad_norm", baseline=baseline, now=now, spikes=count,
         )  # fmt: skip
+
+    def _tall(self, view: RunView, rows: int) -> bool:
+        """Whether the tallest of the newest rows could be high beside the lowest expectation: mostly not, and cheap."""
+        signal = course(view, "optim/grad_norm")
+        if not len(signal):
+            return False
+        least = float(np.fmin.reduce(signal[-rows:, 2]))
+        tallest = float(np.fmax.reduce(view.series("optim/grad_norm").values[-rows:]))
+        return tallest > 0 and math.log(tallest) >= least + 0.99 * math.log(self.material)
 
     def _high(self, view: RunView, rows: int) -> np.ndarray:
         """Which of the newest rows are far above what was expected of them."""

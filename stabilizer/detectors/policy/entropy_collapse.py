@@ -62,8 +62,7 @@ class EntropyCollapse(Detector):
 
     def check(self, view: RunView) -> Finding | None:
         series = view.series("policy/entropy")
-        reward = progress(view)
-        if len(series) < 10 or reward is None or reward.solved or reward.rising:
+        if len(series) < 10:
             return None
         first = int(np.searchsorted(series.steps, view.baseline_start()))
         end = first + min(self.baseline, max(6, (len(series) - first) // 3))
@@ -72,6 +71,9 @@ class EntropyCollapse(Detector):
         moved = departure(view, "policy/entropy", up=False)
         highest = max(normal, 1.5 * moved.expected) if moved else normal
         if not now <= min(self.half * highest, highest - self.material):
+            return None
+        reward = progress(view)
+        if reward is None or reward.solved or reward.rising:
             return None
         long_ago = (
             len(series) > self.recent + 10 and series.values[-self.recent - 5 : -self.recent].max() < now / self.half

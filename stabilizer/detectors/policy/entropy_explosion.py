@@ -62,8 +62,7 @@ class EntropyExplosion(Detector):
     def check(self, view: RunView) -> Finding | None:
         series = view.series("policy/entropy")
         recent = series.last(8).finite()
-        reward = progress(view)
-        if len(recent) < 5 or reward is None or reward.solved or reward.rising:
+        if len(recent) < 5:
             return None
         now = level(recent)
         first = int(np.searchsorted(series.steps, view.baseline_start()))
@@ -71,6 +70,9 @@ class EntropyExplosion(Detector):
         moved = departure(view, "policy/entropy", up=True)
         normal = moved.expected if moved else start
         if not now >= max(self.small * normal, normal + self.material):
+            return None
+        reward = progress(view)
+        if reward is None or reward.solved or reward.rising:
             return None
         if not moved and not ((known := drift(view, "policy/entropy")) and known.clear):
             return None

@@ -63,11 +63,13 @@ class KlRunaway(Detector):
 
     def check(self, view: RunView) -> Finding | None:
         series = view.series("policy/kl_ref").last(300).finite()
-        reward = progress(view)
-        if len(series) < 6 or reward is None or reward.solved or reward.rising:
+        if len(series) < 6:
             return None
         now = level(series)
         if now < self.material / 2:
+            return None
+        reward = progress(view)
+        if reward is None or reward.solved or reward.rising:
             return None
         return self._lost(view, series, reward, now) if reward.dropped else self._unpaid(view, series, now)
 

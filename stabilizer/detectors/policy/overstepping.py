@@ -8,7 +8,7 @@ import numpy as np
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import Departure, departure
-from stabilizer.detectors.progress import Progress, level, progress
+from stabilizer.detectors.progress import LEVEL, Progress, level, progress
 from stabilizer.records import Finding, Severity
 from stabilizer.runs.history import RunView
 
@@ -67,7 +67,9 @@ class Overstepping(Detector):
     """Share of clipped tokens at which most of the batch no longer teaches."""
 
     def check(self, view: RunView) -> Finding | None:
-        for name in (KL, CLIP):
+        for name, least in ((KL, self.material), (CLIP, self.clipped)):
+            if not level(view.series(name).last(3 * LEVEL).finite()) >= least:
+                continue  # the cheapest half of `_material`
             left = departure(view, name, up=True)
             if left is not None and self._material(view, name, left):
                 return self._say(view, name, left.onset_step, left.expected, left.now)

@@ -62,9 +62,11 @@ class ComponentDominance(Detector):
     def check(self, view: RunView) -> Finding | None:
         if view.step < self.least and len(view.series("reward/mean")) < self.least:
             return None
-        names = _components(view)
+        names = view.once(_components)
         recent = {name: view.series(name).last(self.window).finite().values for name in names}
         recent = {name: values for name, values in recent.items() if len(values) >= self.least // 2}
+        if len(recent) < 2:
+            return None
         power = {name: float(values.var()) for name, values in recent.items()}
         total = sum(power.values())
         if len(power) < 2 or not total > 0:
@@ -91,11 +93,14 @@ class ComponentDominance(Detector):
         series = view.series(name)
         head, tail = series.values[:20], series.last(20).values
         head, tail = head[np.isfinite(head)], tail[np.isfinite(tail)]
-        if len(series) < self.least or len(head) < 10 or len(tail) < 10 or head.mean() <= 0:
+        if len(series) < self.least or len(head) < 10 or len(tail) < 10:
+            return 0.0
+        was = float(head.mean())
+        fall = was - float(tail.mean())
+        if not (was > 0 and fall > self.lost * was):
             return 0.0
         noise = max(step_noise(head), step_noise(tail), float(tail.std()))
-        fall = float(head.mean() - tail.mean())
-        return fall / float(head.mean()) if fall > max(self.lost * head.mean(), 5 * noise * np.sqrt(2 / 20)) else 0.0
+        return fall / was if fall > 5 * noise * np.sqrt(2 / 20) else 0.0
 
     def _wanted(self, view: RunView, top: str) -> bool:
         """The dominant component is the task itself: accuracy follows it up."""

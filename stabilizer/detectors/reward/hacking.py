@@ -93,9 +93,9 @@ class Hacking(Detector):
             return split
         early, late = held_out.values[:3], held_out.values[-3:]
         gained = float(late.mean() - early.mean()) + 2 * noise * math.sqrt(2 / 3)
-        train = view.series("accuracy/train").finite()
+        train = view.series("accuracy/train")
         since = int(held_out.steps[1])
-        at, now = train.between(0, since).values[-20:], train.values[-20:]
+        at, now = (part.last(60).finite().values[-20:] for part in (train.between(0, since), train))
         gain = float(now.mean() - at.mean()) if len(at) >= 5 else 0.0
         if gain < self.gap or gained > gain / 4 or now.mean() - late.mean() < self.gap / 2:
             return None
@@ -138,7 +138,8 @@ class Hacking(Detector):
         if before - now < boundary * error:
             return None
         rows = max(20, width)
-        then, newest = paid.between(0, int(witness.steps[top])).finite().last(rows), paid.finite().last(rows)
+        before_top = paid.between(0, int(witness.steps[top]))
+        then, newest = (part.last(3 * rows).finite().last(rows) for part in (before_top, paid))
         if len(then) < 5:
             return None
         gain = float(newest.values.mean() - then.values.mean())

@@ -74,22 +74,23 @@ class Oscillation(Detector):
         series = view.series(reward.metric).between(view.baseline_start(), view.step).last(3 * self.window).finite()
         width = min(self.window, len(series) if len(series) < 2 * self.window else self.window)
         recent = series.values[-width:]
-        level = abs(float(recent.mean()))
-        if width < 40 or not float(recent.std()) * 3.3 > self.large * self._size(view, level):
+        if width < 40:
             return None
-        if float(recent.std()) < self.unexplained * self._luck(view):
+        level, deviation = abs(float(recent.mean())), float(recent.std())
+        size = self._size(view, level)
+        if not deviation * 3.3 > self.large * size:
+            return None
+        luck = self._luck(view)
+        if deviation < self.unexplained * luck:
             return None
         slope = trend(recent)
         residuals = recent - recent.mean() - (np.arange(width) / (width - 1) - 0.5) * slope.change
-        low, high = np.quantile(residuals, (0.05, 0.95))
-        swing, sd = float(high - low), float(residuals.std())
-        if (
-            slope.rising
-            or slope.falling
-            or self._turns(residuals) < self.turns
-            or swing < self.large * self._size(view, level)
-            or sd < self.unexplained * self._luck(view)
-        ):
+        sd = float(residuals.std())
+        if slope.rising or slope.falling or self._turns(residuals) < self.turns:
+            return None
+        low, high = np.interp((0.05 * (width - 1), 0.95 * (width - 1)), np.arange(width), np.sort(residuals))
+        swing = float(high - low)
+        if swing < self.large * size or sd < self.unexplained * luck:
             return None
         linked = autocorrelation(residuals)
         grew = self._growth(view, series.values[:-width], sd, linked)

@@ -58,7 +58,10 @@ class Outage(Detector):
     """Mean share that is worth knowing of."""
 
     def check(self, view: RunView) -> Finding | None:
-        series = view.series("reward/failed_frac").last(200).finite()
+        whole = view.series("reward/failed_frac")
+        if not whole.values[-self.long_window :].any():
+            return None  # nothing failed of late: mostly so, and cheaply seen
+        series = whole.last(200).finite()
         if len(series) < self.window:
             return None
         share = median(series.values[-self.window :])

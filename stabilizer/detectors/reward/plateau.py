@@ -80,7 +80,7 @@ class Plateau(Detector):
         rates = view.series("optim/lr").between(since, view.step).finite().values
         if len(rates) < 2:
             return False
-        peak = view.causal("optim/lr", "peak", lambda values, done: np.nanmax([values[-1], *done[-1:]]))[-1]
+        peak = view.causal("optim/lr", "peak", _peak)[-1]
         warming = rates[-1] > rates[len(rates) // 2] * 1.05 or rates[len(rates) // 4] < 0.5 * rates[-1]
         return bool(peak > 0 and (warming or rates[-1] < 0.1 * peak))
 
@@ -93,3 +93,8 @@ class Plateau(Detector):
             return False
         noise = max(step_noise(values), 0.01) * np.sqrt(2 / third)
         return bool(values[-third:].mean() - values[:third].mean() > max(0.02, 2 * noise))
+
+
+def _peak(values: np.ndarray, known: int, last: float | None) -> np.ndarray:
+    """The highest value so far, NaN passed over: a causal signal."""
+    return np.fmax.accumulate(np.concatenate(([np.nan if last is None else last], values[known:])))[1:]

@@ -60,14 +60,14 @@ class ToolCollapse(Detector):
     """Share of invalid calls from which calling no longer works."""
 
     def check(self, view: RunView) -> Finding | None:
-        reward = progress(view)
-        if reward is not None and reward.solved:
-            return None
         for name, look in ((CALLS, self._given_up), (WRONG, self._broken)):
             recent = view.series(name).last(500).finite()
             seen = look(recent) if len(recent) >= self.held + 5 else None
             if seen is None:
                 continue
+            reward = progress(view)
+            if reward is not None and reward.solved:
+                return None
             before, now, onset = seen
             verdict = worth(view, onset)
             if verdict is None or verdict.verdict in ("flat", "lost"):

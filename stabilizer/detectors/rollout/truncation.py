@@ -66,11 +66,10 @@ class Truncation(Detector):
 
     def check(self, view: RunView) -> Finding | None:
         shares = view.series(CUT)
-        rise = departure(view, CUT, up=True)  # asked every row, so that a long run costs no more than a short one
         recent = shares.last(self.window).finite()
         if len(recent) < self.window or (now := level(recent, self.window)) < self.risen:
             return None
-        reward = progress(view)
+        rise, reward = departure(view, CUT, up=True), progress(view)
         high = self._high_since(view, self.most)
         new = rise and rise.ratio >= 2 and unheard_of(shares, rise.onset_step, rise.expected, now)
         if rise and new:

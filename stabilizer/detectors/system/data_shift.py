@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -171,23 +172,35 @@ class DataShift(Detector):
         )  # fmt: skip
 
 
-def _jumped(values: np.ndarray, done: np.ndarray, *, first: int, jump: float) -> tuple[float, float, float]:
+def _jumped(
+    values: np.ndarray, known: int, last: Sequence[float] | None, *, first: int, jump: float
+) -> list[Sequence[float]]:
     """A row of (row of the newest jump or -1, mean before, mean after): a causal signal."""
-    row = len(values) - 1
-    last = (-1.0, 0.0, 0.0) if row <= first else tuple(done[-1])
+    never = (-1.0, 0.0, 0.0)
+    last, rows = last or never, []
+    for row in range(known, len(values)):
+        last = never if row <= first else _jump(values, row, last, first, jump) or last
+        rows.append(last)
+    return rows
+
+
+def _jump(
+    values: np.ndarray, row: int, last: Sequence[float], first: int, jump: float
+) -> tuple[float, float, float] | None:
+    """The jump that the rows up to one show for the first time, if they do."""
     if row - first < BEFORE // 2 + AFTER or (last[0] >= 0 and row - last[0] < BEFORE):
-        return last
+        return None
     begun, then = row + 1 - AFTER, float(values[row - AFTER])
     if not (float(values[begun]) - then) * (float(values[row]) - then) > 0:  # most rows end here, cheaply
-        return last
-    old, new = values[max(first, begun - BEFORE) : begun], values[begun:]
+        return None
+    old, new = values[max(first, begun - BEFORE) : begun], values[begun : row + 1]
     was = float(old.mean())
     change = median(new) - was
     if abs(change) < 0.05 * abs(was) or not abs(change) > jump * float(old.std()):  # NaN passes by here
-        return last
+        return None
     share = (new - was) / change
     if share[0] < STEEP or not share.min() >= 0.5 or (old[-1] - was) / change > 1 - STEEP:
-        return last
+        return None
     return float(begun), was, was + change
 
 

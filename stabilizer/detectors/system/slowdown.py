@@ -67,10 +67,10 @@ class Slowdown(Detector):
 
     def check(self, view: RunView) -> Finding | None:
         series = view.series(TIME)
-        moved = departure(view, TIME, up=True)
         recent = series.last(self.lasting)
         if len(recent) < self.lasting or recent.values[-1] < self.short:
             return None
+        moved = departure(view, TIME, up=True)
         slower = moved is not None and moved.rows >= self.lasting and moved.ratio >= self.factor
         if moved and slower and unheard_of(series, moved.onset_step, moved.expected, moved.now):
             before, onset, usual = moved.expected, moved.onset_step, (0, moved.onset_step)
