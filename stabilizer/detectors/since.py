@@ -20,6 +20,8 @@ BEFORE = 30
 """Rows before the onset that are its reward."""
 AFTER = 15
 """Newest rows that are today's."""
+PACE = (300, 200)
+"""Rows before and from the onset at most over which the reward's pace is compared."""
 _KNOTS = 20
 _POINTS = 64
 
@@ -65,6 +67,32 @@ def outcome(view: RunView, step: int) -> Outcome | None:
     noise = max(reward.noise, step_noise(before), step_noise(after), median_scale(before)[1]) * spread
     error = noise * float(np.sqrt(1 / len(before) + 1 / len(after)))
     return Outcome(reward.metric, was, float(after.mean()), error, rows)
+
+
+def slowed(view: RunView, step: int) -> bool:
+    """Whether the reward rose before `step` and has since gained less than a third of what that pace would have.
+
+    A level can't say so: a reward that stands where it was has not fallen, and one that rose in the rows before is
+    above their mean. The pace must be beyond doubt, and the gain that is missing beyond the noise of both sides.
+    """
+    reward = progress(view)
+    if reward is None or reward.rising:
+        return False
+    series = view.series(reward.metric).last(1000).finite()
+    split = int(np.searchsorted(series.steps, step))
+    first = max(0, split - PACE[0], int(np.searchsorted(series.steps, view.baseline_start())))
+    before, after = series.values[first:split], series.values[split : split + PACE[1]]
+    count, later = len(before), len(after)
+    if count < 20 or later < 10:
+        return False
+    rows = np.arange(count) - (count - 1) / 2
+    pace = 12 * float(rows @ before) / (count * (count**2 - 1))
+    residuals = before - before.mean() - pace * rows
+    noise = float(residuals.std()) * inflation(residuals)
+    expected = pace * later / 2  # by the middle of what came after
+    gained = float(after.mean()) - (float(before.mean()) + pace * count / 2)
+    error = noise * float(np.sqrt(1 / later + 4 / count + 3 * (later / count) ** 2 / count))
+    return expected > 4 * error and gained + error < expected / 3 and not trend(after).rising
 
 
 def began(series: Series, kind: str = "real") -> int:

@@ -179,8 +179,11 @@ def likelihood_displacement(w: World, at: int, size: float, d: Draws) -> None:
 
 
 def template_collapse(w: World, at: int, size: float, d: Draws) -> None:
-    """All prompts get the same wording: variety over the step goes, entropy and variety in a group stay."""
-    w.lg_distinct_2 -= size * w.ramp(at, d.span(30, 80))
+    """All prompts get the same wording: variety over the step goes, what answers owe to their prompt goes with it,
+    entropy and variety in a group stay."""
+    gone = w.ramp(at, d.span(30, 80))
+    w.lg_distinct_2 -= size * gone
+    w.lg_dependence -= size * gone
     w.slow(at, 0.1)
 
 

@@ -23,8 +23,8 @@ EARLY = 2
 """Steps by which a hit may come before the onset: a row of a log that is written every step or so."""
 LEAD = 25
 """Steps before the fall of the reward that count as an early warning."""
-INFO_BY_DESIGN = frozenset({"reward/saturated", "system/data-shift"})
-"""Findings that ask for nothing to be done."""
+INFO_BY_DESIGN = frozenset({"reward/saturated", "system/data-shift", "policy/kl-estimator"})
+"""Findings that ask for nothing to be done: a KL whose spikes move neither gradient nor reward is a bad gauge."""
 ABSTAINED = "undetermined"
 ANY = "*"
 """What a method that names no failure is taken to name: every one, in its favour."""

@@ -61,6 +61,7 @@ class World:
         self.log_grad = h.grad_creep * self.t / n
         self.log_update, self.log_time, self.log_cap = zeros(), zeros(), zeros()
         self.lg_clip, self.lg_repetition, self.lg_distinct, self.lg_distinct_2 = zeros(), zeros(), zeros(), zeros()
+        self.lg_dependence = zeros()
         self.logp_correct, self.length_corr, self.tiny_std = zeros(), zeros(), zeros()
         self.explained = 0.65 * (1 - np.exp(-self.t / 40))
         self.staleness = np.full(n, float(h.staleness))
@@ -195,6 +196,8 @@ class World:
             )
             out["value/mean"] = out["reward/mean"] + self.noise(0.05)
         out |= {f"control/{knob}": value for knob, value in self._knobs().items()}
+        dependence = logit(0.4) + 0.5 * self.gain + self.lg_dependence + self.noise(0.12 * batch)
+        out["rollout/prompt_dependence"] = sigmoid(dependence)  # drawn last: all else keeps its luck
         for name, factor in self.odd.items():
             if name in out:
                 out[name] = out[name] * factor

@@ -8,6 +8,7 @@ import numpy as np
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import Progress, level, progress, stagnation
+from stabilizer.detectors.since import slowed
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 from stabilizer.signals import median, trend
@@ -22,7 +23,9 @@ class LrTooLow(Detector):
         update, KL to the reference is still under `drift` after `rows` rows; every one of the two that is measured must
         agree, and next to nothing is clipped. Groups do have spread, warm-up is over, the schedule is not, and the
         reward has gained no more than its noise (`info`). It is `warn` once the reward is known to stand still
-        (`progress.stagnation`), or once `steps` steps of a shorter log went by without a rise.
+        (`progress.stagnation`), or once `steps` steps of a shorter log went by without a rise. A rate that was cut from
+        one row to the next, undeclared, to a third of itself or less and has stayed there is `warn` whatever the size
+        of a step, once the reward has lost the pace it had before (`since.slowed`).
 
     Why it matters
         It is the cheapest failure to repair and the easiest to wait out: all curves are calm, and at a thirtieth of the
@@ -57,13 +60,15 @@ class LrTooLow(Detector):
     """Nats per token of distance to the reference that a policy has long passed after `rows` rows."""
     rows: int = 40
     """Rows before which nothing is said."""
+    cut: float = 3.0
+    """Factor by which a rate falls in one row that no schedule has, but a mistake."""
     steps: int = 200
     """Steps without a rise that are worth a warning in a log of few rows."""
 
     def check(self, view: RunView) -> Finding | None:
         still = self._still(view)
         if still is None:
-            return None
+            return self._cut(view)
         reward = progress(view)
         if reward is None or reward.rows < self.rows or reward.solved or reward.dropped or reward.rising:
             return None
@@ -75,7 +80,7 @@ class LrTooLow(Detector):
         course = trend(series.last(500).finite().values)
         gained = reward.now - reward.start > 2 * reward.noise
         if stuck is None and (gained or course.low > 0 and course.change > reward.noise):
-            return None
+            return self._cut(view)
         sparse = view.step - since >= self.steps and len(series) < view.step - since and not course.rising
         name, now = still
         rate = view.latest("optim/lr")
@@ -86,6 +91,29 @@ class LrTooLow(Detector):
             f"{what} {now:.1g} {far}{f' at a learning rate of {rate:.2g}' if rate else ''}, and {reward.metric} has not"
             f" risen ({reward.start:.3g} to {reward.now:.3g})",
             metric=name, baseline=self.step_kl if name == "policy/kl_old" else self.drift, now=now,
+        )  # fmt: skip
+
+    def _cut(self, view: RunView) -> Finding | None:
+        """The rate fell from one row to the next, and the reward's rise ended with it."""
+        rates = view.series("optim/lr").last(500).finite()
+        values = rates.values
+        if len(values) < 30 or not 0 < values[-1] <= values.max() / self.cut:
+            return None
+        falls = np.flatnonzero(values[:-1] >= self.cut * values[1:])
+        row = int(falls[-1]) if len(falls) else 0
+        was, now = float(values[row]), float(values[-1])
+        onset = int(rates.steps[row + 1]) if len(falls) else 0
+        if onset <= view.baseline_start() or was < values.max() / self.cut:
+            return None
+        if values[row + 1 :].max() * self.cut > was or not slowed(view, onset):  # a warm-up begins low and recovers
+            return None
+        reward = progress(view)
+        assert reward is not None
+        return self.finding(
+            view, "warn", onset,
+            f"the learning rate fell from {was:.2g} to {values[row + 1]:.2g} at step {onset} without a word, and"
+            f" {reward.metric} ({reward.now:.3g}) has hardly risen since, though it did before",
+            metric="optim/lr", baseline=was, now=now,
         )  # fmt: skip
 
     def _still(self, view: RunView) -> tuple[str, float] | None:

@@ -9,7 +9,7 @@ import numpy as np
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure
 from stabilizer.detectors.progress import level, progress, stagnation
-from stabilizer.detectors.since import began, outcome
+from stabilizer.detectors.since import began, outcome, slowed
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
 
@@ -24,7 +24,8 @@ class EntropyCollapse(Detector):
         before a sudden fall made expect (`departure`). The task is not solved, and the reward has not risen since the
         fall began, up to `recent` rows ago, or has provably stopped moving (`progress.stagnation`): `warn`. Down to
         `half` is enough if variety went with it: spread of rewards within groups, distinct answers, or groups left
-        without any spread; or if the reward has fallen. `critical` when the reward lost what it had gained.
+        without any spread; or if the reward has fallen, or has lost the pace at which it rose before the fall
+        (`since.slowed`). `critical` when the reward lost what it had gained.
 
     Why it matters
         Without variety every answer to a prompt is the same, groups have no spread, and group-relative advantages
@@ -92,6 +93,7 @@ class EntropyCollapse(Detector):
             stands = lost or (recent and not since.paid) or stagnation(view) is not None
         else:
             stands = recent and not since.paid and (since.fell or self._variety_lost(view, onset))
+            stands = stands or (recent and slowed(view, onset))
         if not stands:
             return None
         fate = f"has fallen to {reward.now:.3g}" if lost else f"is not rising ({reward.now:.3g})"

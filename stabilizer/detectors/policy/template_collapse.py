@@ -20,9 +20,10 @@ class TemplateCollapse(Detector):
 
     Signature
         The median of the last 15 rows of `rollout/prompt_dependence` is at most `share` of what its past makes expect
-        (`departure`), or of the run's start (`drift`), and `material` below it; entropy is above half of what it was;
-        and, `patience` rows after the onset or later, the reward has not risen since: `warn`. `critical` when it has
-        lost what it had gained.
+        (`departure`), or of the run's start (`drift`), and `material` below it; or at most `beside` of it, where the
+        variety over all answers of the step (`rollout/distinct_2`) left its course downward as well. Entropy is above
+        half of what it was; and, `patience` rows after the onset or later, the reward has not risen since: `warn`.
+        `critical` when it has lost what it had gained.
 
     Why it matters
         Entropy, distinct answers and repetition all look well, so nobody looks. But variety within a prompt is no use
@@ -52,6 +53,8 @@ class TemplateCollapse(Detector):
 
     share: float = 0.6
     """Part of the usual dependence that is a collapse."""
+    beside: float = 0.75
+    """The same, where the step's answers have grown alike too."""
     material: float = 0.08
     """Fall of the dependence below which nothing is said."""
     patience: int = 25
@@ -69,7 +72,9 @@ class TemplateCollapse(Detector):
         if not moved and now + self.material <= float(series.values[first : first + 20].max(initial=-np.inf)):
             start = drift(view, "rollout/prompt_dependence")
             usual = start.start if start and start.clear else np.nan
-        if not now <= min(self.share * usual, usual - self.material):
+        if not now <= min(self.beside * usual, usual - self.material):
+            return None
+        if now > self.share * usual and departure(view, "rollout/distinct_2", up=False) is None:
             return None
         reward = progress(view)
         if reward is None or reward.solved or reward.rising:

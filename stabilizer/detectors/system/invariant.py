@@ -44,9 +44,10 @@ class Invariant(Detector):
         where the algorithm centres per group: PPO and whitening over the batch do not); a ratio that is not 1 before
         any weight moved, where the builtin engine generates in float32; a log-probability of the probe that differs
         between engine and learner after the weights were handed over, or a hand-over that had to be repeated; groups
-        of one answer under an algorithm that compares within groups. In shorter precision a ratio far from 1 must
-        stand for 5 rows. Where nobody logs the group size: 30 rows from the first in which rewards differ between
-        prompts and never within one (`warn`).
+        of one answer under an algorithm that compares within groups. In shorter precision, or an unknown one, a ratio
+        far from 1 must stand for 5 rows, and so must ratio or probe where they are `apart` times the worst of the first
+        20 rows since the last declared event: precision does not change in mid-run. Where nobody logs the group size:
+        30 rows from the first in which rewards differ between prompts and never within one (`warn`).
 
     Why it matters
         These are bugs and no instabilities: mixed-up group ids, an off-by-one in a mask, stale weights in the engine.
@@ -91,6 +92,8 @@ class Invariant(Detector):
     """Nats per token by which the probe may differ in float32; `rollout.vllm.tolerance` goes before it."""
     loose_probe: float = 0.2
     """The same where engine or learner is not in float32."""
+    apart: float = 30.0
+    """Times what rounding did in the first rows of the run, with the exact limits as the least."""
     silent_rows: int = 30
     """First rows without any spread within groups, while there is one between them, that stand for groups of one."""
 
@@ -136,11 +139,12 @@ class Invariant(Detector):
                     "critical", "policy/mismatch_kl", self.kl, kl,
                     f"sampler and learner differ by a KL of {kl:.2g} nats/token on the same weights in float32",
                 )  # fmt: skip
-        elif error > self.loose_ratio:
+        elif error > self.ratio:
+            limit = min(self.loose_ratio, self._rounding(view, "policy/ratio_first_error", self.ratio))
             recent = view.series("policy/ratio_first_error").last(5).values
-            if len(recent) == 5 and (typical := median(recent)) > self.loose_ratio:
+            if len(recent) == 5 and (typical := median(recent)) > limit:
                 yield Broken(
-                    "critical", "policy/ratio_first_error", self.loose_ratio, typical,
+                    "critical", "policy/ratio_first_error", limit, typical,
                     f"a token's ratio is off 1 by {typical:.2g} before any weight moved, which no precision explains",
                 )  # fmt: skip
 
@@ -151,6 +155,9 @@ class Invariant(Detector):
         exact = view.config("precision") == "float32" and view.config("rollout.vllm.dtype", "float32") == "float32"
         told = view.config("rollout.vllm.tolerance")
         limit = told if isinstance(told, (int, float)) else self.probe if exact else self.loose_probe
+        if self.probe < error <= limit and not isinstance(told, (int, float)):
+            limit = min(limit, self._rounding(view, "rollout/sync_error", self.probe))
+            error = median(view.series("rollout/sync_error").last(5).values)
         if error > limit:
             yield Broken(
                 "critical", "rollout/sync_error", limit, error,
@@ -161,6 +168,14 @@ class Invariant(Detector):
             yield Broken(
                 "warn", "rollout/sync_retries", 0.0, retries, "the weights had to be handed to the engine twice"
             )
+
+    def _rounding(self, view: RunView, name: str, least: float) -> float:
+        """What an error must exceed by the run's own first rows; infinite when there are too few of them."""
+        series = view.series(name)
+        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        head = series.values[first : first + 20]
+        enough = len(series) - first >= len(head) + 5 and len(head) == 20 and bool(np.isfinite(head).all())
+        return max(least, self.apart * float(head.max())) if enough else np.inf
 
     def _groups(self, view: RunView) -> Iterator[Broken]:
         if view.latest("batch/group_size") == 1.0 and view.config("policy.advantage") in RELATIVE:
