@@ -22,9 +22,11 @@ class Oscillation(Detector):
         Over the newest `window` rows the reward has no trend and swings (5th to 95th percentile; up and down at least
         twice) through `large` of its level, more than `unexplained` times what the batch's sampling noise would. Either
         the swings grew, to `grown` times those of the rows before (more where autocorrelation makes them uncertain); or
-        there is no gain since the start and the swings hang together over rows (autocorrelation above `linked`). `warn`
-        when they grew and the gradient norm, the KL of a step or the clip fraction grew with them, or when the run has
-        gone nowhere for `patience` steps; else `info`.
+        there is no gain since the start and the swings hang together over rows (autocorrelation above `linked`); or a
+        wave has come up: `periodic` of the variance lies at one period, which luck has not once in 10,000 windows, and
+        is `louder` times as strong as anything periodic in the four windows before. `warn` when they grew and the
+        gradient norm, the KL of a step or the clip fraction grew with them, when a wave came up and the window gained
+        nothing on the one before, or when the run has gone nowhere for `patience` steps; else `info`.
 
     Why it matters
         What one step gains the next loses. It is the stage before a collapse when the learning rate is too high, and
@@ -32,7 +34,7 @@ class Oscillation(Detector):
 
     Look-alikes
         The luck of few prompts is white: it has no memory from row to row and is as large as the batch explains
-        (`reward/noise-floor`). Data in epoch order swing while the reward rises. A batch that was made smaller swings
+        (`reward/noise-floor`). Data in epoch order swing while the reward rises, and have from the first row. A batch that was made smaller swings
         more by itself: a declared change starts afresh, a logged one is accounted for. Warm-up that is still running is
         said in the summary, for the learning rate that will do harm has then not even been reached.
 
@@ -64,12 +66,16 @@ class Oscillation(Detector):
     """Autocorrelation above which swings hang together."""
     turns: int = 4
     """Times the reward must have gone from above its trend to below it or back: a fall or a step has fewer."""
+    periodic: float = 0.4
+    """Share of the variance at one period (three lines of the spectrum) that makes a wave."""
+    louder: float = 4.0
+    """Times the power of the strongest wave before."""
     patience: int = 100
     """Steps without gain after which swings are worth a warning."""
 
     def check(self, view: RunView) -> Finding | None:
         reward = progress(view)
-        if reward is None or reward.rows < 40 or reward.solved or reward.rising:
+        if reward is None or reward.rows < 40 or reward.solved:
             return None
         series = view.series(reward.metric).between(view.baseline_start(), view.step).last(3 * self.window).finite()
         width = min(self.window, len(series) if len(series) < 2 * self.window else self.window)
@@ -81,7 +87,7 @@ class Oscillation(Detector):
         if not deviation * 3.3 > self.large * size:
             return None
         luck = self._luck(view)
-        if deviation < self.unexplained * luck:
+        if deviation < 1.2 * luck:
             return None
         slope = trend(recent)
         residuals = recent - recent.mean() - (np.arange(width) / (width - 1) - 0.5) * slope.change
@@ -90,17 +96,21 @@ class Oscillation(Detector):
             return None
         low, high = np.interp((0.05 * (width - 1), 0.95 * (width - 1)), np.arange(width), np.sort(residuals))
         swing = float(high - low)
-        if swing < self.large * size or sd < self.unexplained * luck:
+        if swing < self.large * size:
+            return None
+        wave = self._wave(view, recent, residuals)
+        if not wave and (reward.rising or sd < self.unexplained * luck):
             return None
         linked = autocorrelation(residuals)
-        grew = self._growth(view, series.values[:-width], sd, linked)
+        grew = wave or self._growth(view, series.values[:-width], sd, linked)
         head = view.series(reward.metric).values[:20]
         steps = view.step - max(int(view.series(reward.metric).steps[0]), view.baseline_start())
         nowhere = linked >= self.linked and level_gain(recent, head) <= 0.5 * sd
         if not grew and not (nowhere and width >= self.shortest):
             return None
         moved = [name for name in ("optim/grad_norm", "policy/kl_old", "policy/clip_frac") if self._up(view, name)]
-        severity = "warn" if (grew and moved) or (nowhere and steps >= self.patience) else "info"
+        stuck = wave and level_gain(recent, series.values[-2 * width : -width]) <= 0.5 * sd
+        severity = "warn" if (grew and moved) or stuck or (nowhere and steps >= self.patience) else "info"
         since = f", {grew:.2g} times as far as before" if grew else " and has gained nothing since the start"
         return self.finding(
             view, severity, int(series.steps[-width]),
@@ -108,6 +118,17 @@ class Oscillation(Detector):
             f"{since}{self._warm_up(view)}",
             metric=reward.metric, baseline=float(recent.mean()), now=swing, grown=grew, moved=moved,
         )  # fmt: skip
+
+    def _wave(self, view: RunView, recent: np.ndarray, residuals: np.ndarray) -> float:
+        """How many times as high a wave stands as the highest of the windows before; 0 when there is none."""
+        width, metric = len(recent), progress(view).metric
+        power, share = _strongest(residuals)
+        whole = view.series(metric).between(view.baseline_start(), view.step).last(5 * self.window).finite().values
+        if share < self.periodic or width < self.window or len(whole) < 2 * width:
+            return 0.0
+        before = [whole[end - width : end] for end in range(len(whole) - width, width - 1, -width // 2)]
+        most = max(_strongest(_detrended(window))[0] for window in before)
+        return float(np.sqrt(power / most)) if power > self.louder * most > 0 else 0.0
 
     def _growth(self, view: RunView, before: np.ndarray, sd: float, linked: float) -> float:
         """How many times larger the swings are than before, the size of the batch allowed for; 0 if not for sure."""
@@ -160,6 +181,22 @@ class Oscillation(Detector):
         if len(rates) >= 2 and rates[-1] > 1.02 * rates[0]:
             return f"; warm-up is still running (learning rate {rates[-1]:.2g})"
         return ""
+
+
+def _detrended(values: np.ndarray) -> np.ndarray:
+    """What is left of the values without level and trend."""
+    rows = np.arange(len(values)) - (len(values) - 1) / 2
+    centred = values - values.mean()
+    return centred - float(rows @ values) / float(rows @ rows) * rows
+
+
+def _strongest(residuals: np.ndarray) -> tuple[float, float]:
+    """Power of the strongest wave that goes round at least twice (a step does so once), in six rows or more; its share
+    of the variance."""
+    lines = np.abs(np.fft.rfft(residuals)) ** 2
+    peaks = lines[:-2] + lines[1:-1] + lines[2:]  # a period between two lines shows in both
+    peaks = peaks[2 : len(residuals) // 6]
+    return float(peaks.max()), float(peaks.max() / max(lines[1:].sum(), 1e-12))
 
 
 def level_gain(now: np.ndarray, head: np.ndarray) -> float:

@@ -21,9 +21,11 @@ class Plateau(Detector):
         `progress.stagnation`, a test of equivalence, for absence of evidence for growth is not enough. After growth:
         if the trend of the newer half or three quarters of the run (at least 30 rows) went on for as many rows as the
         run has had, even the upper end of its 95 % interval would gain less than 15 % of what was gained so far (up to
-        30 % while the run is short). A run that never rose: the interval lies within a fifth of its level and within
-        its noise; that is `info` until `patience` steps, or half of the planned ones, have passed. Accuracy on held-out
-        problems, where there is any, must not have risen either. A row may cover many steps; what counts is in rows.
+        30 % while the run is short). Sooner where growth broke off: the newest quarter or third of the run, 90 steps at
+        least, for sure gains less than 30 % of that and of the pace before it, which no curve that bends of its own
+        does. A run that never rose: gone on as long again, the interval would lie within a fifth of its level, and it
+        lies within its noise; that is `info` until a third of the planned steps (100 at least, but half of a short
+        plan), or `patience` steps, have passed. Accuracy on held-out problems, where there is any, must not have risen.
 
     Why it matters
         From here on every step costs and nothing comes back, unless the reason is found: exploration used up, groups
@@ -52,7 +54,7 @@ class Plateau(Detector):
     needs = ("reward/mean|accuracy/train",)
     confirm = 5
 
-    patience: int = 100
+    patience: int = 150
     """Steps a run gets to begin to rise where nobody says how long it is to be."""
 
     def check(self, view: RunView) -> Finding | None:
@@ -62,7 +64,7 @@ class Plateau(Detector):
         if self._validation_rises(view, still.onset_step):
             return None
         planned = view.about("steps")
-        patience = min(self.patience, planned / 2) if isinstance(planned, int) else self.patience
+        patience = self.patience if not isinstance(planned, int) else min(max(100, planned / 3), planned / 2)
         early = not still.grew and view.step - still.onset_step < patience
         history = f"after rising from {reward.start:.3g}" if still.grew else "and has never risen"
         change = still.change

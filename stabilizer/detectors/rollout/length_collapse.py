@@ -16,12 +16,13 @@ LENGTH = "rollout/length_mean"
 
 @dataclass(frozen=True, kw_only=True)
 class LengthCollapse(Detector):
-    """Answers have lost half of their length, and nothing was won by it.
+    """Answers have lost much of their length, and nothing was won by it.
 
     Signature
         Mean length is at most `share` of what its course made expect, or of the start of the run, and shorter than
         anything in the 300 rows before. `warn` when accuracy (the reward where nobody logs it) has gained nothing since
-        and the task is not solved, `critical` when it has lost.
+        and the task is not solved, `critical` when it has lost. Where accuracy was lost with it, `hurt` of what the
+        course made expect is enough: two witnesses of one fall.
 
     Why it matters
         Answers without room to reason can't get better again: long ones are no longer sampled, so nothing can reward
@@ -50,6 +51,8 @@ class LengthCollapse(Detector):
 
     share: float = 0.5
     """Share of the length before, at or under which it has collapsed."""
+    hurt: float = 0.7
+    """The same where accuracy went with it."""
     cut: float = 0.1
     """Growth of the truncated share from which the limit explains shorter answers."""
 
@@ -58,7 +61,7 @@ class LengthCollapse(Detector):
         if len(series) < 15:
             return None
         moved = departure(view, LENGTH, up=False)
-        if moved and moved.ratio <= self.share and unheard_of(series, moved.onset_step, moved.expected, moved.now):
+        if moved and moved.ratio <= self.hurt and unheard_of(series, moved.onset_step, moved.expected, moved.now):
             before, now, onset = moved.expected, moved.now, moved.onset_step
         else:
             if level(series) > 1.1 * self.share * first_level(view, series):
@@ -71,6 +74,8 @@ class LengthCollapse(Detector):
                 return None  # the fall is old
         verdict, reward = worth(view, onset), progress(view)
         if verdict is None or verdict.verdict in ("gained", "unsure") or reward is None or reward.solved:
+            return None
+        if now > self.share * before and verdict.verdict != "lost":
             return None
         if not unheard_of(series, onset, before, now) or self._limited(view, onset):
             return None

@@ -23,7 +23,7 @@ class Repetition(Detector):
         start of the run; where only the variety over the step is logged, that has fallen by as much. A long answer
         repeats more words than a short one, so a rise must leave `material` beyond what the growth of length explains.
         `warn` while accuracy (the reward where nobody logs it) gained nothing, `critical` once it has lost, `info`
-        while it gains.
+        while it gains. Once it has lost, half of `material` over its course is enough: two witnesses of one fall.
 
     Why it matters
         An echo is the policy's own most likely text fed back to it. The spread of rewards goes first, then entropy,
@@ -61,7 +61,7 @@ class Repetition(Detector):
             return None
         sign = 1.0 if up else -1.0
         moved = departure(view, name, up=up)
-        far = moved is not None and sign * (moved.now - moved.expected) >= self.material
+        far = moved is not None and sign * (moved.now - moved.expected) >= self.material / 2
         if moved and far and unheard_of(series, moved.onset_step, moved.expected, moved.now):
             before, now, onset = moved.expected, moved.now, moved.onset_step
         else:
@@ -73,10 +73,13 @@ class Repetition(Detector):
             before, now, onset = slow.start, slow.now, left(series, slow.start, slow.now, "fraction")
             if not unheard_of(series, onset, before, now):
                 return None
-        if sign * (now - before) - self._by_length(view, onset, before, up) < self.material:
+        rise = sign * (now - before) - self._by_length(view, onset, before, up)
+        if rise < self.material / 2:
             return None
         verdict, reward = worth(view, onset), progress(view)
         fate = verdict.verdict if verdict else "unsure"
+        if rise < self.material and fate != "lost":
+            return None
         if reward is not None and reward.solved and fate != "lost":
             return None
         severity = {"lost": "critical", "flat": "warn"}.get(fate, "info")

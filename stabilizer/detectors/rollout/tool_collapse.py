@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stabilizer.detectors.base import Detector
+from stabilizer.detectors.departure import departure
 from stabilizer.detectors.progress import level, progress
-from stabilizer.detectors.worth import Worth, levels, worth
+from stabilizer.detectors.worth import Worth, levels, unheard_of, worth
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
 
@@ -17,13 +18,14 @@ CALLS, WRONG = "rollout/searches_mean", "rollout/invalid_calls_frac"
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCollapse(Detector):
-    """Tool calls have all but ended after having been in use, or most of them have become invalid.
+    """Tool calls have ended or become invalid after having been in use, or go, and right answers with them.
 
     Signature
         Given up: the level of answered calls per episode is at most `left_over` of the highest it held for `held` rows
         (at least `used` calls) within the last 500. Broken: the share of invalid calls has risen to at least `broken`
         from less than half of that. `warn` when accuracy (the reward where nobody logs it) gained nothing since,
-        `critical` when it has lost.
+        `critical` when it has lost. Going: calls have left their course for `fewer` of what it made expect, lower than
+        anything in the 300 rows before, and accuracy was lost with them: `warn`, for there is a way back as yet.
 
     Why it matters
         A tool that is never called is never rewarded, so the way back is closed: runs have gone from 10 % grounded
@@ -58,6 +60,8 @@ class ToolCollapse(Detector):
     """Rows over which the former use must have held."""
     broken: float = 0.5
     """Share of invalid calls from which calling no longer works."""
+    fewer: float = 0.75
+    """Share of the expected use at or under which a fall of accuracy is the tool's."""
 
     def check(self, view: RunView) -> Finding | None:
         for name, look in ((CALLS, self._given_up), (WRONG, self._broken)):
@@ -72,7 +76,19 @@ class ToolCollapse(Detector):
             verdict = worth(view, onset)
             if verdict is None or verdict.verdict in ("flat", "lost"):
                 return self._said(view, name, before, now, onset, verdict)
-        return None
+        return self._going(view)
+
+    def _going(self, view: RunView) -> Finding | None:
+        moved = departure(view, CALLS, up=False) if CALLS in view else None
+        if moved is None or moved.expected < self.used or moved.ratio > self.fewer:
+            return None
+        if not unheard_of(view.series(CALLS), moved.onset_step, moved.expected, moved.now):
+            return None
+        verdict = worth(view, moved.onset_step)
+        if verdict is None or verdict.verdict != "lost":
+            return None
+        found = self._said(view, CALLS, moved.expected, moved.now, moved.onset_step, verdict)
+        return replace(found, severity="warn")
 
     def _given_up(self, calls: Series) -> tuple[float, float, int] | None:
         now = level(calls)

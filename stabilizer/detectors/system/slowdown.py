@@ -1,4 +1,4 @@
-"""Slowdown: a step takes twice the time it did, for the same work."""
+"""Slowdown: steps take much longer than they did, for the same work."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ WORK = ("rollout/length_max", "rollout/length_mean", "rollout/turns_mean", "batc
 
 @dataclass(frozen=True, kw_only=True)
 class Slowdown(Detector):
-    """Steps take at least twice as long as they did, lastingly, and not because there is more to do.
+    """Steps take far longer than they did, lastingly, and not because there is more to do.
 
     Signature
-        The median step time is at least `factor` times what its course made expect, or than at the start of the run,
-        for `lasting` rows, after division by the growth of what a step has to do: answer length (mean or longest),
-        turns, prompts, group size. Always `warn`: the policy is as well as it was, the bill is not.
+        The median step time is at least `jump` times what its course made expect, or `factor` times that of the start
+        of the run, for `lasting` rows, after division by the growth of what a step has to do: answer length (mean or
+        longest), turns, prompts, group size. A creep must be the larger one, for much that grows isn't logged. Always `warn`: the policy is as well as it was, the bill is not.
 
     Why it matters
-        Half of the money. A slowdown that creeps ends in a crash (memory that fragments or leaks, a disk that fills);
+        A third of the money and more. A slowdown that creeps ends in a crash (memory that fragments or leaks, a disk that fills);
         one that jumps is a machine: a neighbour on the GPU, a throttled card, a lost worker, a verifier that times out.
 
     Look-alikes
@@ -58,8 +58,10 @@ class Slowdown(Detector):
     id = "system/slowdown"
     needs = (TIME,)
 
+    jump: float = 1.4
+    """Times the step time its course made expect, for the same work."""
     factor: float = 2.0
-    """Times the former step time for the same work."""
+    """Times the step time of the start, for the same work."""
     lasting: int = 30
     """Rows a slowdown must last."""
     short: float = 0.05
@@ -71,22 +73,22 @@ class Slowdown(Detector):
         if len(recent) < self.lasting or recent.values[-1] < self.short:
             return None
         moved = departure(view, TIME, up=True)
-        slower = moved is not None and moved.rows >= self.lasting and moved.ratio >= self.factor
+        slower = moved is not None and moved.rows >= self.lasting and moved.ratio >= self.jump
         if moved and slower and unheard_of(series, moved.onset_step, moved.expected, moved.now):
-            before, onset, usual = moved.expected, moved.onset_step, (0, moved.onset_step)
+            least, before, onset, usual = self.jump, moved.expected, moved.onset_step, (0, moved.onset_step)
         else:
             if level(series) < 0.9 * self.factor * first_level(view, series):
                 return None
             slow = drift(view, TIME, now_rows=self.lasting)
             if slow is None or not slow.clear or slow.ratio < self.factor:
                 return None
-            before, onset = slow.start, left(series, slow.start, slow.now, "positive")
+            least, before, onset = self.factor, slow.start, left(series, slow.start, slow.now, "positive")
             first = int(np.searchsorted(series.steps, view.baseline_start()))
             usual = (view.baseline_start(), int(series.steps[first + 20]))
         now = level(recent.finite(), self.lasting)
         times = now / before
         work = max(1.0, self._grown(view, usual, WORK[:2]) * self._grown(view, usual, WORK[2:]))
-        if not times >= self.factor * work or len(series.between(onset, view.step)) < self.lasting:
+        if not times >= least * work or len(series.between(onset, view.step)) < self.lasting:
             return None
         return self.finding(
             view, "warn", onset,
