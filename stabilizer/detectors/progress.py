@@ -243,7 +243,8 @@ def stagnation(view: RunView) -> Stagnation | None:
     The stretch is the newer half of the run, or its newer three quarters (at least `STILL` rows). If its trend went on
     for as many rows as the run has had, the upper end of its 95 % interval must still gain less than `MATTERS` of what
     was gained so far. Or growth broke off (`_broken`), which shorter stretches show. A run that never gained anything
-    is judged as a whole: the interval, gone on as long again, must lie within `STANDS` of its level, and within its noise.
+    is judged as a whole: the interval, gone on as long again, must lie within `STANDS` of its level, and within its
+    noise.
     """
     return view.once(_stagnation)
 
