@@ -1,10 +1,10 @@
 """Pure numbers: levels, scales, trends and change detection that survive outliers, drift and autocorrelation.
 
-The method: compare now with a *lagged* reference window (its newest point is `LAG` rows old, so the shift that is being
-judged can't hide in it), extrapolate the reference's own trend, widen its noise by its autocorrelation and by the
-uncertainty of that extrapolation, and accumulate what remains in a one-sided CUSUM. Rolling z-scores with a window
-that contains the shift, and absolute thresholds on quantities without a natural unit, fire on healthy runs; neither
-is used. Every array entry depends on entries at or before it alone.
+The method (`detectors.departure`): compare now with a *lagged* reference window (its newest point is `LAG` rows old, so
+the shift that is being judged can't hide in it), extrapolate the reference's own trend, widen its noise by its
+autocorrelation and by the uncertainty of that extrapolation, and accumulate what remains in a one-sided CUSUM. Rolling
+z-scores with a window that contains the shift, and absolute thresholds on quantities without a natural unit, fire on
+healthy runs; neither is used.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ proves nothing either way.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from stabilizer.detectors.departure import scaled
 from stabilizer.detectors.progress import progress
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import inflation, median, median_scale, step_noise, trend
+from stabilizer.signals import inflation, mean, median, median_scale, step_noise, trend
 
 BEFORE = 30
 """Rows before the onset that are its reward."""
@@ -108,27 +109,49 @@ def began(series: Series, kind: str = "real") -> int:
     middle, scale = median_scale(values)
     reach = max(6 * scale, abs(median(values[-5:]) - middle))
     values = np.clip(values, middle - reach, middle + reach)  # one extreme row is no ramp
-    row = _first_knot(values, np.linspace(0, count - 2, min(_KNOTS, count - 1)))
-    width = max(2, count // _KNOTS)
-    low = max(0, row - width)
-    row = _first_knot(values, np.arange(low, min(count - 1, row + width) + 1), later=np.linspace(row, count - 1, 12))
+    row = _first_knot(values, _fine(count, _first_knot(values, _coarse(count))))
     return int(recent.steps[row])
 
 
-def _first_knot(values: np.ndarray, knots: np.ndarray, later: np.ndarray | None = None) -> int:
-    """The first knot of the best ramp between two of some knots (or the end)."""
+def _first_knot(values: np.ndarray, shapes: _Ramps) -> int:
+    """The knot at which the best of some ramps begins."""
     count = len(values)
     rows = np.linspace(0, count - 1, min(count, _POINTS))
     points = np.interp(rows, np.arange(count), values) if count <= _POINTS else _binned(values, _POINTS)
-    ends = np.append(knots[1:], count - 1) if later is None else later
+    points = points - mean(points)
+    return int(shapes.first[int(np.argmax((shapes.ramps @ points) ** 2 / shapes.power))])
+
+
+class _Ramps(NamedTuple):
+    """Ramps between two of some knots each (or the end), where they begin, and their power."""
+
+    first: np.ndarray
+    ramps: np.ndarray
+    power: np.ndarray
+
+
+@lru_cache(maxsize=32)
+def _coarse(count: int) -> _Ramps:
+    knots = np.linspace(0, count - 2, min(_KNOTS, count - 1))
+    return _ramps(count, knots, np.append(knots[1:], count - 1))
+
+
+@lru_cache(maxsize=32)
+def _fine(count: int, row: int) -> _Ramps:
+    """Ramps that begin near a row: a standing failure asks for the same ones at every step."""
+    width = max(2, count // _KNOTS)
+    low = max(0, row - width)
+    return _ramps(count, np.arange(low, min(count - 1, row + width) + 1), np.linspace(row, count - 1, 12))
+
+
+def _ramps(count: int, knots: np.ndarray, ends: np.ndarray) -> _Ramps:
+    rows = np.linspace(0, count - 1, min(count, _POINTS))
     first, last = (grid.ravel() for grid in np.meshgrid(knots, ends, indexing="ij"))
     keep = last >= first + 1
     first, last = first[keep], last[keep]
     ramps = np.clip((rows[None] - first[:, None]) / (last - first)[:, None], 0, 1)
     ramps -= ramps.mean(1, keepdims=True)
-    points = points - points.mean()
-    power = np.maximum(np.einsum("ij,ij->i", ramps, ramps), 1e-12)
-    return int(first[int(np.argmax((ramps @ points) ** 2 / power))])
+    return _Ramps(first, ramps, np.maximum(np.einsum("ij,ij->i", ramps, ramps), 1e-12))
 
 
 def _binned(values: np.ndarray, bins: int) -> np.ndarray:
