@@ -389,6 +389,13 @@ def test_advice_for_another_trainer_names_keys_that_it_has() -> None:
             assert named or id == "roll-back", (trainer, id)
 
 
+def test_prompts_that_changed_are_not_answered_with_a_smaller_step() -> None:
+    changed = told({"system/data-shift": 148} | DRIFT, BREAKS)
+    assert changed[0].id == "data-shift" and "the prompts changed at step 148" in changed[1].why
+    learned = told({"system/data-shift": 148} | DRIFT, BREAKS, gap=0.4)
+    assert "lr-too-high" in [cause.id for cause in learned if cause.confidence >= ENOUGH]
+
+
 def test_going_back_is_no_answer_to_updates_that_were_left_out() -> None:
     lost = CALM | {"policy/loss": "0.1~0.01x150 nanx50"}
     cause = [Cause("numeric-overflow", 0.6, "")]

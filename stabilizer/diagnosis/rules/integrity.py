@@ -178,7 +178,7 @@ def data_shift(case: Case) -> Verdict:
     cut = case.find("rollout/truncation")
     if cut is not None and cut.onset_step <= found.onset_step + 2 * case.spacing:
         return UNLIKELY, [found.summary, "but answers are cut from then on, which shortens them and costs the reward"]
-    return 0.75, [found.summary, *_same_policy(case, found)]
+    return 0.75, [found.summary, *_same_policy(case)]
 
 
 def crash(case: Case) -> Verdict:
@@ -230,7 +230,7 @@ def _off_after_sync(case: Case) -> Finding | None:
     )
 
 
-def _same_policy(case: Case, found: Finding) -> list[str]:
+def _same_policy(case: Case) -> list[str]:
     """What speaks for other prompts rather than another policy: held-out problems stay the same."""
     held = case.shift("accuracy/val")
     if held is None or abs(held.after - held.before) > 0.05:

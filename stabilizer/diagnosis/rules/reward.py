@@ -33,10 +33,12 @@ def length_rewarded(case: Case) -> Verdict:
     if found is None and not (case.find("reward/hacking") and length and not 0.67 < length.ratio < 1.5):
         return NO
     reasons = [found.summary] if found else [f"answers went from {length.before:.0f} to {length.after:.0f} tokens"]
-    pays = case.recent("rollout/length_reward_corr")
-    longer = length is None or length.ratio > 1
-    if pays is not None and (pays > 0.3 if longer else pays < -0.3):
+    pays, came = case.recent("rollout/length_reward_corr"), case.shift("rollout/length_reward_corr")
+    sign = 1 if length is None or length.ratio > 1 else -1
+    if pays is not None and sign * pays > 0.3:
         reasons.append(f"length and reward go together (correlation {pays:.2f})")
+    elif came is not None and sign * came.after > 0.1 and sign * (came.after - came.before) > 0.1:
+        reasons.append(f"length and reward began to go together (correlation {came.before:.2f} to {came.after:.2f})")
     paid = case.shift("reward/mean")
     right = case.shift("accuracy/val") or case.shift("accuracy/train")
     fell = case.reward is not None and case.reward.dropped

@@ -6,7 +6,7 @@ import numpy as np
 
 from stabilizer.diagnosis.case import Case
 from stabilizer.diagnosis.graph import STAGES
-from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, WEAK, Table, Verdict
+from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict
 
 STEP_KL = 0.02
 """Nats per token by which one step's updates may move the policy before that is called large (healthy: under 0.01)."""
@@ -52,8 +52,9 @@ def step_too_large(case: Case) -> Verdict:
         reasons.append(f"learning rate {rate.values[0]:.2g} at step {rate.steps[0]}")
     score = 0.85 * met / possible if possible else 0.0
     source = next((m for m in case.moves[:1] if m.stage == STAGES.index("source") and case.led(m.metric)), None)
-    if case.find("system/data-shift"):  # other prompts move the policy too, and a smaller step would not help
-        return min(score, 0.4), reasons
+    other = case.find("system/data-shift")
+    if other is not None and "gap" not in other.evidence:  # new prompts move the policy too, at any size of step
+        return min(score, UNLIKELY), [*reasons, f"but the prompts changed at step {other.onset_step}"]
     return (score * 0.6 if source else score), reasons
 
 
