@@ -26,9 +26,9 @@ class GradSpike(Detector):
     Signature
         A row is a spike when its norm is at least `material` times the highest value its lagged reference made expect,
         and `deviations` standard deviations of the logarithm above it. Up to `longest` such rows in a row, followed by
-        `calm` rows below, are one spike: `info` for `recent` rows. `cluster` of them within 100 rows, at three times
-        the rate of the 100 to 300 rows before, while the reward does not rise, are `warn`; so is a spike right after
-        which the reward fell.
+        `calm` rows below, are one spike: `info` for `recent` rows. Three and more of them within 100 rows, which at the
+        rate of the 100 to 300 rows before has less than the chance `luck`, are `warn` while the reward does not rise;
+        so is a spike right after which the reward fell.
 
     Why it matters
         One spike seldom hurts: clipping bounds the step it makes, and its batch is harmless from other weights. But
@@ -68,8 +68,8 @@ class GradSpike(Detector):
     """Rows below that end it."""
     recent: int = 15
     """Rows for which one spike is news."""
-    cluster: int = 4
-    """Spikes within 100 rows that are no coincidence any more."""
+    luck: float = 1e-3
+    """Chance of so many spikes within 100 rows, at the rate of the 100 to 300 rows before, below which it is none."""
 
     def check(self, view: RunView) -> Finding | None:
         if not self._tall(view, 100) or not self._high(view, 100).any():
@@ -83,10 +83,10 @@ class GradSpike(Detector):
         if not new.any():
             return None
         count, known = int(new.sum()), int(np.isfinite(expected[:start]).sum())
-        usual = float((~new).sum()) / known * 100 if known >= 100 else np.inf  # spikes in 100 rows
+        usual = (float((~new).sum()) + 0.5) / known * 100 if known >= 100 else np.inf  # spikes in 100 rows
         age = len(high) - int(last[-1])
         reward = progress(view)
-        many = count >= max(self.cluster, 3 * usual)
+        many = count >= 3 and _chance(count, usual) < self.luck
         if age <= 3 * self.recent and reward and reward.dropped and _follows(series, reward.drop_step, first[-1]):
             many, severity, fate = False, "warn", f", and {reward.metric} fell right after, to {reward.now:.3g}"
         elif many and not (reward and (reward.rising or reward.solved)):
@@ -134,6 +134,13 @@ class GradSpike(Detector):
         last = rows[np.concatenate((breaks, [len(rows) - 1]))]
         short = (last - first < self.longest) & (last + self.calm < len(high))
         return first[short], last[short]
+
+
+def _chance(count: int, usual: float) -> float:
+    """Poisson's chance of `count` or more where `usual` are expected; 1 where nothing is known."""
+    if usual == np.inf:
+        return 1.0
+    return 1 - sum(math.exp(-usual) * usual**k / math.factorial(k) for k in range(count))
 
 
 def _follows(series: Series, step: int, row: int) -> bool:

@@ -9,8 +9,10 @@ import numpy as np
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import Departure, departure
 from stabilizer.detectors.progress import LEVEL, Progress, level, progress
+from stabilizer.detectors.since import slowed
 from stabilizer.records import Finding, Severity
 from stabilizer.runs.history import RunView
+from stabilizer.signals import inflation
 
 KL, CLIP = "policy/kl_old", "policy/clip_frac"
 ENOUGH = 15
@@ -23,11 +25,12 @@ class Overstepping(Detector):
 
     Signature
         KL to the sampling policy has left its course upward (`departure`), to at least `factor` times what was
-        expected and `material` nats per token; or the clip fraction has, by at least `clipped`. A rise that the
-        learning rate explains (KL goes with its square) is taken off first. It is `info` while the reward does not
-        mind, `warn` when the reward thrashes or is lower, or stands still with KL above `large` or the clip fraction
-        above `saturated`, and `critical` when it has dropped. A run that was so from its first rows has no course to
-        leave: `large` or `saturated` and a reward that does not rise are enough there, after 15 rows.
+        expected and `material` nats per token; or the clip fraction has, by at least `clipped`. A smaller step that
+        grew `factor` times is told of only once the reward has suffered. A rise that the learning rate explains (KL
+        goes with its square) is taken off first. It is `info` while the reward does not mind, `warn` when the reward
+        thrashes, is lower or has lost its pace (`since.slowed`), or stands still with KL above `large` or the clip
+        fraction above `saturated`, and `critical` when it has dropped. A run that was so from its first rows has no
+        course to leave: `large` or `saturated` and a reward that does not rise are enough there, after 15 rows.
 
     Why it matters
         Ratios far from 1 make the surrogate a poor guide, and clipping only stops tokens that already moved too far.
@@ -73,6 +76,11 @@ class Overstepping(Detector):
             left = departure(view, name, up=True)
             if left is not None and self._material(view, name, left):
                 return self._say(view, name, left.onset_step, left.expected, left.now)
+        for name in (KL, CLIP):
+            left = departure(view, name, up=True)
+            if left is not None and left.now >= self.factor * self._faster(view, left) ** 2 * left.expected:
+                found = self._say(view, name, left.onset_step, left.expected, left.now)
+                return found if found and found.severity != "info" else None
         for name, limit in ((KL, self.large), (CLIP, self.saturated)):
             series = view.series(name)
             if len(series) and series.values[-1] > limit:
@@ -82,10 +90,15 @@ class Overstepping(Detector):
                     return self._say(view, name, int(since.steps[0]), limit, level(since.finite()))
         return None
 
-    def _material(self, view: RunView, name: str, left: Departure) -> bool:
+    @staticmethod
+    def _faster(view: RunView, left: Departure) -> float:
+        """How many times the learning rate of before, at least 1."""
         rates = view.series("optim/lr").between(0, left.onset_step - 1).last(5).values
         rate = view.latest("optim/lr")
-        faster = max(rate / rates[0], 1.0) if len(rates) and rate and rates[0] > 0 else 1.0
+        return max(rate / rates[0], 1.0) if len(rates) and rate and rates[0] > 0 else 1.0
+
+    def _material(self, view: RunView, name: str, left: Departure) -> bool:
+        faster = self._faster(view, left)
         if name == KL:
             return left.now >= max(self.material, self.factor * faster**2 * left.expected)
         return left.now >= faster * left.expected + self.clipped
@@ -113,16 +126,24 @@ class Overstepping(Detector):
         if reward.dropped and reward.drop_step >= onset - 20:
             return "critical", f", and {reward.metric} has fallen from {reward.best:.3g} to {reward.now:.3g}"
         before = view.series(reward.metric).between(0, onset - 1).last(60).finite().values
-        since = view.series(reward.metric).between(onset, view.step).last(30).finite().values
+        since = view.series(reward.metric).between(onset, view.step).last(60).finite().values
         if len(since) < ENOUGH:
             return "info", "; what the reward makes of it is too early to tell"
-        if len(before) >= ENOUGH and _jumps(since) > 2 * _jumps(before) > 0:
+        if len(before) >= ENOUGH and _jumps(since[-30:]) > 2 * _jumps(before) > 0:
             return "warn", f", and {reward.metric} thrashes: from row to row it moves twice as much as before"
-        lower = len(before) >= ENOUGH and since[-ENOUGH:].mean() < before[-2 * ENOUGH :].mean() - reward.noise
-        if lower or (far and reward.noise > 0):
-            course = "lower than before" if lower else "not rising"
+        lower = len(before) >= ENOUGH and _lower(before[-2 * ENOUGH :], since, reward.noise)
+        slower = slowed(view, onset)
+        if lower or slower or (far and reward.noise > 0):
+            course = "lower than before" if lower else "no longer rising as it did" if slower else "not rising"
             return "warn", f", and {reward.metric} is {course} ({reward.now:.3g})"
         return "info", f"; {reward.metric} ({reward.now:.3g}) shows no harm yet"
+
+
+def _lower(before: np.ndarray, since: np.ndarray, noise: float) -> bool:
+    """Whether a level is lower than before by more than the noise of both, memory included."""
+    fall = float(before.mean() - since.mean())
+    spread = inflation(since - since.mean())
+    return fall > 3.2 * noise * spread * float(np.sqrt(1 / len(before) + 1 / len(since)))
 
 
 def _jumps(values: np.ndarray) -> float:

@@ -11,20 +11,25 @@ import numpy as np
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import scaled
+from stabilizer.detectors.worth import sudden
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import median, step_noise, trend
+from stabilizer.signals import inflation, median, step_noise, trend
 from stabilizer.vocabulary import metric
 
 REWARDS = ("reward/mean", "accuracy/train")
 ANSWERS = ("rollout/length_mean", "policy/entropy", "rollout/distinct", "rollout/repetition")
 """What prompts change about answers, and a reward function does not."""
+JUMPING = ("rollout/length_mean", "policy/entropy")
+"""Of these, what says little by chance: a jump between two rows is looked for here and in the reward."""
 UPDATES = ("policy/kl_old", "optim/update_ratio", "optim/grad_norm")
 """What moves when it is the policy that changed."""
 BEFORE = 40
 """Rows that say what was, at least half of them there."""
 AFTER = 8
 """Rows that say what is."""
+STRETCH = 30
+"""Rows that say what the reward is, as far as there are so many: it is the noisiest of all."""
 STEEP = 0.65
 """Share of the whole change that the first row has, and that the row before it has not."""
 
@@ -34,10 +39,11 @@ class DataShift(Detector):
     """The prompts changed and nobody said so; or they are being learned by heart.
 
     Signature
-        From one row to the next the reward is elsewhere: 8 rows differ from the 40 before by `jump` standard
-        deviations, and the first of them has most of it already. At the same row length, entropy or variety of the
-        answers jumps by `also` standard deviations, while update size, KL to the sampling policy and gradient norm
-        stay within a factor of `calm`: `info` for `stand` rows. It is `warn` when the reward fell and, `patience` rows
+        From one row to the next reward, length or entropy of the answers is elsewhere: 8 rows differ from the 40 before
+        by `jump` standard deviations, and the first of them has most of it already. From that row on the reward differs
+        by `clear` standard errors both from where it was and from where it was going, and length, entropy or variety by
+        `also` standard deviations, while update size, KL to the sampling policy and gradient norm stay within a factor
+        of `calm`: `info` for `stand` rows. It is `warn` when the reward fell and, `patience` rows
         later, is still down and can't be gaining more than a seventh of the fall in a hundred rows. By heart: training
         accuracy lies `gap` above validation and that distance has grown by `grown` beyond the noise of both: `info`,
         `warn` once validation has fallen from its best by `lost`.
@@ -49,9 +55,10 @@ class DataShift(Detector):
 
     Look-alikes
         A verifier that fails makes the reward jump and leaves the answers as they were (`reward/outage`,
-        `reward/collapse`). A policy that breaks takes rows to do so, and its updates show it first. Declared stages,
-        resumes and rollbacks start a new baseline. A validation set that was harder all along keeps its distance.
-        Shares that only ever are 0, 0.5 or 1 jump at every row; that is their noise.
+        `reward/collapse`). Answers that are shorter because more of them are cut met another limit. A policy that
+        breaks takes rows to do so, and its updates show it first. Declared stages, resumes and rollbacks start a new
+        baseline. A validation set that was harder all along keeps its distance. Shares that only ever are 0, 0.5 or 1
+        jump at every row; that is their noise.
 
     False alarms
         Data in the order of difficulty, repeated every epoch, shift at every boundary: `info` each time, and true.
@@ -71,7 +78,9 @@ class DataShift(Detector):
     confirm = 3
 
     jump: float = 5.0
-    """Standard deviations of a row by which the reward must move."""
+    """Standard deviations of a row by which something must jump from one row to the next."""
+    clear: float = 4.0
+    """Standard errors by which the reward must differ."""
     also: float = 4.0
     """The same for what the answers are like."""
     calm: float = 3.0
@@ -92,23 +101,22 @@ class DataShift(Detector):
 
     def _shift(self, view: RunView) -> Finding | None:
         name = next((name for name in REWARDS if name in view), None)
-        if name is None:
+        start = view.baseline_start()
+        onset = max((self._jump_step(view, other, start) for other in (name, *JUMPING) if other), default=-1)
+        if name is None or onset < 0:
             return None
         series = view.series(name)
-        start = view.baseline_start()
-        first = int(np.searchsorted(series.steps, start)) if start else 0
-        signal = view.causal(name, ("jump", first, self.jump), partial(_jumped, first=first, jump=self.jump))
-        row = int(signal[-1, 0]) if len(signal) else -1
-        since = len(series) - row
-        if row < 0 or since > 2 * self.patience:
+        since = len(series) - int(np.searchsorted(series.steps, onset))
+        if since > 2 * self.patience or (ends := self._shifted(series, onset, start)) is None:
             return None
-        was, now = float(signal[-1, 1]), float(signal[-1, 2])
+        was, now = ends
         stuck = now < was and since >= self.patience and self._stuck(series, was, now)
         if since > self.stand and not stuck:
             return None
-        onset = int(series.steps[row])
         moved = {other: ends for other in ANSWERS if (ends := self._moved(view.series(other), other, onset))}
-        if not moved or not self._calm(view, onset):
+        if not moved or self._cut_short(view, onset, moved) or not self._calm(view, onset):
+            return None
+        if not any(sudden(view.series(other), onset, metric(other).kind) for other in moved):
             return None
         answers = ", ".join(f"{other} {old:.3g} to {new:.3g}" for other, (old, new) in moved.items())
         tail = (
@@ -120,6 +128,38 @@ class DataShift(Detector):
             f"from one row to the next at step {onset}: {name} {was:.3g} to {now:.3g}, {answers}{tail}",
             metric=name, baseline=was, now=now, with_it=sorted(moved),
         )  # fmt: skip
+
+    def _jump_step(self, view: RunView, name: str, start: int) -> int:
+        """The step of the newest jump between two rows of a metric since a step; -1 when there is none."""
+        series = view.series(name)
+        first = int(np.searchsorted(series.steps, start)) if start else 0
+        signal = view.causal(name, ("jump", first, self.jump), partial(_jumped, first=first, jump=self.jump))
+        row = int(signal[-1, 0]) if len(signal) else -1
+        return int(series.steps[row]) if 0 <= row and len(series) - row <= 2 * self.patience else -1
+
+    def _shifted(self, series: Series, onset: int, start: int) -> tuple[float, float] | None:
+        """(before, after) when the reward differs on the two sides: from where it was and from where it was going."""
+        split, first = int(np.searchsorted(series.steps, onset)), int(np.searchsorted(series.steps, start))
+        old, new = series.values[max(first, split - BEFORE) : split], series.values[split : split + STRETCH]
+        old, new = old[np.isfinite(old)], new[np.isfinite(new)]
+        if len(old) < BEFORE // 2 or len(new) < AFTER:
+            return None
+        rows = np.arange(len(old)) - (len(old) - 1) / 2
+        slope = float(rows @ old) / float(rows @ rows)
+        residuals = old - old.mean() - slope * rows
+        newest = old[-BEFORE // 2 :]
+        was, now = float(newest.mean()), float(new.mean())
+        ahead = was + slope * (len(newest) + len(new)) / 2
+        error = float(residuals.std()) * inflation(residuals) * math.sqrt(1 / len(newest) + 1 / len(new))
+        apart = min(abs(now - was), abs(now - ahead)) if (now - was) * (now - ahead) > 0 else 0.0
+        return (was, now) if apart > self.clear * error else None
+
+    @staticmethod
+    def _cut_short(view: RunView, onset: int, moved: dict[str, tuple[float, float]]) -> bool:
+        """Answers are shorter because more of them are cut: another limit, not other prompts."""
+        length = moved.get("rollout/length_mean")
+        ends = _ends(view.series("rollout/truncated_frac"), onset) if length and length[1] < length[0] else None
+        return ends is not None and float(ends[1].mean() - ends[0].mean()) > 0.05
 
     def _stuck(self, series: Series, was: float, now: float) -> bool:
         recent = series.last(100).finite().values
@@ -191,7 +231,8 @@ def _jump(
     if row - first < BEFORE // 2 + AFTER or (last[0] >= 0 and row - last[0] < BEFORE):
         return None
     begun, then = row + 1 - AFTER, float(values[row - AFTER])
-    if not (float(values[begun]) - then) * (float(values[row]) - then) > 0:  # most rows end here, cheaply
+    rise = float(values[begun]) - then
+    if not abs(rise) > 0.04 * abs(then) or not rise * (float(values[row]) - then) > 0:  # most rows end here, cheaply
         return None
     old, new = values[max(first, begun - BEFORE) : begun], values[begun : row + 1]
     was = float(old.mean())

@@ -21,6 +21,10 @@ BEFORE = 40
 """Rows before the resume that say what was normal."""
 LEVEL_BEFORE = 10
 """The newest of them, whose median is compared with."""
+SETTLED = 12
+"""Rows after which a resume that went well has settled."""
+RESTLESS = 4
+"""First of them that may be odd after any resume."""
 NEEDED = 8
 """Rows before the resume without which nothing is said."""
 FRESH = 12
@@ -34,9 +38,12 @@ class ResumeMismatch(Detector):
     Signature
         Within `window` rows after a declared resume (an attempt, or a log whose step goes back): a learning rate
         outside what it was and what it was heading for by a factor of `lr_factor`; or medians of 5 rows that differ
-        from the 10 before by `factor` and by `clear` times the noise, among update size, KL to the sampling policy,
-        gradient norm, KL to the reference and entropy; or a reward lower by `share` of all that was gained. A lost
-        reward with another sign is critical, the learning rate, the reward, or two signs are `warn`, one is `info`.
+        from the 10 before by `factor` and by `clear` times the noise of a row, among update size, KL to the sampling
+        policy, gradient norm, KL to the reference and entropy; or a reward lower by `share` of all that was gained.
+        Of what has not settled after 12 rows, rows 5 to 12 that differ by `factor` and by `sure` standard errors are
+        a sign as well; where rows lie 5 steps apart or more, the first two rows are as good as five. A lost reward with
+        another sign is critical; the learning rate (`info` while it is on its way back), the reward, or two signs are
+        `warn`, one is `info`.
         On the first rows of a fresh run, a KL to the reference that starts above `kl_start` is `info`: the reference
         is not the policy the run starts from.
 
@@ -46,7 +53,8 @@ class ResumeMismatch(Detector):
         from the base model trains the same thousand steps a second time, under the old curves' name.
 
     Look-alikes
-        One odd row after a resume is usual (caches, a first batch) and no median moves. A change that was declared at
+        One odd row after a resume is usual (caches, a first batch) and no median moves; so are a short warm-up of the
+        rate and norms that calm down within some rows. A change that was declared at
         the same step (rollback, schedule, data stage, our own fix) explains every jump: silent. A warm-up or a cosine
         tail goes on where it was heading. A log that starts anew at its first step has no before to compare with.
 
@@ -79,6 +87,8 @@ class ResumeMismatch(Detector):
     """Share of the reward gained since the start."""
     clear: float = 6.0
     """Standard deviations of a row, widened by autocorrelation."""
+    sure: float = 4.0
+    """Standard errors, of what lasts."""
     kl_start: float = 0.05
     """Nats per token of KL to the reference at the first step; three times the KL of that step's own updates."""
 
@@ -96,7 +106,10 @@ class ResumeMismatch(Detector):
         signs = {**({"optim/lr": rate} if rate else {}), **jumps}
         if not (signs or lost):
             return None
-        severity = "critical" if lost and signs else "warn" if lost or rate or len(jumps) > 1 else "info"
+        strange = rate is not None and not self._returning(view.series("optim/lr"), at)
+        severity = (
+            "critical" if lost and (jumps or strange) else "warn" if lost or strange or len(jumps) > 1 else "info"
+        )
         told = [f"{name} {was:.3g} to {now:.3g}" for name, (was, now) in signs.items()]
         name, was, now = lost or ("", 0.0, 0.0)
         told += [f"{name} {was:.3g} to {now:.3g}, most of what had been learned"] if lost else []
@@ -110,11 +123,12 @@ class ResumeMismatch(Detector):
     def _around(self, series: Series, before: int, at: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Rows just before and just after; None when there are too few, or the resume is long past."""
         start, split = np.searchsorted(series.steps, before), np.searchsorted(series.steps, at)
-        if not 5 <= len(series) - split <= self.window or split - start < NEEDED:
+        least = _early(series)
+        if not least <= len(series) - split <= self.window or split - start < NEEDED:
             return None
         old, new = series.values[max(start, split - BEFORE) : split], series.values[split:]
         old, new = old[np.isfinite(old)], new[np.isfinite(new)]
-        return (old, new) if len(old) >= NEEDED and len(new) >= 5 else None
+        return (old, new) if len(old) >= NEEDED and len(new) >= least else None
 
     def _lr(self, series: Series, at: int) -> tuple[float, float] | None:
         """(last rate, present rate) when it left the span between where it was and where it was heading."""
@@ -129,15 +143,28 @@ class ResumeMismatch(Detector):
         outside = now > self.lr_factor * max(span) or now < max(min(span), 0.0) / self.lr_factor
         return (span[0], now) if outside else None
 
+    def _returning(self, series: Series, at: int) -> bool:
+        """Whether a rate that began low comes back, so that it is too early to call it lost."""
+        new = series.values[int(np.searchsorted(series.steps, at)) :]
+        return len(new) < SETTLED and bool(new[-1] > 1.05 * new[0])
+
     def _jump(self, view: RunView, name: str, before: int, at: int) -> tuple[float, float] | None:
-        """(level before, level after) when they differ by `factor` and beyond the noise."""
+        """(level before, level after) when they differ by `factor` and beyond the noise, at once or lastingly."""
         rows = self._around(view.series(name), before, at)
         if rows is None:
             return None
         kind = metric(name).kind
         old, new = (scaled(part, kind) for part in rows)
-        was, now = median(old[-LEVEL_BEFORE:]), median(new[:5])
-        if abs(now - was) < max(math.log(self.factor), self.clear * _noise(old)):
+        was, noise = median(old[-LEVEL_BEFORE:]), _noise(old)
+        early = new[: _early(view.series(name))]
+        now = float(early[np.argmin(np.abs(early - was))]) if len(early) < 5 else median(early)
+        if abs(now - was) >= max(math.log(self.factor), self.clear * noise):
+            return unscaled(was, kind), unscaled(now, kind)
+        if len(new) < SETTLED:
+            return None
+        now = median(new[RESTLESS:SETTLED])
+        error = 1.25 * noise * math.sqrt(1 / LEVEL_BEFORE + 1 / (SETTLED - RESTLESS))
+        if abs(now - was) < max(math.log(self.factor), self.sure * error):
             return None
         return unscaled(was, kind), unscaled(now, kind)
 
@@ -166,6 +193,12 @@ class ResumeMismatch(Detector):
             f" {drift.steps[0]}, where it should be 0",
             metric="policy/kl_ref", baseline=0.0, now=first,
         )  # fmt: skip
+
+
+def _early(series: Series) -> int:
+    """How many rows after a resume tell of it at the soonest: few where a row stands for many steps."""
+    recent = series.steps[-20:]
+    return 2 if len(recent) > 1 and recent[-1] - recent[0] >= 5 * (len(recent) - 1) else 5
 
 
 def _noise(old: np.ndarray) -> float:
