@@ -34,9 +34,10 @@ class Oscillation(Detector):
 
     Look-alikes
         The luck of few prompts is white: it has no memory from row to row and is as large as the batch explains
-        (`reward/noise-floor`). Data in epoch order swing while the reward rises, and have from the first row. A batch that was made smaller swings
-        more by itself: a declared change starts afresh, a logged one is accounted for. Warm-up that is still running is
-        said in the summary, for the learning rate that will do harm has then not even been reached.
+        (`reward/noise-floor`). Data in epoch order swing while the reward rises, and have from the first row. A batch
+        that was made smaller swings more by itself: a declared change starts afresh, a logged one is accounted for.
+        Warm-up that is still running is said in the summary, for the learning rate that will do harm has then not even
+        been reached.
 
     False alarms
         Waves of the data around a plateau look the same from the reward alone.

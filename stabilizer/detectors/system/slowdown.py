@@ -33,11 +33,13 @@ class Slowdown(Detector):
     Signature
         The median step time is at least `jump` times what its course made expect, or `factor` times that of the start
         of the run, for `lasting` rows, after division by the growth of what a step has to do: answer length (mean or
-        longest), turns, prompts, group size. A creep must be the larger one, for much that grows isn't logged. Always `warn`: the policy is as well as it was, the bill is not.
+        longest), turns, prompts, group size. A creep must be the larger one, for much that grows isn't logged. Always
+        `warn`: the policy is as well as it was, the bill is not.
 
     Why it matters
-        A third of the money and more. A slowdown that creeps ends in a crash (memory that fragments or leaks, a disk that fills);
-        one that jumps is a machine: a neighbour on the GPU, a throttled card, a lost worker, a verifier that times out.
+        A third of the money and more. A slowdown that creeps ends in a crash (memory that fragments or leaks, a disk
+        that fills); one that jumps is a machine: a neighbour on the GPU, a throttled card, a lost worker, a verifier
+        that times out.
 
     Look-alikes
         Longer answers, more turns, a larger batch, resampled groups: divided out. Validation, checkpoints and a first
