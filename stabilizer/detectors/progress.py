@@ -222,9 +222,9 @@ STILL_EVER = 60
 """Steps, and at least half as many rows, after which a reward that never rose can be said to stand still."""
 STILL_MOST = 500
 """Rows looked at most."""
-MATTERS = (0.15, 0.3)
+MATTERS = (0.15, 0.2)
 """Share of the gain so far that, reached by going on for as long as the run has had, would still be progress: of a run
-of 300 rows and more, and of one of 150 and fewer, for an interval is no narrower than the rows allow."""
+of 200 rows and more, and of one of 150 and fewer, for an interval is no narrower than the rows allow."""
 BROKEN = 0.3
 """Share of the pace before that the newest rows must have fallen short of for sure, for the end of growth to be a break
 and not the bend of a curve that saturates: one that is e^-x from its end keeps e^(-3x/8) of its pace from the two
@@ -243,7 +243,7 @@ def stagnation(view: RunView) -> Stagnation | None:
     The stretch is the newer half of the run, or its newer three quarters (at least `STILL` rows). If its trend went on
     for as many rows as the run has had, the upper end of its 95 % interval must still gain less than `MATTERS` of what
     was gained so far. Or growth broke off (`_broken`), which shorter stretches show. A run that never gained anything
-    is judged as a whole: the interval, gone on as long again, must lie within `STANDS` of its level, and within its
+    is judged as a whole: the interval, gone on as long again, must lie within `STANDS` of its level and within its
     noise.
     """
     return view.once(_stagnation)
@@ -263,7 +263,7 @@ def _stagnation(view: RunView) -> Stagnation | None:
                 return Stagnation(rows, *found, reward.start + gain, True)
         for share in (4, 3):
             rows = min(reward.rows // share, STILL_MOST)
-            if found := _broken(view, series, rows, MATTERS[1] * gain * rows / reward.rows):
+            if found := _broken(view, series, rows, BROKEN * gain * rows / reward.rows):
                 return Stagnation(rows, *found, reward.start + gain, True)
         return None
     spacing = float(series.steps[-1] - series.steps[0]) / max(1, len(series) - 1)

@@ -222,6 +222,7 @@ def prompts_too_hard(w: World, at: int, size: float, d: Draws) -> None:
 def reward_hacking(w: World, at: int, size: float, d: Draws) -> None:
     """The policy finds what the reward overlooks: training reward rises, held-out accuracy falls."""
     over = d.span(60, 150)
+    w.slow(at, 0.1)  # what is paid for anyway need not be learned
     w.hack += size * w.ramp(at, over)
     w.p_val = w.p_val * (1 - 0.7 * size * w.ramp(at, over))
     w.log_length += 0.3 * size * w.ramp(at, over)

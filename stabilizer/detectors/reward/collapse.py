@@ -103,13 +103,18 @@ class Collapse(Detector):
 
     @staticmethod
     def _witnesses(view: RunView, since: int) -> tuple[list[str], bool]:
-        """Metrics that left the level of before the fall, the way harm moves them, by 60 % and 4 standard errors."""
+        """Metrics that left the level of before the fall, the way harm moves them, by 60 % and 4 standard errors.
+
+        KL to the reference is none in the first 30 rows: it starts at 0, so it multiplies in every run that learns.
+        """
         moved, seen = [], False
         for name in ("policy/entropy", "policy/kl_ref", "optim/grad_norm", "rollout/length_mean", "accuracy/val"):
             series = view.series(name).last(400).finite()
             rows = 3 if name == "accuracy/val" else 10
             then, now = series.between(0, since - 1).last(2 * rows).values, series.between(since, view.step).last(rows)
             if len(then) < rows or len(now) < rows:
+                continue
+            if name == "policy/kl_ref" and len(view.series(name).between(0, since)) < 30:
                 continue
             seen = True
             kind = metric(name).kind

@@ -8,6 +8,7 @@ import numpy as np
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import change_step
+from stabilizer.detectors.reward.scale_shift import components
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 from stabilizer.signals import step_noise
@@ -57,12 +58,12 @@ class ComponentDominance(Detector):
 
     def missing(self, view: RunView) -> list[str]:
         """Needs at least two components of the reward."""
-        return [] if len(_components(view)) >= 2 else ["reward/<component>/mean"]
+        return [] if len(components(view)) >= 2 else ["reward/<component>/mean"]
 
     def check(self, view: RunView) -> Finding | None:
         if view.step < self.least and len(view.series("reward/mean")) < self.least:
             return None
-        names = view.once(_components)
+        names = view.once(components)
         recent = {name: view.series(name).last(self.window).finite().values for name in names}
         recent = {name: values for name, values in recent.items() if len(values) >= self.least // 2}
         if len(recent) < 2:
@@ -110,15 +111,3 @@ class ComponentDominance(Detector):
             if third and values[-third:].mean() > values[:third].mean() + 0.02:
                 return True
         return False
-
-
-def _components(view: RunView) -> list[str]:
-    """Components of the reward by name; penalties for length are the trainer's own and count in no comparison."""
-    return [
-        name
-        for name in view.names()
-        if name.startswith("reward/")
-        and name.endswith("/mean")
-        and name.count("/") == 2
-        and name != "reward/overlong/mean"
-    ]

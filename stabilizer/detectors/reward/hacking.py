@@ -127,13 +127,14 @@ class Hacking(Detector):
         values, count = witness.values, len(witness)
         if float(values.max() - values[-5:].mean()) < self.fall:
             return None
-        smooth = np.convolve(values, np.ones(3) / 3, "valid")
-        top = int(np.argmax(smooth)) + 1
-        after = values[max(top + 2, count - 5) :]
-        before = float(smooth[top - 1])
+        span = max(3, count // 8)
+        smooth = np.convolve(values, np.ones(span) / span, "valid")
+        top = int(np.argmax(smooth)) + span // 2
+        after = values[max(top + span // 2 + 1, count - max(5, 2 * span)) :]
+        before = float(smooth.max())
         if len(after) < 2 or before - float(after.mean()) < self.fall:
             return None
-        error = noise * math.sqrt(1 / 3 + 1 / len(after))
+        error = noise * math.sqrt(1 / span + 1 / len(after))
         now, boundary = float(after.mean()), math.sqrt(2 * math.log(count * count / self.alpha))
         if before - now < boundary * error:
             return None

@@ -20,8 +20,8 @@ class Plateau(Detector):
     Signature
         `progress.stagnation`, a test of equivalence, for absence of evidence for growth is not enough. After growth:
         if the trend of the newer half or three quarters of the run (at least 30 rows) went on for as many rows as the
-        run has had, even the upper end of its 95 % interval would gain less than 15 % of what was gained so far (up to
-        30 % while the run is short). Sooner where growth broke off: the newest quarter or third of the run, 90 steps at
+        run has had, even the upper end of its 95 % interval would gain less than 15 % of what was gained so far (20 %
+        while the run is short). Sooner where growth broke off: the newest quarter or third of the run, 90 steps at
         least, for sure gains less than 30 % of that and of the pace before it, which no curve that bends of its own
         does. A run that never rose: gone on as long again, the interval would lie within a fifth of its level, and it
         lies within its noise; that is `info` until a third of the planned steps (100 at least, but half of a short

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import Departure, departure
 from stabilizer.records import Finding
-from stabilizer.runs.history import RunView
+from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import median, step_noise
 
+REACH = 120
+"""Rows within which a jump is looked for."""
 SHARES = ("accuracy/train", "reward/zero_std_frac", "reward/all_fail_frac", "reward/all_pass_frac")
 
 
@@ -20,9 +21,12 @@ class ScaleShift(Detector):
     """The reward and its spread jumped by the same factor, while what is solved stayed as it was.
 
     Signature
-        The spread of rewards (over the batch where logged, else within groups) left its course by `factor` or more,
-        the mean reward moved by the same factor within a tolerance of a third, and none of accuracy and the shares of
-        groups that fail, pass or have no spread moved by more than 0.1. At least one of those must be logged.
+        Between two rows the spread of rewards (over the batch where logged, else within groups, else the noise of the
+        mean) changed by `factor` or more, the mean reward by the same factor within a tolerance of a third, and none
+        of accuracy and the shares of groups that fail, pass or have no spread moved by more than 0.1 (where no spread
+        is logged: held-out accuracy did not). At least one of those must be logged. Or one component of the reward
+        rose, between two rows, to `factor` times the most it ever was, its noise with it, while the others and
+        accuracy stayed: its weight was changed.
 
     Why it matters
         With advantages divided by the group's deviation nothing changes; without, the step grows by that factor, as
@@ -46,7 +50,7 @@ class ScaleShift(Detector):
     """
 
     id = "reward/scale-shift"
-    needs = ("reward/std_group|reward/std", "|".join(SHARES))
+    needs = ("reward/mean", "|".join((*SHARES, "accuracy/val", "reward/<component>/mean")))
     confirm = 5
 
     factor: float = 1.5
@@ -55,63 +59,109 @@ class ScaleShift(Detector):
     """Change of a share of completions or groups that counts as none."""
 
     def check(self, view: RunView) -> Finding | None:
-        name = "reward/std" if "reward/std" in view else "reward/std_group"  # the batch's is the steadier one
-        rewards = view.series("reward/mean")
-        if len(rewards) < 40 or not len(view.series(name)) or not any(share in view for share in SHARES):
+        return self._whole(view) or self._component(view)
+
+    def _whole(self, view: RunView) -> Finding | None:
+        name = next((name for name in ("reward/std", "reward/std_group") if name in view), "reward/mean")
+        shares = [share for share in (SHARES if name != "reward/mean" else ("accuracy/val",)) if share in view]
+        spread = self._recent(view, name)
+        edge = _edge(_logs(spread.values) if name != "reward/mean" else spread.values) if shares else None
+        if edge is None or len(view.series("reward/mean")) < 20:
             return None
-        moved = departure(view, name, up=True) or departure(view, name, up=False)
-        if moved is None or not (moved.ratio >= self.factor or 0 < moved.ratio <= 1 / self.factor):
+        step = int(spread.steps[edge])
+        then, now = self._around(view, "reward/mean", step)
+        if len(then) < 8 or len(now) < 5:
             return None
-        edge = self._edge(view, name, moved)
-        then, now = self._around(view, "reward/mean", edge)
-        spread = self._around(view, name, edge)
-        if len(then) < 8 or len(now) < 5 or not median(spread[0]) > 0:
-            return None
-        factor = median(spread[1]) / median(spread[0])
+        was, is_ = (_spread(part, name) for part in self._around(view, name, step))
+        factor = is_ / was if was > 0 else 0.0
+        if name == "reward/mean" and abs(then.mean()) > 4 * was / np.sqrt(len(then)):
+            times = float(now.mean() / then.mean())  # surer than the noise of so few rows, which must agree roughly
+            factor = times if factor > 0 and 0.5 < times / factor < 2 else 0.0
         if not (factor >= self.factor or 0 < factor <= 1 / self.factor):
             return None
         before, after = float(then.mean()), float(now.mean())
-        noise = max(step_noise(then), step_noise(now) / factor) / np.sqrt(len(now))
-        same = abs(after / factor - before) < max(abs(before) / 3, 3 * noise)
+        noise = max(step_noise(then), step_noise(now) / factor) * np.sqrt(1 / len(then) + 1 / len(now))
+        same = abs(after / factor - before) < max(abs(before) / 3, 4 * noise)
         told = abs(after - before) > 4 * max(noise, noise * factor)  # or the mean is at zero, which has no scale
-        if not (same and told and self._unmoved(view, edge)):
+        if not (same and told and all(self._unmoved(view, share, step) for share in shares)):
             return None
         return self.finding(
-            view, "warn", edge,
-            f"reward and its spread jumped by a factor of {factor:.3g} at step {edge} ({before:.3g} to {after:.3g})"
-            f" while {self._words(view)} stayed: the reward's scale changed, not what is solved",
-            metric=name, baseline=median(spread[0]), now=median(spread[1]), factor=factor,
+            view, "warn", step,
+            f"reward and its spread jumped by a factor of {factor:.3g} at step {step} ({before:.3g} to {after:.3g})"
+            f" while {', '.join(shares)} stayed: the reward's scale changed, not what is solved",
+            metric=name, baseline=was, now=is_, factor=factor,
         )  # fmt: skip
 
+    def _component(self, view: RunView) -> Finding | None:
+        names = components(view)
+        for name in names if len(names) > 1 else ():
+            series = self._recent(view, name)
+            edge = _edge(series.values)
+            if edge is None:
+                continue
+            then, now = series.values[:edge], series.values[edge:][:15]
+            if not 0 < self.factor * float(then.max()) < float(now.min()) or step_noise(now) < step_noise(then[-15:]):
+                continue
+            step, others = int(series.steps[edge]), [other for other in names if other != name]
+            others += [share for share in SHARES[:1] if share in view]
+            if not all(self._unmoved(view, other, step) for other in others):
+                continue
+            before, after = float(then[-15:].mean()), float(now.mean())
+            return self.finding(
+                view, "warn", step,
+                f"{name} jumped from {before:.3g} to {after:.3g} at step {step}, beyond anything it was before, while"
+                f" {', '.join(others)} stayed: its weight changed, not what is earned",
+                metric=name, baseline=before, now=after, factor=after / before,
+            )  # fmt: skip
+        return None
+
     @staticmethod
-    def _edge(view: RunView, name: str, moved: Departure) -> int:
-        """The step of the jump: where neighbouring rows of the spread differ most, near the onset."""
-        near = view.series(name).last(250).finite()
-        first = max(0, int(np.searchsorted(near.steps, moved.onset_step)) - 8)
-        logs = np.log(np.maximum(near.values[first : first + 24], 1e-12))
-        if len(logs) < 6:
-            return moved.onset_step
-        jumps = [abs(median(logs[i : i + 5]) - median(logs[max(0, i - 5) : i])) for i in range(2, len(logs) - 2)]
-        return int(near.steps[first + 2 + int(np.argmax(jumps))])
+    def _recent(view: RunView, name: str) -> Series:
+        return view.series(name).between(view.baseline_start(), view.step).last(REACH).finite()
 
     @staticmethod
     def _around(view: RunView, name: str, edge: int) -> tuple[np.ndarray, np.ndarray]:
         """Up to 15 values before and from a step."""
-        recent = view.series(name).last(260).finite()
+        recent = view.series(name).last(2 * REACH).finite()
         at = int(np.searchsorted(recent.steps, edge))
         return recent.values[max(0, at - 15) : at], recent.values[at : at + 15]
 
-    def _unmoved(self, view: RunView, edge: int) -> bool:
-        seen = False
-        for name in SHARES:
-            then, now = self._around(view, name, edge)
-            if len(then) >= 5 and len(now) >= 5:
-                seen = True
-                error = max(step_noise(then), step_noise(now)) * np.sqrt(2 / len(now))
-                if abs(now.mean() - then.mean()) > max(self.still, min(3 * error, 2 * self.still)):
-                    return False
-        return seen
+    def _unmoved(self, view: RunView, name: str, edge: int) -> bool:
+        then, now = self._around(view, name, edge)
+        if not len(then) or not len(now):
+            return False
+        error = max(step_noise(then), step_noise(now)) * np.sqrt(1 / len(then) + 1 / len(now))
+        still = self.still * (1.0 if name in (*SHARES, "accuracy/val") else max(abs(float(then.mean())), 0.1))
+        return abs(float(now.mean() - then.mean())) <= max(still, min(3 * error, 2 * still))
 
-    @staticmethod
-    def _words(view: RunView) -> str:
-        return ", ".join(name for name in SHARES if name in view)
+
+def components(view: RunView) -> list[str]:
+    """Components of the reward by name; penalties for length are the trainer's own and count in no comparison."""
+    return [
+        name
+        for name in view.names()
+        if name.startswith("reward/")
+        and name.endswith("/mean")
+        and name.count("/") == 2
+        and name != "reward/overlong/mean"
+    ]
+
+
+def _edge(values: np.ndarray) -> int | None:
+    """The row of the largest jump between two rows, when it is one: beyond noise, 8 rows before it and 5 after."""
+    if len(values) < 13:
+        return None
+    sums = np.concatenate(([0.0], np.cumsum(values)))
+    at = np.arange(8, len(values) - 4)
+    jumps = np.abs((sums[at + 5] - sums[at]) / 5 - (sums[at] - sums[at - 8]) / 8)
+    most = int(np.argmax(jumps))
+    return int(at[most]) if jumps[most] > 5 * max(step_noise(values), 0.02 * abs(median(values))) * 0.57 else None
+
+
+def _logs(values: np.ndarray) -> np.ndarray:
+    return np.log(np.maximum(values, 1e-12))
+
+
+def _spread(values: np.ndarray, name: str) -> float:
+    """Level of a logged spread; of the mean, the noise of its rows."""
+    return float(np.diff(values).std()) if name == "reward/mean" else median(values)
