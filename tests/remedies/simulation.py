@@ -71,7 +71,7 @@ class Simulation:
         state, noise = self._state, self._rng.normal(size=6)
         state["step"] += 1
         if state["step"] > self._breaks_at and self._cause(self.controls.values()):
-            state["broken"] = min(1.0, state["broken"] + 0.2)
+            state["broken"] = min(1.0, state["broken"] + 0.5)
         broken = state["broken"]
         growth = self._growth + self._growth_with_batch * (self.controls.get("control/prompts") >= 16)
         state["skill"] = max(0.0, min(0.98, state["skill"] + growth) * (1 - 0.5 * broken))

@@ -69,7 +69,7 @@ def test_a_fix_that_does_not_help_is_undone_and_after_two_a_person_is_asked() ->
 def test_a_healthy_run_is_left_alone() -> None:
     run = Simulation("auto-full", breaks_at=10_000).run(400)
     assert run.actions == []
-    assert run.watch.findings() == []
+    assert {finding.severity for finding in run.watch.findings()} <= {"info"}
 
 
 def test_without_a_snapshot_nothing_is_changed() -> None:

@@ -26,7 +26,7 @@ class GradSpike(Detector):
     Signature
         A row is a spike when its norm is at least `material` times the highest value its lagged reference made expect,
         and `deviations` standard deviations of the logarithm above it. Up to `longest` such rows in a row, followed by
-        `calm` rows below, are one spike: `info` for `recent` rows. Three and more of them within 100 rows, which at the
+        `calm` rows below, are one spike: `info` for `recent` rows. Four and more of them within 100 rows, which at the
         rate of the 100 to 300 rows before has less than the chance `luck`, are `warn` while the reward does not rise;
         so is a spike right after which the reward fell.
 
@@ -86,7 +86,7 @@ class GradSpike(Detector):
         usual = (float((~new).sum()) + 0.5) / known * 100 if known >= 100 else np.inf  # spikes in 100 rows
         age = len(high) - int(last[-1])
         reward = progress(view)
-        many = count >= 3 and _chance(count, usual) < self.luck
+        many = count >= 4 and _chance(count, usual) < self.luck
         if age <= 3 * self.recent and reward and reward.dropped and _follows(series, reward.drop_step, first[-1]):
             many, severity, fate = False, "warn", f", and {reward.metric} fell right after, to {reward.now:.3g}"
         elif many and not (reward and (reward.rising or reward.solved)):
