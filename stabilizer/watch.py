@@ -204,6 +204,13 @@ class Watch:
             if track.raised >= detector.confirm:
                 self._open(detector, track, view, changed)
             return
+        if self._is_another(old, result, view):
+            over = replace(old, state="resolved")
+            self._closed.append(_Closed(over, self._tick - REOPEN - 1))
+            changed.append(over)
+            track.finding = replace(result, onset_step=max(result.onset_step, view.step))
+            self._open(detector, track, view, changed)
+            return
         incident = self.incident(old.incident)
         result = self._within_budget(detector, result, incident, view)
         severity = max(old.severity, result.severity, key=SEVERITIES.index)
@@ -216,6 +223,12 @@ class Watch:
             changed.append(track.finding)
         if severity != old.severity:
             self._explain(incident, view, changed)
+
+    def _is_another(self, old: Finding, result: Finding, view: RunView) -> bool:
+        """What was worth knowing for long and does harm at once is another incident: the harm did not begin back then,
+        and a rollback to before it would throw away all that was learned since."""
+        late = (view.step - old.onset_step) / self._spacing() > FOLLOW
+        return late and old.severity == "info" and result.severity == "critical" and "held_back" not in old.evidence
 
     def _quieten(self, detector: Detector, track: _Track, changed: list[Finding]) -> None:
         state = track.finding.state

@@ -94,7 +94,7 @@ def test_the_json_has_exactly_the_promised_form(tmp_path, capsys):
     for incident in found["incidents"]:
         assert list(incident) == ["incident", "onset_step", "cause", "findings", "summary"]
         members = [f for f in found["findings"] if f["incident"] == incident["incident"]]
-        assert sorted(f["id"] for f in members) == sorted(incident["findings"])
+        assert sorted({f["id"] for f in members}) == sorted(incident["findings"])
         assert incident["onset_step"] == min(f["onset_step"] for f in members)
     assert all(list(item) == ["what", "why"] for item in found["healthy"])
     assert all(list(item) == ["id", "needs"] for item in found["not_checked"])

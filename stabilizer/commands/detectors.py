@@ -76,7 +76,7 @@ def _list(as_json: bool) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("detector", "looks for", "needs", "recall; false alarms"):
-        table.add_column(heading, header_style="bold", overflow="fold")
+        table.add_column(heading, header_style="bold", overflow="fold", no_wrap=heading == "detector")
     for detector in DETECTORS:
         known = page(detector)
         table.add_row(
