@@ -11,7 +11,7 @@ as arrays whose entry i depends on values up to i alone; a view cuts them at its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -178,6 +178,11 @@ class History:
     attempt: int = 0
     events: list[Event] = field(default_factory=list)
     _columns: dict[str, _Column] = field(default_factory=dict)
+
+    def without(self, prefix: str) -> History:
+        """The same run, had it not logged the metrics whose names begin so."""
+        kept = {name: column for name, column in self._columns.items() if not name.startswith(prefix)}
+        return replace(self, _columns=kept)
 
     def append(self, step: int, values: Mapping[str, float]) -> None:
         """Add the numbers of a step; a step that is already there is merged with."""
