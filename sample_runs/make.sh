@@ -13,6 +13,6 @@ make_run() { # name, then the arguments of `stabilizer train`
 }
 make_run addition-healthy addition --steps 400
 make_run addition-unstable addition --variant unstable --steps 120 --remedy suggest
-make_run addition-rescued addition --variant unstable --steps 300 --remedy auto-full
+make_run addition-rescued addition --variant unstable --steps 270 --remedy auto-full
 make_run length-healthy length
 make_run length-vs-published length --steps 150 --set rollout.prompts=4 --set rollout.group_size=4 --set policy.minibatches=1
