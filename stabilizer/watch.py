@@ -81,6 +81,8 @@ class _Track:
     finding: Finding
     raised: int = 1
     quiet: int = 0
+    opened: int = 0
+    """Tick at which it opened; 0 while it is suspected."""
 
 
 @dataclass(frozen=True)
@@ -245,6 +247,7 @@ class Watch:
 
     def _open(self, detector: Detector, track: _Track, view: RunView, changed: list[Finding]) -> None:
         incident = self._incident_for(track.finding)
+        track.opened = self._tick
         incident.findings += [track.finding.id] if track.finding.id not in incident.findings else []
         incident.onset_step = min(incident.onset_step, track.finding.onset_step)
         track.finding = replace(
@@ -322,7 +325,10 @@ class Watch:
         members = [track for track in self._tracks.values() if track.finding.incident == incident.number]
         if not members:
             return
-        incident.causes = causes([track.finding for track in members], view)
+        found = causes([track.finding for track in members], view)
+        begun_again = all(track.opened > incident.opened for track in members)
+        if not (begun_again and incident.causes and found[0].id == "undetermined"):
+            incident.causes = found  # what was told of an incident is not forgotten because it came back in part
         incident.remedies = advise(incident.causes, view)
         for track in members:
             told = track.finding

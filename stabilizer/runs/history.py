@@ -42,7 +42,8 @@ class Series(NamedTuple):
 
     def finite(self) -> Series:
         """Only the points that are numbers one can calculate with."""
-        power = float(self.values.dot(self.values))
+        with np.errstate(over="ignore"):
+            power = float(self.values.dot(self.values))
         if power - power == 0.0:  # the quick way to say that all are
             return self
         keep = np.isfinite(self.values)
