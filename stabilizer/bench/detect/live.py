@@ -87,7 +87,13 @@ def cases(
     twins = {case.twin for case in missing if case.severity}
     for part in ([c for c in missing if c in twins], [c for c in missing if c not in twins]):
         _make_all(part, folder, jobs, deadline)
-    there = [folder / half / case.name for case in wanted if made(case, folder)]
+    there = []
+    for case in wanted:
+        if made(case, folder):
+            there.append(path := folder / half / case.name)
+            truth(case, path, folder / half / case.twin.name if case.severity else None).save(
+                path
+            )  # as it is judged now
     left = f"; the budget left out {len(wanted) - len(there)}" if len(there) < len(wanted) else ""
     print(f"{half}: {len(there)} of {len(wanted)} cases{left}", file=sys.stderr)
     return there

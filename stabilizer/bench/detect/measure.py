@@ -173,14 +173,16 @@ def _tiers(judged: Mapping[str, list[Judged]]) -> list[tuple[str, list[Judged]]]
 
 
 def _sample(items: Sequence[Item]) -> list[Item]:
-    """What the peers are asked about: of every kind one run, of faults one severity each in turn, and all of T2."""
-    chosen: dict[str, Item] = {}
-    faults = list(dict.fromkeys(item.kind for item in items if item.case and item.case.severity))
+    """What the peers are asked about: of every kind one run, of faults one severity each in turn; all that was brought."""
+    chosen: dict[object, Item] = {}
+    faults = list(dict.fromkeys(item.kind for item in items))
     for item in items:
-        if item.case is None:
-            chosen[str(item.path)] = item
-        elif item.case.severity in (None, SEVERITIES[faults.index(item.kind) % 3 if item.case.severity else 0]):
-            chosen.setdefault(item.kind, item)
+        about = item.case or item.truth
+        tier = item.truth.tier if item.truth else "T1"
+        if tier == "extra":
+            chosen[item.path] = item
+        elif about.severity in (None, SEVERITIES[faults.index(item.kind) % 3]):
+            chosen.setdefault((tier, item.kind), item)
     return list(chosen.values())
 
 
