@@ -91,9 +91,8 @@ def cases(
     for case in wanted:
         if made(case, folder):
             there.append(path := folder / half / case.name)
-            truth(case, path, folder / half / case.twin.name if case.severity else None).save(
-                path
-            )  # as it is judged now
+            twin = folder / half / case.twin.name if case.severity else None
+            truth(case, path, twin).save(path)  # by today's table, which is no part of how a run comes about
     left = f"; the budget left out {len(wanted) - len(there)}" if len(there) < len(wanted) else ""
     print(f"{half}: {len(there)} of {len(wanted)} cases{left}", file=sys.stderr)
     return there

@@ -173,7 +173,7 @@ def _tiers(judged: Mapping[str, list[Judged]]) -> list[tuple[str, list[Judged]]]
 
 
 def _sample(items: Sequence[Item]) -> list[Item]:
-    """What the peers are asked about: of every kind one run, of faults one severity each in turn; all that was brought."""
+    """What the peers are asked about: of every kind one run, of faults one severity in turn; all that was brought."""
     chosen: dict[object, Item] = {}
     faults = list(dict.fromkeys(item.kind for item in items))
     for item in items:
