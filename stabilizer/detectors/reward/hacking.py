@@ -141,7 +141,7 @@ class Hacking(Detector):
         rows = max(20, width)
         before_top = paid.between(0, int(witness.steps[top]))
         then, newest = (part.last(3 * rows).finite().last(rows) for part in (before_top, paid))
-        if len(then) < 5:
+        if min(len(then), len(newest)) < 5:
             return None
         gain = float(newest.values.mean() - then.values.mean())
         if gain <= 4 * max(step_noise(then.values), step_noise(newest.values)) * math.sqrt(2 / len(then)):
