@@ -90,7 +90,7 @@ def test_a_log_that_ends_in_a_failure_says_what_where_and_what_to_do(tmp_path, t
     assert finding.id == "system/crashed" and finding.severity == "critical" and finding.onset_step == 60
     assert finding.causes[0].id == cause
     assert f"train.log, line {line}" in finding.summary
-    assert finding.remedies[0].id == "restart" and advice in finding.remedies[0].how
+    assert advice in finding.remedies[0].how
 
 
 def test_the_traceback_says_where_the_exception_was_raised(tmp_path):

@@ -36,7 +36,7 @@ class Crashed(Detector):
         model that contain a traceback are taken for one when they stand after the last row.
 
     Remedies
-        `restart`, after the one change that the finding names. By hand, where the reason is not in the log: the
+        `save-memory`, `look-at-the-machine` or `mend-the-program`, after the one change that the finding names. By hand, where the reason is not in the log: the
         kernel's (`dmesg -T`) and the scheduler's record of that minute.
 
     References
