@@ -146,7 +146,7 @@ def test_the_live_watch_and_the_replay_of_its_run_agree(tmp_path) -> None:
 
 
 def test_the_journal_is_chained_and_survives_a_rollback(tmp_path) -> None:
-    config = small_config(60, "optim.lr=0.02", "optim.warmup_steps=0", "rollout.prompts=8")
+    config = small_config(60, "optim.lr=0.005", "optim.warmup_steps=20", "rollout.prompts=16")
     session = Session.start(config, tmp_path / "run", "auto-full")
     list(session.run())
     journal = read_records(tmp_path / "run" / "actions.jsonl", Action).records
@@ -367,7 +367,7 @@ def test_a_run_that_fails_says_so_on_disk_and_to_diagnose_until_it_was_resumed(t
     assert main(["diagnose", str(tmp_path / "run"), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     crash = next(f for f in found["findings"] if f["id"] == "system/crashed")
-    assert found["verdict"] == "crashed" and crash["onset_step"] == 6 and crash["causes"][0]["id"] == "gpu-memory"
+    assert found["verdict"] == "crashed" and crash["onset_step"] == 6 and crash["causes"][0]["id"] == "out-of-memory"
     assert "optim.micro_batch" in crash["remedies"][0]["how"]
     list(Session.resume(tmp_path / "run").run())
     main(["diagnose", str(tmp_path / "run"), "--json", "--fail-on", "never"])

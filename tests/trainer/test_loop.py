@@ -13,7 +13,7 @@ from stabilizer.trainer.loop import Trainer
 from stabilizer.trainer.schedule import learning_rate
 from stabilizer.vocabulary import VOCABULARY
 
-ELSEWHERE = {"time/monitor_s", "policy/router_shift"}  # a mixture of experts is other trainers' business
+ELSEWHERE = {"time/monitor_s", "policy/router_shift", "rollout/language_frac"}  # what only other trainers log
 WITH_A_CRITIC = {name for name in VOCABULARY if name.startswith("value/")}
 WHEN_CONFIGURED = {
     "optim/clip_limit", "policy/dual_clip_frac", "policy/guarded_frac", "policy/off_policy_masked_frac",

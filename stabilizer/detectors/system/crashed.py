@@ -36,8 +36,9 @@ class Crashed(Detector):
         model that contain a traceback are taken for one when they stand after the last row.
 
     Remedies
-        `save-memory`, `look-at-the-machine` or `mend-the-program`, after the one change that the finding names. By hand, where the reason is not in the log: the
-        kernel's (`dmesg -T`) and the scheduler's record of that minute.
+        `save-memory`, `look-at-the-machine` or `mend-the-program`, with the one change that the finding names; then go
+        on from the newest checkpoint. By hand, where the reason is not in the log: the kernel's (`dmesg -T`) and the
+        scheduler's record of that minute.
 
     References
         torch `TORCH_NCCL_*` and `PYTORCH_CUDA_ALLOC_CONF` documentation; verl's performance guide on which batch
