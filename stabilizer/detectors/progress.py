@@ -398,3 +398,9 @@ def level(series: Series, rows: int = LEVEL) -> float:
     """Median of the newest rows; NaN when there are none."""
     recent = series.last(rows).values
     return median(recent) if len(recent) else np.nan
+
+
+def level_of(view: RunView, name: str) -> float:
+    """The level of a metric now; 0 where fewer than five of its newest eight rows are numbers."""
+    recent = view.series(name).last(8).finite()
+    return level(recent) if len(recent) >= LEVEL else 0.0

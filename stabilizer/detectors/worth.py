@@ -159,8 +159,8 @@ def sudden(series: Series, onset: int, kind: str) -> bool:
 def unheard_of(series: Series, onset: int, before: float, now: float) -> bool:
     """Whether the 300 rows before the onset never came near the level, and it has stayed on its side since.
 
-    Near is three quarters of the way, in more than one row of twenty. Periodic data and a
-    metric that wanders by itself come back; a change that counts does not.
+    Near is three quarters of the way, in more than one row of twenty. Periodic data and a metric that wanders by itself
+    come back; a change that counts does not.
     """
     split = int(np.searchsorted(series.steps, onset))
     past, since = series.values[max(0, split - 300) : split], series.values[split:][-300:]

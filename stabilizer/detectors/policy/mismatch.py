@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure
-from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.progress import level_of, progress
 from stabilizer.detectors.since import began, outcome
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
@@ -64,8 +64,8 @@ class Mismatch(Detector):
 
     def check(self, view: RunView) -> Finding | None:
         name = "policy/mismatch_kl" if "policy/mismatch_kl" in view else "policy/mismatch_k1"
-        kl = _level(view, name)
-        signed, diff = _level(view, "policy/mismatch_k1"), _level(view, PROBS_DIFF)
+        kl = level_of(view, name)
+        signed, diff = level_of(view, "policy/mismatch_k1"), level_of(view, PROBS_DIFF)
         metric, now, limit, plain = name, kl, self.large, kl >= self.large
         if signed <= -self.large / 2:
             metric, now, limit, plain = "policy/mismatch_k1", signed, -self.large / 2, True
@@ -75,7 +75,9 @@ class Mismatch(Detector):
         if not plain and kl >= self.small:
             grown = departure(view, name, up=True)
             grown = grown if grown and kl >= self.growth * grown.expected else None
-        notable = kl >= self.large / 2 or (kl >= self.small and _level(view, "policy/mismatch_ratio_max") >= self.token)
+        notable = kl >= self.large / 2 or (
+            kl >= self.small and level_of(view, "policy/mismatch_ratio_max") >= self.token
+        )
         if not (plain or grown or notable):
             return None
         series = view.series(metric)
@@ -83,7 +85,7 @@ class Mismatch(Detector):
         reward, since = progress(view), outcome(view, onset)
         fell = since is not None and since.fell
         lost = bool(reward and reward.dropped and not reward.rising and reward.drop_step >= onset - 20)
-        excused = _level(view, "rollout/staleness") >= 1 or (view.latest("control/mismatch") or 0) > 0
+        excused = level_of(view, "rollout/staleness") >= 1 or (view.latest("control/mismatch") or 0) > 0
         if (plain or grown) and lost:
             severity, fate = "critical", f", and {reward.metric} has fallen from {reward.best:.3g} to {reward.now:.3g}"
         elif (grown and fell) or (plain and (fell or not excused)):
@@ -96,9 +98,3 @@ class Mismatch(Detector):
             f"engine and trainer disagree by {now:.2g} ({metric.split('/')[-1]}; trouble from {limit:g} on){fate}",
             metric=metric, baseline=grown.expected if grown else limit, now=now,
         )  # fmt: skip
-
-
-def _level(view: RunView, name: str) -> float:
-    """Median of the newest 5 rows; 0 where nothing is measured."""
-    recent = view.series(name).last(8).finite()
-    return level(recent) if len(recent) >= 5 else 0.0

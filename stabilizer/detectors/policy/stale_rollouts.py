@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import drift
-from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.progress import level_of, progress
 from stabilizer.detectors.since import began, outcome
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
@@ -62,7 +62,7 @@ class StaleRollouts(Detector):
     """Nats per token by which the engine's probe may be off: coarse precision stays under 0.1."""
 
     def check(self, view: RunView) -> Finding | None:
-        error = _level(view, "rollout/sync_error")
+        error = level_of(view, "rollout/sync_error")
         if error >= self.lost:
             series = view.series("rollout/sync_error")
             return self.finding(
@@ -71,7 +71,7 @@ class StaleRollouts(Detector):
                 f" under {self.lost / 2:g}): it answers with other weights than those that learn",
                 metric="rollout/sync_error", baseline=self.lost, now=error,
             )  # fmt: skip
-        lag = _level(view, "rollout/staleness")
+        lag = level_of(view, "rollout/staleness")
         if lag < self.lag:
             return None
         start = drift(view, "rollout/staleness")
@@ -99,7 +99,7 @@ class StaleRollouts(Detector):
 
     def _sign(self, view: RunView) -> str:
         """In what the ratios show it, or nothing."""
-        ess, tail = _level(view, "policy/ess"), _level(view, "policy/ratio_p99")
+        ess, tail = level_of(view, "policy/ess"), level_of(view, "policy/ratio_p99")
         if 0 < ess < self.ess:
             return f"the effective sample size is {ess:.0%}"
         if tail > self.tail:
@@ -108,9 +108,3 @@ class StaleRollouts(Detector):
         if clip and clip.clear and clip.now >= max(self.clipped * clip.start, clip.start + 0.1):
             return f"{clip.now:.0%} of tokens leave the clip range ({clip.start:.1%} at the start)"
         return ""
-
-
-def _level(view: RunView, name: str) -> float:
-    """Median of the newest 5 rows; 0 where nothing is measured."""
-    recent = view.series(name).last(8).finite()
-    return level(recent) if len(recent) >= 5 else 0.0
