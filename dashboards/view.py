@@ -1,4 +1,4 @@
-"""The page's parts as components: each function turns plain data into what is seen.
+"""The parts of a run's page as components: each function turns plain data into what is seen.
 
 Text of a run is only ever a component's child, which React renders as text; none becomes markup, a link or a style.
 """
@@ -12,91 +12,15 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 from dashboards.live import ChartView
-from dashboards.state import Card, KeyNumber, Page, RunLine, Trial
-from stabilizer.figures import CONFIG, ICONS, PALETTES, WORDS
-from stabilizer.figures.theme import FONT
+from dashboards.parts import STATE_ICONS, empty, fact, pill, severity, verdict_words
+from dashboards.state import Card, KeyNumber, Page, Trial
+from stabilizer.figures import CONFIG, PALETTES
 from stabilizer.figures.words import meaning_words
 
-STATE_ICONS = {
-    "running": "●", "finished": "✓", "stalled": "◌", "failed": "■", "stopped": "■", "paused": "‖", "preempted": "‖",
-    "created": "○", "unreadable": "?",
-}  # fmt: skip
-VERDICT_WORDS = {"too-short": "too short to judge", "not-rl": "not an RL run"}
-VERDICT_ICONS = {"healthy": "✓", "crashed": "■"}
 ENTRY_ICONS = {
     "proposed": "○", "approved": "◔", "rejected": "–", "expired": "–", "applied": "▼", "verified": "✓", "reverted": "↺",
     "failed": "■",
 }  # fmt: skip
-
-
-def skeleton(runs: Sequence[RunLine]) -> dmc.MantineProvider:
-    """The parts that are always there; callbacks fill them."""
-    return dmc.MantineProvider(
-        id="mantine",
-        defaultColorScheme="auto",
-        theme={"fontFamily": FONT,
-               "primaryColor": "indigo", "defaultRadius": "md"},
-        children=[
-            dcc.Location(id="url", refresh=False),
-            dcc.Store(id="scheme"),
-            dcc.Store(id="seen"),
-            dcc.Store(id="beat"),
-            dcc.Store(id="visible"),
-            dcc.Interval(id="tick", interval=1000),
-            dcc.Interval(id="rescan", interval=5000),
-            html.Header(
-                [
-                    html.Div([html.Span(className="mark"), "stabilizer"], className="brand"),
-                    dmc.Select(
-                        id="picker", data=options(runs), searchable=True, allowDeselect=False, size="sm",
-                        placeholder="choose a run", nothingFoundMessage="no such run", maxDropdownHeight=420, limit=300,
-                        className="picker", **{"aria-label": "run"},
-                    ),
-                    html.Div(className="spring"),
-                    dmc.SegmentedControl(
-                        id="axis", value="step", size="xs",
-                        data=[{"value": "step", "label": "steps"}, {"value": "tokens", "label": "tokens"}],
-                    ),
-                    dmc.ColorSchemeToggle(
-                        id="toggle", variant="default", size="lg", lightIcon="☀", darkIcon="☾",
-                        **{"aria-label": "light or dark"},
-                    ),
-                ],
-                className="bar",
-            ),
-            html.Main(
-                [
-                    html.Div(id="head"),
-                    html.Div(
-                        [
-                            html.Div(id="grid", className="charts"),
-                            html.Aside([html.Section(id="incidents"), html.Section(id="journal")], className="side"),
-                        ],
-                        className="body",
-                        id="body",
-                    ),
-                ]
-            ),
-        ],
-    )  # fmt: skip
-
-
-def options(runs: Sequence[RunLine]) -> list[dict[str, str]]:
-    """The run picker's choices: name, state and verdict in words."""
-    return [{"value": line.id, "label": _option(line)} for line in runs]
-
-
-def _option(line: RunLine) -> str:
-    parts = (f"{STATE_ICONS.get(line.state, '?')} {line.id}", line.state, verdict_words(line.verdict))
-    return " · ".join(part for part in parts if part)
-
-
-def verdict_words(verdict: str) -> str:
-    """A verdict with its icon."""
-    if not verdict:
-        return ""
-    icon = ICONS.get(verdict) or VERDICT_ICONS.get(verdict, "–")
-    return f"{icon} {WORDS.get(verdict) or VERDICT_WORDS.get(verdict, verdict)}"
 
 
 # --- header -----------------------------------------------------------------------------------------------------------
@@ -146,11 +70,6 @@ def head(page: Page) -> html.Div:
         ],
         className="card head",
     )  # fmt: skip
-
-
-def pill(text: str, kind: str, title: str | None = None) -> html.Span:
-    """A small word in a coloured frame."""
-    return html.Span(text, className=f"pill {kind}", title=title)
 
 
 def _tile(number: KeyNumber) -> html.Div:
@@ -228,20 +147,20 @@ def incident_list(cards: Sequence[Card]) -> list[Any]:
 
 def _incident(card: Card) -> html.Article:
     also = [
-        html.Div([_severity(other.severity), html.Code(other.id), html.Span(f" {other.summary}")], className="also")
+        html.Div([severity(other.severity), html.Code(other.id), html.Span(f" {other.summary}")], className="also")
         for other in card.also
     ]
     body = [
         html.Div(
-            [_severity(card.severity), html.Code(card.id),
+            [severity(card.severity), html.Code(card.id),
              html.Span(card.state, className=f"pill finding-{card.state}")],
             className="incident-head",
         ),
         html.P(card.summary, className="summary"),
         html.Div(
             [
-                _fact("began", f"step {card.onset:,}"), _fact("noticed", f"step {card.detected:,}"),
-                _fact("last seen", f"step {card.last:,}"),
+                fact("began", f"step {card.onset:,}"), fact("noticed", f"step {card.detected:,}"),
+                fact("last seen", f"step {card.last:,}"),
             ],
             className="facts",
         ),
@@ -269,14 +188,6 @@ def _incident(card: Card) -> html.Article:
         rows = [html.Tr([html.Th(key, scope="row"), html.Td(value)]) for key, value in card.evidence]
         body.append(html.Details([html.Summary("Evidence"), html.Table(html.Tbody(rows))], open=card.open))
     return html.Article(body, className=f"card incident {card.severity}" + ("" if card.open else " resolved"))
-
-
-def _severity(severity: str) -> html.Span:
-    return html.Span(f"{ICONS.get(severity, '●')} {WORDS.get(severity, severity)}", className=f"severity {severity}")
-
-
-def _fact(label: str, value: str) -> html.Div:
-    return html.Div([html.Span(label, className="quiet small"), html.Span(value)])
 
 
 # --- journal ----------------------------------------------------------------------------------------------------------
@@ -326,14 +237,6 @@ def _trial(trial: Trial) -> html.Article:
 
 
 # --- when there is nothing to show ------------------------------------------------------------------------------------
-
-
-def empty(title: str, text: str, command: str = "") -> html.Div:
-    """An empty place that says what comes next."""
-    return html.Div(
-        [html.Strong(title), html.P(text), html.Code(command, className="command") if command else None],
-        className="empty",
-    )
 
 
 def no_runs(roots: Sequence[str]) -> html.Div:

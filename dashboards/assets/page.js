@@ -21,6 +21,24 @@
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     stabilizer: {
       scheme: scheme,
+      chosen: function (search) {
+        return new URLSearchParams(search || "").get("run");
+      },
+      // Choosing another run keeps the page that is open, when that is one about a run.
+      choose: function (run, path, search) {
+        var none = window.dash_clientside.no_update;
+        var now = new URLSearchParams(search || "").get("run");
+        if (!run || run === now) return [none, none];
+        return [now ? none : "/run", "?run=" + encodeURIComponent(run)];
+      },
+      // The address remembers how a run is looked at, without opening the page anew.
+      keep: function (axis) {
+        var query = new URLSearchParams(window.location.search);
+        if (axis === "step") query.delete("x");
+        else query.set("x", axis);
+        window.history.replaceState(window.history.state, "", "?" + query);
+        return window.dash_clientside.no_update;
+      },
       // Polling waits for each answer. When one never comes (the server was restarted), poll again and say so meanwhile.
       watchdog: function (_, waiting, polls) {
         var stuck = Boolean(waiting) && polls === lastPolls;

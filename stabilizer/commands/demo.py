@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         session = Session.start(config, args.runs / new_run_id(name), args.remedy)
     if args.no_dashboard:
         return _train(session, console, args, None)
-    with dashboard(args.runs, args.port, console) as address:
+    with dashboard(args.runs, session.writer.path.name, args.port, console) as address:
         return _train(session, console, args, address)
 
 

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from rich.console import Console
 from rich.text import Text
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
         session = Session.start(config, args.runs / new_run_id(config.task), args.remedy)
     runs = args.resume.resolve().parent if args.resume else args.runs
-    with dashboard(runs, args.port, console) if args.dashboard else contextlib.nullcontext():
+    with dashboard(runs, session.writer.path.name, args.port, console) if args.dashboard else contextlib.nullcontext():
         return follow(session, console, json=args.json)
 
 
@@ -161,7 +162,7 @@ def command() -> str:
 
 
 @contextlib.contextmanager
-def dashboard(runs: Path, port: int, console: Console) -> Iterator[str | None]:
+def dashboard(runs: Path, run: str, port: int, console: Console) -> Iterator[str | None]:
     """The dashboard as a process of its own: it can't slow or stop training, and its failure is only reported."""
     runs.mkdir(parents=True, exist_ok=True)
     process, address, why = _serve(runs, port)
@@ -169,6 +170,7 @@ def dashboard(runs: Path, port: int, console: Console) -> Iterator[str | None]:
         console.print(Text(f"port {port} is in use; taking a free one", style="dim"))
         process, address, why = _serve(runs, 0)
     if address:
+        address += f"run?run={quote(run)}"
         console.print(Text(f"dashboard: {address}", style="bold"))
     else:
         console.print(Text(f"no dashboard ({why}); training goes on without it", style="yellow"))

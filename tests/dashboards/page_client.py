@@ -10,6 +10,21 @@ RUN = "20260102-093000-sorting-7c2e"
 CALM = "20260101-080000-addition-0aa1"
 
 
+def components(tree: Any) -> list[dict[str, Any]]:
+    """Every component of a serialised layout."""
+    found = []
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            if "namespace" in node:
+                found.append(node)
+            pending += node.values()
+        elif isinstance(node, list):
+            pending += node
+    return found
+
+
 class Client:
     """Asks the app what a browser would ask, without one."""
 
@@ -44,16 +59,23 @@ class Client:
         assert answer.status_code in (200, 204), answer.data[:500]
         return json.loads(answer.data)["response"] if answer.status_code == 200 else None
 
-    def show(self, search: str = "", scheme: str = "light", **values: Any) -> Any:
-        """Open an address."""
-        given = {"url.search": search, "scheme.data": scheme, "axis.value": "step", **values}
-        return self.call("grid", "url.search", given)
+    def open(self, path: str, search: str = "", scheme: str = "light") -> Any:
+        """Open an address; the page as a tree of components."""
+        given = {"url.pathname": path, "url.search": search, "scheme.data": scheme}
+        answer = self.call("page", "url.pathname", given)
+        self.search = answer.get("url", {}).get("search", search)
+        return answer["page"]["children"]
+
+    def show(self, search: str = "", scheme: str = "light") -> Any:
+        """Open a run; the properties of the parts of its page, by id."""
+        tree = self.open("/run", search, scheme)
+        parts = {c["props"]["id"]: c["props"] for c in components(tree) if isinstance(c["props"].get("id"), str)}
+        return {"url": {"search": self.search}, "tree": tree, **parts}
 
     def poll(self, seen: dict[str, Any], **values: Any) -> Any:
         """One tick of the interval."""
         given = {
-            "tick.n_intervals": 1, "seen.data": seen, "picker.value": seen["run"], "axis.value": seen["x"],
-            "scheme.data": seen["theme"], **values,
+            "tick.n_intervals": 1, "seen.data": seen, "axis.value": seen["x"], **values,
         }  # fmt: skip
         return self.call("grid", "tick.n_intervals", given, list(seen["charts"]))
 

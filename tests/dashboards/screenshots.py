@@ -27,7 +27,7 @@ def main(run: Path, out: Path) -> None:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(FLAGS))
         for scheme in ("light", "dark"):
             page = browser.new_page(viewport=SIZE, color_scheme=scheme)
-            page.goto(address)
+            page.goto(address + "run")
             page.locator(".js-plotly-plot .main-svg").nth(12).wait_for(state="attached", timeout=30_000)
             page.wait_for_load_state("networkidle")
             page.screenshot(path=out / f"{scheme}.png")

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_client import CALM, RUN, Client, settled
+from page_client import CALM, RUN, Client, components, settled
 from synthetic_run import values
 
+from dashboards.pages import PAGES
 from dashboards.server import bind
 from stabilizer.figures import CONFIG
 from stabilizer.runs.directory import RunWriter
@@ -21,25 +22,9 @@ from stabilizer.runs.directory import RunWriter
 HOSTILE = '<img src=x onerror="window.pwned=1">'
 
 
-def components(tree: Any) -> list[dict[str, Any]]:
-    """Every component of a serialised layout."""
-    found = []
-    pending = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            if "namespace" in node:
-                found.append(node)
-            pending += node.values()
-        elif isinstance(node, list):
-            pending += node
-    return found
-
-
 def test_the_newest_run_opens_by_itself_and_the_address_names_it(client) -> None:
     shown = client.show("")
     assert shown["url"]["search"] == f"?run={RUN}"
-    assert shown["picker"]["value"] == RUN
     assert shown["tick"]["interval"] == 1000
 
 
@@ -60,7 +45,7 @@ def test_unknown_runs_and_empty_folders_say_what_to_do(client, tmp_path: Path) -
     from dashboards.app import build
 
     empty = Client(build([tmp_path / "nothing"])).show("")
-    assert "stabilizer demo" in json.dumps(empty["head"])
+    assert "stabilizer demo" in json.dumps(empty["tree"])
 
 
 def test_a_poll_without_news_answers_nothing(client) -> None:
@@ -81,8 +66,8 @@ def test_a_poll_with_a_step_is_small_and_extends_the_lines(client, runs_folder: 
 
 def test_a_choice_made_while_an_answer_was_on_its_way_wins(client) -> None:
     seen = settled(client, client.show(f"?run={RUN}"))
-    answer = client.poll(seen, **{"scheme.data": "dark"})
-    assert answer["seen"]["data"]["theme"] == "dark" and answer["grid"]["children"]
+    answer = client.poll(seen, **{"axis.value": "tokens"})
+    assert answer["seen"]["data"]["x"] == "tokens" and answer["grid"]["children"]
 
 
 def test_every_graph_has_our_configuration_and_nothing_dangerous_is_used(client) -> None:
@@ -93,7 +78,9 @@ def test_every_graph_has_our_configuration_and_nothing_dangerous_is_used(client)
     assert graphs and all(graph["props"]["config"] == dict(CONFIG) for graph in graphs)
     assert CONFIG["showSendToCloud"] is False and CONFIG["plotlyServerURL"] == ""
     assert not [c for c in everything if any(name.startswith("dangerously") for name in c["props"])]
-    assert not [c for c in everything if {"href", "src", "srcDoc", "action"} & set(c["props"])]
+    assert not [c for c in everything if {"src", "srcDoc", "action"} & set(c["props"])]
+    ways = [c["props"]["href"] for c in everything if "href" in c["props"]]
+    assert ways and all(way.split("?")[0] in {page.PATH for page in PAGES} for way in ways)
 
 
 def test_figures_hold_lists_so_that_they_can_be_extended(client) -> None:

@@ -1,4 +1,4 @@
-"""The page in a real browser. Waiting is on what a person would see, with a deadline; nothing sleeps."""
+"""The runs page in a real browser. Waiting is on what a person would see, with a deadline; nothing sleeps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Watched:
         page.on("request", lambda request: self.requests.append(request.url))
 
     def open(self, query: str = "") -> Watched:
-        self.page.goto(self.address + query)
+        self.page.goto(self.address + "run" + query)
         self.page.locator(".graph .main-svg").first.wait_for()
         return self
 

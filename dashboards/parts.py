@@ -1,0 +1,48 @@
+"""Small parts that pages share: words with their icons, pills, empty places.
+
+Text of a run is only ever a component's child, which React renders as text; none becomes markup, a link or a style.
+"""
+
+from __future__ import annotations
+
+from dash import html
+
+from stabilizer.figures import ICONS, WORDS
+
+STATE_ICONS = {
+    "running": "●", "finished": "✓", "stalled": "◌", "failed": "■", "stopped": "■", "paused": "‖", "preempted": "‖",
+    "created": "○", "unreadable": "?",
+}  # fmt: skip
+VERDICT_WORDS = {"too-short": "too short to judge", "not-rl": "not an RL run"}
+VERDICT_ICONS = {"healthy": "✓", "crashed": "■"}
+
+
+def verdict_words(verdict: str) -> str:
+    """A verdict with its icon."""
+    if not verdict:
+        return ""
+    icon = ICONS.get(verdict) or VERDICT_ICONS.get(verdict, "–")
+    return f"{icon} {WORDS.get(verdict) or VERDICT_WORDS.get(verdict, verdict)}"
+
+
+def pill(text: str, kind: str, title: str | None = None) -> html.Span:
+    """A small word in a coloured frame."""
+    return html.Span(text, className=f"pill {kind}", title=title)
+
+
+def severity(word: str) -> html.Span:
+    """How grave, by icon and word."""
+    return html.Span(f"{ICONS.get(word, '●')} {WORDS.get(word, word)}", className=f"severity {word}")
+
+
+def fact(label: str, value: str) -> html.Div:
+    """One labelled value."""
+    return html.Div([html.Span(label, className="quiet small"), html.Span(value)])
+
+
+def empty(title: str, text: str, command: str = "") -> html.Div:
+    """An empty place that says what comes next."""
+    return html.Div(
+        [html.Strong(title), html.P(text), html.Code(command, className="command") if command else None],
+        className="empty",
+    )
