@@ -30,6 +30,10 @@ class Fault:
     host: Mapping[str, Any] = field(default_factory=dict)
     not_on: tuple[str, ...] = ()
     """Hosts whose own course would hide or imitate it."""
+    steps: tuple[int, int] | None = None
+    """How long such a run is, where that is part of what makes it hard."""
+    begins: tuple[float, float] | None = None
+    """Share of the run at which it begins; None for the middle of it."""
     held_out: bool = False
     """Only in the report half."""
 
@@ -178,6 +182,16 @@ FAULTS: tuple[Fault, ...] = (
         accept=("reward/plateau",),
         speed="plateau",
         not_on=_NO_TREND,
+        sizes=_three((0.08, 0.12), (0.03, 0.05), (0.0, 0.01)),
+    ),
+    Fault(
+        apply=m.early_plateau,
+        accept=("reward/plateau",),
+        speed="plateau",
+        not_on=_NO_TREND,
+        host={"prompts": (6, 8, 12, 16), "group": (4, 8), "p_start": (0.15, 0.25, 0.35), "tau": (0.3, 0.4)},
+        steps=(180, 500),
+        begins=(0.12, 0.35),
         sizes=_three((0.08, 0.12), (0.03, 0.05), (0.0, 0.01)),
     ),
     Fault(apply=m.reward_collapse, accept=("reward/collapse",), sizes=HURT),

@@ -311,6 +311,12 @@ def short_run(d: Draws) -> tuple[dict[str, Any], Shape | None]:
     return {"steps": d.whole(60, 130), "tau": d.span(0.2, 0.8), "entropy_fall": d.span(0.5, 1.4)}, None
 
 
+def short_small_batch(d: Draws) -> tuple[dict[str, Any], Shape | None]:
+    """A few hundred steps of small batches, learning to the end: among its noise most stretches look flat."""
+    setting = {"steps": d.whole(180, 500), "prompts": d.whole(6, 16), "group": d.pick((4, 8))}
+    return setting | {"tau": d.span(0.4, 1.0), "p_start": d.span(0.15, 0.4), "p_end": d.span(0.6, 0.9)}, None
+
+
 def fast_start(d: Draws) -> tuple[dict[str, Any], Shape | None]:
     """Half of all learning happens in twenty steps: reward, entropy, length and KL move at once, then rest."""
 
@@ -356,6 +362,7 @@ LOOKALIKES: tuple[Kind, ...] = (
     low_entropy_task, cyclic_data, sorted_epochs, alternating_tasks, heavy_tails, wandering_noise, single_outliers,
     evaluation_rows, sparse_rows, slow_learning, late_start, wound_down, sparse_reward, rising_entropy, shorter_answers,
     tool_dropped, short_limit, young_critic, honest_gap, asynchronous, uneven_steps, learned_format, short_run,
+    short_small_batch,
     fast_start, warm_restarts, two_at_once,
 )  # fmt: skip
 """All of them."""

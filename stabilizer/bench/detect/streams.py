@@ -105,14 +105,15 @@ def _faulty(case: Case, fault: Fault, d: Draws, injected: bool) -> tuple[History
     special, shape = host(d)
     needed = {name: d.pick(value) if isinstance(value, tuple) else value for name, value in fault.host.items()}
     special = {"p_start": d.span(0.2, 0.35), "p_end": d.span(0.8, 0.92), "tau": d.span(0.35, 0.6), **special, **needed}
-    if fault.speed == "plateau":
+    if fault.steps:
+        special["steps"] = d.whole(*fault.steps) // 10 * 10
+    elif fault.speed == "plateau":
         special["steps"] = d.whole(900, 1400) // 10 * 10
     world = World(_host(d, special), int(d.rng.integers(2**62)))
     if shape:
         shape(world)
     before = world.expected_reward()
-    latest = 0.45 if fault.speed == "plateau" else 0.6
-    at = int(d.span(0.3, latest) * world.n)
+    at = int(d.span(*(fault.begins or (0.3, 0.45 if fault.speed == "plateau" else 0.6))) * world.n)
     at -= at % world.host.log_every  # the first row of the log that holds it begins with it
     if injected:
         fault.apply(world, at, d.ratio(*_positive(fault.sizes[str(case.severity)])), d)

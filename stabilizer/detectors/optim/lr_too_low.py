@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import Progress, level, progress, stagnation
+from stabilizer.detectors.progress import Progress, level, progress
 from stabilizer.detectors.since import slowed
+from stabilizer.detectors.stagnation import stagnation
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 from stabilizer.signals import median, trend
@@ -23,7 +24,7 @@ class LrTooLow(Detector):
         update, KL to the reference is still under `drift` after `rows` rows; every one of the two that is measured must
         agree, and next to nothing is clipped. Groups do have spread, warm-up is over, the schedule is not, and the
         reward has gained no more than its noise (`info`). It is `warn` once the reward is known to stand still
-        (`progress.stagnation`), or once `steps` steps of a shorter log went by without a rise. A rate that was cut from
+        (`stagnation`), or once `steps` steps of a shorter log went by without a rise. A rate that was cut from
         one row to the next, undeclared, to a third of itself or less and has stayed there is `warn` whatever the size
         of a step, once the reward has lost the pace it had before (`since.slowed`).
 

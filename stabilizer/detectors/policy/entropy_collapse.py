@@ -8,8 +8,9 @@ import numpy as np
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure
-from stabilizer.detectors.progress import level, progress, stagnation
+from stabilizer.detectors.progress import level, progress
 from stabilizer.detectors.since import began, outcome, slowed
+from stabilizer.detectors.stagnation import stagnation
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
 
@@ -22,7 +23,7 @@ class EntropyCollapse(Detector):
         The median of the last 5 entropies is under `fraction` of the normal one: the median of the run's first
         `baseline` rows (frozen: a moving baseline would follow the decline) or, where that is more, what the rows
         before a sudden fall made expect (`departure`). The task is not solved, and the reward has not risen since the
-        fall began, up to `recent` rows ago, or has provably stopped moving (`progress.stagnation`): `warn`. Down to
+        fall began, up to `recent` rows ago, or has provably stopped moving (`stagnation`): `warn`. Down to
         `half` is enough if variety went with it: spread of rewards within groups, distinct answers, or groups left
         without any spread; or if the reward has fallen, or has lost the pace at which it rose before the fall
         (`since.slowed`). `critical` when the reward lost what it had gained.

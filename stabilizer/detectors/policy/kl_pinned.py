@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import level, progress, stagnation
+from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.stagnation import stagnation
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 from stabilizer.signals import median, step_noise, trend
@@ -20,7 +21,7 @@ class KlPinned(Detector):
     Signature
         beta x sqrt(2 KL), the weight with which the penalty pulls at a token where an advantage pulls with about 1, is
         at least `pull`, or beta is at least `heavy` while KL is under `tiny` nats; KL has stopped growing; and the
-        reward provably stands still (`progress.stagnation`), or, where beta is `absurd`, has not risen in a log that
+        reward provably stands still (`stagnation`), or, where beta is `absurd`, has not risen in a log that
         is too short for proof. Always `warn`: nothing is lost but time.
 
     Why it matters

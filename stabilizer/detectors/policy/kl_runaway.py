@@ -8,8 +8,9 @@ import numpy as np
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure
-from stabilizer.detectors.progress import Progress, level, progress, stagnation
+from stabilizer.detectors.progress import Progress, level, progress
 from stabilizer.detectors.since import began, outcome
+from stabilizer.detectors.stagnation import stagnation
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import step_noise
@@ -24,7 +25,7 @@ class KlRunaway(Detector):
         `critical`. While the reward merely stands still, `warn` in three cases: KL has left the course of its own past
         (`departure`) and doubled; it has tripled within `burst` rows, which no steady drift does, and can be seen in a
         log too short for a course; or it has doubled over a stretch in which the reward provably stood still
-        (`progress.stagnation`). The growth must be at least `material` nats per token, or half of that after a fall: a
+        (`stagnation`). The growth must be at least `material` nats per token, or half of that after a fall: a
         nat is a unit with a meaning, unlike a multiple of something tiny. All levels are medians in nats, so estimates
         that are negative now and then (k1) count as what they are.
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import progress, stagnation
+from stabilizer.detectors.progress import progress
+from stabilizer.detectors.stagnation import stagnation
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 from stabilizer.signals import step_noise
@@ -18,7 +19,7 @@ class Plateau(Detector):
     """The reward has been flat for long enough to be sure, and there is room above it.
 
     Signature
-        `progress.stagnation`, a test of equivalence, for absence of evidence for growth is not enough. After growth:
+        `stagnation`, a test of equivalence, for absence of evidence for growth is not enough. After growth:
         if the trend of the newer half or three quarters of the run (at least 30 rows) went on for as many rows as the
         run has had, even the upper end of its 95 % interval would gain less than 15 % of what was gained so far (20 %
         while the run is short). Sooner where growth broke off: the newest quarter or third of the run, 90 steps at

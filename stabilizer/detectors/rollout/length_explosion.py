@@ -8,7 +8,8 @@ import numpy as np
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure, drift
-from stabilizer.detectors.progress import level, progress, stagnation
+from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.stagnation import stagnation
 from stabilizer.detectors.worth import Worth, first_level, left, sudden, unheard_of, worth
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView

@@ -1,0 +1,199 @@
+"""Whether the reward stands still: three ways to be sure, since to see no growth is not to see that there is none.
+
+Gone on as it stands, it would gain next to nothing (`_still`); growth broke off at the end (`_broken`); or the run rose
+for a while and has stood since (`_elbow`), which shows among noise too large for the other two.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from stabilizer.detectors.progress import RECENT, progress
+from stabilizer.runs.history import RunView, Series
+from stabilizer.signals import Trend, centred_rows, median, trend
+
+
+@dataclass(frozen=True, slots=True)
+class Stagnation:
+    """A stretch in which the reward stood still, as far as anybody can tell."""
+
+    rows: int
+    onset_step: int
+    change: Trend
+    level: float
+    grew: bool
+    """Whether the run had gained anything before."""
+
+
+STILL = 30
+"""Rows a reward must have stood still at least after it rose."""
+STILL_EVER = 60
+"""Steps, and at least half as many rows, after which a reward that never rose can be said to stand still."""
+STILL_MOST = 500
+"""Rows looked at most."""
+MATTERS = (0.15, 0.2)
+"""Share of the gain so far that, reached by going on for as long as the run has had, would still be progress: of a run
+of 200 rows and more, and of one of 150 and fewer, for an interval is no narrower than the rows allow."""
+BROKEN = 0.3
+"""Share of the pace before that the newest rows must have fallen short of for sure, for the end of growth to be a break
+and not the bend of a curve that saturates: one that is e^-x from its end keeps e^(-3x/8) of its pace from the two
+quarters before to the newest quarter, which is more than this until 96 % of all there is was learned."""
+ONE_SIDED = 1.645 / 1.96
+"""What a two-sided 95 % interval must be shortened by where only its upper end is asked for."""
+BREAK = 90
+"""Steps without growth that count as a break at least: waves of the data are as long."""
+LEAST_RISE = 12
+"""Points that a rise must have had, to have a pace."""
+BINS = 240
+"""Points a whole run is looked at with: a longer one is averaged over neighbouring rows."""
+BEND = 0.4
+"""Share of the run within which it must have bent, for what followed to be most of it."""
+AGAIN = 0.3
+"""Share of a rise that, to be gained again over as long as the run has had, would be worth going on for."""
+STANDS = 0.2
+"""Share of its level (or of the spread of rewards, where that is more) by which a standing reward may change."""
+
+
+def stagnation(view: RunView) -> Stagnation | None:
+    """Whether the reward has stopped moving: by a test of equivalence, so that lack of evidence is not enough.
+
+    The stretch is the newer half of the run, or its newer three quarters (at least `STILL` rows). If its trend went on
+    for as many rows as the run has had, the upper end of its 95 % interval must still gain less than `MATTERS` of what
+    was gained so far. Or growth broke off (`_broken`), which shorter stretches show. A run that never gained anything
+    is judged as a whole: the interval, gone on as long again, must lie within `STANDS` of its level and within its
+    noise.
+    """
+    return view.once(_stagnation)
+
+
+def _stagnation(view: RunView) -> Stagnation | None:
+    reward = progress(view)
+    if reward is None or reward.solved or reward.dropped or reward.rising:
+        return None
+    series = view.series(reward.metric)
+    level = median(series.last(STILL_MOST // 4).finite().values)
+    if bent := _elbow(view, series):
+        return Stagnation(*bent, level, True)
+    gain = median(series.last(RECENT).finite().values) - reward.start
+    if gain > 2 * reward.noise:
+        matters = float(np.clip(MATTERS[1] * 150 / reward.rows, *MATTERS))
+        for share in (2, 4):  # the newer half, or the newer three quarters
+            rows = min(max(STILL, reward.rows - reward.rows // share), STILL_MOST)
+            if found := _still(view, series, rows, matters * gain * rows / reward.rows):
+                return Stagnation(rows, *found, reward.start + gain, True)
+        for share in (4, 3):
+            rows = min(reward.rows // share, STILL_MOST)
+            if found := _broken(view, series, rows, BROKEN * gain * rows / reward.rows):
+                return Stagnation(rows, *found, reward.start + gain, True)
+        return None
+    spacing = float(series.steps[-1] - series.steps[0]) / max(1, len(series) - 1)
+    ever = max(STILL_EVER // 2, int(STILL_EVER / max(spacing, 1.0)))
+    rows = min(max(ever, reward.rows * 3 // 4), STILL_MOST)
+    level = median(series.last(rows).finite().values)
+    spread = view.series("reward/std").last(RECENT).finite().values
+    size = max(abs(level), median(spread) if len(spread) else 0.0)
+    found = _still(view, series, rows, min(1.5 * reward.noise, STANDS * size * rows / reward.rows))
+    if not found or trend(series.last(STILL_MOST).finite().values).rising:
+        return None  # too noisy to see over the stretch, plain over the run
+    return Stagnation(rows, *found, level, False)
+
+
+def _still(view: RunView, series: Series, rows: int, band: float) -> tuple[int, Trend] | None:
+    """First step and trend of the newest rows, when the interval of their change lies within the band."""
+    if len(series) < rows + STILL // 3 or not band > 0:
+        return None
+    recent = series.last(rows + rows // 4).finite().last(rows)
+    if len(recent) < rows or recent.steps[0] < view.baseline_start():
+        return None
+    third = rows // 3
+    if abs(float(recent.values[-third:].mean() - recent.values[:third].mean())) > band:
+        return None  # plainly moving: no need of an interval
+    change = trend(recent.values)
+    if change.rising or not -band < change.low <= change.high < band:
+        return None
+    return int(recent.steps[0]), change
+
+
+def _broken(view: RunView, series: Series, rows: int, band: float) -> tuple[int, Trend] | None:
+    """First step and trend of the newest rows, when growth broke off there: what they gain at most is less than the
+    band and than `BROKEN` of what the twice as many rows before gained at the same learning rate."""
+    if rows < STILL // 2 or len(series) < 3 * rows or series.steps[-1] - series.steps[-rows] < BREAK:
+        return None
+    recent = series.last(3 * rows + rows // 4).finite().last(3 * rows)
+    if len(recent) < 3 * rows or recent.steps[0] < view.baseline_start():
+        return None
+    before, newest = recent.values[: 2 * rows], recent.values[2 * rows :]
+    half = rows // 2
+    moved = float(newest[-half:].mean() - newest[:half].mean())
+    pace = float(before[rows:].mean() - before[:rows].mean())
+    if not 2 * moved < band or not pace > 0:
+        return None  # plainly moving: no need of an interval
+    change, grew = trend(newest), trend(before)
+    most = change.change + ONE_SIDED * (change.high - change.change)
+    pace = min(grew.change / 2, trend(before[rows:]).change) * _rate(view, recent.steps, 2 * rows)
+    band = min(band, BROKEN * pace)
+    if not grew.rising or change.rising or change.falling or not -band / 2 < change.change <= most < band:
+        return None
+    return int(recent.steps[2 * rows]), change
+
+
+def _elbow(view: RunView, series: Series) -> tuple[int, int, Trend] | None:
+    """Rows, first step and trend since the run bent, when it rose before and what it can have gained since is, for
+    sure, less than `BROKEN` of the least pace before. After a fast start the pace is no yardstick, so gone on for as
+    long as the run has had it must also gain less than `AGAIN` of what was gained before.
+
+    The bend is that of the two joined lines that fit the run best. A curve that bends of its own is nowhere that flat
+    before nearly all is learned, and what noise could hide of a smaller growth is in the intervals.
+    """
+    recent = series.between(view.baseline_start(), view.step).finite()
+    if len(recent) < STILL + LEAST_RISE or recent.steps[-1] - recent.steps[0] < BREAK:
+        return None
+    steps, values = _averaged(recent)
+    bends, shapes, power = _bends(len(values))
+    if not len(bends):
+        return None
+    at = int(bends[np.argmax(shapes.dot(values) ** 2 / power)])
+    since = len(recent) * (len(values) - at) // len(values)
+    if since < STILL or steps[-1] - steps[at] < BREAK:
+        return None
+    before, after = trend(values[: at + 1]), trend(values[at:])
+    if not before.rising or after.rising or after.falling:
+        return None
+    pace = before.low / at * _rate(view, steps, at)
+    most = after.high / (len(values) - 1 - at)
+    if not most < BROKEN * pace or not most * len(values) < AGAIN * before.change:
+        return None
+    return since, int(steps[at]), after
+
+
+def _averaged(series: Series) -> tuple[np.ndarray, np.ndarray]:
+    """First step and mean of neighbouring rows, so many together that at most `BINS` remain, the newest ones whole."""
+    width = math.ceil(len(series) / BINS)
+    extra = len(series) % width
+    return series.steps[extra::width], series.values[extra:].reshape(-1, width).mean(1)
+
+
+@lru_cache(maxsize=256)
+def _bends(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where a run of so many points can have bent, and per bend the part of a joined line that no straight one has."""
+    rows, power = centred_rows(count)
+    bends = np.unique(np.linspace(LEAST_RISE, BEND * count, 14).astype(int)) if BEND * count > LEAST_RISE else []
+    bends = np.asarray(bends, int)
+    shapes = np.maximum(np.arange(count) - bends[:, None], 0.0)
+    shapes = shapes - shapes.mean(1, keepdims=True)
+    shapes = shapes - np.outer(shapes.dot(rows) / power, rows)
+    return bends, shapes, np.einsum("ij,ij->i", shapes, shapes)
+
+
+def _rate(view: RunView, steps: np.ndarray, split: int) -> float:
+    """The learning rate since a row in that of the rows before, where it came down; else 1."""
+    rates = view.series("optim/lr")
+    before = rates.between(int(steps[0]), int(steps[split]) - 1).finite().values
+    since = rates.between(int(steps[split]), int(steps[-1])).finite().values
+    if not len(before) or not len(since) or not before.mean() > 0:
+        return 1.0
+    return min(1.0, float(since.mean() / before.mean()))
