@@ -46,16 +46,22 @@ ONE_SIDED = 1.645 / 1.96
 """What a two-sided 95 % interval must be shortened by where only its upper end is asked for."""
 BREAK = 90
 """Steps without growth that count as a break at least: waves of the data are as long."""
-LEAST_RISE = 12
+LEAST_RISE = 15
 """Points that a rise must have had, to have a pace."""
 BINS = 240
 """Points a whole run is looked at with: a longer one is averaged over neighbouring rows."""
 BEND = 0.4
 """Share of the run within which it must have bent, for what followed to be most of it."""
+SURE = 1.5
+"""What a 95 % interval is widened by where the best of many bends is asked whether the run rose before it."""
 AGAIN = 0.3
 """Share of a rise that, to be gained again over as long as the run has had, would be worth going on for."""
 STANDS = 0.2
 """Share of its level (or of the spread of rewards, where that is more) by which a standing reward may change."""
+LONG = 150
+"""Rows and steps after which a run that shows no rise at all is told so, however noisy it is."""
+HOPE = 0.3
+"""Share of its level (or of the spread of rewards) that such a run must, for sure, not have gained."""
 
 
 def stagnation(view: RunView) -> Stagnation | None:
@@ -96,10 +102,18 @@ def _stagnation(view: RunView) -> Stagnation | None:
     level = median(series.last(rows).finite().values)
     spread = view.series("reward/std").last(RECENT).finite().values
     size = max(abs(level), median(spread) if len(spread) else 0.0)
-    found = _still(view, series, rows, min(1.5 * reward.noise, STANDS * size * rows / reward.rows))
-    if not found or trend(series.last(STILL_MOST).finite().values).rising:
+    stretch = series.last(STILL_MOST).finite()
+    over = trend(stretch.values)
+    if over.rising:
         return None  # too noisy to see over the stretch, plain over the run
-    return Stagnation(rows, *found, level, False)
+    if found := _still(view, series, rows, min(1.5 * reward.noise, STANDS * size * rows / reward.rows)):
+        return Stagnation(rows, *found, level, False)
+    seen = len(stretch) >= LONG and stretch.steps[-1] - stretch.steps[0] >= LONG
+    flat = not over.falling and over.high < HOPE * size
+    nothing = 2 * over.change < over.high - over.change  # within one standard deviation of no gain at all
+    if seen and stretch.steps[0] >= view.baseline_start() and flat and nothing:
+        return Stagnation(len(stretch), int(stretch.steps[0]), over, level, False)
+    return None
 
 
 def _still(view: RunView, series: Series, rows: int, band: float) -> tuple[int, Trend] | None:
@@ -161,9 +175,10 @@ def _elbow(view: RunView, series: Series) -> tuple[int, int, Trend] | None:
     if since < STILL or steps[-1] - steps[at] < BREAK:
         return None
     before, after = trend(values[: at + 1]), trend(values[at:])
-    if not before.rising or after.rising or after.falling:
+    least = before.change - SURE * (before.change - before.low)
+    if not least > 0 or after.rising or after.falling:
         return None
-    pace = before.low / at * _rate(view, steps, at)
+    pace = least / at * _rate(view, steps, at)
     most = after.high / (len(values) - 1 - at)
     if not most < BROKEN * pace or not most * len(values) < AGAIN * before.change:
         return None

@@ -194,6 +194,16 @@ FAULTS: tuple[Fault, ...] = (
         begins=(0.12, 0.35),
         sizes=_three((0.08, 0.12), (0.03, 0.05), (0.0, 0.01)),
     ),
+    Fault(
+        apply=m.never_learned,
+        accept=("reward/plateau", "optim/lr-too-low", "optim/no-update"),
+        speed="plateau",
+        not_on=_NO_TREND,
+        host={"prompts": (4, 6, 8, 16), "group": (4, 8), "p_start": (0.15, 0.25, 0.35), "tau": (0.3, 0.4)},
+        steps=(200, 500),
+        begins=(0.0, 0.0),
+        sizes=_three((0.08, 0.12), (0.03, 0.05), (0.0, 0.01)),
+    ),
     Fault(apply=m.reward_collapse, accept=("reward/collapse",), sizes=HURT),
     Fault(
         apply=m.reward_oscillation,

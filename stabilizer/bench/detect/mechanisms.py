@@ -200,6 +200,11 @@ def early_plateau(w: World, at: int, size: float, d: Draws) -> None:
     w.slow(at, size)
 
 
+def never_learned(w: World, at: int, size: float, d: Draws) -> None:
+    """A run of a few hundred steps and small batches gains nothing from the first step on, among much noise."""
+    w.slow(at, size)
+
+
 def reward_collapse(w: World, at: int, size: float, d: Draws) -> None:
     """What was learned is lost within tens of steps, with little warning."""
     over = d.span(8, 40)

@@ -24,9 +24,12 @@ class Plateau(Detector):
         run has had, even the upper end of its 95 % interval would gain less than 15 % of what was gained so far (20 %
         while the run is short). Sooner where growth broke off: the newest quarter or third of the run, 90 steps at
         least, for sure gains less than 30 % of that and of the pace before it, which no curve that bends of its own
-        does. A run that never rose: gone on as long again, the interval would lie within a fifth of its level, and it
-        lies within its noise; that is `info` until a third of the planned steps (100 at least, but half of a short
-        plan), or `patience` steps, have passed. Accuracy on held-out problems, where there is any, must not have risen.
+        does. Among much noise, by the whole run: two joined lines are fitted to it, and what it can have gained since
+        their bend (in its first 40 %) is less than 30 % of the least pace before the bend and, gone on for as long as
+        the run has had, less than 30 % of the rise. A run that never rose: gone on as long again, the interval would
+        lie within a fifth of its level, and it lies within its noise, or after 150 rows its upper end is below 30 % of
+        its level; that is `info` until a third of the planned steps (100 at least, but half of a short plan), or
+        `patience` steps, have passed. Accuracy on held-out problems, where there is any, must not have risen.
 
     Why it matters
         From here on every step costs and nothing comes back, unless the reason is found: exploration used up, groups
