@@ -110,7 +110,7 @@ def _stagnation(view: RunView) -> Stagnation | None:
         return Stagnation(rows, *found, level, False)
     seen = len(stretch) >= LONG and stretch.steps[-1] - stretch.steps[0] >= LONG
     flat = not over.falling and over.high < HOPE * size
-    nothing = 2 * over.change < over.high - over.change  # within one standard deviation of no gain at all
+    nothing = 4 * over.change < over.high - over.change  # half a standard deviation of gain at most
     if seen and stretch.steps[0] >= view.baseline_start() and flat and nothing:
         return Stagnation(len(stretch), int(stretch.steps[0]), over, level, False)
     return None
