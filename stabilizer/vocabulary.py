@@ -203,6 +203,7 @@ _METRICS = (
     Metric("control/head_float32", "off on", "count", "neither", "whether logits are computed in float32", "Precision of the last layer.", _STEP),
     Metric("control/validate_every", "steps", "count", "neither", "steps between validations", "How often held-out problems are asked.", _STEP),
     Metric("control/advantage", "group_std group_mean batch_std leave_one_out", "count", "neither", "how advantages are formed within groups, counted from 0", "The normaliser.", _STEP),
+    Metric("control/actor_frozen", "off on", "count", "neither", "whether only the critic learns", "The critic is left to catch up.", _STEP),
     Metric("control/max_completion", "tokens", "count", "neither", "longest completion allowed", "The length limit.", _STEP),
 )
 # fmt: on

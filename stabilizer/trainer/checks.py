@@ -124,7 +124,8 @@ def initial_knobs(config: TrainConfig) -> dict[str, float | str]:
     """
     idle = _idle_knobs(config.policy)
     values = {name: value for name, (_, value) in _knob_values(config).items() if name not in idle}
-    return {"control/lr_scale": 1.0} | values
+    frozen = {"control/actor_frozen": "off"} if config.critic.kind != "none" else {}
+    return {"control/lr_scale": 1.0} | values | frozen
 
 
 def _idle_knobs(policy: PolicyConfig) -> set[str]:

@@ -86,7 +86,7 @@ class Learner:
         began = perf_counter()
         before = torch.cat(self._measured)
         measuring = perf_counter() - began
-        only_critic = self._critic is not None and step <= self._config.critic.warmup_steps
+        only_critic = self._critic is not None and (knobs.actor_frozen or step <= self._config.critic.warmup_steps)
         rows: list[dict[str, float]] = []
         made = not_finite = 0
         with self._checkpointing():
