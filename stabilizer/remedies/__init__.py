@@ -44,10 +44,12 @@ from stabilizer.remedies.validate_more import ValidateMore
 from stabilizer.remedies.widen_clip import WidenClip
 from stabilizer.runs.history import RunView
 
+ROLL_BACK = RollBack()
+
 REMEDIES: tuple[Remedy, ...] = (
     CHECK_REWARD,
     SkipUpdate(),
-    RollBack(),
+    ROLL_BACK,
     LowerLr(),
     RaiseBeta(),
     NarrowClip(),
@@ -84,6 +86,10 @@ REMEDIES: tuple[Remedy, ...] = (
 
 FIRST: dict[str, tuple[str, ...]] = {
     "no-kl-anchor": ("roll-back", "raise-beta"),
+    "exploration-exhausted": ("target-entropy", "raise-entropy"),
+    "optimizer-state": ("reset-optimizer",),
+    "engine-mismatch": ("correct-mismatch",),
+    "critic-broken": ("mend-critic",),
     "prompts-too-hard": ("easier-prompts",),
     "saturated": ("stop-here",),
     "reward-hackable": ("patch-reward",),

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Course, Remedy
+from stabilizer.remedies.correct_mismatch import CorrectMismatch
 from stabilizer.remedies.fewer_epochs import FewerEpochs
 from stabilizer.remedies.lower_entropy_bonus import LowerEntropyBonus
 from stabilizer.remedies.lower_lr import LR, LowerLr
+from stabilizer.remedies.mend_critic import MendCritic
 from stabilizer.remedies.narrow_clip import NarrowClip
+from stabilizer.remedies.target_entropy import TargetEntropy
 
 _LOWER_LR = LowerLr()
 _OWN: dict[str, Remedy] = {
+    "engine-mismatch": CorrectMismatch(),
+    "exploration-exhausted": TargetEntropy(),
+    "critic-broken": MendCritic(),
     "clip-too-wide": NarrowClip(),
     "too-many-epochs": FewerEpochs(),
     "entropy-bonus-too-large": LowerEntropyBonus(),
@@ -51,7 +57,7 @@ class RollBack(Remedy):
     safety = "hard"
     answers = (
         "lr-too-high", "numeric-overflow", "no-kl-anchor", "clip-too-wide", "too-many-epochs",
-        "entropy-bonus-too-large",
+        "entropy-bonus-too-large", "engine-mismatch", "exploration-exhausted", "critic-broken", "optimizer-state",
     )  # fmt: skip
     rollback = True
     why = "the weights are damaged: only a state from before the onset learns again, and only without what damaged it"
@@ -66,5 +72,6 @@ class RollBack(Remedy):
         return (own.change(knobs) if own else None) or self.change(knobs)
 
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
-        """The rate warms up as after any cut; other knobs are set at once."""
-        return _LOWER_LR.course(change, knobs) if LR in change else {}
+        """As the remedy whose change it is would: a lowered rate warms up, a critic is left alone for a while."""
+        own = [remedy for remedy in _OWN.values() if remedy.change(knobs) == change]
+        return (own[0] if own else _LOWER_LR).course(change, knobs) if own or LR in change else {}
