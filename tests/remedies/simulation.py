@@ -34,6 +34,7 @@ class Simulation:
         self, mode: Mode, *, breaks_at: int = 40, cause: Callable[[dict[str, float]], bool] = lambda knobs: True,
         earlier: tuple[Action, ...] = (), seed: int = 0, knobs: dict[str, float] | None = None,
         growth: float = 0.003, growth_with_batch: float = 0.0, prompts: int = 16, fork: int = 0,
+        drifts_at: int = 10_000,
     ):  # fmt: skip
         self.controls = Controls(KNOBS | {"control/prompts": prompts} | (knobs or {}), self)
         self._growth, self._growth_with_batch = growth, growth_with_batch
@@ -44,7 +45,7 @@ class Simulation:
         self.orders: list[str] = []
         self.ended: list[str] = []
         self.saving_fails = False
-        self._breaks_at, self._cause = breaks_at, cause
+        self._breaks_at, self._drifts_at, self._cause = breaks_at, drifts_at, cause
         self._rng = np.random.default_rng(seed)
         self._state = {"step": 0, "skill": 0.2, "broken": 0.0}
         self._saved: list[tuple[Checkpoint, dict[str, Any]]] = []
@@ -82,6 +83,8 @@ class Simulation:
         state["step"] += 1
         if state["step"] > self._breaks_at and self._cause(self.controls.values()):
             state["broken"] = min(1.0, state["broken"] + 0.5)
+        elif state["step"] > self._drifts_at and self._cause(self.controls.values()):
+            state["broken"] = min(0.05, state["broken"] + 0.005)
         broken = state["broken"]
         growth = self._growth + self._growth_with_batch * (self.controls.get("control/prompts") >= 16)
         state["skill"] = max(0.0, min(0.98, state["skill"] + growth) * (1 - 0.5 * broken))
