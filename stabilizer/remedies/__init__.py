@@ -44,13 +44,13 @@ from stabilizer.remedies.validate_more import ValidateMore
 from stabilizer.remedies.widen_clip import WidenClip
 from stabilizer.runs.history import RunView
 
-ROLL_BACK = RollBack()
+ROLL_BACK, LOWER_LR = RollBack(), LowerLr()
 
 REMEDIES: tuple[Remedy, ...] = (
     CHECK_REWARD,
     SkipUpdate(),
     ROLL_BACK,
-    LowerLr(),
+    LOWER_LR,
     RaiseBeta(),
     NarrowClip(),
     FewerEpochs(),
@@ -90,6 +90,7 @@ FIRST: dict[str, tuple[str, ...]] = {
     "optimizer-state": ("reset-optimizer",),
     "engine-mismatch": ("correct-mismatch",),
     "critic-broken": ("mend-critic",),
+    "kl-estimator": ("other-kl-estimator",),
     "prompts-too-hard": ("easier-prompts",),
     "saturated": ("stop-here",),
     "reward-hackable": ("patch-reward",),

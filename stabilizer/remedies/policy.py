@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Action, Finding, JournalEntry
-from stabilizer.remedies import ROLL_BACK, fitting
+from stabilizer.remedies import LOWER_LR, ROLL_BACK, fitting
 from stabilizer.remedies.arbitration import DIVERGENCE, most_urgent, objection, rank
 from stabilizer.remedies.base import Change, Remedy, in_words
 from stabilizer.remedies.controls import Checkpoint, Controls
@@ -145,7 +145,9 @@ class Arbiter:
         remedies = fitting(cause, view)
         diverged = critical and any(rank(finding) == DIVERGENCE for finding in members)
         if cause == "undetermined" and diverged:
-            remedies = [ROLL_BACK]
+            remedies = [ROLL_BACK]  # damage is proven, whatever did it
+        if diverged and (cause == "undetermined" or cause in ROLL_BACK.answers) and LOWER_LR not in remedies:
+            remedies.append(LOWER_LR)  # where there is no going back, smaller steps are what contains it
         first = self.mode == "auto-full" and critical
         return sorted(remedies, key=lambda remedy: not remedy.rollback) if first else remedies
 
@@ -326,8 +328,30 @@ class Arbiter:
             self._go_on(trial)
         elif outcome == "verified":
             self._keep(trial, view, reason)
-        else:
+        elif not self._escalate(trial, view, reason):
             self._fail(trial, view, reason)
+
+    def _escalate(self, trial: Trial, view: RunView, reason: str) -> bool:
+        """Damage that is back after a return asks for a second one with more of the same; both stand or fall together.
+
+        Putting the knob back first would be to go back to what broke the run twice.
+        """
+        if not (trial.target and trial.harmed and self.mode == "auto-full") or trial.under:
+            return False
+        for knob in trial.course.keys() & trial.change.keys():  # it may not have arrived where it was going
+            self.controls.set(knob, trial.change[knob][1])
+        change = self._change(trial.remedy, trial.cause)
+        if change is None:
+            return False
+        more = self._trial(self._next_id(), trial.remedy, change, trial.incident, trial.onset, view, trial.cause)
+        more.under = trial
+        text = f"{trial.action} was not enough ({reason}), so the run goes back once more, with a stronger change"
+        self._journal(more, "proposed", view.step, text, hypothesis=more.hypothesis(), builds_on=trial.action)
+        if refused := self._refused(more, view):
+            self._journal(more, "rejected", view.step, refused)
+            return False
+        self._apply(more, view)
+        return self.trial is more
 
     def _go_on(self, trial: Trial) -> None:
         """The next step of what does not happen at once; a knob that somebody turned meanwhile is theirs."""
@@ -340,14 +364,18 @@ class Arbiter:
 
     def _keep(self, trial: Trial, view: RunView, reason: str) -> None:
         self.trial, self.limits.rest = None, COOLDOWN
-        self._kept[trial.action] = trial.change
         self._save_quietly(view)
+        if trial.under:
+            self._kept[trial.under.action] = trial.under.change
+            self._journal(trial.under, "verified", view.step, f"together with {trial.action}")
+        self._kept[trial.action] = trial.change
         self._journal(trial, "verified", view.step, reason, **self._measured(trial, view))
 
     def _fail(self, trial: Trial, view: RunView, reason: str) -> None:
         self.trial, self.limits.rest = None, COOLDOWN
         self.limits.failures[trial.incident] += 1
         self._revert(trial, view, reason, **self._measured(trial, view))
+        self._revert_under(trial, view)
         if self.limits.failures[trial.incident] >= MAX_FAILURES:
             text = f"incident {trial.incident}: {MAX_FAILURES} fixes failed, so no more are tried; a person should look"
             self.host.declare(view.step, "note", text, incident=trial.incident)
@@ -369,6 +397,13 @@ class Arbiter:
         self._journal(trial, "reverted", view.step, reason, **data)
         if not lost:
             self.host.declare(view.step + 1, "intervention", text, action=trial.action)
+
+    def _revert_under(self, trial: Trial, view: RunView) -> None:
+        """What a trial was built on goes with it."""
+        if trial.under:
+            self.limits.failures[trial.incident] += 1
+            text = f"what was built on it, {trial.action}, was undone"
+            self._revert(trial.under, view, text, ticks=trial.under.ticks)
 
     def _back_to_snapshot(self, trial: Trial, view: RunView, text: str) -> int:
         """Put the weights back too, where the run got worse or an order has no other undo; returns the steps lost."""
@@ -412,6 +447,7 @@ class Arbiter:
             trial, self.trial = self.trial, None
             self.limits.lock(trial.change, view.step)
             self._revert(trial, view, f"undone by {request.by}")
+            self._revert_under(trial, view)
         elif request.kind == "revert" and self._is_on_top(request.action):
             self._revert_kept(request, view)
         elif request.kind in ("approve", "reject", "revert"):
@@ -468,7 +504,7 @@ class Arbiter:
             self._actions = max(self._actions, int(action.action.removeprefix("a") or 0))
             self._tried.add((action.incident, action.remedy))
         cut = [action for action in latest.values() if action.entry in ("applied", "approved")]
-        for action in cut:
+        for action in reversed(cut):  # newest first: one may have been built on another
             self._undo(dict(action.change))
         if cut:  # before the journal says so: a second crash must not bring the change back
             with contextlib.suppress(OSError):

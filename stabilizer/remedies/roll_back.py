@@ -11,6 +11,7 @@ from stabilizer.remedies.lower_entropy_bonus import LowerEntropyBonus
 from stabilizer.remedies.lower_lr import LR, LowerLr
 from stabilizer.remedies.mend_critic import MendCritic
 from stabilizer.remedies.narrow_clip import NarrowClip
+from stabilizer.remedies.other_kl_estimator import OtherKlEstimator
 from stabilizer.remedies.target_entropy import TargetEntropy
 
 _LOWER_LR = LowerLr()
@@ -18,6 +19,7 @@ _OWN: dict[str, Remedy] = {
     "engine-mismatch": CorrectMismatch(),
     "exploration-exhausted": TargetEntropy(),
     "critic-broken": MendCritic(),
+    "kl-estimator": OtherKlEstimator(),
     "clip-too-wide": NarrowClip(),
     "too-many-epochs": FewerEpochs(),
     "entropy-bonus-too-large": LowerEntropyBonus(),
@@ -58,6 +60,7 @@ class RollBack(Remedy):
     answers = (
         "lr-too-high", "numeric-overflow", "no-kl-anchor", "clip-too-wide", "too-many-epochs",
         "entropy-bonus-too-large", "engine-mismatch", "exploration-exhausted", "critic-broken", "optimizer-state",
+        "kl-estimator",
     )  # fmt: skip
     rollback = True
     why = "the weights are damaged: only a state from before the onset learns again, and only without what damaged it"

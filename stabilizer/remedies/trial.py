@@ -51,6 +51,8 @@ class Trial:
     ticks: int = 0
     harmed: bool = False
     """It failed because the run got worse, so that its weights are no better than its knobs."""
+    under: Trial | None = None
+    """The trial it is built on, which was not enough."""
     twin: dict[str, Any] | None = None
     """What a copy of the run did meanwhile without the change."""
 
@@ -92,7 +94,8 @@ class Trial:
                 return "failed", damage
         state, level = self.guard.verdict(view, self.began, self.window)
         compared = "unknown" if level is None else f"{level:.3g} on average against {self.guard.level:.3g} before"
-        if state == "worse" and self.ticks >= SETTLE:
+        falling_already = self.critical and not self.target
+        if state == "worse" and self.ticks >= (self.window // 2 if falling_already else SETTLE):
             self.harmed = not self.remedy.harmless
             return "failed", f"{self.guard.metric} is {compared}, worse than noise explains"
         if self._futile(watch, view):

@@ -319,3 +319,35 @@ def test_what_was_only_suggested_is_carried_out_after_a_restart_in_an_automatic_
 def test_suggestions_for_one_incident_are_few() -> None:
     run = Simulation("suggest").run(200)
     assert 1 <= len([a for a in run.actions if a.incident == 1]) <= 3
+
+
+def test_damage_that_is_back_after_a_return_is_answered_by_a_second_one_with_more_of_the_same() -> None:
+    run = Simulation("auto-full", cause=lambda knobs: knobs["control/lr_scale"] > 0.3).run(200)
+    applied = [action for action in run.actions if action.entry == "applied"]
+    assert [action.change["control/lr_scale"] for action in applied] == [(1.0, 0.5), (0.5, 0.25)]
+    assert [(a.action, a.entry) for a in run.actions][-2:] == [("a1", "verified"), ("a2", "verified")]
+    assert run.controls.get("control/lr_scale") == 0.25
+    assert run.watch.verdict(run.history.view()) == ("healthy", "critical")
+
+
+def test_two_returns_that_did_not_help_are_both_undone_and_there_is_no_third() -> None:
+    run = Simulation("auto-full").run(200)
+    outcomes = [entry for _, entry in run.entries() if entry in ("applied", "verified", "reverted")]
+    assert outcomes == ["applied", "applied", "reverted", "reverted"]
+    assert run.controls.get("control/lr_scale") == 1.0 and run.history.attempt == 2
+
+
+def test_two_trials_on_top_of_each_other_are_undone_newest_first_after_a_crash() -> None:
+    cut = [
+        Action("a1", "applied", "roll-back", 50, 1, change={"control/lr_scale": (1.0, 0.5)}),
+        Action("a2", "applied", "roll-back", 60, 1, change={"control/lr_scale": (0.5, 0.25)}),
+    ]
+    run = Simulation("auto-full", earlier=tuple(cut), knobs={"control/lr_scale": 0.25})
+    assert run.controls.get("control/lr_scale") == 1.0
+    assert {(action.action, action.entry) for action in run.actions} == {("a1", "reverted"), ("a2", "reverted")}
+
+
+def test_auto_safe_contains_a_divergence_by_smaller_steps_whatever_its_cause() -> None:
+    run = Simulation("auto-safe", cause=too_fast).run(120)
+    assert ("lower-lr", "applied") in run.entries()
+    assert {action.safety for action in run.actions if action.entry == "applied"} == {"soft"}
