@@ -62,7 +62,8 @@ class Session:
         self.watch = Watch()
         self.history = History(writer.about)
         self.stop_reason: str | None = None
-        self._ended_by = ""  # the fix that ended the run
+        self.ended_by = ""
+        """The fix that ended the run, if one did."""
         self._paused = False
         self._reasons: set[str] = set()
         """Why rewards or environments failed, as far as that is on record."""
@@ -141,7 +142,7 @@ class Session:
         monitor_s = 0.0
         try:
             with self._signals():
-                while not self.trainer.finished and not self.stop_reason and not self._ended_by:
+                while not self.trainer.finished and not self.stop_reason and not self.ended_by:
                     self._wait_while_paused()
                     if self.stop_reason:  # asked to end while it paused
                         break
@@ -152,9 +153,10 @@ class Session:
                     monitor_s = time.perf_counter() - began
                     self._save_if_due(result.step)
                     yield tick
-            state = {"SIGTERM": "preempted", "SIGINT": "stopped"}.get(self.stop_reason or "", "finished")
-            if state == "finished" and self.trainer.step < self.trainer.config.steps:
-                why = self.trainer.finished or self._ended_by
+            ended: RunState = "stopped" if self.ended_by else "finished"
+            state = {"SIGTERM": "preempted", "SIGINT": "stopped"}.get(self.stop_reason or "", ended)
+            if state == ended and self.trainer.step < self.trainer.config.steps and not self.stop_reason:
+                why = self.trainer.finished or self.ended_by
                 self.writer.event(self.trainer.step, "note", f"ended early: {why}")
         except (GeneratorExit, KeyboardInterrupt):  # whoever looks on has had enough
             state = "stopped"
@@ -324,7 +326,7 @@ class Session:
 
     def stop(self, text: str) -> None:
         """End the run after this step; its state is saved as at any end."""
-        self._ended_by = text
+        self.ended_by = text
 
     def fork(self, changes: Mapping[str, Mapping[str, float]], steps: int) -> Fork:
         """Run copies of the run side by side; the run itself stands where it stood."""

@@ -148,7 +148,7 @@ def ending(session: Session, verdict: str, ever: str | None) -> Text:
         asked = len(session.trainer.task.held_out(session.trainer.config.validation.problems))
         words.append(f"\n  accuracy on {asked} held-out problems: {first:.1%} → {last:.1%} (step {accuracy.steps[-1]})")
     if not session.stop_reason and session.trainer.step < session.trainer.config.steps:
-        words.append(f"\n  ended early: {session.trainer.finished}")
+        words.append(f"\n  ended early: {session.trainer.finished or session.ended_by}")
     if session.stop_reason:
         words.append(f"\n  stopped by {session.stop_reason} at step {session.trainer.step}; ")
         words.append(f"go on with: {command()} train --resume {session.writer.path}")

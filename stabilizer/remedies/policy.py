@@ -338,8 +338,8 @@ class Arbiter:
         """
         if not (trial.target and trial.harmed and self.mode == "auto-full") or trial.under:
             return False
-        for knob in trial.course.keys() & trial.change.keys():  # it may not have arrived where it was going
-            self.controls.set(knob, trial.change[knob][1])
+        for knob, values in trial.course.items():  # it may not have arrived where it was going
+            self.controls.set(knob, values[-1])
         change = self._change(trial.remedy, trial.cause)
         if change is None:
             return False
