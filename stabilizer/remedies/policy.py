@@ -184,6 +184,8 @@ class Arbiter:
         """Why the automatic modes must not do this now; empty when they may."""
         if reason := self.limits.refusal(trial.change, self.controls, view.step):
             return reason
+        if trial.returns:
+            return self.limits.too_dear(view.step - trial.returns.step, view)
         if not trial.remedy.rollback:
             return ""
         lost = view.step - trial.target.step if trial.target else 0
@@ -220,6 +222,12 @@ class Arbiter:
         older = [checkpoint for checkpoint in self.controls.checkpoints() if checkpoint.step < onset]
         return sorted(older, key=lambda c: (c.step <= onset - ONSET_MARGIN, c.step, c.attempt), reverse=True)
 
+    def _ways_back(self, trial: Trial) -> list[Checkpoint]:
+        """States a trial may begin from, best first; none for one that begins where the run is."""
+        if trial.returns:
+            return [trial.returns]
+        return self._targets(trial.onset) if trial.remedy.rollback else []
+
     # --- the life of a trial ----------------------------------------------------------------------------------------
 
     def _apply(self, trial: Trial, view: RunView) -> bool:
@@ -229,7 +237,7 @@ class Arbiter:
         except OSError as error:
             self._journal(trial, "failed", view.step, f"no snapshot could be made, so nothing was changed: {error}")
             return True
-        targets = self._targets(trial.onset)  # anew: saving the snapshot may have thinned out older states
+        targets = self._ways_back(trial)  # anew: saving the snapshot may have thinned out older states
         if trial.remedy.rollback and not targets:
             reason = f"no checkpoint is older than the onset at step {trial.onset}"
             self._journal(trial, "failed", view.step, reason)
@@ -245,7 +253,7 @@ class Arbiter:
             for knob, (_, after) in trial.change.items():
                 self.controls.set(knob, trial.course[knob][0] if knob in trial.course else after)
             words = f"{trial.remedy.id}: {_words(trial)}"
-            if trial.remedy.rollback:
+            if targets:
                 trial.target = self._roll_back(trial, targets, words)
                 trial.began = trial.target.step + 1
             else:
@@ -332,11 +340,15 @@ class Arbiter:
             self._fail(trial, view, reason)
 
     def _escalate(self, trial: Trial, view: RunView, reason: str) -> bool:
-        """Damage that is back after a return asks for a second one with more of the same; both stand or fall together.
+        """Damage in spite of smaller steps asks for still smaller ones, from the state before; both trials stand or
+        fall together.
 
-        Putting the knob back first would be to go back to what broke the run twice.
+        Putting the knob back first would be to go on with what did the damage. `auto-full` returns to before the
+        onset, once more if it has to; what only `auto-safe` may return to is the snapshot of its own trial.
         """
-        if not (trial.target and trial.harmed and self.mode == "auto-full") or trial.under:
+        again = self.mode == "auto-full" and trial.target is not None
+        own = self.mode == "auto-safe" and trial.remedy is LOWER_LR and not trial.critical
+        if trial.under or not trial.harmed or not (again or own):
             return False
         for knob, values in trial.course.items():  # it may not have arrived where it was going
             self.controls.set(knob, values[-1])
@@ -345,7 +357,9 @@ class Arbiter:
             return False
         more = self._trial(self._next_id(), trial.remedy, change, trial.incident, trial.onset, view, trial.cause)
         more.under = trial
-        text = f"{trial.action} was not enough ({reason}), so the run goes back once more, with a stronger change"
+        if own:
+            more.returns = trial.snapshot
+        text = f"{trial.action} was not enough ({reason}), so the run goes back with a stronger change"
         self._journal(more, "proposed", view.step, text, hypothesis=more.hypothesis(), builds_on=trial.action)
         if refused := self._refused(more, view):
             self._journal(more, "rejected", view.step, refused)

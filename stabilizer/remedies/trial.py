@@ -40,6 +40,8 @@ class Trial:
     guard: Guard = field(default_factory=Guard)
     cause: str = ""
     course: Course = field(default_factory=dict)
+    returns: Checkpoint | None = None
+    """The state it begins from, where that is not the present one and not for the onset to say."""
     target: Checkpoint | None = None
     """The state a rollback returned to."""
     snapshot: Checkpoint | None = None

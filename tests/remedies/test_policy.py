@@ -8,6 +8,7 @@ from stabilizer.records import Action
 from stabilizer.remedies import REMEDIES
 from stabilizer.remedies.controls import Controls
 from stabilizer.runs.requests import Request
+from stabilizer.watch import Incident
 from tests.remedies.simulation import Simulation
 
 
@@ -350,4 +351,18 @@ def test_two_trials_on_top_of_each_other_are_undone_newest_first_after_a_crash()
 def test_auto_safe_contains_a_divergence_by_smaller_steps_whatever_its_cause() -> None:
     run = Simulation("auto-safe", cause=too_fast).run(120)
     assert ("lower-lr", "applied") in run.entries()
+    assert {action.safety for action in run.actions if action.entry == "applied"} == {"soft"}
+
+
+def test_auto_safe_returns_to_the_snapshot_of_its_own_trial_with_still_smaller_steps() -> None:
+    run = Simulation("auto-safe", breaks_at=10_000).run(40)
+    arbiter, remedy = run.arbiter, next(r for r in REMEDIES if r.id == "lower-lr")
+    run.watch.incidents.append(Incident(1, 38))
+    view = run.history.view()
+    trial = arbiter._trial("a1", remedy, remedy.change(run.controls.values()), 1, 38, view, "lr-too-high")
+    arbiter._apply(trial, view)
+    run._breaks_at, run._cause = 40, lambda knobs: knobs["control/lr_scale"] > 0.25
+    run.run(100)
+    applied = [(a.change["control/lr_scale"], a.data.get("back_to")) for a in run.actions if a.entry == "applied"]
+    assert applied[:2] == [((1.0, 0.5), None), ((0.5, 0.25), 40)]
     assert {action.safety for action in run.actions if action.entry == "applied"} == {"soft"}
