@@ -13,7 +13,7 @@ import platform
 import signal
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import transformers
 from stabilizer.failures import kind_of
 from stabilizer.records import Action, Finding, RunState, Sample
 from stabilizer.remedies.controls import Checkpoint, in_words, parse_order, parse_turn
+from stabilizer.remedies.fork import Fork, paired
 from stabilizer.remedies.policy import Arbiter, Mode
 from stabilizer.runs.directory import HIDDEN, RunWriter, hidden_keys
 from stabilizer.runs.history import History
@@ -53,12 +54,16 @@ class Tick:
 class Session:
     """A run directory, its trainer, and the watch over both. Make one with `start` or `resume`, then iterate `run`."""
 
-    def __init__(self, trainer: Trainer, writer: RunWriter, mode: Mode, reader: RunReader | None = None):
+    def __init__(
+        self, trainer: Trainer, writer: RunWriter, mode: Mode, reader: RunReader | None = None, *, fork_steps: int = 0
+    ):
         self.trainer = trainer
         self.writer = writer
         self.watch = Watch()
         self.history = History(writer.about)
         self.stop_reason: str | None = None
+        self.ended_by = ""
+        """The fix that ended the run, if one did."""
         self._paused = False
         self._reasons: set[str] = set()
         """Why rewards or environments failed, as far as that is on record."""
@@ -69,16 +74,16 @@ class Session:
         if reader is not None:
             earlier = reader.actions
             self._retrace(reader)
-        self.arbiter = Arbiter(mode, trainer.controls, self.watch, self, earlier)
+        self.arbiter = Arbiter(mode, trainer.controls, self.watch, self, earlier, fork_steps=fork_steps)
 
     @classmethod
-    def start(cls, config: TrainConfig, path: Path, mode: Mode = "suggest") -> Session:
-        """Begin a new run in `path`."""
+    def start(cls, config: TrainConfig, path: Path, mode: Mode = "suggest", *, fork_steps: int = 0) -> Session:
+        """Begin a new run in `path`. With `fork_steps` a fix is first tried on a copy for so many steps."""
         trainer = Trainer(config, checkpoints=path / "checkpoints")
         writer = RunWriter.create(
             path, config=config_dict(config), task=config.task, steps=config.steps, versions=_versions()
         )
-        session = cls(trainer, writer, mode)
+        session = cls(trainer, writer, mode, fork_steps=fork_steps)
         for note in trainer.task.notes:
             writer.event(0, "note", note)
         for key in hidden_keys(writer.about["config"]):
@@ -88,19 +93,19 @@ class Session:
         return session
 
     @classmethod
-    def resume(cls, path: Path, mode: Mode = "suggest") -> Session:
+    def resume(cls, path: Path, mode: Mode = "suggest", *, fork_steps: int = 0) -> Session:
         """Go on with a run that was stopped, preempted or killed, from its newest verified checkpoint."""
         reader = RunReader(path)
         _refuse_a_second_writer(reader)
         writer = RunWriter.reopen(path)
         try:
-            return cls._resumed(reader, writer, mode)
+            return cls._resumed(reader, writer, mode, fork_steps)
         except BaseException:
             writer.close()
             raise
 
     @classmethod
-    def _resumed(cls, reader: RunReader, writer: RunWriter, mode: Mode) -> Session:
+    def _resumed(cls, reader: RunReader, writer: RunWriter, mode: Mode, fork_steps: int) -> Session:
         path = writer.path
         reader.refresh()  # what another process wrote until it let go of the run
         attempt = max(reader.histories) + 1
@@ -128,7 +133,7 @@ class Session:
         writer.begin_attempt(checkpoint.step + 1, "resume", parent=parent, history=history)
         writer.event(checkpoint.step + 1, "resume", f"resumed from step {checkpoint.step}")
         reader.refresh()
-        return cls(trainer, writer, mode, reader)
+        return cls(trainer, writer, mode, reader, fork_steps=fork_steps)
 
     def run(self) -> Iterator[Tick]:
         """Train to the end, one tick a step. The run's state on disk is right however this ends."""
@@ -137,7 +142,7 @@ class Session:
         monitor_s = 0.0
         try:
             with self._signals():
-                while not self.trainer.finished and not self.stop_reason:
+                while not self.trainer.finished and not self.stop_reason and not self.ended_by:
                     self._wait_while_paused()
                     if self.stop_reason:  # asked to end while it paused
                         break
@@ -148,9 +153,11 @@ class Session:
                     monitor_s = time.perf_counter() - began
                     self._save_if_due(result.step)
                     yield tick
-            state = {"SIGTERM": "preempted", "SIGINT": "stopped"}.get(self.stop_reason or "", "finished")
-            if state == "finished" and self.trainer.step < self.trainer.config.steps:
-                self.writer.event(self.trainer.step, "note", f"ended early: {self.trainer.finished}")
+            ended: RunState = "stopped" if self.ended_by else "finished"
+            state = {"SIGTERM": "preempted", "SIGINT": "stopped"}.get(self.stop_reason or "", ended)
+            if state == ended and self.trainer.step < self.trainer.config.steps and not self.stop_reason:
+                why = self.trainer.finished or self.ended_by
+                self.writer.event(self.trainer.step, "note", f"ended early: {why}")
         except (GeneratorExit, KeyboardInterrupt):  # whoever looks on has had enough
             state = "stopped"
             raise
@@ -311,6 +318,19 @@ class Session:
         self.writer.begin_attempt(checkpoint.step + 1, "rollback", history=history)
         self.history = history
         self.declare(checkpoint.step + 1, "rollback", text, **data)
+
+    def pause(self, text: str) -> None:
+        """Wait after this step until a person says `resume`."""
+        self._paused = True
+        self.declare(self.trainer.step, "note", f"paused: {text}")
+
+    def stop(self, text: str) -> None:
+        """End the run after this step; its state is saved as at any end."""
+        self.ended_by = text
+
+    def fork(self, changes: Mapping[str, Mapping[str, float]], steps: int) -> Fork:
+        """Run copies of the run side by side; the run itself stands where it stood."""
+        return paired(self.trainer, changes, steps)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 

@@ -49,6 +49,8 @@ _METRICS = (
            "The worst update of the step; a mean can hide it.", "maximum over the step's updates"),
     Metric("optim/lr", "1", "positive", "neither", "learning rate used by the last update, schedule and scale included",
            "The step size the optimizer really used.", "last update"),
+    Metric("optim/grad_cosine", "1", "real", "neither", "cosine of the gradients of a step's first two minibatches, over at most 20,000 weights; the second is taken after the first's update",
+           "How far two parts of a batch agree: near 0 the gradient is mostly noise, and a larger batch helps.", _STEP),
     Metric("optim/update_ratio", "1", "positive", "neither", "L2 norm of the change of the weights over the step / L2 norm of the weights; of a model above 20k weights over 20k of them, the same share of every tensor",
            "How far the weights moved, relative to their size. Zero means nothing was learned.", _STEP),
     Metric("optim/clip_limit", "1", "positive", "neither", "norm above which adaptive clipping scales a gradient down",
@@ -203,6 +205,7 @@ _METRICS = (
     Metric("control/head_float32", "off on", "count", "neither", "whether logits are computed in float32", "Precision of the last layer.", _STEP),
     Metric("control/validate_every", "steps", "count", "neither", "steps between validations", "How often held-out problems are asked.", _STEP),
     Metric("control/advantage", "group_std group_mean batch_std leave_one_out", "count", "neither", "how advantages are formed within groups, counted from 0", "The normaliser.", _STEP),
+    Metric("control/actor_frozen", "off on", "count", "neither", "whether only the critic learns", "The critic is left to catch up.", _STEP),
     Metric("control/max_completion", "tokens", "count", "neither", "longest completion allowed", "The length limit.", _STEP),
 )
 # fmt: on

@@ -120,7 +120,7 @@ def test_a_resumed_run_is_shown_with_its_neighbours(tmp_path, monkeypatch) -> No
         served.append(runs)
         yield None
 
-    monkeypatch.setattr(session.Session, "resume", lambda path, mode: None)
+    monkeypatch.setattr(session.Session, "resume", lambda path, mode, fork_steps: None)
     monkeypatch.setattr(train, "dashboard", dashboard)
     monkeypatch.setattr(train, "follow", lambda session, console, json: 0)
     assert main(["train", "--resume", str(tmp_path / "there/run"), "--dashboard"]) == 0

@@ -310,6 +310,7 @@ def advice(knob: str, before: float | None, after: float | None, id: str = "x") 
 
 
 NOWHERE = {
+    "control/actor_frozen",
     "control/kl_kind", "control/entropy_target", "control/overlong_buffer", "control/mismatch", "control/head_float32",
     "control/advantage",
 }  # fmt: skip

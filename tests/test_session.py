@@ -372,3 +372,28 @@ def test_a_run_that_fails_says_so_on_disk_and_to_diagnose_until_it_was_resumed(t
     list(Session.resume(tmp_path / "run").run())
     main(["diagnose", str(tmp_path / "run"), "--json", "--fail-on", "never"])
     assert json.loads(capsys.readouterr().out)["verdict"] != "crashed"
+
+
+def test_a_run_that_a_fix_ended_is_stopped_with_its_reason_and_can_be_gone_on_with(tmp_path) -> None:
+    session = Session.start(small_config(6), tmp_path / "run")
+    for tick in session.run():
+        if tick.step == 2:
+            session.stop("early-stop: nothing left to gain")
+    status = read_json(tmp_path / "run" / "status.json")
+    assert (status["state"], status["step"]) == ("stopped", 2)
+    assert any("ended early: early-stop" in event.text for event in RunReader(tmp_path / "run").events)
+    assert [tick.step for tick in Session.resume(tmp_path / "run").run()] == [3, 4, 5, 6]
+
+
+def test_a_fork_in_a_session_leaves_no_trace_in_its_run(tmp_path) -> None:
+    plain, forked = (Session.start(small_config(5), tmp_path / name) for name in ("plain", "forked"))
+    for session in (plain, forked):
+        for tick in session.run():
+            if session is forked and tick.step == 2:
+                fork = session.fork({"no change": {}, "lower-lr": {"control/lr_scale": 0.5}}, 3)
+    ours, theirs = (RunReader(tmp_path / name).history.view() for name in ("plain", "forked"))
+    for name in ours.names():
+        if not name.startswith("time/"):
+            assert list(ours.series(name).values) == list(theirs.series(name).values), name
+    ahead = ours.series("policy/loss").between(3, 5).values
+    assert fork.curves["no change"]["policy/loss"] == list(ahead), "the twin did what the run then did"

@@ -5,6 +5,10 @@ every detector has something to look at: the generated run of `bench detect`, a 
 long, of which the last 500 are timed, after 200 that warm the watch up. The ten dearest detectors are those of the
 longest run, as their share of a step: most take turns. It is processor time, so that what else the machine does is not
 counted; wall-clock comparisons of whole runs could not resolve this: their noise is 5 to 20 %.
+
+The last rows are of the trainer, where it is installed: a step of the built-in task, a snapshot as a fix takes it (on
+disk, synced, and in memory) and a checkpoint, in wall-clock time, for most of it is waiting for the disk; and the share
+of a run's time that goes into saving when each `checkpoint.every` steps one is saved.
 """
 
 from __future__ import annotations
@@ -57,7 +61,36 @@ def measure(*, seed: int = 0, quick: bool = False) -> list[dict[str, Any]]:
     """Milliseconds a step by length of the run and by part, and of each of the dearest detectors; `held_mb` is what the
     history and its signals take in memory."""
     lengths = (1_000, 10_000) if quick else (1_000, 10_000, 100_000)
-    return [row for length in lengths for row in _measure(length, seed, detailed=length == lengths[-1])]
+    rows = [row for length in lengths for row in _measure(length, seed, detailed=length == lengths[-1])]
+    return rows + _saving(seed, 10 if quick else 40)
+
+
+def _saving(seed: int, repeats: int) -> list[dict[str, Any]]:
+    """What it costs to be able to go back, beside a step of training on the built-in model."""
+    try:
+        from stabilizer.trainer.config import load_config
+        from stabilizer.trainer.loop import Trainer
+    except ImportError:  # monitoring runs without the trainer's packages
+        return []
+    config = load_config("addition", ["validation.every=0"], seed=seed)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(config, checkpoints=Path(folder))
+        times: dict[str, list[float]] = {"training step": [], "snapshot for a fix": [], "checkpoint": []}
+        for _ in range(repeats):
+            for name, action in zip(
+                times, (trainer.train_step, trainer.snapshot, trainer.save_checkpoint), strict=True
+            ):
+                began = time.perf_counter()
+                action()
+                times[name].append(1e3 * (time.perf_counter() - began))
+        rows = [_row(config.checkpoint.every, name, spent) for name, spent in times.items()]
+        rows[1]["held_mb"] = trainer._ring.nbytes / 1e6
+    every = config.checkpoint.every
+    share = rows[2]["median_ms"] / every / rows[0]["median_ms"]
+    return [
+        *rows,
+        _row(every, f"saving, a step's share ({share:.2%})", [spent / every for spent in times["checkpoint"]]),
+    ]
 
 
 def _measure(length: int, seed: int, detailed: bool) -> list[dict[str, Any]]:

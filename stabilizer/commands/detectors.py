@@ -14,13 +14,17 @@ from stabilizer.cli import UsageError
 from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.system.detector_error import DetectorError
+from stabilizer.remedies import REMEDIES
+from stabilizer.remedies.base import SECTIONS, Remedy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
     parser.add_argument("action", nargs="?", choices=("list", "explain"), default="list", help="default: list")
     parser.add_argument("--markdown", action="store_true", help="the list as the README's table")
-    parser.add_argument("id", nargs="?", help="the detector to explain, e.g. policy/entropy-collapse")
+    parser.add_argument(
+        "id", nargs="?", help="the detector to explain, e.g. policy/entropy-collapse, or a remedy, e.g. roll-back"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -29,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
         if args.id:
             raise UsageError(f"list takes no id; for one detector's page: stabilizer detectors explain {args.id}")
         print(markdown()) if args.markdown else _list(args.json)
+    elif remedy := next((remedy for remedy in REMEDIES if remedy.id == args.id), None):
+        _explain_remedy(remedy, args.json)
     else:
         _explain(_named(args.id), args.json)
     return 0
@@ -118,6 +124,28 @@ def _explain(detector: Detector, as_json: bool) -> None:
         out.print(Padding(Text.assemble((f"{name} = {value}", "cyan")), (0, 0, 0, 4), expand=False))
         if text := says.get(name):
             out.print(Padding(Text(text), (0, 0, 0, 8), expand=False))
+
+
+def _explain_remedy(remedy: Remedy, as_json: bool) -> None:
+    """The page of a fix, under the id that findings, the journal and other pages call it by."""
+    said = remedy.by_hand or f"{remedy.why}; expected: {remedy.expects}"
+    text = said if remedy.safety == "advice" else inspect.getdoc(type(remedy)) or said
+    if as_json:
+        known = {"id": remedy.id, "safety": remedy.safety, "answers": list(remedy.answers), "page": text}
+        print(json.dumps(known, indent=2))
+        return
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from stabilizer.terminal import console
+
+    out = console()
+    out.print(Text(f"{remedy.id} ({remedy.safety})", "bold"))
+    for indent, paragraph in _paragraphs(text):
+        heading = indent == 0 and paragraph in SECTIONS
+        out.print(Padding(Text(paragraph, "bold" if heading else ""), (0, 0, 0, indent), expand=False))
+    out.print(Text("\nAnswers", "bold"))
+    out.print(Padding(Text(", ".join(remedy.answers)), (0, 0, 0, 4), expand=False))
 
 
 def _paragraphs(page: str) -> list[tuple[int, str]]:

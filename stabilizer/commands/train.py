@@ -63,12 +63,18 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags that `train` and `demo` share."""
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where run directories go")
     parser.add_argument("--remedy", choices=MODES, default="suggest", help="what may be done about incidents (suggest)")
+    parser.add_argument(
+        "--fork", type=int, default=0, metavar="N",
+        help="try a fix on a copy of the run for N steps, beside one without it, before it is applied (0: don't)",
+    )  # fmt: skip
     parser.add_argument("--dashboard", action="store_true", help="start the dashboard beside the run")
     parser.add_argument("--port", type=int, default=8050, help="port of the dashboard; 0 picks a free one")
 
 
 def run(args: argparse.Namespace) -> int:
     """Start a run, or go on with one, and follow it to its end."""
+    if args.fork < 0:
+        raise UsageError(f"--fork {args.fork}: must be 0 (don't) or a number of steps")
     if args.resume:
         _check_resume(args)
     need_train_extra()
@@ -81,14 +87,14 @@ def run(args: argparse.Namespace) -> int:
 
     console = Console(stderr=args.json, highlight=False)
     if args.resume:
-        session = Session.resume(args.resume, args.remedy)
+        session = Session.resume(args.resume, args.remedy, fork_steps=args.fork)
     else:
         config = load_config(
             args.config, overrides=args.set, task=args.task, variant=args.variant, steps=args.steps, seed=args.seed
         )
         from stabilizer.runs.directory import new_run_id
 
-        session = Session.start(config, args.runs / new_run_id(config.task), args.remedy)
+        session = Session.start(config, args.runs / new_run_id(config.task), args.remedy, fork_steps=args.fork)
     runs = args.resume.resolve().parent if args.resume else args.runs
     with dashboard(runs, session.writer.path.name, args.port, console) if args.dashboard else contextlib.nullcontext():
         return follow(session, console, json=args.json)
@@ -142,7 +148,7 @@ def ending(session: Session, verdict: str, ever: str | None) -> Text:
         asked = len(session.trainer.task.held_out(session.trainer.config.validation.problems))
         words.append(f"\n  accuracy on {asked} held-out problems: {first:.1%} → {last:.1%} (step {accuracy.steps[-1]})")
     if not session.stop_reason and session.trainer.step < session.trainer.config.steps:
-        words.append(f"\n  ended early: {session.trainer.finished}")
+        words.append(f"\n  ended early: {session.trainer.finished or session.ended_by}")
     if session.stop_reason:
         words.append(f"\n  stopped by {session.stop_reason} at step {session.trainer.step}; ")
         words.append(f"go on with: {command()} train --resume {session.writer.path}")

@@ -7,40 +7,110 @@ from collections.abc import Sequence
 import numpy as np
 
 from stabilizer.records import Cause, RemedyAdvice
-from stabilizer.remedies.advice import BY_HAND, CHECK_REWARD, EASIER_PROMPTS, RaiseLr
-from stabilizer.remedies.base import Remedy
+from stabilizer.remedies.advice import BY_HAND, CHECK_REWARD, EASIER_PROMPTS
+from stabilizer.remedies.base import Change, Remedy, in_words
+from stabilizer.remedies.clip_updates import ClipUpdates
 from stabilizer.remedies.controls import KNOBS
+from stabilizer.remedies.correct_mismatch import CorrectMismatch
+from stabilizer.remedies.early_stop import EarlyStop
+from stabilizer.remedies.fewer_epochs import FewerEpochs
+from stabilizer.remedies.filter_groups import FilterGroups
 from stabilizer.remedies.grow_batch import GrowBatch
+from stabilizer.remedies.grow_group import GrowGroup
+from stabilizer.remedies.longer_answers import LongerAnswers
 from stabilizer.remedies.lower_beta import LowerBeta
+from stabilizer.remedies.lower_entropy_bonus import LowerEntropyBonus
 from stabilizer.remedies.lower_lr import LowerLr
+from stabilizer.remedies.mask_truncated import MaskTruncated
+from stabilizer.remedies.mend_critic import MendCritic
+from stabilizer.remedies.narrow_clip import NarrowClip
+from stabilizer.remedies.other_kl_estimator import OtherKlEstimator
+from stabilizer.remedies.other_normaliser import OtherNormaliser
+from stabilizer.remedies.overlong_penalty import OverlongPenalty
+from stabilizer.remedies.pause_and_ask import PauseAndAsk
 from stabilizer.remedies.raise_beta import RaiseBeta
+from stabilizer.remedies.raise_beta_further import RaiseBetaFurther
 from stabilizer.remedies.raise_entropy import RaiseEntropy
+from stabilizer.remedies.raise_lr import RaiseLr
+from stabilizer.remedies.raise_temperature import RaiseTemperature
+from stabilizer.remedies.reset_optimizer import ResetOptimizer
+from stabilizer.remedies.reset_reference import ResetReference
+from stabilizer.remedies.reweight_prompts import ReweightPrompts
 from stabilizer.remedies.roll_back import RollBack
+from stabilizer.remedies.shrink_batch import ShrinkBatch
+from stabilizer.remedies.skip_update import SkipUpdate
+from stabilizer.remedies.target_entropy import TargetEntropy
+from stabilizer.remedies.validate_more import ValidateMore
+from stabilizer.remedies.widen_clip import WidenClip
 from stabilizer.runs.history import RunView
+
+ROLL_BACK, LOWER_LR = RollBack(), LowerLr()
 
 REMEDIES: tuple[Remedy, ...] = (
     CHECK_REWARD,
-    RollBack(),
-    LowerLr(),
+    SkipUpdate(),
+    ROLL_BACK,
+    LOWER_LR,
     RaiseBeta(),
+    NarrowClip(),
+    FewerEpochs(),
+    ClipUpdates(),
+    LowerEntropyBonus(),
+    CorrectMismatch(),
+    ResetOptimizer(),
+    MendCritic(),
+    OtherKlEstimator(),
+    RaiseBetaFurther(),
     GrowBatch(),
+    GrowGroup(),
+    FilterGroups(),
+    TargetEntropy(),
     RaiseEntropy(),
+    WidenClip(),
+    RaiseTemperature(),
     LowerBeta(),
-    EASIER_PROMPTS,
+    ResetReference(),
+    ReweightPrompts(),
+    OtherNormaliser(),
+    LongerAnswers(),
+    MaskTruncated(),
+    OverlongPenalty(),
+    ValidateMore(),
     RaiseLr(),
+    ShrinkBatch(),
+    EarlyStop(),
+    PauseAndAsk(),
+    EASIER_PROMPTS,
     *BY_HAND,
 )
+
+FIRST: dict[str, tuple[str, ...]] = {
+    "no-kl-anchor": ("roll-back", "raise-beta"),
+    "exploration-exhausted": ("target-entropy", "raise-entropy"),
+    "optimizer-state": ("reset-optimizer",),
+    "engine-mismatch": ("correct-mismatch",),
+    "critic-broken": ("mend-critic",),
+    "kl-estimator": ("other-kl-estimator",),
+    "prompts-too-hard": ("easier-prompts",),
+    "saturated": ("stop-here",),
+    "reward-hackable": ("patch-reward",),
+    "wrong-groups": ("fix-groups",),
+    "out-of-memory": ("save-memory",),
+}
+"""What comes first against a cause, where that is not the order above."""
 
 
 def for_cause(cause: str) -> list[Remedy]:
     """Remedies against a cause, in order."""
-    return [remedy for remedy in REMEDIES if cause in remedy.answers]
+    first = FIRST.get(cause, ())
+    found = [remedy for remedy in REMEDIES if cause in remedy.answers]
+    return sorted(found, key=lambda remedy: first.index(remedy.id) if remedy.id in first else len(first))
 
 
 def fitting(cause: str, view: RunView) -> list[Remedy]:
     """Those of them that can help this run: going back mends weights, and is no use where they are unharmed."""
-    remedies = for_cause(cause)
-    return [remedy for remedy in remedies if not remedy.rollback] if _unharmed(cause, view) else remedies
+    unharmed = _unharmed(cause, view)
+    return [r for r in for_cause(cause) if not (r.rollback and unharmed) and not r.unfit(view)]
 
 
 def _unharmed(cause: str, view: RunView) -> bool:
@@ -56,8 +126,8 @@ def _unharmed(cause: str, view: RunView) -> bool:
 def advise(causes: Sequence[Cause], view: RunView) -> tuple[RemedyAdvice, ...]:
     """What to change against the likeliest cause, with the knobs as they stand in this run.
 
-    A run that logs no knobs still has a learning rate, so its scale counts as 1; a remedy that needs a knob whose
-    value nobody knows is left out.
+    A run that logs no knobs still has a learning rate, so its scale counts as 1; of a remedy that needs a knob whose
+    value nobody knows the words remain, if it has some for doing it by hand.
     """
     if not causes:
         return ()
@@ -66,23 +136,38 @@ def advise(causes: Sequence[Cause], view: RunView) -> tuple[RemedyAdvice, ...]:
     beta = view.config("policy.beta", view.config("beta"))
     if isinstance(beta, (int, float)):
         known.setdefault("control/beta", float(beta))
+    ours = "control/lr_scale" in view
     advice = []
     for remedy in fitting(causes[0].id, view):
-        change = remedy.change(known)
-        if change is None:
-            continue
-        advice.append(
-            RemedyAdvice(id=remedy.id, safety=remedy.safety, change=change, why=remedy.why, how=_how(remedy, change))
-        )
+        change = remedy.against(causes[0].id, known)
+        if not ours and (change is None or remedy.orders) and remedy.by_hand:
+            advice.append(RemedyAdvice(id=remedy.id, safety="advice", change={}, why=remedy.why, how=remedy.by_hand))
+        elif change is not None and (ours or not remedy.orders):
+            how = _how(remedy, change)
+            advice.append(RemedyAdvice(id=remedy.id, safety=remedy.safety, change=change, why=remedy.why, how=how))
     return tuple(advice)
 
 
-def _how(remedy: Remedy, change: dict[str, tuple[float | None, float | None]]) -> str:
+def _how(remedy: Remedy, change: Change) -> str:
     """How to do it in our own trainer; readers of other trainers' logs say it in that trainer's words."""
-    turned = ", ".join(f"{knob} {before:g} → {after:g}" for knob, (before, after) in change.items())
+    turned = in_words(change)
     if remedy.safety == "advice":
         words = remedy.by_hand or "by hand"
         return f"{words} ({turned})" if turned else words
-    back = "return to a checkpoint from before the onset and set " if remedy.rollback else "set "
+    parts = [ORDER_WORDS[order] for order in remedy.orders] + ([f"set {turned}"] if turned else [])
+    done = " and ".join(parts)
+    if remedy.rollback:
+        done = f"return to a checkpoint from before the onset and {done}"
+    if remedy.asks:
+        return f"{done}; only a person's word does it (--remedy approve asks)"
     mode = "auto-safe" if remedy.safety == "soft" else "auto-full"
-    return f"{back}{turned} while the run goes on (--remedy {mode} does it, --remedy approve asks first)"
+    return f"{done} while the run goes on (--remedy {mode} does it, --remedy approve asks first)"
+
+
+ORDER_WORDS = {
+    "skip-update": "skip the updates of some steps (stabilizer fix RUN do skip-update skips one)",
+    "reset-optimizer": "start the optimizer's averages afresh (stabilizer fix RUN do reset-optimizer)",
+    "reset-reference": "make the present policy the reference (stabilizer fix RUN do reset-reference)",
+    "pause": "pause the run (stabilizer fix RUN pause)",
+    "stop": "end the run with its state saved (Ctrl-C or SIGTERM does)",
+}

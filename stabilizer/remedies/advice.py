@@ -7,37 +7,16 @@ from collections.abc import Mapping
 from stabilizer.remedies.base import Change, Remedy
 
 
-class RaiseLr(Remedy):
-    """Raise the learning rate, as a test of its own and by hand: the automatic modes never raise it."""
-
-    id = "raise-lr"
-    safety = "advice"
-    answers = ("lr-too-low",)
-    why = "steps this small barely move the policy"
-    expects = "the policy moves by more than 1e-4 nats/token a step and the reward rises"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        before = knobs.get("control/lr_scale")
-        return None if before is None else {"control/lr_scale": (before, before * 1.5)}
-
-
 class Advice(Remedy):
-    """One thing a person can do, in words that can be followed, and a knob to lower where there is one."""
+    """One thing a person can do, in words that can be followed."""
 
     safety = "advice"
 
-    def __init__(
-        self, id: str, answers: tuple[str, ...], *, why: str, do: str, expects: str,
-        lower: tuple[str, float] | None = None,
-    ):  # fmt: skip
+    def __init__(self, id: str, answers: tuple[str, ...], *, why: str, do: str, expects: str):
         self.id, self.answers, self.why, self.by_hand, self.expects = id, answers, why, do, expects
-        self._lower = lower
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
-        if self._lower is None:
-            return {}
-        knob, to = self._lower
-        return {knob: (knobs[knob], to)} if knobs.get(knob, to) > to else {}
+        return {}
 
 
 CHECK_REWARD = Advice(
@@ -55,31 +34,6 @@ EASIER_PROMPTS = Advice(
 )  # fmt: skip
 
 BY_HAND: tuple[Advice, ...] = (
-    Advice(
-        "lower-entropy-bonus", ("entropy-bonus-too-large",), lower=("control/entropy_coef", 0.0),
-        why="the bonus pays for indecision more than the task pays for answers",
-        do="set the entropy coefficient to 0 (or a tenth) and go on from a checkpoint before the onset",
-        expects="entropy returns to its level within 50 steps and the reward is no lower",
-    ),
-    Advice(
-        "narrow-clip", ("clip-too-wide",), lower=("control/epsilon_high", 0.28),
-        why="a clip range this wide lets single tokens move as far as they like in one step",
-        do="set the clip range to 0.2 below and 0.28 above",
-        expects="the largest ratio falls and entropy and reward settle",
-    ),
-    Advice(
-        "fewer-epochs", ("too-many-epochs",), lower=("control/inner_epochs", 1),
-        why="after some updates the policy has left the answers it is learning from",
-        do="one pass over each batch of answers (num_iterations or ppo_epochs = 1), or larger minibatches",
-        expects="KL between the sampling and the updated policy falls under 0.01 nats/token",
-    ),
-    Advice(
-        "correct-mismatch", ("engine-mismatch", "precision"),
-        why="the engine that writes the answers gives tokens other probabilities than the model that learns",
-        do="weigh tokens by their probability ratio, cut off at 2 (truncated importance sampling), and make both sides"
-        " alike: precision, temperature, top-p = 1, top-k off, the same chat template",
-        expects="the mismatch KL falls under 0.001 nats/token, or stays and does no harm",
-    ),
     Advice(
         "sync-weights", ("stale-weights",),
         why="answers are written by weights that are no longer those that learn",
@@ -102,13 +56,6 @@ BY_HAND: tuple[Advice, ...] = (
         expects="length returns while accuracy stays",
     ),
     Advice(
-        "mend-critic", ("critic-broken",),
-        why="advantages are made of what the critic says, and it is worse than a constant",
-        do="train the critic alone for 20 to 50 steps (critic.warmup_steps), lower its learning rate by 3, clip its"
-        " values, or use group-relative advantages instead",
-        expects="explained variance rises above 0.2",
-    ),
-    Advice(
         "fix-groups", ("wrong-groups",),
         why="advantages that do not add up to 0 within a group compare answers to different prompts: nothing learned"
         " so far can be trusted",
@@ -122,18 +69,6 @@ BY_HAND: tuple[Advice, ...] = (
         do="declare the change (a data-stage event) so that detectors start a new baseline; if no change was meant,"
         " look at the order and the shuffling of the data set",
         expects="held-out accuracy, whose problems stay the same, is unchanged",
-    ),
-    Advice(
-        "reset-optimizer", ("optimizer-state",),
-        why="the optimizer's running averages do not belong to these gradients, so steps are too large or too small",
-        do="load the optimizer's state with the weights, or start it afresh (reset-optimizer) with 20 steps of warm-up",
-        expects="the change of the weights per step is back at its level",
-    ),
-    Advice(
-        "longer-answers", ("capped-length",),
-        why="answers are cut before they can end, and are paid as failures",
-        do="double the longest completion allowed, or leave cut answers out of the loss (mask_truncated)",
-        expects="less than 5 % of answers are cut",
     ),
     Advice(
         "mend-tool", ("tool-broken",),
@@ -159,12 +94,6 @@ BY_HAND: tuple[Advice, ...] = (
         why="the learning rate has not reached its value yet",
         do="wait until the warm-up is over before judging; shorten it if it takes more than a tenth of the run",
         expects="the reward moves once the rate is there",
-    ),
-    Advice(
-        "other-kl-estimator", ("kl-estimator",),
-        why="a few tokens make most of the estimated KL, so its gradient is theirs alone",
-        do="use k2 in the loss or k1 in the reward, and clip log-ratios at 20",
-        expects="the largest token's KL is within a hundred times the mean",
     ),
     Advice(
         "more-bits", ("precision", "numeric-overflow"),
@@ -205,12 +134,6 @@ BY_HAND: tuple[Advice, ...] = (
         why="the program stopped with an exception of its own, and would stop there again",
         do="mend what the last lines of the traceback name, and resume from the last checkpoint",
         expects="the run passes the step at which it stopped",
-    ),
-    Advice(
-        "other-normaliser", ("dead-groups",),
-        why="dividing by the spread of a group whose rewards hardly differ turns rounding into large advantages",
-        do="divide by the spread of the whole batch, or not at all (advantage = batch_std or group_mean)",
-        expects="the largest advantage and the gradient norm fall",
     ),
 )  # fmt: skip
 """Causes with no fix a machine should make."""

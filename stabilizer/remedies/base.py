@@ -1,19 +1,28 @@
-"""What every remedy is: one change of knobs, bounded, with the reason and the test that will judge it."""
+"""What every remedy is: one change, bounded, with the reason and the test that will judge it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+from stabilizer.remedies import controls
 from stabilizer.remedies.controls import KNOBS
+from stabilizer.runs.history import RunView
 
 Change = dict[str, tuple[float | None, float | None]]
+Course = dict[str, list[float]]
+
+SECTIONS = (
+    "What it does", "For", "Preconditions", "Dose and bounds", "Undo", "Side effects", "References",
+)  # fmt: skip
+"""What the page of a remedy, its class's docstring, has."""
 
 
 class Remedy:
     """One fix: file, class and id are the same words, a verb. It sees knob values, never the model.
 
-    `change` is pure: the same knobs give the same proposal, so advice after the fact and a live fix agree.
+    `change` is pure: the same knobs give the same proposal, so advice after the fact and a live fix agree. What is no
+    knob (forgetting the optimizer's averages, skipping updates, ending the run) is an order of `controls.ORDERS`.
     """
 
     id: ClassVar[str]
@@ -22,8 +31,16 @@ class Remedy:
     """Causes it is meant for."""
     rollback: ClassVar[bool] = False
     """Returns to a checkpoint from before the onset; then the change must remove the cause, or it would replay it."""
+    orders: ClassVar[tuple[str, ...]] = ()
+    """What it does beside turning knobs."""
+    repeats: ClassVar[int] = 1
+    """Steps for which the orders are given anew."""
+    asks: ClassVar[bool] = False
+    """Waits for a person in every mode: nobody may be there to end what it begins."""
+    harmless: ClassVar[bool] = False
+    """Touches neither weights nor data, so that nothing can get worse and there is nothing to go back from."""
     horizon: ClassVar[int] = 30
-    """Steps after which a trial is judged."""
+    """Steps after which a trial is judged at the earliest; a noisy guard makes it longer."""
     by_hand: ClassVar[str] = ""
     """What a person does, in words that can be followed, where that is more than turning the knobs of `change`."""
     why: ClassVar[str]
@@ -34,6 +51,18 @@ class Remedy:
         """Knobs before and after, or None when it can't help here (a bound is reached, the knob is missing)."""
         raise NotImplementedError
 
+    def against(self, cause: str, knobs: Mapping[str, float]) -> Change | None:
+        """The change for one of the causes it answers: the same for all, unless a remedy knows better."""
+        return self.change(knobs)
+
+    def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
+        """Values of a knob at the steps of a trial, where it does not go to its new value at once."""
+        return {}
+
+    def unfit(self, view: RunView) -> str:
+        """Why it must not be used on this run as it stands; empty when it may."""
+        return ""
+
 
 def scaled(knobs: Mapping[str, float], name: str, factor: float, low: float, high: float) -> Change | None:
     """Multiply one knob, kept within `low`..`high` and its own bounds; None when that can't move it the right way."""
@@ -43,3 +72,34 @@ def scaled(knobs: Mapping[str, float], name: str, factor: float, low: float, hig
     after = min(max(before * factor, low, KNOBS[name].low), high, KNOBS[name].high)
     after = round(after) if KNOBS[name].whole else after
     return {name: (before, after)} if (after - before) * (factor - 1) > 0 else None
+
+
+def lowered(knobs: Mapping[str, float], name: str, to: float) -> Change | None:
+    """Bring one knob down to a value; None when it is there already."""
+    before = knobs.get(name)
+    return None if before is None or before <= to else {name: (before, to)}
+
+
+def raised(knobs: Mapping[str, float], name: str, to: float) -> Change | None:
+    """Bring one knob up to a value; None when it is there already."""
+    before = knobs.get(name)
+    return None if before is None or before >= to else {name: (before, to)}
+
+
+def switched(knobs: Mapping[str, float], name: str, to: str, *, when: tuple[str, ...]) -> Change | None:
+    """Put one switch to a setting, when it stands at one of `when`."""
+    choices = KNOBS[name].choices
+    before = knobs.get(name)
+    if before is None or choices[int(before)] not in when:
+        return None
+    return {name: (before, choices.index(to))}
+
+
+def in_words(change: Change) -> str:
+    """A change as people say it, switches by the names of their settings."""
+    turns = [(knob, before, after) for knob, (before, after) in change.items() if before != after]
+    return ", ".join(f"{knob} {_value(knob, before)} → {_value(knob, after)}" for knob, before, after in turns)
+
+
+def _value(knob: str, value: float | None) -> str:
+    return "?" if value is None else controls.in_words(knob, value)

@@ -58,6 +58,7 @@ KNOBS: dict[str, Knob] = {
         _switch("control/mask_truncated", "off", "on"),
         _switch("control/mismatch", "none", "tis_token", "tis_sequence", "mask_token", "mask_sequence"),
         _switch("control/head_float32", "off", "on"),
+        _switch("control/actor_frozen", "off", "on"),
     )
 }
 
@@ -74,8 +75,8 @@ class Checkpoint:
 class Backend(Protocol):
     """What the trainer lends to `Controls`."""
 
-    def save_checkpoint(self) -> Checkpoint:
-        """Write the present state; raises OSError when it can't be made safe."""
+    def snapshot(self) -> Checkpoint:
+        """Make the present state safe, on disk; raises OSError when that can't be done."""
 
     def checkpoints(self) -> list[Checkpoint]:
         """Those of this run that can be returned to, oldest first."""
@@ -132,6 +133,7 @@ class Controls:
         if unknown := sorted(set(values) - set(KNOBS)):
             raise ValueError(f"no knob named {unknown[0]!r}; there are {', '.join(KNOBS)}")
         self._values = {name: self._checked(name, value) for name, value in values.items()}
+        self._configured = dict(self._values)
         self._backend = backend
         self._skip = False
 
@@ -144,6 +146,10 @@ class Controls:
             return self._values[name]
         except KeyError:
             raise ValueError(f"this run has no knob {name!r}; it has {', '.join(self._values)}") from None
+
+    def base(self, name: str) -> float:
+        """What a knob was configured to, whatever it was turned to since, before a restart too."""
+        return self._configured[name]
 
     def choice(self, name: str) -> str:
         """The present setting of a switch, by its name."""
@@ -191,7 +197,7 @@ class Controls:
 
     def snapshot(self) -> Checkpoint:
         """Make the present state safe before a change; when that raises OSError, nothing may be changed."""
-        return self._backend.save_checkpoint()
+        return self._backend.snapshot()
 
     def checkpoints(self) -> list[Checkpoint]:
         """States that can be returned to, oldest first."""

@@ -1,4 +1,4 @@
-"""Learn from more prompts a step."""
+"""Learn from more prompts an update."""
 
 from __future__ import annotations
 
@@ -8,18 +8,38 @@ from stabilizer.remedies.base import Change, Remedy, scaled
 
 
 class GrowBatch(Remedy):
-    """Double the prompts of a step, at most to 128; the learning rate stays.
+    """Learn from more prompts an update.
 
-    For a reward that stands still because the gradient is mostly noise. It costs what it adds: twice the prompts,
-    nearly twice the time of a step. Undo: the number goes back.
+    What it does
+        Doubles the prompts of a step; where they are at their most, halves the updates a step is split into. The
+        learning rate stays.
+
+    For
+        A reward that stands still, or swings, because the gradient is mostly noise.
+
+    Preconditions
+        Time and memory for it.
+
+    Dose and bounds
+        Times 2, 128 prompts at most, and at most eight times the configured number.
+
+    Undo
+        The number goes back.
+
+    Side effects
+        It costs what it adds: twice the prompts, nearly twice the time of a step.
+
+    References
+        McCandlish et al. 2018 (arXiv 1812.06162) on the gradient noise scale.
     """
 
     id = "grow-batch"
     safety = "soft"
-    answers = ("batch-too-small", "dead-groups", "noise-floor")
+    answers = ("batch-too-small", "noise-floor", "dead-groups")
     horizon = 60
     why = "twice the prompts halve the variance of the gradient"
     expects = "the reward rises again"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return scaled(knobs, "control/prompts", 2.0, low=1, high=128)
+        more = scaled(knobs, "control/prompts", 2.0, low=1, high=128)
+        return more or scaled(knobs, "control/minibatches", 0.5, low=1, high=256)

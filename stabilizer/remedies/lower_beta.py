@@ -6,12 +6,33 @@ from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy, scaled
 
+LEAST = 1e-4
+"""A penalty smaller than this holds nobody back."""
+
 
 class LowerBeta(Remedy):
-    """Halve the KL penalty.
+    """Give the policy more room around its reference.
 
-    For a reward that stands still because the penalty outweighs it. Hard, because it lets go of an anchor somebody
-    set on purpose. Undo: beta goes back.
+    What it does
+        Halves the KL penalty.
+
+    For
+        A reward that stands still because the penalty outweighs it.
+
+    Preconditions
+        KL to the reference flat and small; not while it accelerates.
+
+    Dose and bounds
+        Times 0.5, down to 0.0001.
+
+    Undo
+        Beta goes back.
+
+    Side effects
+        It lets go of an anchor that somebody set on purpose.
+
+    References
+        ProRL (arXiv 2505.24864) on references that must be renewed or loosened for learning to go on.
     """
 
     id = "lower-beta"
@@ -22,4 +43,4 @@ class LowerBeta(Remedy):
     expects = "the reward rises again"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return scaled(knobs, "control/beta", 0.5, low=0.0, high=1.0)
+        return scaled(knobs, "control/beta", 0.5, low=LEAST, high=1.0)

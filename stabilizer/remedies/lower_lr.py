@@ -1,24 +1,57 @@
-"""Lower the learning rate."""
+"""Lower the learning rate, and warm it up again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.base import Change, Course, Remedy, scaled
+
+LR = "control/lr_scale"
+LOWEST = 0.25
+"""The automatic modes move the learning rate by 2 a trial and by 4 in all."""
+REWARM = 20
+"""Steps over which a lowered rate rises to its new value."""
 
 
 class LowerLr(Remedy):
-    """Halve the learning rate, at most to a quarter of the configured one.
+    """Lower the learning rate, and warm it up again.
 
-    For updates that overshoot while the policy is still intact. After a collapse it does nothing: a policy whose
-    groups all fail has no gradient to learn from, at any learning rate (see roll-back). Undo: the scale goes back.
+    What it does
+        Halves the factor on the scheduled learning rate. It begins at half of the new value and rises to it in a line
+        over 20 steps, so that the optimizer's averages, which remember larger gradients, are re-learned at small steps.
+
+    For
+        Updates that overshoot while the policy is still intact.
+
+    Preconditions
+        After a collapse it does nothing: a policy whose groups all fail has no gradient to learn from, at any learning
+        rate (see roll-back). Never the first answer to a failing reward, a full batch of dead groups or a mistake in
+        the data.
+
+    Dose and bounds
+        Times 0.5, a quarter of the configured rate at the lowest, re-warming included.
+
+    Undo
+        The factor goes back to what it was.
+
+    Side effects
+        Learning is slower for as long as it holds.
+
+    References
+        The commonest manual fix in published training logs (OPT-175B, Zhang et al. 2022, arXiv 2205.01068).
     """
 
     id = "lower-lr"
     safety = "soft"
-    answers = ("lr-too-high", "numeric-overflow", "no-kl-anchor")
+    answers = ("lr-too-high", "numeric-overflow", "no-kl-anchor", "noise-floor")
     why = "smaller steps keep the policy within reach of the data it learned from"
     expects = "the incident's findings are quiet and the reward is no lower than before"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return scaled(knobs, "control/lr_scale", 0.5, low=0.25, high=1.0)
+        return scaled(knobs, LR, 0.5, low=LOWEST, high=1.0)
+
+    def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
+        """Up in a line, from half of the new factor."""
+        after = change[LR][1] or LOWEST
+        first = max(after / 2, LOWEST)
+        return {LR: [first + (after - first) * row / REWARM for row in range(REWARM + 1)]} if first < after else {}

@@ -8,10 +8,28 @@ from stabilizer.remedies.base import Change, Remedy
 
 
 class RaiseEntropy(Remedy):
-    """Add a small entropy bonus (0.001 nats' worth of reward), or double it, at most to 0.01.
+    """Pay the policy for staying undecided.
 
-    For a policy that stopped exploring before it learned the task. Too much of it ends in gibberish, so the dose is
-    small and the reward is the guard. Undo: the coefficient goes back.
+    What it does
+        Adds a small entropy bonus, or doubles it.
+
+    For
+        A policy that stopped exploring before it learned the task.
+
+    Preconditions
+        None.
+
+    Dose and bounds
+        0.001 nats of loss per nat of entropy, or times 2; 0.01 at the most.
+
+    Undo
+        The coefficient goes back.
+
+    Side effects
+        Too much of it ends in gibberish: the reward is the guard.
+
+    References
+        Cui et al. 2025 (arXiv 2505.22617); Skywork-OR1 (arXiv 2505.22312).
     """
 
     id = "raise-entropy"

@@ -1,27 +1,80 @@
-"""Return to a checkpoint from before the incident, with a lower learning rate."""
+"""Return to a state from before the incident, and take its cause away."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.base import Change, Course, Remedy
+from stabilizer.remedies.correct_mismatch import CorrectMismatch
+from stabilizer.remedies.fewer_epochs import FewerEpochs
+from stabilizer.remedies.lower_entropy_bonus import LowerEntropyBonus
+from stabilizer.remedies.lower_lr import LR, LowerLr
+from stabilizer.remedies.mend_critic import MendCritic
+from stabilizer.remedies.narrow_clip import NarrowClip
+from stabilizer.remedies.other_kl_estimator import OtherKlEstimator
+from stabilizer.remedies.target_entropy import TargetEntropy
+
+_LOWER_LR = LowerLr()
+_OWN: dict[str, Remedy] = {
+    "engine-mismatch": CorrectMismatch(),
+    "exploration-exhausted": TargetEntropy(),
+    "critic-broken": MendCritic(),
+    "kl-estimator": OtherKlEstimator(),
+    "clip-too-wide": NarrowClip(),
+    "too-many-epochs": FewerEpochs(),
+    "entropy-bonus-too-large": LowerEntropyBonus(),
+}
 
 
 class RollBack(Remedy):
-    """Return to the newest verified checkpoint older than the incident's onset, and halve the learning rate.
+    """Return to a state from before the incident, and take its cause away.
 
-    The damage of a divergence is in the weights, so turning a knob afterwards does not bring the reward back; and the
-    newest checkpoint is often taken after the trouble began, so the target is chosen by the onset, not by the reward.
-    Going back without another change would only replay the same failure: the learning rate is halved and the prompts
-    ahead are drawn in another order. Undo: the scale goes back; the abandoned branch stays readable.
+    What it does
+        Returns to the newest verified checkpoint older than the earliest onset of the incident's findings, changes what
+        caused it and draws the prompts ahead in another order.
+
+    For
+        Damage that is in the weights: turning a knob afterwards does not bring the reward back. The newest checkpoint
+        is often taken after the trouble began, so the target is chosen by the onset and not by the reward.
+
+    Preconditions
+        Damage (a critical finding), and a checkpoint older than the onset. Going back without another change would only
+        replay the failure.
+
+    Dose and bounds
+        The learning rate is halved, a quarter of the configured one at the least, and warms up again; a cause that has
+        a knob of its own (clip range, passes, entropy bonus) has that turned instead. Twice a cause.
+
+    Undo
+        The knob goes back; the branch that was left stays readable.
+
+    Side effects
+        The steps since the checkpoint are lost.
+
+    References
+        PaLM (arXiv 2204.02311) restarted 100 steps before a spike and skipped its batches.
     """
 
     id = "roll-back"
     safety = "hard"
-    answers = ("lr-too-high", "numeric-overflow", "no-kl-anchor")
+    answers = (
+        "lr-too-high", "numeric-overflow", "no-kl-anchor", "clip-too-wide", "too-many-epochs",
+        "entropy-bonus-too-large", "engine-mismatch", "exploration-exhausted", "critic-broken", "optimizer-state",
+        "kl-estimator",
+    )  # fmt: skip
     rollback = True
-    why = "the weights are damaged: only a state from before the onset learns again, and only with smaller steps"
+    why = "the weights are damaged: only a state from before the onset learns again, and only without what damaged it"
     expects = "the incident's findings are quiet and the reward is at least what it was at the checkpoint"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return scaled(knobs, "control/lr_scale", 0.5, low=0.25, high=1.0)
+        return _LOWER_LR.change(knobs)
+
+    def against(self, cause: str, knobs: Mapping[str, float]) -> Change | None:
+        """The cause's own knob, or the learning rate where it has none or stands at its bound."""
+        own = _OWN.get(cause)
+        return (own.change(knobs) if own else None) or self.change(knobs)
+
+    def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
+        """As the remedy whose change it is would: a lowered rate warms up, a critic is left alone for a while."""
+        own = [remedy for remedy in _OWN.values() if remedy.change(knobs) == change]
+        return (own[0] if own else _LOWER_LR).course(change, knobs) if own or LR in change else {}

@@ -1,24 +1,29 @@
 """One fix as an experiment: the hypothesis is written down first, and the numbers decide whether the fix stays.
 
-A trial succeeds when, at its horizon, the findings it was made for are quiet *and* the guard (the reward) is not lower
-than it was; anything else, "no difference" included, is undone, so that a run's settings drift only for a reason.
+A trial succeeds when, at the end of its window, the findings it was made for are quiet *and* the guard (held-out
+accuracy, or the reward) is not worse than it was; anything else, "no difference" included, is undone, so that a run's
+settings drift only for a reason. Failure is not waited for: damage that is new or back, or a guard that is proven
+worse (`sequential`), ends a trial at once, for every further step of it costs what the fix was meant to save.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stabilizer.detectors.progress import progress
-from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.base import Change, Course, Remedy
 from stabilizer.remedies.controls import Checkpoint
+from stabilizer.remedies.guard import Guard
 from stabilizer.runs.history import RunView
 from stabilizer.watch import Watch
 
 Outcome = Literal["running", "verified", "failed"]
 
 SETTLE = 8
-"""Ticks after which a divergence that is back counts as back; before, it may be an echo."""
+"""Ticks after a return to a checkpoint within which a divergence that shows may be an echo."""
+WORSENS = 4
+"""Ticks that a change made before there was damage has until damage counts against it."""
 
 
 @dataclass
@@ -32,41 +37,95 @@ class Trial:
     critical: bool
     """Whether there was damage already when it began."""
     change: Change
-    guard: str
-    guard_level: float
-    guard_noise: float
+    guard: Guard = field(default_factory=Guard)
+    cause: str = ""
+    course: Course = field(default_factory=dict)
+    returns: Checkpoint | None = None
+    """The state it begins from, where that is not the present one and not for the onset to say."""
     target: Checkpoint | None = None
+    """The state a rollback returned to."""
+    snapshot: Checkpoint | None = None
+    """The state before anything was changed."""
+    began: int = 0
+    """The first step under the change."""
+    window: int = 30
+    """Ticks until it is judged."""
     ticks: int = 0
+    harmed: bool = False
+    """It failed because the run got worse, so that its weights are no better than its knobs."""
+    under: Trial | None = None
+    """The trial it is built on, which was not enough."""
+    twin: dict[str, Any] | None = None
+    """What a copy of the run did meanwhile without the change."""
 
     def hypothesis(self) -> dict[str, Any]:
         """What was promised before anything was changed."""
+        metric = next(iter(self.change), None)
         return {
+            "cause": self.cause,
             "expects": self.remedy.expects,
-            "guard": self.guard,
-            "guard_level": self.guard_level,
-            "guard_noise": self.guard_noise,
-            "horizon_steps": self.remedy.horizon,
+            "guard": self.guard.metric,
+            "guard_direction": "not lower",
+            "guard_level": self.guard.level,
+            "guard_noise": self.guard.noise,
+            "guard_tolerance": self.guard.tolerance,
+            "horizon_steps": self.window,
+            "orders": list(self.remedy.orders),
             "undo": {knob: before for knob, (before, _) in self.change.items()},
+            "undo_weights": "returns to the snapshot if the run gets worse" if not self.remedy.harmless else "",
+            "course": {knob: list(values) for knob, values in self.course.items()},
             "rollback_to": self.target.step if self.target else None,
+            "cost": self._cost(metric),
         }
+
+    def _cost(self, knob: str | None) -> str:
+        if self.target:
+            return "the steps since the checkpoint"
+        if knob in ("control/prompts", "control/group_size", "control/max_completion") and self.change[knob][0]:
+            return f"steps up to {self.change[knob][1] / self.change[knob][0]:.3g} times as long"
+        if self.remedy.orders == ("skip-update",):
+            return f"{self.remedy.repeats} steps without learning"
+        return "none beside a snapshot"
 
     def judge(self, watch: Watch, view: RunView) -> tuple[Outcome, str]:
         """How the trial stands one tick later, and why."""
         self.ticks += 1
-        if self.ticks >= SETTLE and (self.target or not self.critical):  # damage that is back, or new
-            for finding in watch.active():
-                here = finding.last_step == view.step and finding.attempt == view.attempt
-                if finding.incident == self.incident and finding.severity == "critical" and here:
-                    return "failed", f"{finding.id} is critical after {self.ticks} steps: {finding.summary}"
-        if self.ticks < self.remedy.horizon:
+        if not self.remedy.harmless:
+            if damage := self._damage(watch, view):
+                self.harmed = True
+                return "failed", damage
+        state, level = self.guard.verdict(view, self.began, self.window)
+        compared = "unknown" if level is None else f"{level:.3g} on average against {self.guard.level:.3g} before"
+        falling_already = self.critical and not self.target
+        if state == "worse" and self.ticks >= (self.window // 2 if falling_already else SETTLE):
+            self.harmed = not self.remedy.harmless
+            return "failed", f"{self.guard.metric} is {compared}, worse than noise explains"
+        if self._futile(watch, view):
+            return "failed", f"no sign of help after {self.ticks} steps: {self._standing(watch, view)}"
+        if self.ticks < self.window:
             return "running", ""
         if standing := self._standing(watch, view):
             return "failed", f"still true after {self.ticks} steps: {standing}"
+        if level is None or (state == "open" and self.guard.level - level > self.guard.tolerance):
+            return "failed", f"{self.guard.metric} is {compared}, below the guard of {self.guard.level:.3g}"
+        return "verified", f"findings quiet and {self.guard.metric} {compared}"
+
+    def _damage(self, watch: Watch, view: RunView) -> str:
+        """Damage that is back after a rollback, or came after a change that was to prevent it."""
+        if (not self.target and self.critical) or self.ticks < (SETTLE if self.target else WORSENS):
+            return ""
+        for finding in watch.active():
+            here = finding.last_step == view.step and finding.attempt == view.attempt
+            if finding.incident == self.incident and finding.severity == "critical" and here:
+                return f"{finding.id} is critical after {self.ticks} steps: {finding.summary}"
+        return ""
+
+    def _futile(self, watch: Watch, view: RunView) -> bool:
+        """Damage that was there, is there after half of the window, and nothing gets better."""
+        if self.target or not self.critical or self.remedy.harmless or self.ticks != self.window // 2:
+            return False
         reward = progress(view)
-        if reward is None or reward.now < self.guard_level - 2 * self.guard_noise:
-            now = "unknown" if reward is None else f"{reward.now:.3g}"
-            return "failed", f"{self.guard} is {now}, below the guard of {self.guard_level:.3g}"
-        return "verified", f"findings quiet and {self.guard} {reward.now:.3g} against {self.guard_level:.3g} before"
+        return bool(self._standing(watch, view)) and not (reward and reward.rising)
 
     def _standing(self, watch: Watch, view: RunView) -> str:
         """A finding of the incident that still holds when its detector is not told of this trial.

@@ -77,6 +77,8 @@ def check(config: TrainConfig) -> None:
         ("validation.patience", c.validation.patience, c.validation.patience >= 0, "0 (never) or more"),
         ("checkpoint.every", c.checkpoint.every, c.checkpoint.every >= 0, "0 (never) or more"),
         ("checkpoint.keep", c.checkpoint.keep, c.checkpoint.keep >= 2, "at least 2, so that one may be damaged"),
+        ("checkpoint.ring", c.checkpoint.ring, 0 <= c.checkpoint.ring <= 64, "between 0 (none) and 64"),
+        ("checkpoint.ring_mb", c.checkpoint.ring_mb, c.checkpoint.ring_mb >= 0, "0 (none) or more"),
         ("samples.every", c.samples.every, c.samples.every >= 0, "0 (never) or more"),
         ("samples.count", c.samples.count, c.samples.count >= 0, "0 or more"),
         ("search.url", c.search.url, not c.search.url or c.task in ("search", DATA),
@@ -124,7 +126,8 @@ def initial_knobs(config: TrainConfig) -> dict[str, float | str]:
     """
     idle = _idle_knobs(config.policy)
     values = {name: value for name, (_, value) in _knob_values(config).items() if name not in idle}
-    return {"control/lr_scale": 1.0} | values
+    frozen = {"control/actor_frozen": "off"} if config.critic.kind != "none" else {}
+    return {"control/lr_scale": 1.0} | values | frozen
 
 
 def _idle_knobs(policy: PolicyConfig) -> set[str]:

@@ -32,6 +32,7 @@ class Knobs(NamedTuple):
     head_float32: bool
     validate_every: int
     advantage: str
+    actor_frozen: bool = False
 
 
 def read(controls: Controls, policy: PolicyConfig) -> Knobs:

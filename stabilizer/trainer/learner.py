@@ -86,12 +86,15 @@ class Learner:
         began = perf_counter()
         before = torch.cat(self._measured)
         measuring = perf_counter() - began
-        only_critic = self._critic is not None and step <= self._config.critic.warmup_steps
+        only_critic = self._critic is not None and (knobs.actor_frozen or step <= self._config.critic.warmup_steps)
         rows: list[dict[str, float]] = []
+        halves: list[Tensor] = []
         made = not_finite = 0
         with self._checkpointing():
             for row_R in _minibatches(len(batch), knobs, shuffle_seed, batch.mask_BT.device):
                 row = self._gradient(batch.rows(row_R), knobs, only_critic=only_critic)
+                if len(halves) < 2 <= knobs.minibatches and not only_critic:
+                    halves.append(self._sampled_gradient())
                 row |= self._clip(knobs.max_grad_norm, progress)
                 sizes = (row.pop("total"), row["optim/grad_norm"], row.get("value/grad_norm", 0.0))
                 if not all(math.isfinite(size) for size in sizes):
@@ -107,6 +110,8 @@ class Learner:
             "optim/update_ratio": ((torch.cat(self._measured) - before).norm() / before.norm()).item(),
             "batch/updates": made,
         }
+        if len(halves) == 2:
+            metrics["optim/grad_cosine"] = torch.nn.functional.cosine_similarity(*halves, dim=0).item()
         return metrics | {"time/metrics_s": measuring + perf_counter() - began}
 
     # --- one update -------------------------------------------------------------------------------------------------
@@ -208,6 +213,10 @@ class Learner:
             norm = torch.nn.utils.clip_grad_norm_(self._critic_parameters, max_norm)
             metrics["value/grad_norm"] = norm.item()
         return metrics
+
+    def _sampled_gradient(self) -> Tensor:
+        """The gradient of the weights whose change is measured."""
+        return torch.cat(_sampled([p.grad.reshape(-1) for p in self.parameters if p.grad is not None], MEASURED))
 
     def _set_lr(self, step: int, scale: float) -> float:
         """The policy's rate; the critic follows the same schedule from a peak of its own, and no knob scales it."""

@@ -10,6 +10,7 @@ Shape letters: G groups (prompts), N completions per group, B = G x N rows, T co
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
@@ -33,6 +34,7 @@ from stabilizer.trainer.learner import Batch, Learner
 from stabilizer.trainer.metrics import episode_metrics, judged, reward_metrics, rollout_metrics
 from stabilizer.trainer.model import Policy, add_adapters, load_policy, merged_state
 from stabilizer.trainer.reference import Reference
+from stabilizer.trainer.ring import Ring
 from stabilizer.trainer.rollout.collect import Collector, Episodes
 from stabilizer.trainer.rollout.engine import Sampling
 from stabilizer.trainer.rollout.engines import build_engine
@@ -79,6 +81,7 @@ class Trainer:
         self.collector = Collector(config, self.task, self.policy, self.engine, self.learner.arithmetic)
         self._weights = Weights(self.policy.model, self.critic)
         self._folder = Path(checkpoints)
+        self._ring = Ring(config.checkpoint.ring, config.checkpoint.ring_mb * 1e6)
         own_arithmetic = config.rollout.engine == "builtin" and config.precision == "float32"
         self._progress = Progress(seed=config.seed, reuse=own_arithmetic)
         self._unsynced = 0  # updates that the engine has not taken over
@@ -292,12 +295,26 @@ class Trainer:
         best = wanted.best and progress.best is not None and progress.best_step == progress.step
         return best or _due(self.step, wanted.every)
 
-    def save_checkpoint(self) -> Checkpoint:
-        """Write the present state and thin out the old ones; raises OSError when it can't be made safe."""
-        self._progress.lineage.setdefault(str(self.attempt), self._begin)
-        files = to_files(
+    def state(self) -> dict[str, bytes]:
+        """Everything the next steps depend on apart from the knobs, which are in it for a resume."""
+        return to_files(
             self._weights, self.learner.optimizer, self._progress, self.controls.values(), self.reference.weights
         )
+
+    def put_back(self, state: Mapping[str, bytes]) -> None:
+        """Be again what `state` was taken from, in the same attempt; knobs keep their present values."""
+        begin = self._begin
+        self._load(state)
+        self._begin = begin
+
+    def snapshot(self) -> Checkpoint:
+        """Save the present state for a fix to go back to: on disk, and in memory as far as it fits."""
+        return self.save_checkpoint(remember=True)
+
+    def save_checkpoint(self, *, remember: bool = False) -> Checkpoint:
+        """Write the present state and thin out the old ones; raises OSError when it can't be made safe."""
+        self._progress.lineage.setdefault(str(self.attempt), self._begin)
+        files = self.state()
         saved = disk.write(self._folder, self.step, self.attempt, files)
         present = self.checkpoints()
         best = [self._progress.best_step] if self.config.checkpoint.best else []
@@ -305,11 +322,14 @@ class Trainer:
         for old in present:
             if old.step not in kept:
                 disk.remove(old)
+        if remember:
+            self._ring.put(saved, files)
         return saved
 
     def checkpoints(self) -> list[Checkpoint]:
         """Those this run can return to, oldest first; branches that a rollback abandoned are not among them."""
-        present = [c for c in disk.scan(self._folder) if self._progress.on_line(c.step, c.attempt)]
+        known = {*disk.scan(self._folder), *self._ring.checkpoints()}
+        present = [c for c in known if self._progress.on_line(c.step, c.attempt)]
         return sorted(present, key=lambda checkpoint: (checkpoint.step, checkpoint.attempt))
 
     def load_checkpoint(self, checkpoint: Checkpoint, *, vary_data: bool) -> None:
@@ -319,7 +339,7 @@ class Trainer:
         the whole state is sound; CheckpointDamaged otherwise.
         """
         salt = self._progress.salt
-        self._load(disk.read(checkpoint))
+        self._load(self._ring.get(checkpoint) or disk.read(checkpoint))
         if vary_data:
             self._progress.salt = max(salt, self._progress.salt) + 1
 
@@ -334,7 +354,7 @@ class Trainer:
             return checkpoint
         return None
 
-    def _load(self, files: dict[str, bytes]) -> dict[str, float]:
+    def _load(self, files: Mapping[str, bytes]) -> dict[str, float]:
         self._progress, knobs, reference = from_files(files, self._weights, self.learner.optimizer)
         self.reference.restore(reference)
         self.engine.sync()

@@ -199,6 +199,10 @@ class CheckpointConfig:
     """Newest ones kept whole. Of older ones a few stay, spaced further apart the older they are, and step 0."""
     best: bool = True
     """Also save and keep the state with the best validation."""
+    ring: int = 2
+    """Newest states a fix may go back to that stay in memory too, so that going back reads nothing; 0 for none."""
+    ring_mb: float = 1024.0
+    """Megabytes these may take together; a state larger than this is on disk alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

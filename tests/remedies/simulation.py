@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from stabilizer.records import Action, Event
 from stabilizer.remedies.controls import Checkpoint, Controls
+from stabilizer.remedies.fork import Fork, paired
 from stabilizer.remedies.policy import Arbiter, Mode
 from stabilizer.runs.history import History
 from stabilizer.watch import Watch
@@ -31,7 +33,8 @@ class Simulation:
     def __init__(
         self, mode: Mode, *, breaks_at: int = 40, cause: Callable[[dict[str, float]], bool] = lambda knobs: True,
         earlier: tuple[Action, ...] = (), seed: int = 0, knobs: dict[str, float] | None = None,
-        growth: float = 0.003, growth_with_batch: float = 0.0, prompts: int = 16,
+        growth: float = 0.003, growth_with_batch: float = 0.0, prompts: int = 16, fork: int = 0,
+        drifts_at: int = 10_000,
     ):  # fmt: skip
         self.controls = Controls(KNOBS | {"control/prompts": prompts} | (knobs or {}), self)
         self._growth, self._growth_with_batch = growth, growth_with_batch
@@ -39,13 +42,15 @@ class Simulation:
         self.history = History()
         self.actions: list[Action] = []
         self.events: list[Event] = []
+        self.orders: list[str] = []
+        self.ended: list[str] = []
         self.saving_fails = False
-        self._breaks_at, self._cause = breaks_at, cause
+        self._breaks_at, self._drifts_at, self._cause = breaks_at, drifts_at, cause
         self._rng = np.random.default_rng(seed)
         self._state = {"step": 0, "skill": 0.2, "broken": 0.0}
         self._saved: list[tuple[Checkpoint, dict[str, Any]]] = []
         self.save_checkpoint()
-        self.arbiter = Arbiter(mode, self.controls, self.watch, self, earlier)
+        self.arbiter = Arbiter(mode, self.controls, self.watch, self, earlier, fork_steps=fork)
 
     @property
     def step(self) -> int:
@@ -68,33 +73,41 @@ class Simulation:
         return [(action.remedy, action.entry) for action in self.actions]
 
     def _train_step(self) -> None:
+        if self.controls.take_skip():
+            self.orders.append("skip-update")
+        metrics = self._numbers()
+        self.history.append(self.step, metrics)
+
+    def _numbers(self) -> dict[str, float]:
         state, noise = self._state, self._rng.normal(size=6)
         state["step"] += 1
         if state["step"] > self._breaks_at and self._cause(self.controls.values()):
             state["broken"] = min(1.0, state["broken"] + 0.5)
+        elif state["step"] > self._drifts_at and self._cause(self.controls.values()):
+            state["broken"] = min(0.05, state["broken"] + 0.005)
         broken = state["broken"]
         growth = self._growth + self._growth_with_batch * (self.controls.get("control/prompts") >= 16)
         state["skill"] = max(0.0, min(0.98, state["skill"] + growth) * (1 - 0.5 * broken))
         share = min(1.0, max(0.0, (1 - state["skill"]) ** 8 + 0.02 * noise[2]))
-        self.history.append(
-            self.step,
-            {
-                "reward/mean": max(0.0, state["skill"] + 0.02 * noise[0] * (1 - broken)),
-                "accuracy/train": state["skill"],
-                "reward/all_fail_frac": share,
-                "reward/zero_std_frac": share,
-                "policy/kl_ref": float(np.exp(0.05 * noise[1])) * (0.001 * self.step + 4 * broken),
-                "policy/kl_old": float(np.exp(0.2 * noise[3])) * (0.002 + 0.3 * broken),
-                "optim/update_ratio": 0.001 + 0.05 * broken,
-                "optim/grad_norm": float(np.exp(0.2 * noise[4])) * (0.5 + 3 * broken),
-                "batch/prompts": self.controls.get("control/prompts"),
-                "batch/updates": 1,
-                "policy/entropy": max(0.001, 1.0 - 0.9 * broken + 0.02 * noise[5]),
-                **self.controls.values(),
-            },
-        )
+        return {
+            "reward/mean": max(0.0, state["skill"] + 0.02 * noise[0] * (1 - broken)),
+            "accuracy/train": state["skill"],
+            "reward/all_fail_frac": share,
+            "reward/zero_std_frac": share,
+            "policy/kl_ref": float(np.exp(0.05 * noise[1])) * (0.001 * self.step + 4 * broken),
+            "policy/kl_old": float(np.exp(0.2 * noise[3])) * (0.002 + 0.3 * broken),
+            "optim/update_ratio": 0.001 + 0.05 * broken,
+            "optim/grad_norm": float(np.exp(0.2 * noise[4])) * (0.5 + 3 * broken),
+            "batch/prompts": self.controls.get("control/prompts"),
+            "batch/updates": 1,
+            "policy/entropy": max(0.001, 1.0 - 0.9 * broken + 0.02 * noise[5]),
+            **self.controls.values(),
+        }
 
     # --- Backend ---
+
+    def snapshot(self) -> Checkpoint:
+        return self.save_checkpoint()
 
     def save_checkpoint(self) -> Checkpoint:
         if self.saving_fails:
@@ -123,3 +136,32 @@ class Simulation:
         self.controls.restore(checkpoint, vary_data=True)
         self.history = self.history.fork(checkpoint.step + 1, self.history.attempt + 1)
         self.declare(checkpoint.step + 1, "rollback", text, **data)
+
+    def pause(self, text: str) -> None:
+        self.ended.append(f"paused: {text}")
+
+    def stop(self, text: str) -> None:
+        self.ended.append(f"stopped: {text}")
+
+    def fork(self, changes, steps: int) -> Fork:
+        return paired(self, changes, steps)
+
+    # --- Forkable and the orders ---
+
+    def state(self) -> dict[str, Any]:
+        return {"state": dict(self._state), "rng": self._rng.bit_generator.state}
+
+    def put_back(self, state: dict[str, Any]) -> None:
+        self._state, self._rng.bit_generator.state = dict(state["state"]), state["rng"]
+
+    def train_step(self) -> SimpleNamespace:
+        return SimpleNamespace(metrics=self._numbers())
+
+    def validate(self) -> dict[str, float]:
+        return {"accuracy/val": self._state["skill"]}
+
+    def reset_optimizer(self) -> None:
+        self.orders.append("reset-optimizer")
+
+    def reset_reference(self) -> None:
+        self.orders.append("reset-reference")

@@ -126,4 +126,5 @@ def test_every_key_has_its_docstring():
 
 
 def test_every_knob_has_its_initial_value():
-    assert set(initial_knobs(load_config("addition"))) == set(KNOBS)
+    assert set(initial_knobs(load_config("addition"))) == set(KNOBS) - {"control/actor_frozen"}
+    assert "control/actor_frozen" in initial_knobs(load_config("addition", ["algorithm=ppo"]))

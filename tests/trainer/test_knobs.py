@@ -22,10 +22,10 @@ def turned(run, name, value):
 
 def test_every_knob_of_a_run_is_read_and_recorded_at_every_step(trainer):
     run = trainer()
-    assert set(run.controls.values()) == set(KNOBS)
+    assert set(run.controls.values()) == set(KNOBS) - {"control/actor_frozen"}  # there is no critic to wait for
     assert {f"control/{name}" for name in Knobs._fields} == set(KNOBS)
     metrics = run.train_step().metrics
-    assert {name: metrics[name] for name in KNOBS} == run.controls.values()
+    assert {name: metrics[name] for name in run.controls.values()} == run.controls.values()
     assert all(name in VOCABULARY for name in KNOBS)
 
 
@@ -42,7 +42,7 @@ def test_each_knob_changes_the_run_it_is_turned_in(trainer):
     }  # fmt: skip
     # The engine and the learner agree in float32, so that a correction of mismatch and the head's precision change
     # nothing here; the next test turns them.
-    assert set(changes) == set(KNOBS) - {"control/mismatch", "control/head_float32"}
+    assert set(changes) == set(KNOBS) - {"control/mismatch", "control/head_float32", "control/actor_frozen"}
 
     def two_steps(name=None):
         run = trainer(*settings, folder=name or "alone")
@@ -136,10 +136,10 @@ def test_switches_take_names_and_refuse_others(trainer):
 @pytest.mark.parametrize(
     ("algorithm", "absent"),
     [
-        ("grpo", set()),
+        ("grpo", {"actor_frozen"}),  # has no critic
         ("ppo", {"advantage", "filter_groups", "kl_kind"}),  # compares no groups, and pays k1
-        ("rloo", {"kl_kind", "epsilon_low", "epsilon_high"}),  # has no ratio to clip
-        ("cispo", set()),
+        ("rloo", {"actor_frozen", "kl_kind", "epsilon_low", "epsilon_high"}),  # has no ratio to clip
+        ("cispo", {"actor_frozen"}),
     ],
 )
 def test_a_knob_that_could_not_act_is_not_there_to_be_turned(trainer, algorithm, absent):
@@ -149,6 +149,16 @@ def test_a_knob_that_could_not_act_is_not_there_to_be_turned(trainer, algorithm,
         with pytest.raises(ValueError, match="this run has no knob"):
             run.controls.set(f"control/{name}", KNOBS[f"control/{name}"].low)
     run.train_step()
+
+
+def test_a_frozen_actor_stays_as_it_is_while_the_critic_learns(trainer):
+    run = trainer("algorithm=ppo")
+    run.train_step()
+    run.controls.set("control/actor_frozen", "on")
+    before, critic = weights(run), [p.detach().clone() for p in run.critic.parameters()]
+    run.train_step()
+    assert all(torch.equal(old, new) for old, new in zip(before, weights(run), strict=True))
+    assert not all(torch.equal(old, new) for old, new in zip(critic, run.critic.parameters(), strict=True))
 
 
 def test_knobs_reads_switches_as_words(trainer):

@@ -1,0 +1,133 @@
+"""Which incident first, and which of two opposite fixes: decided by evidence, never by the symptom alone.
+
+Most symptoms have two fixes that are each other's opposite (a flat reward wants a larger step, an exploding one a
+smaller; a large KL wants a stronger anchor, a pinned one a weaker). Each pair has one question that tells them apart,
+asked here; a fix whose question is answered against it is objected to, in words that go into the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stabilizer.detectors.progress import progress
+from stabilizer.records import Finding
+from stabilizer.remedies.base import Remedy
+from stabilizer.remedies.evidence import recent
+from stabilizer.runs.history import RunView
+from stabilizer.signals import trend
+from stabilizer.watch import Watch
+
+INTEGRITY, DIVERGENCE, STARVATION, EXPLORATION, EFFICIENCY = range(5)
+"""Classes of findings: a lower one waits while a higher one is open."""
+_CLASSES = (
+    ("numerics/", "system/", "reward/outage"),
+    ("optim/grad", "optim/optimizer", "policy/kl-runaway", "policy/kl-estimator", "policy/mismatch",
+     "policy/overstepping", "policy/stale", "policy/likelihood", "policy/router", "reward/collapse",
+     "reward/std-blowup", "value/"),
+    ("reward/no-signal",),
+    ("policy/entropy", "policy/template", "rollout/"),
+    ("",),
+)  # fmt: skip
+_LOWER_CLASSES = ("policy/kl-pinned",)
+
+AFTER_DIVERGENCE = 100
+"""Steps after a divergence in which no fix may raise the learning rate."""
+TARGET_ENTROPY = 0.45
+"""Share of its early level that entropy is meant to keep: the middle of the 0.3 to 0.6 that published runs hold."""
+DEAD_BAND = 0.25
+"""Share of the target around it in which entropy is left alone."""
+AGREE = 0.5
+"""Cosine of the gradients of two halves of a batch above which the batch is large enough."""
+
+
+def rank(finding: Finding) -> int:
+    """The class of a finding, gravest first."""
+    if finding.id in _LOWER_CLASSES:
+        return EFFICIENCY
+    return next(rank for rank, prefixes in enumerate(_CLASSES) if finding.id.startswith(prefixes))
+
+
+def most_urgent(findings: Sequence[Finding]) -> int | None:
+    """The incident to serve; incidents that only inform, or are going away, are nobody's business here."""
+    ranked = [(rank(f), f.incident) for f in findings if f.severity != "info" and f.state != "recovering"]
+    return min(ranked)[1] if ranked else None
+
+
+def objection(remedy: Remedy, cause: str, members: Sequence[Finding], watch: Watch, view: RunView) -> str:
+    """What speaks against a remedy beside its own preconditions; empty when nothing does."""
+    if remedy.id == "raise-lr":
+        return _diverged_lately(watch, view)
+    if remedy.id in ("raise-beta", "raise-beta-further"):
+        return _drift_that_pays(members, view)
+    if remedy.id in ("lower-beta", "reset-reference"):
+        return _drift_that_grows(view)
+    if remedy.id in ("raise-entropy", "target-entropy", "widen-clip", "raise-temperature"):
+        return _entropy_is_fine(view)
+    if remedy.id == "narrow-clip" and cause != "clip-too-wide":
+        return _entropy_is_low(view)
+    if remedy.id == "lower-lr" and cause == "noise-floor":
+        return "" if _agreement(view) >= AGREE else "the noise of the gradient, not the step, is what is too large"
+    if remedy.id == "grow-batch" and cause == "noise-floor" and _agreement(view) >= AGREE:
+        return f"halves of a batch agree on the gradient (cosine {_agreement(view):.2f}): it is large enough"
+    if remedy.id == "longer-answers":
+        return _length_not_earned(view)
+    return ""
+
+
+def _diverged_lately(watch: Watch, view: RunView) -> str:
+    """A flat reward asks for a larger step only where no larger step just broke something."""
+    for finding in watch.findings():
+        fresh = view.step - finding.last_step < AFTER_DIVERGENCE
+        if rank(finding) <= DIVERGENCE and finding.severity != "info" and fresh:
+            return f"{finding.id} was seen {view.step - finding.last_step} steps ago"
+    return ""
+
+
+def _drift_that_pays(members: Sequence[Finding], view: RunView) -> str:
+    """KL that grows while accuracy rises, with nothing else conspicuous, is learning."""
+    reward = progress(view)
+    only_kl = all(finding.id.startswith("policy/kl-") for finding in members)
+    if only_kl and reward and reward.rising and not any(f.severity == "critical" for f in members):
+        return f"{reward.metric} rises: the drift buys something"
+    return ""
+
+
+def _drift_that_grows(view: RunView) -> str:
+    """A policy that is not pinned needs no more room."""
+    drift = view.series("policy/kl_ref").last(30).finite().values
+    if len(drift) >= 12 and trend(drift).rising and float(np.median(drift[-5:])) > 0.05:
+        return f"KL to the reference rises and is {float(np.median(drift[-5:])):.2g} nats/token: nothing pins it"
+    return ""
+
+
+def _entropy_share(view: RunView) -> float | None:
+    early, now = view.series("policy/entropy").finite().values[:20], recent(view, "policy/entropy")
+    return None if len(early) < 10 or now is None or not np.median(early) > 0 else now / float(np.median(early))
+
+
+def _entropy_is_fine(view: RunView) -> str:
+    share = _entropy_share(view)
+    if share is not None and share > TARGET_ENTROPY * (1 - DEAD_BAND):
+        return f"entropy is at {share:.0%} of its early level: not low enough to be raised"
+    return ""
+
+
+def _entropy_is_low(view: RunView) -> str:
+    share = _entropy_share(view)
+    if share is not None and share < TARGET_ENTROPY * (1 + DEAD_BAND):
+        return f"entropy is at {share:.0%} of its early level: a narrower range would lower it further"
+    return ""
+
+
+def _agreement(view: RunView) -> float:
+    """Cosine of the gradients of two halves of a batch; 0 where nobody measured it, which speaks for a larger batch."""
+    return recent(view, "optim/grad_cosine") or 0.0
+
+
+def _length_not_earned(view: RunView) -> str:
+    earns = recent(view, "rollout/length_reward_corr")
+    if earns is not None and earns < -0.2:
+        return f"longer answers are paid worse (correlation {earns:.2f}): more room would be wasted"
+    return ""

@@ -1,0 +1,359 @@
+"""The life of a trial: snapshot, a try on a copy, the change, its course, and keeping it or putting everything back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol, get_args
+
+from stabilizer.detectors.progress import progress
+from stabilizer.records import Action, JournalEntry
+from stabilizer.remedies import LOWER_LR
+from stabilizer.remedies.base import Change, Remedy, in_words
+from stabilizer.remedies.controls import Checkpoint, Controls
+from stabilizer.remedies.fork import Fork
+from stabilizer.remedies.guard import Guard
+from stabilizer.remedies.limits import COOLDOWN, MAX_FAILURES, Limits
+from stabilizer.remedies.trial import Trial
+from stabilizer.runs.history import RunView
+from stabilizer.watch import Watch
+
+Mode = Literal["off", "suggest", "approve", "auto-safe", "auto-full"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+ONSET_MARGIN = 10
+"""Steps a rollback's target should be older than the onset, whose estimate is about that uncertain."""
+NO_CHANGE = "no change"
+"""Name of the twin that is left alone."""
+
+
+class Host(Protocol):
+    """What the policy needs of the training process around it."""
+
+    def journal(self, action: Action) -> Action:
+        """Write an entry of the journal, durably, before returning."""
+
+    def declare(self, step: int, kind: str, text: str, **data: Any) -> None:
+        """Write an event."""
+
+    def roll_back(self, checkpoint: Checkpoint, text: str, **data: Any) -> None:
+        """Return the run to a checkpoint and begin a new attempt."""
+
+    def pause(self, text: str) -> None:
+        """Wait after the present step until a person says that the run may go on."""
+
+    def stop(self, text: str) -> None:
+        """End the run after the present step, with its state saved."""
+
+    def fork(self, changes: Mapping[str, Mapping[str, float]], steps: int) -> Fork:
+        """Run some steps under each of some changes from the present state, and come back as if nothing had been."""
+
+
+class Conduct:
+    """One trial at a time on one run. It decides nothing but whether what was begun stands."""
+
+    def __init__(self, mode: Mode, controls: Controls, watch: Watch, host: Host, fork_steps: int = 0):
+        self.mode = mode
+        self.controls = controls
+        self.watch = watch
+        self.host = host
+        self.fork_steps = fork_steps
+        """Steps for which a fix is tried on a copy of the run, beside one without it, before it is applied; 0: none."""
+        self.trial: Trial | None = None
+        self.limits = Limits()
+        self._kept: dict[str, Change] = {}
+        self._actions = 0
+
+    @property
+    def _acts(self) -> bool:
+        """Whether fixes are applied without asking."""
+        return self.mode in ("auto-safe", "auto-full")
+
+    def _trial(
+        self, action: str, remedy: Remedy, change: Change, number: int, onset: int, view: RunView, cause: str = ""
+    ) -> Trial:
+        target = next(iter(self._targets(onset)), None) if remedy.rollback else None
+        # What the run could do at the checkpoint; one too early to tell is measured by what it could before the onset.
+        before = view
+        if target:
+            before = view.at(target.step) if progress(view.at(target.step)) else view.at(onset - 1)
+        guard = Guard.of(before, remedy.horizon)
+        knobs = self.controls.values()
+        course = {knob: values for knob, values in remedy.course(change, knobs).items() if knob in self.controls}
+        return Trial(
+            action=action,
+            remedy=remedy,
+            incident=number,
+            onset=onset,
+            critical=any(f.severity == "critical" for f in self.watch.active() if f.incident == number),
+            change={knob: (knobs[knob], knobs[knob]) for knob in course if knob not in change} | change,
+            guard=guard,
+            cause=cause,
+            course=course,
+            target=target,
+            began=view.step + 1,
+            window=guard.window(remedy.horizon),
+        )
+
+    def _change(self, remedy: Remedy, cause: str) -> Change | None:
+        """What the remedy would change as the knobs stand now; None when it can't help this run."""
+        change = remedy.against(cause, self.controls.values())
+        return None if change is None or any(knob not in self.controls for knob in change) else change
+
+    def _refused(self, trial: Trial, view: RunView) -> str:
+        """Why the automatic modes must not do this now; empty when they may."""
+        if reason := self.limits.refusal(trial.change, self.controls, view.step):
+            return reason
+        if trial.returns:
+            return self.limits.too_dear(view.step - trial.returns.step, view)
+        if not trial.remedy.rollback:
+            return ""
+        lost = view.step - trial.target.step if trial.target else 0
+        return self.limits.too_often(trial.cause) or self.limits.too_dear(lost, view)
+
+    def _targets(self, onset: int) -> list[Checkpoint]:
+        """Checkpoints older than the onset, those safely older first, the newest of each kind first."""
+        older = [checkpoint for checkpoint in self.controls.checkpoints() if checkpoint.step < onset]
+        return sorted(older, key=lambda c: (c.step <= onset - ONSET_MARGIN, c.step, c.attempt), reverse=True)
+
+    def _ways_back(self, trial: Trial) -> list[Checkpoint]:
+        """States a trial may begin from, best first; none for one that begins where the run is."""
+        if trial.returns:
+            return [trial.returns]
+        return self._targets(trial.onset) if trial.remedy.rollback else []
+
+    def _apply(self, trial: Trial, view: RunView) -> bool:
+        """Snapshot, try on a copy where that is wanted, change. False when the copy speaks for something else."""
+        try:
+            trial.snapshot = self.controls.snapshot()
+        except OSError as error:
+            self._journal(trial, "failed", view.step, f"no snapshot could be made, so nothing was changed: {error}")
+            return True
+        targets = self._ways_back(trial)  # anew: saving the snapshot may have thinned out older states
+        if trial.remedy.rollback and not targets:
+            reason = f"no checkpoint is older than the onset at step {trial.onset}"
+            self._journal(trial, "failed", view.step, reason)
+            return True
+        if reason := self._tried_on_a_copy(trial, view):
+            self._journal(trial, "rejected", view.step, reason, **self._twin(trial))
+            return False
+        self._journal(
+            trial, "approved", view.step, f"snapshot at step {trial.snapshot.step}",
+            snapshot=trial.snapshot.path.name, **self._twin(trial),
+        )  # fmt: skip
+        try:
+            for knob, (_, after) in trial.change.items():
+                self.controls.set(knob, trial.course[knob][0] if knob in trial.course else after)
+            words = f"{trial.remedy.id}: {_words(trial)}"
+            if targets:
+                trial.target = self._roll_back(trial, targets, words)
+                trial.began = trial.target.step + 1
+            else:
+                self.host.declare(view.step + 1, "intervention", words, action=trial.action, incident=trial.incident)
+            self._give_orders(trial)
+        except Exception as error:  # half a change is no change: back to the snapshot, and say so
+            self._undo(trial.change)
+            self.controls.restore(trial.snapshot, vary_data=False)
+            self._journal(trial, "failed", view.step, f"could not be applied: {type(error).__name__}: {error}")
+            return True
+        self.limits.note(trial.change, view.step)
+        data: dict[str, Any] = {"course": trial.course} if trial.course else {}
+        if trial.target:
+            lost = view.step - trial.target.step
+            data |= {"back_to": trial.target.step, "back_for": trial.cause, "extra_steps": lost}
+            self.limits.rollbacks[trial.cause] += 1
+            self.limits.extra += lost
+        self.trial = trial
+        where = f"returned to step {trial.target.step} and " if trial.target else ""
+        self._journal(trial, "applied", view.step, f"{where}{_words(trial)}", **data)
+        if not trial.remedy.horizon:
+            self._keep(trial, view, "there is nothing to wait for")
+        return True
+
+    def _give_orders(self, trial: Trial) -> None:
+        for order in trial.remedy.orders:
+            text = f"{trial.remedy.id}: {trial.remedy.why}"
+            if order == "pause":
+                self.host.pause(text)
+            elif order == "stop":
+                self.host.stop(text)
+            else:
+                self.controls.obey(order)
+
+    def _tried_on_a_copy(self, trial: Trial, view: RunView) -> str:
+        """Run the next steps with and without the change; why it should not be made, or nothing."""
+        if not self.fork_steps or not trial.remedy.horizon or (trial.remedy.orders and not trial.change):
+            return ""
+        turned = {knob: after for knob, (_, after) in trial.change.items() if after is not None}
+        changes = {NO_CHANGE: {}} | ({} if trial.remedy.rollback else {trial.remedy.id: turned})
+        cost = self.fork_steps * len(changes)
+        if reason := self.limits.too_dear(cost, view):
+            self.host.declare(view.step, "note", f"{trial.action}: not tried on a copy: {reason}")
+            return ""
+        try:
+            fork = self.host.fork(changes, self.fork_steps)
+        except Exception as error:  # a copy that can't run says nothing about the change
+            self.host.declare(view.step, "note", f"{trial.action}: no copy could be run: {error}")
+            return ""
+        self.limits.extra += cost
+        trial.twin = fork.record() | {"extra_steps": cost}
+        if trial.remedy.rollback or not self._acts:
+            return ""  # from here a copy shows only whether the run recovers by itself; and a person has decided
+        found = fork.compare(trial.remedy.id, NO_CHANGE, trial.guard.metric)
+        trial.twin["said"] = found.words
+        return "" if found.better else f"on a copy of the run it was no better: {found.words}"
+
+    @staticmethod
+    def _twin(trial: Trial) -> dict[str, Any]:
+        if trial.twin is None:
+            return {}
+        return {"twin": trial.twin, "extra_steps": trial.twin["extra_steps"]}
+
+    def _roll_back(self, trial: Trial, targets: list[Checkpoint], text: str) -> Checkpoint:
+        """Return to the first of `targets` that is sound; damage shows in loading, before anything is touched."""
+        for target in targets[:-1]:
+            try:
+                self.host.roll_back(target, text, action=trial.action, incident=trial.incident)
+                return target
+            except OSError as error:
+                self.host.declare(target.step, "note", f"checkpoint {target.path.name} can't be used: {error}")
+        self.host.roll_back(targets[-1], text, action=trial.action, incident=trial.incident)
+        return targets[-1]
+
+    def _follow(self, view: RunView) -> None:
+        trial = self.trial
+        assert trial is not None
+        outcome, reason = trial.judge(self.watch, view)
+        if outcome == "running":
+            self._go_on(trial)
+        elif outcome == "verified":
+            self._keep(trial, view, reason)
+        elif not self._escalate(trial, view, reason):
+            self._fail(trial, view, reason)
+
+    def _escalate(self, trial: Trial, view: RunView, reason: str) -> bool:
+        """Damage in spite of smaller steps asks for still smaller ones, from the state before; both trials stand or
+        fall together.
+
+        Putting the knob back first would be to go on with what did the damage. `auto-full` returns to before the
+        onset, once more if it has to; what only `auto-safe` may return to is the snapshot of its own trial.
+        """
+        again = self.mode == "auto-full" and trial.target is not None
+        own = self.mode == "auto-safe" and trial.remedy is LOWER_LR and not trial.critical
+        if trial.under or not trial.harmed or not (again or own):
+            return False
+        for knob, values in trial.course.items():  # it may not have arrived where it was going
+            self.controls.set(knob, values[-1])
+        change = self._change(trial.remedy, trial.cause)
+        if change is None:
+            return False
+        more = self._trial(self._next_id(), trial.remedy, change, trial.incident, trial.onset, view, trial.cause)
+        more.under = trial
+        if own:
+            more.returns = trial.snapshot
+        text = f"{trial.action} was not enough ({reason}), so the run goes back with a stronger change"
+        self._journal(more, "proposed", view.step, text, hypothesis=more.hypothesis(), builds_on=trial.action)
+        if refused := self._refused(more, view):
+            self._journal(more, "rejected", view.step, refused)
+            return False
+        self._apply(more, view)
+        return self.trial is more
+
+    def _go_on(self, trial: Trial) -> None:
+        """The next step of what does not happen at once; a knob that somebody turned meanwhile is theirs."""
+        for knob, values in trial.course.items():
+            last = values[min(trial.ticks - 1, len(values) - 1)]
+            if trial.ticks < len(values) and self.controls.get(knob) == last:
+                self.controls.set(knob, values[trial.ticks])
+        if trial.ticks < trial.remedy.repeats:
+            self._give_orders(trial)
+
+    def _keep(self, trial: Trial, view: RunView, reason: str) -> None:
+        self.trial, self.limits.rest = None, COOLDOWN
+        self._save_quietly(view)
+        if trial.under:
+            self._kept[trial.under.action] = trial.under.change
+            self._journal(trial.under, "verified", view.step, f"together with {trial.action}")
+        self._kept[trial.action] = trial.change
+        self._journal(trial, "verified", view.step, reason, **self._measured(trial, view))
+
+    def _fail(self, trial: Trial, view: RunView, reason: str) -> None:
+        self.trial, self.limits.rest = None, COOLDOWN
+        self.limits.failures[trial.incident] += 1
+        self._revert(trial, view, reason, **self._measured(trial, view))
+        self._revert_under(trial, view)
+        if self.limits.failures[trial.incident] >= MAX_FAILURES:
+            text = f"incident {trial.incident}: {MAX_FAILURES} fixes failed, so no more are tried; a person should look"
+            self.host.declare(view.step, "note", text, incident=trial.incident)
+
+    @staticmethod
+    def _measured(trial: Trial, view: RunView) -> dict[str, Any]:
+        reward = progress(view)
+        now = reward.now if reward else None
+        return {"reward": now, "guard": trial.guard.metric, "guard_level": trial.guard.level, "ticks": trial.ticks}
+
+    def _revert(self, trial: Trial, view: RunView, reason: str, **data: Any) -> None:
+        self._undo(trial.change)
+        text = f"{trial.remedy.id} undone: {reason}"
+        lost = self._back_to_snapshot(trial, view, text)
+        if lost:
+            data |= {"back_to": view.step - lost, "extra_steps": lost}
+        else:
+            self._save_quietly(view)
+        self._journal(trial, "reverted", view.step, reason, **data)
+        if not lost:
+            self.host.declare(view.step + 1, "intervention", text, action=trial.action)
+
+    def _revert_under(self, trial: Trial, view: RunView) -> None:
+        """What a trial was built on goes with it."""
+        if trial.under:
+            self.limits.failures[trial.incident] += 1
+            text = f"what was built on it, {trial.action}, was undone"
+            self._revert(trial.under, view, text, ticks=trial.under.ticks)
+
+    def _back_to_snapshot(self, trial: Trial, view: RunView, text: str) -> int:
+        """Put the weights back too, where the run got worse or an order has no other undo; returns the steps lost."""
+        forgets = any(order.startswith("reset-") for order in trial.remedy.orders)
+        if trial.snapshot is None or trial.target or not (trial.harmed or forgets):
+            return 0  # the snapshot of a rollback holds what was gone back from
+        lost = view.step - trial.snapshot.step
+        if reason := self.limits.too_dear(lost, view):
+            self.host.declare(view.step, "note", f"{trial.action}: the weights stay as they are: {reason}")
+            return 0
+        try:
+            self.host.roll_back(trial.snapshot, text, action=trial.action, incident=trial.incident)
+        except OSError as error:
+            self.host.declare(view.step, "note", f"snapshot {trial.snapshot.path.name} can't be used: {error}")
+            return 0
+        self.limits.extra += lost
+        return lost
+
+    def _undo(self, change: Change) -> None:
+        for knob, (before, _) in change.items():
+            if before is not None and knob in self.controls:
+                self.controls.set(knob, before)
+
+    def _save_quietly(self, view: RunView) -> None:
+        """Make the knobs as they now stand survive a crash; when that fails, the next regular checkpoint does it."""
+        try:
+            self.controls.snapshot()
+        except OSError as error:
+            self.host.declare(view.step, "note", f"knobs could not be saved: {error}")
+
+    def _next_id(self) -> str:
+        self._actions += 1
+        return f"a{self._actions}"
+
+    def _journal(self, trial: Trial, entry: JournalEntry, step: int, text: str, **data: Any) -> None:
+        self.host.journal(
+            Action(
+                trial.action, entry, trial.remedy.id, step, trial.incident,
+                safety=trial.remedy.safety, change=trial.change, text=text, data=data,
+            )
+        )  # fmt: skip
+
+
+def _words(trial: Trial) -> str:
+    """What a trial does, in words."""
+    turned = in_words({knob: turn for knob, turn in trial.change.items() if turn[0] != turn[1]})
+    warming = "warmed up again over 20 steps" if "control/lr_scale" in trial.course else ""
+    return ", ".join(filter(None, [*trial.remedy.orders, f"set {turned}" if turned else "", warming]))

@@ -1,0 +1,46 @@
+"""End the run while it is worth something."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stabilizer.remedies.base import Change, Remedy
+
+
+class EarlyStop(Remedy):
+    """End the run while it is worth something.
+
+    What it does
+        Saves the state and ends the run after the present step; `train --resume` goes on with it.
+
+    For
+        A run that can only get worse or has nothing left to gain: what is paid is no longer what is wanted, or what is
+        learned can't be trusted.
+
+    Preconditions
+        The finding is critical: nothing is stopped on a suspicion.
+
+    Dose and bounds
+        Once.
+
+    Undo
+        `stabilizer train --resume RUN`.
+
+    Side effects
+        The run is over until a person goes on with it.
+
+    References
+        Gao et al. 2022 (arXiv 2210.10760): past the peak more reward is less quality.
+    """
+
+    id = "early-stop"
+    safety = "hard"
+    answers = ("saturated", "reward-hackable", "wrong-groups")
+    orders = ("stop",)
+    harmless = True
+    horizon = 0
+    why = "going on costs time and makes the policy worse"
+    expects = "nothing more is lost"
+
+    def change(self, knobs: Mapping[str, float]) -> Change | None:
+        return {} if knobs else None

@@ -1,0 +1,43 @@
+"""Go over each batch of answers fewer times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stabilizer.remedies.base import Change, Remedy, scaled
+
+
+class FewerEpochs(Remedy):
+    """Go over each batch of answers fewer times.
+
+    What it does
+        Halves the passes over a batch of answers, down to one.
+
+    For
+        A policy that leaves the answers it is learning from within a step.
+
+    Preconditions
+        More than one pass.
+
+    Dose and bounds
+        Times 0.5, one at the least.
+
+    Undo
+        The number goes back.
+
+    Side effects
+        Less is learned from each answer.
+
+    References
+        Schulman et al. 2017 (arXiv 1707.06347); MiniMax-M1 (arXiv 2506.13585) on reuse.
+    """
+
+    id = "fewer-epochs"
+    safety = "soft"
+    answers = ("too-many-epochs", "lr-too-high")
+    by_hand = "one pass over each batch of answers (num_iterations or ppo_epochs = 1), or larger minibatches"
+    why = "after some updates the policy has left the answers it is learning from"
+    expects = "KL between the sampling and the updated policy falls under 0.01 nats/token"
+
+    def change(self, knobs: Mapping[str, float]) -> Change | None:
+        return scaled(knobs, "control/inner_epochs", 0.5, low=1, high=16)

@@ -1,0 +1,53 @@
+"""Take more answers per prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.evidence import recent
+from stabilizer.runs.history import RunView
+
+
+class GrowGroup(Remedy):
+    """Take more answers per prompt.
+
+    What it does
+        Doubles the answers per prompt: more groups have both right and wrong ones, and a group's mean is a better
+        baseline.
+
+    For
+        Groups without spread, and a gradient that is mostly noise, when more prompts did not help.
+
+    Preconditions
+        Time and memory for it. Not when groups are silent because all their answers are right.
+
+    Dose and bounds
+        Times 2, 32 answers at most.
+
+    Undo
+        The number goes back.
+
+    Side effects
+        Twice the answers, nearly twice the time of a step.
+
+    References
+        Shao et al. 2024 (arXiv 2402.03300) used 64; DAPO (arXiv 2503.14476) 16.
+    """
+
+    id = "grow-group"
+    safety = "soft"
+    answers = ("batch-too-small", "dead-groups", "prompts-too-hard")
+    horizon = 60
+    why = "more answers to a prompt are more often right and wrong ones"
+    expects = "fewer groups are silent and the reward rises"
+
+    def change(self, knobs: Mapping[str, float]) -> Change | None:
+        return scaled(knobs, "control/group_size", 2.0, low=2, high=32)
+
+    def unfit(self, view: RunView) -> str:
+        """Groups that are silent because everything in them is right want harder prompts."""
+        failing, passing = recent(view, "reward/all_fail_frac"), recent(view, "reward/all_pass_frac")
+        if passing is not None and passing >= 0.5 and passing > (failing or 0.0):
+            return f"{passing:.0%} of groups pass as a whole: more of the same answers teach nothing"
+        return ""

@@ -1,0 +1,47 @@
+"""Let ratios move less far in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stabilizer.remedies.base import Change, Remedy
+
+
+class NarrowClip(Remedy):
+    """Let ratios move less far in one step.
+
+    What it does
+        Brings the upper clip range down to 0.28, then to 0.2.
+
+    For
+        Single tokens that move as far as they like in a step.
+
+    Preconditions
+        Several updates a batch: with one, ratios are 1 and nothing is clipped. A clip range of whole sequences, or of
+        CISPO, has another scale and is left alone.
+
+    Dose and bounds
+        To 0.28, or from there to 0.2; not below.
+
+    Undo
+        The range goes back.
+
+    Side effects
+        Rare good tokens grow more slowly, so entropy falls sooner.
+
+    References
+        PPO (arXiv 1707.06347); DAPO (arXiv 2503.14476) for 0.28.
+    """
+
+    id = "narrow-clip"
+    safety = "soft"
+    answers = ("clip-too-wide", "lr-too-high")
+    by_hand = "set the clip range to 0.2 below and 0.28 above"
+    why = "a clip range this wide lets single tokens move as far as they like in one step"
+    expects = "the largest ratio falls and entropy and reward settle"
+
+    def change(self, knobs: Mapping[str, float]) -> Change | None:
+        before = knobs.get("control/epsilon_high")
+        if before is None or not 0.2 < before <= 10 or knobs.get("control/epsilon_low", 0.2) >= 1:
+            return None  # at the narrow end already; or the lower bound is off, so it is no clip of ratios
+        return {"control/epsilon_high": (before, 0.28 if before > 0.28 else 0.2)}

@@ -1,0 +1,45 @@
+"""Hold the policy closer than a soft fix may."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.raise_beta import SOFT_LIMIT
+
+
+class RaiseBetaFurther(Remedy):
+    """Hold the policy closer than a soft fix may.
+
+    What it does
+        Doubles a KL penalty that is 0.01 or more already.
+
+    For
+        Drift that a penalty of 0.01 did not end.
+
+    Preconditions
+        The penalty is at 0.01 or above; below, `raise-beta` comes first.
+
+    Dose and bounds
+        Times 2, 0.1 at the most.
+
+    Undo
+        Beta goes back.
+
+    Side effects
+        A penalty this strong can outweigh the reward and pin the policy where it started.
+
+    References
+        Ouyang et al. 2022 (arXiv 2203.02155) trained with 0.02, Stiennon et al. 2020 (arXiv 2009.01325) with up to 0.1.
+    """
+
+    id = "raise-beta-further"
+    safety = "hard"
+    answers = ("no-kl-anchor",)
+    why = "the penalty there is does not hold the policy"
+    expects = "KL to the reference stops growing and the reward is no lower than before"
+
+    def change(self, knobs: Mapping[str, float]) -> Change | None:
+        if knobs.get("control/beta", 0.0) < SOFT_LIMIT:
+            return None
+        return scaled(knobs, "control/beta", 2.0, low=0.0, high=0.1)

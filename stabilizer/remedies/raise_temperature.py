@@ -1,0 +1,46 @@
+"""Sample more boldly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stabilizer.remedies.base import Change, Remedy
+
+
+class RaiseTemperature(Remedy):
+    """Sample more boldly.
+
+    What it does
+        Raises the sampling temperature by 0.1; the learner computes at the same.
+
+    For
+        Entropy that a bonus did not bring back.
+
+    Preconditions
+        None.
+
+    Dose and bounds
+        Plus 0.1, 1.3 at the most.
+
+    Undo
+        The temperature goes back.
+
+    Side effects
+        It delays the loss of variety, it does not prevent it; accuracy in training falls at first.
+
+    References
+        ProRL (arXiv 2505.24864).
+    """
+
+    id = "raise-temperature"
+    safety = "hard"
+    answers = ("exploration-exhausted",)
+    horizon = 60
+    why = "bolder samples find answers that the policy no longer tries"
+    expects = "fewer groups are silent and the reward is no lower than before"
+
+    def change(self, knobs: Mapping[str, float]) -> Change | None:
+        before = knobs.get("control/temperature")
+        if before is None or before >= 1.3:
+            return None
+        return {"control/temperature": (before, min(1.3, round(before + 0.1, 6)))}

@@ -1,0 +1,54 @@
+"""Start the optimizer's averages afresh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stabilizer.remedies.base import Change, Course, Remedy
+from stabilizer.remedies.lower_lr import LOWEST, LR, REWARM
+
+
+class ResetOptimizer(Remedy):
+    """Start the optimizer's averages afresh.
+
+    What it does
+        Forgets the running averages of gradients; they grow anew from the next update, at a learning rate that rises
+        from half over 20 steps.
+
+    For
+        Averages that do not belong to these gradients: after a resume without them, or after a spike.
+
+    Preconditions
+        None.
+
+    Dose and bounds
+        Once an incident.
+
+    Undo
+        The run returns to the snapshot, averages included.
+
+    Side effects
+        The first updates are about the size of the learning rate whatever the gradient.
+
+    References
+        SPAM (arXiv 2501.06842).
+    """
+
+    id = "reset-optimizer"
+    safety = "hard"
+    answers = ("optimizer-state",)
+    orders = ("reset-optimizer",)
+    by_hand = (
+        "load the optimizer's state with the weights, or start it afresh (reset-optimizer) with 20 steps of warm-up"
+    )
+    why = "the optimizer's running averages do not belong to these gradients, so steps are too large or too small"
+    expects = "the change of the weights per step is back at its level"
+
+    def change(self, knobs: Mapping[str, float]) -> Change | None:
+        return {} if knobs else None
+
+    def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
+        """The averages are made of few gradients at first, so the rate rises to where it was."""
+        now = knobs.get(LR, LOWEST)
+        rates = [max(now * (0.5 + 0.5 * row / REWARM), LOWEST) for row in range(REWARM + 1)]
+        return {LR: rates} if now > LOWEST else {}

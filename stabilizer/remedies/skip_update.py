@@ -1,0 +1,46 @@
+"""Throw updates away while the reward can't be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stabilizer.remedies.base import Change, Remedy
+
+
+class SkipUpdate(Remedy):
+    """Throw updates away while the reward can't be trusted.
+
+    What it does
+        Rollouts are made, scored and logged, and the weights stay, for 20 steps.
+
+    For
+        A reward that fails for a while: an outage, a verifier that times out.
+
+    Preconditions
+        None.
+
+    Dose and bounds
+        20 steps; then it ends by itself.
+
+    Undo
+        It ends by itself: the weights are what they were.
+
+    Side effects
+        Those steps are lost to learning.
+
+    References
+        PaLM (arXiv 2204.02311) skipped batches around spikes.
+    """
+
+    id = "skip-update"
+    safety = "soft"
+    answers = ("reward-fault",)
+    orders = ("skip-update",)
+    repeats = 20
+    horizon = 26
+    harmless = True
+    why = "what can't be judged must not be learned from"
+    expects = "the reward is back at its level, with the weights as they were"
+
+    def change(self, knobs: Mapping[str, float]) -> Change | None:
+        return {} if knobs else None

@@ -1,0 +1,44 @@
+"""Leave rare good tokens more room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stabilizer.remedies.base import Change, Remedy
+
+
+class WidenClip(Remedy):
+    """Leave rare good tokens more room.
+
+    What it does
+        Raises the upper clip range from 0.2 to 0.28.
+
+    For
+        Entropy that falls because rare tokens are clipped before they can grow.
+
+    Preconditions
+        Entropy is low, and nothing explodes: the opposite fix is `narrow-clip`.
+
+    Dose and bounds
+        To 0.28; not beyond.
+
+    Undo
+        The range goes back.
+
+    Side effects
+        Larger ratios, hence larger steps.
+
+    References
+        DAPO (arXiv 2503.14476), clip-higher.
+    """
+
+    id = "widen-clip"
+    safety = "soft"
+    answers = ("exploration-exhausted",)
+    horizon = 60
+    why = "rare good tokens are clipped before they can grow"
+    expects = "entropy stops falling and the reward is no lower than before"
+
+    def change(self, knobs: Mapping[str, float]) -> Change | None:
+        before = knobs.get("control/epsilon_high")
+        return {"control/epsilon_high": (before, 0.28)} if before is not None and 0.1 <= before < 0.28 else None

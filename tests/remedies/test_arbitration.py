@@ -1,0 +1,88 @@
+"""Which incident first, and each contradictory pair decided both ways."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from stabilizer.detectors import DETECTORS
+from stabilizer.records import Finding
+from stabilizer.remedies import REMEDIES
+from stabilizer.remedies.arbitration import (
+    DIVERGENCE,
+    EFFICIENCY,
+    EXPLORATION,
+    INTEGRITY,
+    STARVATION,
+    most_urgent,
+    objection,
+    rank,
+)
+from tests.series import history
+
+BY_ID = {remedy.id: remedy for remedy in REMEDIES}
+
+
+def finding(id: str, severity: str = "warn", incident: int = 1, last: int = 60, state: str = "open") -> Finding:
+    return Finding(id, severity, "", last, last, last, state=state, incident=incident)
+
+
+def objected(remedy: str, curves: dict[str, str], cause: str = "", *found: Finding, seen=()) -> str:
+    watch = SimpleNamespace(findings=lambda: list(seen))
+    return objection(BY_ID[remedy], cause, found, watch, history(curves).view())
+
+
+def test_classes_are_served_in_their_order() -> None:
+    order = [
+        "numerics/non-finite", "policy/kl-runaway", "reward/no-signal", "policy/entropy-collapse", "reward/plateau",
+    ]  # fmt: skip
+    assert [rank(finding(id)) for id in order] == [INTEGRITY, DIVERGENCE, STARVATION, EXPLORATION, EFFICIENCY]
+    standing = [finding(id, incident=n) for n, id in enumerate(order, 1)]
+    for first in range(5):
+        assert most_urgent(standing[first:]) == first + 1
+    assert most_urgent([finding("reward/plateau", "info"), finding("policy/kl-runaway", state="recovering")]) is None
+
+
+def test_every_detector_has_a_class() -> None:
+    assert {rank(finding(detector.id)) for detector in DETECTORS} == set(range(5))
+    for slow in ("optim/lr-too-low", "optim/no-update", "policy/kl-pinned"):
+        assert rank(finding(slow)) == EFFICIENCY, "what stands still does not keep what explodes waiting"
+
+
+@pytest.mark.parametrize(
+    ("remedy", "curves", "cause", "objects"),
+    [
+        ("lower-beta", {"policy/kl_ref": "0.02~0.001x60"}, "", False),
+        ("lower-beta", {"policy/kl_ref": "0.05+0.02~0.001x60"}, "", True),
+        ("raise-entropy", {"policy/entropy": "1~0.01x30 0.1~0.01x40"}, "", False),
+        ("raise-entropy", {"policy/entropy": "1~0.01x30 0.5~0.01x40"}, "", True),
+        ("narrow-clip", {"policy/entropy": "1~0.01x30 0.1~0.01x40"}, "lr-too-high", True),
+        ("narrow-clip", {"policy/entropy": "1~0.01x70"}, "lr-too-high", False),
+        ("narrow-clip", {"policy/entropy": "1~0.01x30 0.1~0.01x40"}, "clip-too-wide", False),
+        ("lower-lr", {"optim/grad_cosine": "0.8~0.01x40"}, "noise-floor", False),
+        ("lower-lr", {"optim/grad_cosine": "0.1~0.01x40"}, "noise-floor", True),
+        ("lower-lr", {"reward/mean": "0.1x40"}, "noise-floor", True),
+        ("grow-batch", {"optim/grad_cosine": "0.8~0.01x40"}, "noise-floor", True),
+        ("grow-batch", {"optim/grad_cosine": "0.1~0.01x40"}, "noise-floor", False),
+        ("longer-answers", {"rollout/length_reward_corr": "-0.5~0.01x40"}, "", True),
+        ("longer-answers", {"rollout/length_reward_corr": "0.1~0.01x40"}, "", False),
+    ],
+)
+def test_each_pair_is_decided_by_its_own_question(remedy, curves, cause, objects) -> None:
+    assert bool(objected(remedy, curves, cause)) is objects
+
+
+def test_drift_that_pays_needs_no_anchor_and_drift_that_does_not_pay_does() -> None:
+    rising, flat = {"reward/mean": "0.1+0.01~0.01x60"}, {"reward/mean": "0.5~0.01x60"}
+    kl, explosion = finding("policy/kl-runaway"), finding("optim/grad-explosion")
+    assert objected("raise-beta", rising, "", kl)
+    assert not objected("raise-beta", flat, "", kl)
+    assert not objected("raise-beta", rising, "", kl, explosion), "gradients that explode are a reason of their own"
+
+
+def test_the_rate_is_not_raised_within_a_hundred_steps_of_a_divergence() -> None:
+    curves = {"reward/mean": "0.5x200"}
+    assert objected("raise-lr", curves, seen=[finding("policy/kl-runaway", last=150)])
+    assert not objected("raise-lr", curves, seen=[finding("policy/kl-runaway", last=90)])
+    assert not objected("raise-lr", curves, seen=[finding("reward/plateau", last=199)])

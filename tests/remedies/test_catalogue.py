@@ -1,0 +1,235 @@
+"""Laws over all remedies: what every file of the catalogue must keep, whatever it mends."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+import stabilizer.remedies
+from stabilizer.diagnosis import CAUSES
+from stabilizer.records import Cause
+from stabilizer.remedies import FIRST, REMEDIES, advise, fitting, for_cause
+from stabilizer.remedies.advice import Advice
+from stabilizer.remedies.base import SECTIONS
+from stabilizer.remedies.controls import KNOBS, Controls
+from tests.series import history
+
+ACTIVE = [remedy for remedy in REMEDIES if not isinstance(remedy, Advice)]
+each = pytest.mark.parametrize("remedy", ACTIVE, ids=lambda remedy: remedy.id)
+
+DEFAULTS = {
+    "control/lr_scale": 1.0, "control/beta": 0.005, "control/kl_kind": 2, "control/epsilon_low": 0.2,
+    "control/epsilon_high": 0.28, "control/temperature": 1.0, "control/max_grad_norm": 1.0, "control/entropy_coef": 0.0,
+    "control/entropy_target": 0.0, "control/prompts": 32, "control/group_size": 8, "control/inner_epochs": 1,
+    "control/minibatches": 2, "control/max_completion": 8, "control/overlong_buffer": 0.0, "control/validate_every": 10,
+    "control/advantage": 0, "control/filter_groups": 0, "control/mask_truncated": 0, "control/mismatch": 0,
+    "control/head_float32": 1, "control/actor_frozen": 0,
+}  # fmt: skip
+
+SOFT = {
+    "skip-update", "lower-lr", "narrow-clip", "widen-clip", "raise-beta", "grow-batch", "grow-group", "filter-groups",
+    "correct-mismatch", "target-entropy", "raise-entropy", "lower-entropy-bonus", "validate-more", "clip-updates",
+    "fewer-epochs",
+}  # fmt: skip
+HARD = {
+    "roll-back", "reset-reference", "reset-optimizer", "raise-lr", "raise-beta-further", "lower-beta",
+    "raise-temperature", "other-normaliser", "longer-answers", "mask-truncated", "overlong-penalty", "mend-critic",
+    "early-stop", "pause-and-ask", "reweight-prompts", "other-kl-estimator", "shrink-batch",
+}  # fmt: skip
+
+
+def reachable() -> list[dict[str, float]]:
+    """Knobs as they may stand: the defaults, and each knob by itself at many of its values."""
+    found = [DEFAULTS]
+    for name, knob in KNOBS.items():
+        values = [1e-3, 0.01, 0.05, 0.2, 0.25, 0.28, 0.5, 1, 1.3, 3, 16, 128]
+        for value in [knob.low, knob.high, *range(len(knob.choices)), *values]:
+            if name == "control/group_size" and value < 2:
+                continue  # refused in a run that compares the answers of a group
+            if knob.low <= value <= knob.high and (not knob.whole or value == int(value)):
+                found.append(DEFAULTS | {name: value})
+    return found
+
+
+def test_safety_is_what_the_design_says() -> None:
+    assert {remedy.id for remedy in ACTIVE if remedy.safety == "soft"} == SOFT
+    assert {remedy.id for remedy in ACTIVE if remedy.safety == "hard"} == HARD
+    assert {remedy.safety for remedy in REMEDIES if isinstance(remedy, Advice)} == {"advice"}
+    assert len({remedy.id for remedy in REMEDIES}) == len(REMEDIES)
+
+
+@each
+def test_page_has_its_sections_and_id_matches_file_and_class(remedy) -> None:
+    page = inspect.getdoc(type(remedy)) or ""
+    found = [section for section in SECTIONS if f"\n{section}\n" in page]
+    assert found == list(SECTIONS)
+    assert all(text.strip() for text in re.split("|".join(f"\n{section}\n" for section in SECTIONS), page))
+    assert type(remedy).__module__ == f"stabilizer.remedies.{remedy.id.replace('-', '_')}"
+    assert type(remedy).__name__ == "".join(word.title() for word in remedy.id.split("-"))
+    assert remedy.why and remedy.expects and remedy.answers
+
+
+def test_every_file_of_the_catalogue_is_in_use() -> None:
+    folder = Path(stabilizer.remedies.__file__).parent
+    files = {path.stem for path in folder.glob("*.py") if "(Remedy)" in path.read_text()} - {"advice"}
+    assert files == {remedy.id.replace("-", "_") for remedy in ACTIVE}
+
+
+@each
+def test_causes_it_answers_exist(remedy) -> None:
+    assert set(remedy.answers) <= set(CAUSES)
+
+
+def test_what_comes_first_against_a_cause_is_meant_for_it() -> None:
+    for cause, first in FIRST.items():
+        assert [remedy.id for remedy in for_cause(cause)][: len(first)] == list(first)
+
+
+@each
+def test_changes_name_knobs_start_at_what_they_are_and_stay_within_bounds(remedy) -> None:
+    for knobs in reachable():
+        for cause in remedy.answers:
+            change = remedy.against(cause, knobs)
+            for name, (before, after) in (change or {}).items():
+                assert before == knobs[name] != after, (name, before, after)
+                Controls({name: before}, backend=None).set(name, after)  # refuses what is out of bounds
+            for name, values in (remedy.course(change, knobs) if change is not None else {}).items():
+                control = Controls({name: knobs[name]}, backend=None)
+                for value in values:
+                    control.set(name, value)
+
+
+@each
+def test_a_change_taken_back_leaves_every_knob_as_it_was(remedy) -> None:
+    for knobs in reachable():
+        change = remedy.against(remedy.answers[0], knobs)
+        if change is None:
+            continue
+        controls = Controls(knobs, backend=None)
+        controls.set_all({name: after for name, (_, after) in change.items()})
+        controls.set_all({name: before for name, (before, _) in change.items()})
+        assert controls.values() == Controls(knobs, backend=None).values()
+
+
+@each
+def test_applied_again_and_again_it_arrives_at_a_bound_and_stops(remedy) -> None:
+    knobs = dict(DEFAULTS)
+    for _ in range(40):
+        change = remedy.change(knobs)
+        if not change:
+            return  # nothing more to turn; orders are given once an incident
+        knobs |= {name: after for name, (_, after) in change.items()}
+    raise AssertionError(f"{remedy.id} never stops: {change}")
+
+
+UP = ("raise-", "grow-", "widen-", "longer-", "target-", "overlong-")
+DOWN = ("lower-", "narrow-", "fewer-", "shrink-", "clip-", "roll-back", "validate-more")
+
+
+@each
+def test_knobs_move_only_the_way_the_name_says(remedy) -> None:
+    for knobs in reachable():
+        for name, (before, after) in (remedy.change(knobs) or {}).items():
+            if name == "control/minibatches":  # fewer of them are larger
+                before, after = after, before
+            if remedy.id.startswith(UP + DOWN):
+                assert (after > before) is remedy.id.startswith(UP), (name, before, after)
+
+
+@each
+def test_without_knobs_there_is_nothing_to_change(remedy) -> None:
+    assert remedy.change({}) is None
+
+
+@each
+def test_a_course_ends_where_the_change_leaves_the_knob_or_where_it_was(remedy) -> None:
+    change = remedy.change(DEFAULTS)
+    for name, values in (remedy.course(change, DEFAULTS) if change is not None else {}).items():
+        settled = change[name][1] if name in change else DEFAULTS[name]
+        assert values[-1] == settled or (remedy.id == "mend-critic" and values[-1] == DEFAULTS[name])
+        assert len(values) <= remedy.horizon + 1, "a trial is judged by what it settled at"
+
+
+def test_the_automatic_modes_move_lr_by_two_at_a_time_and_four_in_all() -> None:
+    for remedy in ACTIVE:
+        scale, path = 1.0, [1.0]
+        while change := remedy.change(DEFAULTS | {"control/lr_scale": scale}):
+            if "control/lr_scale" not in change:
+                break
+            scale = change["control/lr_scale"][1]
+            path.append(scale)
+        assert all(1 / 2 <= after / before <= 2 for before, after in itertools.pairwise(path)), remedy.id
+        assert all(1 / 4 <= scale <= 4 for scale in path), remedy.id
+        course = remedy.course(remedy.change(DEFAULTS) or {}, DEFAULTS).get("control/lr_scale", [])
+        assert all(1 / 4 <= scale <= 4 for scale in course)
+
+
+def test_soft_fixes_raise_beta_to_a_hundredth_and_only_hard_ones_beyond() -> None:
+    by_id = {remedy.id: remedy for remedy in ACTIVE}
+    assert by_id["raise-beta"].change(DEFAULTS | {"control/beta": 0.0}) == {"control/beta": (0.0, 0.001)}
+    assert by_id["raise-beta"].change(DEFAULTS | {"control/beta": 0.008}) == {"control/beta": (0.008, 0.01)}
+    assert by_id["raise-beta"].change(DEFAULTS | {"control/beta": 0.01}) is None
+    assert by_id["raise-beta-further"].change(DEFAULTS | {"control/beta": 0.008}) is None
+    assert by_id["raise-beta-further"].change(DEFAULTS | {"control/beta": 0.01}) == {"control/beta": (0.01, 0.02)}
+
+
+def test_a_plateau_of_a_small_batch_is_answered_by_batch_then_groups_then_filtering_and_by_the_rate_last() -> None:
+    ids = [remedy.id for remedy in for_cause("batch-too-small") if remedy.id != "validate-more"]
+    assert ids == ["grow-batch", "grow-group", "filter-groups", "raise-lr"]
+
+
+def test_a_missing_anchor_is_answered_by_an_anchor_before_a_smaller_step() -> None:
+    ids = [remedy.id for remedy in for_cause("no-kl-anchor")]
+    assert ids.index("raise-beta") < ids.index("lower-lr")
+
+
+@pytest.mark.parametrize(
+    ("metric", "curve", "reason"),
+    [("policy/kl_old", "0.02~0.001x60", False), ("reward/zero_std_frac", "0.7~0.01x60", False),
+     ("policy/entropy", "1~0.01x30 0.1~0.01x30", False), ("policy/kl_old", "0.00001x60", True)],
+)  # fmt: skip
+def test_the_rate_is_raised_only_where_nothing_else_holds_the_run_back(metric: str, curve: str, reason: bool) -> None:
+    view = history({"reward/mean": "0.3~0.01x60", metric: curve}).view()
+    assert ("raise-lr" in [remedy.id for remedy in fitting("lr-too-low", view)]) is reason
+
+
+def test_more_answers_are_not_asked_for_where_all_are_right_already() -> None:
+    passing = history({"reward/all_pass_frac": "0.8~0.01x40", "reward/all_fail_frac": "0.1~0.01x40"}).view()
+    failing = history({"reward/all_pass_frac": "0.1~0.01x40", "reward/all_fail_frac": "0.8~0.01x40"}).view()
+    assert "grow-group" not in [remedy.id for remedy in fitting("dead-groups", passing)]
+    assert "grow-group" in [remedy.id for remedy in fitting("dead-groups", failing)]
+
+
+def test_length_that_is_earned_is_not_charged_for() -> None:
+    earned = history({"reward/mean": "0.1+0.01~0.01x60", "rollout/length_reward_corr": "0.5~0.01x60"}).view()
+    idle = history({"reward/mean": "0.3~0.01x60", "rollout/length_reward_corr": "0.5~0.01x60"}).view()
+    assert "overlong-penalty" not in [remedy.id for remedy in fitting("length-rewarded", earned)]
+    assert "overlong-penalty" in [remedy.id for remedy in fitting("length-rewarded", idle)]
+
+
+def test_rolling_back_turns_the_knob_of_the_cause_where_it_has_one() -> None:
+    back = next(remedy for remedy in ACTIVE if remedy.id == "roll-back")
+    wide = DEFAULTS | {"control/epsilon_high": 5.0, "control/inner_epochs": 8, "control/entropy_coef": 0.05}
+    assert back.against("clip-too-wide", wide) == {"control/epsilon_high": (5.0, 0.28)}
+    assert back.against("too-many-epochs", wide) == {"control/inner_epochs": (8, 4)}
+    assert back.against("lr-too-high", wide) == {"control/lr_scale": (1.0, 0.5)}
+    assert back.against("clip-too-wide", DEFAULTS | {"control/epsilon_high": 0.2}) == {"control/lr_scale": (1.0, 0.5)}
+
+
+def test_advice_says_how_in_words_that_can_be_followed() -> None:
+    view = history({name: f"{value}x40" for name, value in DEFAULTS.items()}).view()
+    for cause in CAUSES:
+        for advice in advise([Cause(cause, 0.9, "")], view):
+            assert len(advice.how) > 20, (cause, advice)
+            assert not (advice.safety != "advice" and "--remedy" not in advice.how), advice
+
+
+def test_of_another_trainer_whose_knobs_are_unknown_the_words_for_doing_it_by_hand_remain() -> None:
+    view = history({"reward/mean": "0.3~0.01x40"}).view()
+    (said,) = [a for a in advise([Cause("engine-mismatch", 0.9, "")], view) if a.id == "correct-mismatch"]
+    assert said.safety == "advice" and "importance sampling" in said.how and not said.change
+    assert not [a for a in advise([Cause("saturated", 0.9, "")], view) if a.id == "early-stop"]

@@ -1,0 +1,90 @@
+"""Copies of a real run side by side, and states kept in memory."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+
+from stabilizer.remedies.controls import Checkpoint
+from stabilizer.remedies.fork import paired
+from stabilizer.trainer.ring import Ring
+from tests.trainer.test_loop import weights, without_time
+
+
+def test_copies_that_change_nothing_are_equal_and_the_run_goes_on_as_if_nothing_had_been(trainer) -> None:
+    alone = trainer(folder="alone")
+    run = trainer(folder="forked")
+    for either in (alone, run):
+        either.train_step()
+    fork = paired(run, {"as it is": {}, "again": {}, "half the rate": {"control/lr_scale": 0.5}}, 3)
+    assert fork.curves["as it is"] == fork.curves["again"]
+    assert fork.curves["as it is"] != fork.curves["half the rate"]
+    assert all(len(curve["reward/mean"]) == 3 for curve in fork.curves.values())
+    assert run.step == 1 and run.controls.get("control/lr_scale") == 1.0
+    for _ in range(2):
+        assert without_time(run.train_step().metrics) == without_time(alone.train_step().metrics)
+    assert torch.equal(weights(run), weights(alone))
+
+
+def test_the_copy_left_alone_is_what_the_run_then_does(trainer) -> None:
+    run = trainer()
+    run.train_step()
+    fork = paired(run, {"as it is": {}}, 2)
+    seen = [run.train_step().metrics["policy/loss"] for _ in range(2)]
+    assert fork.curves["as it is"]["policy/loss"] == seen
+
+
+def test_a_copy_that_fails_leaves_the_run_where_it_was(trainer) -> None:
+    run = trainer()
+    run.train_step()
+    before = weights(run)
+    with pytest.raises(ValueError, match="no knob|has no"):
+        paired(run, {"as it is": {}, "nonsense": {"control/magic": 1.0}}, 2)
+    assert run.step == 1 and torch.equal(weights(run), before)
+
+
+def test_going_back_to_a_snapshot_needs_no_disk(trainer) -> None:
+    run = trainer()
+    run.train_step()
+    saved, before = run.snapshot(), weights(run)
+    run.train_step()
+    shutil.rmtree(saved.path)
+    assert saved in run.checkpoints()
+    run.load_checkpoint(saved, vary_data=False)
+    assert run.step == 1 and torch.equal(weights(run), before)
+
+
+def test_a_regular_checkpoint_is_not_kept_in_memory(trainer) -> None:
+    run = trainer()
+    run.save_checkpoint()
+    assert run._ring.nbytes == 0
+    for _ in range(4):
+        run.train_step()
+        run.snapshot()
+    assert len(run._ring.checkpoints()) == run.config.checkpoint.ring
+
+
+def test_a_snapshot_of_a_run_with_adapters_holds_these_alone(trainer) -> None:
+    pytest.importorskip("peft")
+    whole, adapters = trainer(folder="whole"), trainer("lora.rank=2", folder="lora")
+    for run in (whole, adapters):
+        run.train_step()
+        run.snapshot()
+    assert adapters._ring.nbytes < whole._ring.nbytes / 3
+
+
+def test_the_ring_is_bounded_in_number_and_in_bytes(tmp_path) -> None:
+    states = [Checkpoint(step, 0, tmp_path / str(step)) for step in range(4)]
+    ring = Ring(2, 100)
+    for state in states:
+        ring.put(state, {"model": b"x" * 30})
+    assert ring.checkpoints() == states[2:] and ring.nbytes == 60
+    ring.put(states[0], {"model": b"x" * 80})
+    assert ring.checkpoints() == [states[0]]
+    ring.put(states[1], {"model": b"x" * 101})
+    assert ring.get(states[1]) is None and ring.nbytes == 0, "what is too large never comes, and the rest has gone"
+    nothing = Ring(0, 100)
+    nothing.put(states[0], {"model": b"x"})
+    assert nothing.checkpoints() == []
