@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import stabilizer.remedies
+from stabilizer.cli import main
 from stabilizer.diagnosis import CAUSES
 from stabilizer.records import Cause
 from stabilizer.remedies import FIRST, REMEDIES, advise, fitting, for_cause
@@ -233,3 +234,9 @@ def test_of_another_trainer_whose_knobs_are_unknown_the_words_for_doing_it_by_ha
     (said,) = [a for a in advise([Cause("engine-mismatch", 0.9, "")], view) if a.id == "correct-mismatch"]
     assert said.safety == "advice" and "importance sampling" in said.how and not said.change
     assert not [a for a in advise([Cause("saturated", 0.9, "")], view) if a.id == "early-stop"]
+
+
+def test_the_page_of_a_remedy_can_be_asked_for_by_its_id(capsys) -> None:
+    assert main(["detectors", "explain", "roll-back"]) == 0
+    said = capsys.readouterr().out
+    assert "roll-back (hard)" in said and all(section in said for section in SECTIONS)
