@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -116,15 +117,16 @@ def test_a_resumed_run_is_shown_with_its_neighbours(tmp_path, monkeypatch) -> No
     served = []
 
     @contextlib.contextmanager
-    def dashboard(runs, port, console):
-        served.append(runs)
+    def dashboard(runs, run, port, console):
+        served.append((runs, run))
         yield None
 
-    monkeypatch.setattr(session.Session, "resume", lambda path, mode, fork_steps: None)
+    resumed = SimpleNamespace(writer=SimpleNamespace(path=tmp_path / "there/run"))
+    monkeypatch.setattr(session.Session, "resume", lambda path, mode, fork_steps: resumed)
     monkeypatch.setattr(train, "dashboard", dashboard)
     monkeypatch.setattr(train, "follow", lambda session, console, json: 0)
     assert main(["train", "--resume", str(tmp_path / "there/run"), "--dashboard"]) == 0
-    assert served == [tmp_path / "there"]
+    assert served == [(tmp_path / "there", "run")]
 
 
 HOSTILE = "\x1b]52;c;eA==\x07\x1b[31mred\u202e\x00"
