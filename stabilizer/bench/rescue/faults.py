@@ -162,9 +162,9 @@ def stale_weights(trainer: Trainer, every: float, clock: Clock) -> None:
 
 # fmt: off
 FAULTS = (
-    Fault(kind="lr-jump", nature="setting", act=lr_times, develop=(3, 6, 12), report=(4, 8, 16),
+    Fault(kind="lr-jump", nature="setting", act=lr_times, develop=(3, 5, 8), report=(3.5, 6, 9),
           causes=("lr-too-high",), why="the knob scales the rate down again; what was unlearned is in a checkpoint"),
-    Fault(kind="lr-ramp", nature="setting", act=lr_ramp, develop=(4, 8, 16), report=(5, 10, 20),
+    Fault(kind="lr-ramp", nature="setting", act=lr_ramp, develop=(4, 6, 10), report=(5, 7, 9),
           causes=("lr-too-high",), why="as lr-jump, with time to act before the end of the ramp"),
     Fault(kind="lr-knob", nature="setting", act=turned(lr_scale=None), develop=(2.5, 3.2, 4), report=(2.8, 3.6, 4),
           causes=("lr-too-high",), why="the knob itself was turned up, and can be turned back"),
@@ -179,10 +179,10 @@ FAULTS = (
           develop=(4, 8, 12), report=(5, 10, 16), causes=("too-many-epochs", "lr-too-high", "clip-too-wide"),
           why="fewer epochs, or a smaller rate"),
     Fault(kind="entropy-bonus", nature="setting", act=turned(entropy_coef=None),
-          develop=(0.04, 0.07, 0.1), report=(0.05, 0.08, 0.095), causes=("entropy-bonus-too-large",),
+          develop=(None, None, 0.1), report=(None, None, 0.095), causes=("entropy-bonus-too-large",),
           why="the coefficient is a knob"),
     Fault(kind="entropy-penalty", nature="setting", act=turned(entropy_coef=None),
-          develop=(-0.03, -0.06, -0.1), report=(-0.04, -0.07, -0.095), causes=("exploration-exhausted",),
+          develop=(None, None, -0.1), report=(None, None, -0.095), causes=("exploration-exhausted",),
           why="the coefficient is a knob, and a target entropy works against it"),
     Fault(kind="kl-pinned", nature="setting", act=turned(beta=None), develop=(0.1, 0.3, 1.0), report=(0.15, 0.4, 0.9),
           causes=("pinned-by-kl",), why="beta is a knob"),

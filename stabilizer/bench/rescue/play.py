@@ -19,7 +19,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -29,13 +29,14 @@ import torch
 
 from stabilizer.bench.detect import live_lookalikes
 from stabilizer.bench.detect.live import start
+from stabilizer.bench.detect.reach import wrap
 from stabilizer.bench.environment import CACHE as CACHES
 from stabilizer.bench.rescue import faults
 from stabilizer.bench.rescue.arms import ARMS, Arm, Memory, loud
 from stabilizer.bench.rescue.plan import OTHER_PROMPTS, Case, plan, quick
 from stabilizer.session import Session, Tick
 from stabilizer.trainer.config import load_config
-from stabilizer.trainer.loop import Trainer
+from stabilizer.trainer.loop import StepResult, Trainer
 from stabilizer.trainer.rollout.engine import Sampling
 
 CACHE = CACHES / "bench" / "rescue"
@@ -45,15 +46,17 @@ LAST = (40, 30, 20, 10, 0)
 """Iterations before the end at which it is measured for the score, which is the mean."""
 PROBLEMS = {"search": 256}
 """Held-out problems asked, 512 where nothing is said: episodes with a tool take longer."""
-PATIENCE_S = 180
-"""Seconds after which a run that stands still, for a remedy paused it, is scored as it stands."""
+PATIENCE_S = 120
+"""Seconds without an iteration after which a run that stands still, for a remedy paused it, is scored as it stands."""
+TIMES_S = 0.01
+"""What every time of a step is logged as: findings may not depend on what else this machine is doing."""
 
 Outcome = dict[str, Any]
 """How one run went, as JSON's own types."""
 
 
 class StandsStill(BaseException):
-    """A run took too long. No Exception, for the session takes those for its monitor's."""
+    """No iteration for too long. No Exception, for the session takes those for its monitor's."""
 
 
 def play(case: Case, arm: str, path: Path, folder: Path = CACHE) -> Outcome:
@@ -71,9 +74,10 @@ def play(case: Case, arm: str, path: Path, folder: Path = CACHE) -> Outcome:
         _happen(case, session, clock)
     ticks = session.run()
     try:
-        with _patience(PATIENCE_S):
+        with _patience(PATIENCE_S) as wait_again:
             for tick in ticks:
                 trained += 1
+                wait_again()
                 seen.heed(trained, tick, treatment.after(session, tick, memory))
                 if trained in marks(case.steps):
                     curve[trained] = accuracy(case, session.trainer)
@@ -135,7 +139,14 @@ def _session(case: Case, arm: Arm, path: Path, folder: Path) -> Session:
     session = Session.start(config, path, arm.mode)
     trainer = session.trainer
     trainer.task = trainer.collector._task = copy.copy(trainer.task)  # a fault may not reach the next run's task
+    wrap(trainer, "train_step", _timeless)
     return session
+
+
+def _timeless(inner: Callable[[], StepResult]) -> StepResult:
+    result = inner()
+    times = {name: TIMES_S for name in result.metrics if name.startswith("time/")}
+    return result._replace(metrics=result.metrics | times)
 
 
 def _happen(case: Case, session: Session, clock: faults.Clock) -> None:
@@ -178,14 +189,19 @@ class _Seen:
 
 
 @contextmanager
-def _patience(seconds: float) -> Iterator[None]:
+def _patience(seconds: float) -> Iterator[Callable[[], object]]:
+    """Raise `StandsStill` after so many seconds, counted anew whenever what this yields is called."""
+
+    def wait_again() -> None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
     def give_up(number: int, frame: FrameType | None) -> None:
         raise StandsStill
 
     before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    wait_again()
     try:
-        yield
+        yield wait_again
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
