@@ -174,12 +174,12 @@ def _of(host: Host) -> dict[str, Any]:
 
 def quick(seed: int = 0) -> list[Case]:
     """A handful of short runs that shows whether the bench itself works; too few to say more."""
-    host = Host(task="addition", steps=70, start=None,
+    host = Host(task="addition", steps=80, start=None,
                 settings=("rollout.prompts=8", "rollout.group_size=6", "optim.lr=4e-4"))  # fmt: skip
     about = _of(host) | {"half": "develop", "seed": FIRST_SEED["develop"] + NEXT * seed + FIRST_OTHER - 1}
-    ill = [Case(kind=kind, severity="severe", strength=strength, onset=35, **about)
+    ill = [Case(kind=kind, severity="severe", strength=strength, onset=40, **about)
            for kind, strength in (("nan-weight", 1.0), ("lr-burst", 25.0))]  # fmt: skip
-    return [*ill, Case(kind="healthy/curriculum", onset=35, **about)]
+    return [*ill, Case(kind="healthy/curriculum", onset=40, **about)]
 
 
 @cache
