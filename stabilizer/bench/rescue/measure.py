@@ -1,13 +1,14 @@
 """How many broken runs the remedies save, and what they do to healthy ones, beside simpler ways of acting.
 
-Tiny policies really train, and in the second quarter of a run something is broken that some remedy could make good:
-a setting, the state, or the world around it (`faults.py` says for each why it can be, and for those left out why not).
-Every arm sees the same detectors and trains equally many iterations, those that a rollback throws away among them, and
-is scored by the mean of its last five greedy validations on held-out problems that nothing else uses. A case is damaged
-when it ends below 95 % of its clean twin without any action, and only those can be rescued: by ending at 95 % or above.
-Harm is ending more than two points below the run without any action; the paired noise is that of a clean run with
-other prompts. An arm that no finding could set off is not trained, for it ends as the run without any action.
-Intervals are 95 %: Wilson for shares, a paired bootstrap against the simple arm that is best in each draw.
+Tiny policies really train, and in the second quarter of a run something is broken that some remedy could make good: a
+setting, the state, or the world around it (`faults.py` says for each why it can be, and for those left out why not).
+Every arm sees the same detectors and trains equally many iterations, those that a rollback throws away among them (not
+equally many tokens: a batch that was grown costs what it adds), and is scored by the mean of its last five greedy
+validations on held-out problems that nothing else uses. A case is damaged when it ends below 95 % of its clean twin
+without any action, and only those can be rescued: by ending at 95 % or above. Harm is ending more than two points below
+the run without any action; the paired noise is that of a clean run with other prompts. An arm that no finding could set
+off is not trained, for it ends as the run without any action. Intervals are 95 %: Wilson for shares, a paired bootstrap
+against the simple arm that is best in each draw.
 """
 
 from __future__ import annotations
