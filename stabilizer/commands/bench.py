@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-BENCHES = ("cost", "read", "train", "detect")
+BENCHES = ("cost", "read", "train", "detect", "rescue")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "which",
         choices=BENCHES,
         help="cost: monitoring per step; read: loading a run of 1M points; train: a training step beside TRL's; "
-        "detect: false alarms and recall of the detectors, beside other methods",
+        "detect: false alarms and recall of the detectors, beside other methods; "
+        "rescue: what the remedies save and harm, beside simpler ways of acting",
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
     parser.add_argument("--seed", type=int, default=0, help="seed of the generated stream")
@@ -32,12 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, help="train, detect: write the report here (.html; detect: or .md)"
     )
-    detect = parser.add_argument_group("detect")
+    detect = parser.add_argument_group("detect, rescue")
     detect.add_argument(
         "--half",
         choices=("develop", "report"),
         default="report",
-        help="report: what is published (default); develop: what detectors may be made on",
+        help="report: what is published (default); develop: what detectors and remedies may be made on",
     )
     detect.add_argument("--extra", type=Path, metavar="DIR", help="also runs or logs of your own, with truth.json")
     detect.add_argument(
@@ -45,10 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     detect.add_argument("--no-peers", action="store_true", help="leave out the other tools and their environment")
     detect.add_argument("--only", metavar="KIND", help="one kind, e.g. entropy-collapse, healthy/solved or healthy")
-    detect.add_argument("--show", action="store_true", help="list each false alarm and each miss (develop half only)")
+    detect.add_argument(
+        "--show", action="store_true",
+        help="list each false alarm and each miss, or each run and what was done about it (develop half only)",
+    )  # fmt: skip
     detect.add_argument(
         "--keep", action="store_true", help="keep the figures, for `stabilizer detectors` and the README"
     )
+    rescue = parser.add_argument_group("rescue")
+    rescue.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    rescue.add_argument("--budget", type=float, metavar="S", help="seconds after which no further case is begun")
+    rescue.add_argument("--rounds", type=int, default=1, help="cases per fault and severity (default 1)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
         return _train(args, module)
     if args.which == "detect":
         return _detect(args)
+    if args.which == "rescue":
+        return _rescue(args)
     rows = module.measure(seed=args.seed, quick=args.quick)
     if args.json:
         print(json.dumps(rows))
@@ -106,6 +116,29 @@ def _detect(args: argparse.Namespace) -> int:
         for line in measure.complaints(judged):
             print(line)
         print("stabilizer.bench.detect.streams.make(kind, seed, severity) gives the run of a case")
+    return 0
+
+
+def _rescue(args: argparse.Namespace) -> int:
+    from stabilizer.bench.rescue import measure, results, tables
+
+    if args.show and args.half != "develop" and not args.quick:
+        raise ValueError("--show needs --half develop: cases of the report half are not to be looked at one by one")
+    if args.keep and (args.only or args.quick):
+        raise ValueError("--keep keeps the figures of all kinds: leave out --only and --quick")
+    result, judged = measure.measure(
+        half=args.half, quick=args.quick, seed=args.seed, rounds=args.rounds, only=args.only, jobs=args.jobs,
+        budget_s=args.budget, tell=_tell,
+    )  # fmt: skip
+    if args.keep:
+        _tell(f"kept in {results.keep(result)}")
+    if args.json:
+        print(json.dumps(result))
+        return 0
+    _print(tables.tables(result), tables.statements(result), measure, None)
+    if args.show:
+        for line in measure.complaints(judged, args.seed, args.rounds):
+            print(line)
     return 0
 
 

@@ -126,7 +126,7 @@ def _begin() -> None:
 def _prune(folder: Path, half: str, names: set[str]) -> None:
     """Delete runs of a plan that no longer holds, and what dead processes left unfinished."""
     old = [path for path in _inside(folder / half) if path.name not in names]
-    for path in [*old, *(path for path in _inside(folder / "unfinished") if not _lives(path.name))]:
+    for path in [*old, *(path for path in _inside(folder / "unfinished") if not lives(path.name))]:
         shutil.rmtree(path)
 
 
@@ -134,7 +134,8 @@ def _inside(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
 
 
-def _lives(pid: str) -> bool:
+def lives(pid: str) -> bool:
+    """Whether a process with this number is there."""
     try:
         os.kill(int(pid), 0)
     except (ValueError, ProcessLookupError):
