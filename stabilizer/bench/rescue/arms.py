@@ -81,14 +81,19 @@ def at_random(session: Session, fresh: list[Finding], memory: Memory) -> str:
     target = _older(session, min(f.onset_step for f in fresh))
     able = []
     for remedy in REMEDIES:
-        change = None if remedy.safety == "advice" else remedy.change(knobs)
-        if change and all(name in knobs for name in change) and (target or not remedy.rollback):
+        change = None if remedy.safety == "advice" or remedy.asks else remedy.change(knobs)
+        acts = bool(change or remedy.orders) and change is not None
+        if acts and all(name in knobs for name in change) and (target or not remedy.rollback):
             able.append((remedy, change))
     if not able:
         return ""
     remedy, change = Random(random_bits(memory.seed, "random remedy")).choice(able)  # noqa: S311 (no secret)
-    said = _return(session, target) + "; " if remedy.rollback and target else ""
-    return f"{remedy.id}: {said}{_turn(session, {name: after for name, (_, after) in change.items()})}"
+    said = [_return(session, target)] if remedy.rollback and target else []
+    for order in remedy.orders:
+        session.trainer.controls.obey(order)
+        said.append(order)
+    turned = _turn(session, {name: after for name, (_, after) in change.items() if after is not None})
+    return f"{remedy.id}: {'; '.join(filter(None, (*said, turned)))}"
 
 
 def _older(session: Session, onset: int) -> Checkpoint | None:
