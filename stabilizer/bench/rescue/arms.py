@@ -90,7 +90,10 @@ def at_random(session: Session, fresh: list[Finding], memory: Memory) -> str:
     remedy, change = Random(random_bits(memory.seed, "random remedy")).choice(able)  # noqa: S311 (no secret)
     said = [_return(session, target)] if remedy.rollback and target else []
     for order in remedy.orders:
-        session.trainer.controls.obey(order)
+        if order == "stop":
+            session.stop(f"{remedy.id}, drawn at random")
+        else:
+            session.trainer.controls.obey(order)
         said.append(order)
     turned = _turn(session, {name: after for name, (_, after) in change.items() if after is not None})
     return f"{remedy.id}: {'; '.join(filter(None, (*said, turned)))}"

@@ -94,7 +94,7 @@ def play(case: Case, arm: str, path: Path, folder: Path = CACHE) -> Outcome:
     if trained < case.steps:
         ended = ended or session.stop_reason or session.trainer.finished or "ended early"
         now = accuracy(case, session.trainer)
-        curve |= {mark: now for mark in marks(case.steps) if mark > trained}
+        curve |= {mark: now for mark in marks(case.steps) if mark not in curve}
     return {
         "case": case.name, "kind": case.kind, "arm": arm, "onset": case.onset, "steps": case.steps, "trained": trained,
         "at_step": session.trainer.step, "ended": ended, "curve": sorted([at, value] for at, value in curve.items()),
