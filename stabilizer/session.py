@@ -121,7 +121,7 @@ class Session:
         checkpoint = trainer.resume()
         if checkpoint is None:
             raise ValueError(f"{path / 'checkpoints'}: no checkpoint that can be verified; start the run anew")
-        if trainer.finished:
+        if trainer.finished and reader.status.get("state") == "finished":
             raise ValueError(f"{path}: {trainer.finished}; there is nothing to go on with")
         # A checkpoint newer than every attempt was saved just before its attempt could be declared: it goes on from
         # the newest one declared.
@@ -130,7 +130,11 @@ class Session:
         writer.begin_attempt(checkpoint.step + 1, "resume", parent=parent, history=history)
         writer.event(checkpoint.step + 1, "resume", f"resumed from step {checkpoint.step}")
         reader.refresh()
-        return cls(trainer, writer, mode, reader)
+        session = cls(trainer, writer, mode, reader)
+        if trainer.finished:  # it died after its last step: what was under way is closed now, and the run with it
+            session._close("finished")
+            raise ValueError(f"{path}: {trainer.finished}; there is nothing to go on with, and its records are closed")
+        return session
 
     def run(self) -> Iterator[Tick]:
         """Train to the end, one tick a step. The run's state on disk is right however this ends."""

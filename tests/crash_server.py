@@ -136,7 +136,12 @@ def train(path: Path, scenario: str, steps: int, die_before: int | None) -> None
     resumed = (path / "run.json").exists()
     durable.armed = resumed
     if resumed:
-        session = Session.resume(path, mode)
+        try:
+            session = Session.resume(path, mode)
+        except ValueError as error:
+            if "there is nothing to go on with" in str(error):
+                return
+            raise
     else:
         session = Session.start(load_config("addition", SMALL, steps=steps), path, mode)
     journal, written = session.writer.action, os.open(f"{path}.acknowledged", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
