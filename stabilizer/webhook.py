@@ -2,7 +2,8 @@
 
 A message is a POST to /answer with three headers,
 
-    Stabilizer-Timestamp: seconds since 1970         Stabilizer-Nonce: 16 to 64 letters, digits, - or _, never used before
+    Stabilizer-Timestamp: seconds since 1970
+    Stabilizer-Nonce: 16 to 64 letters, digits, - or _, never used before
     Stabilizer-Signature: sha256=HMAC-SHA256(secret, TIMESTAMP "." NONCE "." BODY) in hexadecimal
 
 and as its body what the notification of a proposal holds under `answer`, with the kind filled in. The signature is

@@ -106,7 +106,8 @@ def test_a_message_counts_once(run) -> None:
 @pytest.mark.parametrize(
     ("status", "changes"),
     [
-        (404, {"run_named": "../run"}), (404, {"run_named": "other"}), (404, {"action": "a2"}), (409, {"proposal": "0" * 64}),
+        (404, {"run_named": "../run"}), (404, {"run_named": "other"}), (404, {"action": "a2"}),
+        (409, {"proposal": "0" * 64}),
         (400, {"proposal": ""}), (400, {"kind": "set"}), (400, {"kind": "do"}), (400, {"kind": None}),
         (400, {"path": "/etc"}), (400, {"action": 3}), (400, {"nonce": "short"}), (409, {"kind": "revert"}),
     ],
@@ -143,7 +144,7 @@ def test_over_the_wire(run) -> None:
 
         def post(headers, body, at=url) -> tuple[int, dict]:
             try:
-                with urlopen(Request(at, body, headers), timeout=10) as answer:
+                with urlopen(Request(at, body, headers), timeout=10) as answer:  # noqa: S310 (our own address)
                     return answer.status, json.load(answer)
             except HTTPError as error:
                 return error.code, json.load(error)
@@ -162,7 +163,7 @@ def test_over_the_wire(run) -> None:
 
 def test_without_a_secret_nothing_listens(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.delenv("STABILIZER_WEBHOOK_SECRET", raising=False)
-    assert main(["webhook", str(tmp_path), "--host", "0.0.0.0"]) == 2
+    assert main(["webhook", str(tmp_path), "--host", "0.0.0.0"]) == 2  # noqa: S104
     assert "STABILIZER_WEBHOOK_SECRET is not set" in capsys.readouterr().err
     with pytest.raises(ValueError, match="has 5 characters"):
         checked_secret("short", "NAME")
