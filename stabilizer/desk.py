@@ -41,7 +41,6 @@ class Desk:
     """The people's side of one session, at the step boundary. `earlier`: the journal's entries of former attempts."""
 
     def __init__(self, session: Session, earlier: list[Action]):
-        self.paused = False
         self._session = session
         self._entries = list(earlier)
         self._open: dict[str, Request] = {}
@@ -67,7 +66,7 @@ class Desk:
             if request.id in done:  # it died between acting on it and taking it away
                 settle(session.writer.path, request)
             elif request.kind in ("pause", "resume"):
-                self.paused = request.kind == "pause"
+                session.hold(request.kind == "pause")
                 self._say(f"{request.kind} asked for by {request.by}", by=request.by)
                 settle(session.writer.path, request)
             elif request.kind in ("set", "do"):

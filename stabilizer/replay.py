@@ -21,6 +21,7 @@ from stabilizer.runs import journal
 from stabilizer.runs.directory import HIDDEN, hidden_keys
 from stabilizer.runs.reader import RunError, RunReader, read_records
 from stabilizer.session import Session
+from stabilizer.trainer.checkpoint import scan
 from stabilizer.trainer.checks import starting_knobs
 from stabilizer.trainer.config import config_from_dict
 
@@ -211,11 +212,16 @@ class _Again:
         return state.step
 
     def _state(self, step: int, parent: int | None) -> Checkpoint:
-        there = [state for state in self.session.trainer.checkpoints() if state.step == step]
-        exact = [state for state in there if state.attempt == parent]
-        if not there:
+        """The state after a step, as the attempt it branched off, or one that led there, left it."""
+        line, known = [], {entry["attempt"]: entry.get("parent") for entry in self.plan.attempts}
+        while parent is not None:
+            line.append(parent)
+            parent = known.get(parent)
+        there = scan(self.session.writer.path / "checkpoints")
+        found = [state for state in there if state.step == step and state.attempt in line]
+        if not found:
             raise RunError(f"attempt {self._attempt['attempt']} began after step {step}, which the run has no row of")
-        return (exact or there)[-1]
+        return found[-1]
 
 
 def _compare(plan: Plan, again: Plan, limit: int) -> tuple[Difference | None, int, int]:

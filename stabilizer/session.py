@@ -30,6 +30,7 @@ from stabilizer.runs.directory import HIDDEN, RunWriter, hidden_keys
 from stabilizer.runs.history import History
 from stabilizer.runs.listing import run_state, writer_lives
 from stabilizer.runs.reader import RunError, RunReader
+from stabilizer.trainer.checkpoint import remove, scan
 from stabilizer.trainer.checks import starting_knobs
 from stabilizer.trainer.config import config_dict, config_from_dict
 from stabilizer.trainer.loop import Trainer
@@ -60,6 +61,7 @@ class Session:
         self.watch = Watch()
         self.history = History(writer.about)
         self.stop_reason: str | None = None
+        self._paused = False
         self._reasons: set[str] = set()
         """Why rewards or environments failed, as far as that is on record."""
         self._actions: list[Action] = []
@@ -117,6 +119,7 @@ class Session:
                 f"{path / 'run.json'}: {hidden[0]} looked like a secret and was not stored; put its value in place"
                 f" of {HIDDEN!r} there to go on, and take secrets from the environment next time"
             )
+        _forget_unfinished_returns(reader)
         trainer = Trainer(config, checkpoints=path / "checkpoints", attempt=attempt)
         checkpoint = trainer.resume()
         if checkpoint is None:
@@ -213,7 +216,7 @@ class Session:
         self.history.append(step, metrics)
 
     def _wait_while_paused(self) -> None:
-        while self.desk.paused and not self.stop_reason:
+        while self._paused and not self.stop_reason:
             self._status("paused")
             self.desk.look()
             self.desk.return_if_asked()
@@ -238,6 +241,10 @@ class Session:
         self._status(state)
         self.writer.summary(verdict=verdict, worst=ever, force=True)
         self.writer.close()
+
+    def hold(self, paused: bool) -> None:
+        """Make no further step, or go on."""
+        self._paused = paused
 
     # --- what the policy asks for (see `policy.Host`) ----------------------------------------------------------------
 
@@ -302,6 +309,22 @@ def _refuse_a_second_writer(reader: RunReader) -> None:
         return
     where = f"process {status.get('pid')} on {status.get('host')}"
     raise ValueError(f"{reader.path}: {where} still trains this run; stop it first (SIGTERM saves and ends it)")
+
+
+def _forget_unfinished_returns(reader: RunReader) -> None:
+    """Take away the states of a return to a checkpoint that death cut off, so that the run goes on from before it.
+
+    The journal is about to say that nothing came of it, and weights must not say otherwise. A return is unfinished when
+    no step was made after it, and either its attempt was never declared or the journal does not know of it yet.
+    """
+    begun = bool(reader.actions) and reader.actions[-1].entry == "approved"
+    declared = {entry["attempt"]: entry.get("reason") for entry in reader.about["attempts"]}
+    rows = {attempt for attempt, _ in reader.ticks}
+    for state in scan(reader.path / "checkpoints"):
+        undeclared = state.attempt not in declared
+        returned = declared.get(state.attempt) == "rollback" and begun and state.attempt == max(declared)
+        if state.attempt not in rows and (undeclared or returned):
+            remove(state)
 
 
 def _versions() -> dict[str, str]:

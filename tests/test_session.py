@@ -237,7 +237,7 @@ def test_pause_and_resume_by_request(tmp_path) -> None:
         if tick.step == 2:
             ask(session.writer.path, "pause")
         if tick.step == 3:
-            states.append(session.desk.paused)
+            states.append(session._paused)
             ask(session.writer.path, "resume")  # else this test would wait for ever
     assert states == [True]
     assert session.trainer.step == 6

@@ -153,11 +153,44 @@ def summary(actions: Iterable[Action]) -> dict[str, Any]:
     return {"count": len(made), "by_hand": hands, "kept": kept, "undone": undone, "text": text}
 
 
-def twin_words(twin: Mapping[str, Any]) -> str:
-    """What the paired fork says would have happened, or that nobody asked."""
-    with_it, without, steps = twin.get("with"), twin.get("without"), twin.get("steps")
-    if not isinstance(with_it, (int, float)) or not isinstance(without, (int, float)):
-        return "no twin was run, so what would have happened without it is not known"
-    metric = str(twin.get("metric", "the metric"))
-    span = f"after {steps} steps " if isinstance(steps, int) else ""
-    return f"{span}{metric} was {with_it:.4g} with it and {without:.4g} in the twin without it"
+NO_TWIN = "no twin was run, so what would have happened without it is not known"
+
+
+def twin_words(made: Intervention) -> str:
+    """What the paired fork says would have happened, or that there was none.
+
+    The journal holds either two numbers (`with`, `without`, `metric`) or the curves of both copies, the one that was
+    left alone named first; of curves the mean over the fork is told, for single steps are noise.
+    """
+    twin = made.twin
+    if not twin:
+        return NO_TWIN
+    metric, with_it, without = _ends(twin, made.remedy)
+    span = f"over {twin['steps']} steps" if isinstance(twin.get("steps"), int) else "over its steps"
+    said = [f"{span} {metric} was {with_it:.4g} with it and {without:.4g} in the twin without it"] if metric else []
+    if not metric and isinstance(twin.get("curves"), dict):  # of a return to a checkpoint only the run left alone
+        alone = [level for curve in twin["curves"].values() if (level := _mean(curve, "reward/mean")) is not None]
+        said += [f"{span} the twin left alone had a reward/mean of {level:.4g}" for level in alone[:1]]
+    said += [str(twin["said"])] if isinstance(twin.get("said"), str) else []
+    return "; ".join(said) or NO_TWIN
+
+
+def _ends(twin: Mapping[str, Any], remedy: str) -> tuple[str, float, float]:
+    """Metric, its level with the change, its level without; ("", 0, 0) when there is no such pair."""
+    pair = twin.get("with"), twin.get("without")
+    if all(isinstance(value, (int, float)) for value in pair):
+        return str(twin.get("metric", "the metric")), float(pair[0]), float(pair[1])
+    curves = twin.get("curves")
+    if isinstance(curves, dict) and remedy in curves and len(curves) > 1:
+        alone = next(name for name in curves if name != remedy)
+        for metric in ("reward/mean", "accuracy/train"):
+            levels = _mean(curves[remedy], metric), _mean(curves[alone], metric)
+            if None not in levels:
+                return metric, levels[0], levels[1]
+    return "", 0.0, 0.0
+
+
+def _mean(curve: Any, metric: str) -> float | None:
+    values = curve.get(metric) if isinstance(curve, dict) else None
+    numbers = [value for value in values or () if isinstance(value, (int, float)) and value == value]
+    return sum(numbers) / len(numbers) if numbers else None
