@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.records import Action, Event, Metrics
-from stabilizer.remedies.controls import Checkpoint, parse_order
+from stabilizer.remedies import REMEDIES
+from stabilizer.remedies.controls import Checkpoint
 from stabilizer.runs import journal
 from stabilizer.runs.directory import HIDDEN, hidden_keys
 from stabilizer.runs.reader import RunError, RunReader, read_records
@@ -27,6 +28,8 @@ from stabilizer.trainer.config import config_from_dict
 
 NOT_COMPARED = ("time/", "rank/")
 """Metrics that say something of the machine and not of the training."""
+OBEYED = ("skip-update", "reset-optimizer", "reset-reference")
+"""Orders that change what is learned; the others are attempts of their own, or end the run."""
 KEEP_ALL = 1_000_000
 
 
@@ -88,18 +91,48 @@ class Plan:
         """The last step an attempt has a row of."""
         return max((step for step in self.rows[attempt["attempt"]]), default=self.begins(attempt))
 
-    def knobs(self, initial: Mapping[str, float], attempt: int, step: int) -> dict[str, float]:
-        """Where the journal has every knob during a step."""
-        told = [
-            action
-            for action in self.actions
-            if action.attempt < attempt
-            or any(action in self.entries.get((attempt, at), ()) for at in range(self._first(attempt), step))
-        ]
-        return journal.knobs(initial, told)
+    def knobs(self, initial: Mapping[str, float]) -> dict[tuple[int, int], dict[str, float]]:
+        """Where the journal has every knob during each step: (attempt, step) -> knobs."""
+        stands = Knobs(initial)
+        during = {}
+        for attempt in self.attempts:
+            number = attempt["attempt"]
+            for step in range(self.begins(attempt), self.ends(attempt) + 1):
+                stands.pass_boundary(step, self.entries.get((number, step), ()))
+                during[number, step + 1] = dict(stands.values)
+        return during
 
-    def _first(self, attempt: int) -> int:
-        return next(self.begins(entry) for entry in self.attempts if entry["attempt"] == attempt)
+
+class Knobs:
+    """The knobs as the journal moves them, boundary by boundary.
+
+    A remedy may take a knob to its new value over some steps: `course`, beside the change it applied, has the value for
+    each of them. It goes on while the trial does, and as long as nobody else turned the knob.
+    """
+
+    def __init__(self, initial: Mapping[str, float]):
+        self.values = dict(initial)
+        self._begun: set[str] = set()
+        self._courses: dict[str, tuple[int, Mapping[str, Sequence[float]]]] = {}
+
+    def pass_boundary(self, step: int, entries: Sequence[Action]) -> None:
+        """What was journaled after `step`, and the next value of what is under way."""
+        for entry in entries:
+            if entry.entry in ("approved", "applied"):
+                self._begun.add(entry.action)
+            if entry.entry != "failed" or entry.action in self._begun:
+                self.values |= journal.turned(entry)
+            if entry.entry in ("verified", "reverted", "failed"):
+                self._courses.pop(entry.action, None)
+            course = entry.data.get("course")
+            if entry.entry == "applied" and isinstance(course, dict) and course:
+                self._courses[entry.action] = (step, course)
+                self.values |= {knob: values[0] for knob, values in course.items()}
+        for began, course in self._courses.values():
+            ticks = step - began
+            for knob, values in course.items():
+                if 0 < ticks < len(values) and self.values.get(knob) == values[ticks - 1]:
+                    self.values[knob] = values[ticks]
 
 
 def replay(
@@ -134,7 +167,9 @@ class _Again:
     def __init__(self, plan: Plan, session: Session, events: Sequence[Event]):
         self.plan, self.session = plan, session
         self._events = [event for event in events if event.kind in ("intervention", "schedule", "data-stage")]
-        self._initial = starting_knobs(session.trainer.config)
+        self._knobs = Knobs(starting_knobs(session.trainer.config))
+        self._orders: dict[str, tuple[int, int, list[str]]] = {}
+        """Action -> the step its orders were first given after, for how many steps, and which."""
         self._needed = {plan.begins(attempt) for attempt in plan.attempts[1:]}
         self._place = 0  # which attempt
 
@@ -174,24 +209,30 @@ class _Again:
         entries = self.plan.entries.get((number, step), ())
         for entry in entries:
             if entry.entry == "applied":
-                self._obey(entry)
+                self._orders[entry.action] = (step, *self._ordered(entry))
+            elif entry.entry in ("verified", "reverted", "failed"):
+                self._orders.pop(entry.action, None)
             session.journal(entry)
-        told = journal.knobs(self._initial, self._so_far(number, step))
-        controls.set_all({knob: value for knob, value in told.items() if knob in controls})
+        self._knobs.pass_boundary(step, entries)
+        controls.set_all({knob: value for knob, value in self._knobs.values.items() if knob in controls})
+        for began, repeats, orders in self._orders.values():
+            if 0 <= step - began < repeats:
+                for order in orders:
+                    controls.obey(order)
         if step in self._needed:
             session.save_checkpoint()
 
-    def _so_far(self, number: int, step: int) -> list[Action]:
-        here = {
-            id(e) for (attempt, at), es in self.plan.entries.items() for e in es if attempt == number and at <= step
-        }
-        return [entry for entry in self.plan.actions if entry.attempt < number or id(entry) in here]
-
-    def _obey(self, entry: Action) -> None:
-        given = entry.data.get("orders", [entry.data.get("order")] if entry.data.get("order") else [])
-        for order in given if isinstance(given, list) else []:
-            if parse_order(str(order))[0] not in ("restore", "snapshot"):
-                self.session.trainer.controls.obey(str(order))
+    def _ordered(self, entry: Action) -> tuple[int, list[str]]:
+        """For how many steps orders were given, and which: a person's in the entry, a remedy's in its hypothesis."""
+        if entry.remedy == journal.BY_HAND:
+            given, repeats = [str(entry.data.get("order", ""))], 1
+        else:
+            life = [other for other in self.plan.actions if other.action == entry.action]
+            said = next((other.data["hypothesis"] for other in life if "hypothesis" in other.data), {})
+            given = list(said.get("orders", ()))
+            known = {remedy.id: remedy for remedy in REMEDIES}
+            repeats = int(said.get("repeats", getattr(known.get(entry.remedy), "repeats", 1)))
+        return repeats, [order for order in given if order in OBEYED]
 
     def _branch(self) -> int:
         """Take up the state the next attempt began with; returns its step."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from stabilizer.replay import Plan, replay
-from stabilizer.runs.journal import knobs, newest, verify
+from stabilizer.runs.journal import newest, verify
 from stabilizer.runs.reader import RunReader
 from stabilizer.trainer.checkpoint import scan
 from stabilizer.trainer.checks import starting_knobs
@@ -75,14 +75,15 @@ def check(path: Path) -> None:
         assert lives.count("applied") <= 1 and lives.count("verified") <= 1, f"{name} was done twice"
         if name in running and entry.remedy != "by-hand":
             assert entry.attempt == reader.actions[-1].attempt, f"{name} was left on trial by an earlier life"
-    plan, initial = Plan(reader), starting_knobs(config_from_dict(reader.about["config"]))
+    plan = Plan(reader)
+    told = plan.knobs(starting_knobs(config_from_dict(reader.about["config"])))
     for attempt, rows in plan.rows.items():
         for step, row in rows.items():
             if step > 0:
-                told = plan.knobs(initial, attempt, step)
-                assert {knob: row[knob] for knob in told} == told, f"attempt {attempt}, step {step}"
+                knobs = told[attempt, step]
+                assert {knob: row[knob] for knob in knobs} == knobs, f"attempt {attempt}, step {step}"
     saved = json.loads((scan(path / "checkpoints")[-1].path / "state.json").read_text())["knobs"]
-    assert saved == knobs(initial, reader.actions)
+    assert saved == list(told.values())[-1]
     asked = Path(f"{path}.asked")
     for request in [line for line in asked.read_text().split() if len(line) == 32] if asked.exists() else []:
         ends = [e for e in reader.actions if e.data.get("request") == request and e.entry in ("applied", "failed")]
