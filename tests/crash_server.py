@@ -79,6 +79,13 @@ class Durable:
         return operation
 
 
+def _hasten(kind: type) -> None:
+    """Let a remedy be judged after `HORIZON` steps, and what it does over many steps be done before."""
+    kind.horizon = min(kind.horizon, HORIZON)
+    if (course := getattr(kind, "course", None)) is not None:
+        kind.course = lambda *args: {knob: values[-(HORIZON - 1) :] for knob, values in course(*args).items()}
+
+
 def _opened(handle: int) -> str:
     try:
         return os.readlink(f"/proc/self/fd/{handle}")
@@ -128,8 +135,8 @@ def train(path: Path, scenario: str, steps: int, die_before: int | None) -> None
     """One life of a run: from its start, or from where the last one ended."""
     detector, mode, people = SCENARIOS[scenario]
     seen = (detector(),) if detector else ()
-    for remedy in REMEDIES:
-        type(remedy).horizon = min(remedy.horizon, HORIZON)
+    for kind in {type(remedy) for remedy in REMEDIES}:
+        _hasten(kind)
     stabilizer.session.Watch = lambda: stabilizer.watch.Watch(seen)
     stabilizer.watch.causes = lambda *args, **kwargs: (Cause("lr-too-high", 0.9, "said so"),)
     durable = Durable(die_before)

@@ -19,7 +19,7 @@ from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.controls import Checkpoint, Controls
 from stabilizer.remedies.trial import Trial
 from stabilizer.runs.history import RunView
-from stabilizer.runs.requests import Request
+from stabilizer.runs.requests import LIFE, Request
 from stabilizer.watch import Watch
 
 Mode = Literal["off", "suggest", "approve", "auto-safe", "auto-full"]
@@ -64,6 +64,8 @@ class _Question:
 
     trial: Trial
     approved_by: str = ""
+    asked: int = 0
+    """The step it was asked at."""
 
 
 class Arbiter:
@@ -145,7 +147,7 @@ class Arbiter:
         if remedy.safety == "advice":
             return False
         if self.mode == "approve":
-            self._questions[trial.action] = _Question(trial)
+            self._questions[trial.action] = _Question(trial, asked=view.step)
             return True
         allowed = self.mode == "auto-full" or (self.mode == "auto-safe" and remedy.safety == "soft")
         if not allowed:
@@ -333,6 +335,9 @@ class Arbiter:
             if question.trial.incident not in standing:
                 del self._questions[action]
                 self._journal(question.trial, "expired", view.step, "the incident is over, so it is no longer needed")
+            elif not question.approved_by and view.step - question.asked >= LIFE:
+                del self._questions[action]
+                self._journal(question.trial, "expired", view.step, f"nobody answered within {LIFE} steps")
 
     # --- after a restart --------------------------------------------------------------------------------------------
 

@@ -28,6 +28,8 @@ Kind = Literal["approve", "reject", "revert", "pause", "resume", "set", "do"]
 MAX_BYTES = 64 * 1024
 MAX_TAKEN = 100
 """Requests handed out at once: however many there are, a training step does not wait for them."""
+LIFE = 500
+"""Steps for which a proposal waits for an answer: what it was made for is another run by then."""
 MAX_WORDS = 200
 """Characters of an action or a name that count."""
 
