@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -12,6 +13,9 @@ from urllib.request import Request, urlopen
 import pytest
 
 from stabilizer.cli import main
+from stabilizer.following import follow
+from stabilizer.notify import Notices
+from stabilizer.readers import load
 from stabilizer.records import Action
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.requests import look
@@ -167,3 +171,40 @@ def test_without_a_secret_nothing_listens(tmp_path, capsys, monkeypatch) -> None
     assert "STABILIZER_WEBHOOK_SECRET is not set" in capsys.readouterr().err
     with pytest.raises(ValueError, match="has 5 characters"):
         checked_secret("short", "NAME")
+
+
+def test_a_proposal_that_waits_is_told_once_with_all_an_answer_needs(run) -> None:
+    told: list[dict] = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *args) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Receiver) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        notices = Notices("run", None, [f"http://127.0.0.1:{server.server_address[1]}/"], tell=pytest.fail)
+        followed = follow(run, load)
+        for _ in range(2):
+            notices.ask(followed.look().asked, "https://here/answer")
+        notices.close()
+        server.shutdown()
+        thread.join()
+    (body,) = told
+    assert body["kind"] == "proposal" and body["answer_at"] == "https://here/answer"
+    assert "control/lr_scale: 1 → 0.5" in body["summary"]
+    headers, _ = message(run)
+    signed = json.dumps(body["answer"]).encode()
+    headers["Stabilizer-Signature"] = signature(SECRET, headers["Stabilizer-Timestamp"], "n" * 16, signed)
+    assert answers(run).heed(headers, signed)["state"] == "asked"
+
+
+def test_a_run_that_waits_for_nobody_asks_nobody(run) -> None:
+    status = json.loads((run / "status.json").read_text())
+    (run / "status.json").write_text(json.dumps(status | {"remedy": "suggest"}))
+    assert follow(run, load).look().asked == []

@@ -7,7 +7,7 @@ import pytest
 from stabilizer.records import Action
 from stabilizer.remedies import REMEDIES
 from stabilizer.remedies.controls import KNOBS, Controls
-from stabilizer.runs.requests import LIFE, Request
+from stabilizer.runs.requests import Request
 from tests.remedies.simulation import Simulation
 
 
@@ -113,15 +113,6 @@ def test_a_proposal_waits_as_long_as_its_incident_stands_and_no_longer() -> None
     run._state["skill"] = 0.9
     run.run(420)
     assert ("roll-back", "expired") in run.entries()
-
-
-def test_a_proposal_nobody_answers_ends_after_its_life_and_not_before() -> None:
-    run = Simulation("approve", cause=too_fast).run(500)
-    asked = run.actions[0].step
-    assert run.entries() == [("roll-back", "proposed")]
-    run.run(asked + LIFE)
-    assert run.actions[1].entry == "expired" and run.actions[1].step == asked + LIFE
-    assert run.actions[1].text == f"nobody answered within {LIFE} steps"
 
 
 def test_a_kept_fix_can_be_undone_by_hand() -> None:
