@@ -130,7 +130,10 @@ def test_what_was_asked_for_by_hand_is_listed_with_its_answer(tmp_path, capsys) 
     assert "control/kl_kind would change nothing in this run; its knobs are lr_scale, beta" in capsys.readouterr().err
     assert main(["fix", str(tmp_path / "run"), "list"]) == 0
     told = capsys.readouterr().out
-    assert "h1" in told and "by-hand" in told and "control/prompts 4 → 6" in told
+    assert "h1" in told and "by-hand" in told
+    assert main(["fix", str(tmp_path / "run"), "list", "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert (listed["entry"], listed["change"]) == ("applied", {"control/prompts": [4, 6]})
 
 
 def test_the_live_watch_and_the_replay_of_its_run_agree(tmp_path) -> None:
