@@ -215,10 +215,11 @@ class _Again:
             session.journal(entry)
         self._knobs.pass_boundary(step, entries)
         controls.set_all({knob: value for knob, value in self._knobs.values.items() if knob in controls})
-        for began, repeats, orders in self._orders.values():
-            if 0 <= step - began < repeats:
-                for order in orders:
-                    controls.obey(order)
+        for action, (began, repeats, orders) in list(self._orders.items()):
+            for order in orders:
+                controls.obey(order)
+            if step + 1 - began >= repeats:  # given for the last time: a later attempt may pass this step again
+                del self._orders[action]
         if step in self._needed:
             session.save_checkpoint()
 
@@ -237,6 +238,7 @@ class _Again:
     def _branch(self) -> int:
         """Take up the state the next attempt began with; returns its step."""
         attempt, session = self._attempt, self.session
+        self._orders.clear()
         state = self._state(self.plan.begins(attempt), attempt.get("parent"))
         if attempt["reason"] == "rollback":
             session.roll_back(state, f"as in the run: back to step {state.step}", replayed=True)
