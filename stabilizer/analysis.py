@@ -21,6 +21,7 @@ from stabilizer.readers.knobs import PROCEDURES, how
 from stabilizer.records import SCHEMA, SEVERITIES, Cause, Finding, RemedyAdvice, worst
 from stabilizer.remedies import for_cause
 from stabilizer.runs.history import RunView, Series
+from stabilizer.runs.journal import summary
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.vocabulary import is_rl, metric
 from stabilizer.watch import watch_run
@@ -166,6 +167,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
             "healthy": [item._asdict() for item in analysis.healthy],
             "not_checked": [item._asdict() for item in analysis.not_checked],
             "forecast": analysis.forecast,
+            "interventions": summary(analysis.run.actions),
         }
     )
 

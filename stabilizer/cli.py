@@ -27,6 +27,8 @@ VERBS = {
     "dashboard": "look at runs in the browser",
     "runs": "list runs, their state and verdict",
     "fix": "answer the remedies of a running run, or turn its knobs by hand",
+    "replay": "train a run again with its interventions, and say whether the numbers agree",
+    "webhook": "take signed answers to proposals over the network, for the runs of a folder",
     "export": "write a run's policy as a folder with a model card, or its metrics as CSV",
     "detectors": "list the detectors, or explain one",
     "bench": "measure this installation: cost of monitoring, reading, training, quality of detection",

@@ -13,6 +13,7 @@ from stabilizer import __version__
 from stabilizer.analysis import Analysis, analyse
 from stabilizer.figures.svg import line_chart
 from stabilizer.readers import load
+from stabilizer.runs.journal import interventions, summary
 from stabilizer.terminal import plain
 
 if TYPE_CHECKING:
@@ -72,13 +73,15 @@ def model_card(analysis: Analysis, step: int) -> str:
         f"- incident {incident.incident}, from step {incident.onset_step}: {plain(incident.summary)}"
         for incident in analysis.incidents
     ] or ["- none"]
-    changed = sorted({action.remedy for action in analysis.run.actions if action.entry in ("applied", "verified")})
-    hands = "It was changed while it ran (" + ", ".join(changed) + "), so it is not comparable with a run left alone."
+    made = summary(analysis.run.actions)
+    changed = sorted({one.remedy for one in interventions(analysis.run.actions)})
+    hands = f"It was {made['text']} ({', '.join(changed)}), so it is not comparable with a run left alone."
     front = {
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
         "base_model": None if config.get("model") == "builtin" else config.get("model"),
-        "tags": ["stabilizer", "reinforcement-learning", config.get("algorithm", "grpo")],
+        "tags": ["stabilizer", "reinforcement-learning", config.get("algorithm", "grpo")]
+        + (["changed-while-training"] if changed else []),
     }
     front = {key: value for key, value in front.items() if value}
     lines = [

@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stabilizer.readers import own
+from stabilizer.records import Action
 from stabilizer.runs.history import History, RunView
+from stabilizer.runs.journal import newest
 from stabilizer.runs.listing import run_state
 from stabilizer.runs.loaded import LoadedRun, load_own
 from stabilizer.runs.reader import RunError, RunReader
@@ -43,6 +45,8 @@ class News:
     """The log was replaced or cut: the rows are another training's, and what was known of the old one is void."""
     over: bool = False
     """Nothing more will come."""
+    asked: list[Action] = field(default_factory=list)
+    """Proposals that wait for a person and were not told before."""
 
 
 class FollowedRun:
@@ -51,6 +55,7 @@ class FollowedRun:
     def __init__(self, path: Path):
         self._reader = RunReader(path)
         self._seen: list[tuple[int, int]] = []
+        self._told: set[str] = set()
 
     @property
     def run(self) -> LoadedRun:
@@ -65,7 +70,17 @@ class FollowedRun:
         new = ticks if anew else ticks[len(self._seen) :]
         self._seen = list(ticks)
         views = [self._reader.histories[attempt].view(step) for attempt, step in new]
-        return News(views, anew, over=run_state(self._reader.status, time.time()) in OVER)
+        return News(views, anew, run_state(self._reader.status, time.time()) in OVER, self._questions())
+
+    def _questions(self) -> list[Action]:
+        """Only a run with --remedy approve waits for anybody."""
+        if self._reader.status.get("remedy") != "approve":
+            return []
+        standing = newest(self._reader.actions).values()
+        asked = [entry for entry in standing if entry.entry == "proposed" and entry.safety != "advice"]
+        fresh = [entry for entry in asked if entry.hash not in self._told]
+        self._told |= {entry.hash for entry in fresh}
+        return fresh
 
 
 class FollowedLog:

@@ -1,4 +1,4 @@
-"""Telling somebody of an incident: a command of theirs, a webhook, or whatever apprise reaches.
+"""Telling somebody of an incident, or of a proposal that waits: a command of theirs, a webhook, or apprise.
 
 Nothing a log says becomes part of a command line or an address: a finding travels as JSON, on standard input or in the
 body. Sending happens in a thread, so that a slow receiver delays nobody, and a failure is said once per address.
@@ -16,7 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from stabilizer.records import Finding, as_json
+from stabilizer.figures.words import change_words
+from stabilizer.records import Action, Finding, as_json
 from stabilizer.terminal import plain
 
 TIMEOUT_S = 10.0
@@ -51,12 +52,33 @@ class Notices:
                 self._loud.add(key)
                 self._threads.submit(self._call, self._body(finding))
 
+    def ask(self, proposals: Sequence[Action], answer_at: str | None) -> None:
+        """Tell the addresses of proposals that wait, with all that an answer needs."""
+        for proposal in proposals:
+            for url in self._urls:
+                self._threads.submit(self._send, url, self._question(proposal, answer_at))
+
     def close(self) -> None:
         """Wait for what is under way."""
         self._threads.shutdown()
 
     def _body(self, finding: Finding) -> dict[str, Any]:
         return {"run": self._run, **as_json(finding)}
+
+    def _question(self, proposal: Action, answer_at: str | None) -> dict[str, Any]:
+        change = "; ".join(change_words(proposal.change))
+        return {
+            "kind": "proposal",
+            "run": self._run,
+            **as_json(proposal),
+            "id": proposal.remedy,
+            "summary": f"{proposal.action} {proposal.remedy}: {change}. {proposal.text}",
+            "severity": "question",
+            "last_step": proposal.step,
+            "answer": {"run": self._run, "kind": "approve", "action": proposal.action, "proposal": proposal.hash},
+            "answer_at": answer_at,
+            "or": [f"stabilizer fix {self._run} {kind} {proposal.action}" for kind in ("approve", "reject")],
+        }
 
     def _call(self, body: dict[str, Any]) -> None:
         try:

@@ -23,6 +23,7 @@ from stabilizer import __version__, records
 from stabilizer.analysis import Analysis, Incident, Number, as_json, numbers
 from stabilizer.figures import CONFIG, ICONS, PALETTES, TEMPLATES, WORDS, Chart, abandoned, charts, metric_figure
 from stabilizer.records import Finding, RemedyAdvice
+from stabilizer.runs import journal
 from stabilizer.runs.directory import redacted
 from stabilizer.runs.reader import RunError
 from stabilizer.terminal import VERDICTS, changed, plain
@@ -117,6 +118,7 @@ def _page(analysis: Analysis, figures: str) -> str:
         *(_incident(analysis, incident) for incident in analysis.incidents),
         _healthy(analysis),
         _charts(analysis),
+        _interventions(analysis),
         _journal(analysis),
         _events(analysis),
         _numbers(analysis),
@@ -168,6 +170,8 @@ def _header(analysis: Analysis) -> str:
         facts.append(("Planned", f"{planned:,}"))
     if task := about.get("task"):
         facts.append(("Task", task))
+    if (made := journal.summary(analysis.run.actions))["count"]:
+        facts.append(("Interventions", made["text"]))
     if analysis.state:
         facts.append(
             ("State", f"{analysis.state}, as of step {analysis.last_step:,}" if analysis.live else analysis.state)
@@ -299,6 +303,30 @@ def _charts_of(analysis: Analysis, incident: Incident) -> list[Chart]:
     return found[:4]
 
 
+def _interventions(analysis: Analysis) -> str:
+    """What was changed, what happened, and what the twin says would have happened without it."""
+    made = journal.interventions(analysis.run.actions)
+    if not made:
+        return ""
+    items = "".join(f"<li>{''.join(f'<p>{_t(line)}</p>' for line in _told(one))}</li>" for one in made[-MAX_ROWS:])
+    return f"<section><h2>What was changed while it trained</h2><ol>{items}</ol>{_left_out(len(made))}</section>"
+
+
+def _told(one: journal.Intervention) -> tuple[str, ...]:
+    """An intervention in four sentences: what, why, what came of it, what would have come without it."""
+    who = f"by {one.by}" if one.remedy == journal.BY_HAND else f"by the remedy {one.remedy}"
+    what = ", ".join(filter(None, [_changes(one.change), one.order])) or one.remedy
+    came = {"kept": "It was kept", "undone": "It was undone", "on trial": "It was still on trial when the run ended"}
+    outcome = came[one.outcome] + (f" at step {one.ended:,}" if one.ended is not None else "")
+    lines = [f"After step {one.step:,}, {who} ({one.action}): {what}."]
+    if one.remedy != journal.BY_HAND:
+        lines += [f"Why: {one.why}.", f"{outcome}{f': {one.said}' if one.said else ''}."]
+        lines += [f"Without it: {journal.twin_words(one)}."]
+    elif one.outcome == "undone":
+        lines += [f"{outcome}."]
+    return tuple(lines)
+
+
 def _journal(analysis: Analysis) -> str:
     actions = analysis.run.actions
     if not actions:
@@ -316,11 +344,10 @@ def _journal(analysis: Analysis) -> str:
 
 def _comparable(actions: Sequence[records.Action]) -> str:
     """Whether this run may stand beside others as a plain one."""
-    applied = len({action.action for action in actions if action.entry == "applied"})
-    if not applied:
+    made = journal.summary(actions)
+    if not made["count"]:
         return "Nothing was changed while this run trained."
-    fixes = "1 fix was" if applied == 1 else f"{applied} fixes were"
-    return f"{fixes} applied while this run trained, so its results are not comparable with those of a plain run."
+    return f"This run was {made['text']}; its results are not comparable with those of a plain run."
 
 
 def _events(analysis: Analysis) -> str:
@@ -581,6 +608,9 @@ def markdown(analysis: Analysis) -> str:
         lines += ["", "## Not checked, for want of a metric", "", *wants]
     if source.notes:
         lines += ["", "## About this log", "", *(f"- {_md(note)}" for note in source.notes)]
+    if made := journal.interventions(analysis.run.actions):
+        lines += ["", "## What was changed while it trained", ""]
+        lines += [f"{place}. {_md(' '.join(_told(one)))}" for place, one in enumerate(made[-MAX_ROWS:], 1)]
     if analysis.run.actions:
         lines += ["", "## Journal", "", _comparable(analysis.run.actions), ""]
         lines += ["| step | entry | remedy | change | why |", "|---|---|---|---|---|"]

@@ -21,16 +21,18 @@ from typing import Any
 import torch
 import transformers
 
+from stabilizer.desk import Desk
 from stabilizer.failures import kind_of
 from stabilizer.records import Action, Finding, RunState, Sample
-from stabilizer.remedies.controls import Checkpoint, in_words, parse_order, parse_turn
+from stabilizer.remedies.controls import Checkpoint
 from stabilizer.remedies.fork import Fork, paired
 from stabilizer.remedies.policy import Arbiter, Mode
 from stabilizer.runs.directory import HIDDEN, RunWriter, hidden_keys
 from stabilizer.runs.history import History
 from stabilizer.runs.listing import run_state, writer_lives
 from stabilizer.runs.reader import RunError, RunReader
-from stabilizer.runs.requests import Request, take
+from stabilizer.trainer.checkpoint import remove, scan
+from stabilizer.trainer.checks import starting_knobs
 from stabilizer.trainer.config import config_dict, config_from_dict
 from stabilizer.trainer.loop import Trainer
 from stabilizer.trainer.settings import TrainConfig
@@ -67,14 +69,16 @@ class Session:
         self._paused = False
         self._reasons: set[str] = set()
         """Why rewards or environments failed, as far as that is on record."""
-        self._asked: list[Request] = []
-        self._wanted: tuple[Checkpoint, str] | None = None  # a state somebody wants back, and who
         self._actions: list[Action] = []
-        earlier = []
+        earlier: list[Action] = []
         if reader is not None:
             earlier = reader.actions
             self._retrace(reader)
-        self.arbiter = Arbiter(mode, trainer.controls, self.watch, self, earlier, fork_steps=fork_steps)
+        self.desk = Desk(self, earlier)
+        trials = [entry for entry in earlier if not entry.action.startswith("h")]  # what hands did is the desk's own
+        self.arbiter = Arbiter(mode, trainer.controls, self.watch, self, trials, fork_steps=fork_steps)
+        if reader is not None:
+            self.desk.recover(starting_knobs(trainer.config))
 
     @classmethod
     def start(cls, config: TrainConfig, path: Path, mode: Mode = "suggest", *, fork_steps: int = 0) -> Session:
@@ -88,7 +92,7 @@ class Session:
             writer.event(0, "note", note)
         for key in hidden_keys(writer.about["config"]):
             writer.event(0, "note", f"{key} looks like a secret and is not stored: the run can't be resumed without it")
-        session._save_checkpoint()
+        session.save_checkpoint()
         session._record(0, trainer.validate())
         return session
 
@@ -120,11 +124,12 @@ class Session:
                 f"{path / 'run.json'}: {hidden[0]} looked like a secret and was not stored; put its value in place"
                 f" of {HIDDEN!r} there to go on, and take secrets from the environment next time"
             )
+        _forget_unfinished_returns(reader)
         trainer = Trainer(config, checkpoints=path / "checkpoints", attempt=attempt)
         checkpoint = trainer.resume()
         if checkpoint is None:
             raise ValueError(f"{path / 'checkpoints'}: no checkpoint that can be verified; start the run anew")
-        if trainer.finished:
+        if trainer.finished and reader.status.get("state") == "finished":
             raise ValueError(f"{path}: {trainer.finished}; there is nothing to go on with")
         # A checkpoint newer than every attempt was saved just before its attempt could be declared: it goes on from
         # the newest one declared.
@@ -133,7 +138,11 @@ class Session:
         writer.begin_attempt(checkpoint.step + 1, "resume", parent=parent, history=history)
         writer.event(checkpoint.step + 1, "resume", f"resumed from step {checkpoint.step}")
         reader.refresh()
-        return cls(trainer, writer, mode, reader, fork_steps=fork_steps)
+        session = cls(trainer, writer, mode, reader, fork_steps=fork_steps)
+        if trainer.finished:  # it died after its last step: what was under way is closed now, and the run with it
+            session._close("finished")
+            raise ValueError(f"{path}: {trainer.finished}; there is nothing to go on with, and its records are closed")
+        return session
 
     def run(self) -> Iterator[Tick]:
         """Train to the end, one tick a step. The run's state on disk is right however this ends."""
@@ -166,7 +175,7 @@ class Session:
             raise
         finally:
             if state != "failed":
-                self._save_checkpoint()
+                self.save_checkpoint()
             self._close(state)
 
     def _note_failure(self, error: Exception) -> None:
@@ -196,10 +205,10 @@ class Session:
             changed = [replace(finding, t=time.time()) for finding in self.watch.tick(view)]
             for finding in changed:
                 self.writer.finding(finding)
-            self._take_requests()
-            asked, self._asked = self._asked, []
-            self.arbiter.tick(view, asked)
-            self._return_if_asked()
+            self.desk.look()
+            self.arbiter.tick(view, self.desk.answers())
+            self.desk.settle()
+            self.desk.return_if_asked()
         except Exception as error:  # the monitor never harms training; its own failure is on record
             self.writer.event(step, "note", f"monitor failed: {type(error).__name__}: {error}")
         self._status("running")
@@ -213,69 +222,11 @@ class Session:
         self.writer.metrics(step, metrics)
         self.history.append(step, metrics)
 
-    def _take_requests(self) -> None:
-        """Pausing and turning by hand are the session's own business; the rest waits for the next step boundary."""
-        for request in take(self.writer.path):
-            if request.kind in ("set", "do"):
-                self._turn_by_hand(request)
-            elif request.kind in ("pause", "resume"):
-                self._paused = request.kind == "pause"
-                self.writer.event(self.trainer.step, "note", f"{request.kind} asked for by {request.by}")
-            else:
-                self._asked.append(request)
-
-    def _turn_by_hand(self, request: Request) -> None:
-        """Turn a knob as somebody asked; declared, so that detectors judge what follows by what follows."""
-        controls, step = self.trainer.controls, self.trainer.step + 1
-        try:
-            if request.kind == "do" and request.action.startswith("restore"):
-                self._wanted = (self._state_before(request.action), request.by)
-                return
-            if request.kind == "do":
-                controls.obey(request.action)
-                kind = "checkpoint" if request.action == "snapshot" else "intervention"  # a copy disturbs nothing
-                self.declare(step, kind, f"{request.action}, asked for by {request.by}", by=request.by)
-            else:
-                name, value = parse_turn(request.action)
-                before, after = controls.set(name, value)
-                words = f"{name} {in_words(name, before)} → {in_words(name, after)}, set by {request.by}"
-                kind = "intervention" if after != before else "note"
-                self.declare(step, kind, words, by=request.by, change={name: [before, after]})
-            self._save_checkpoint()  # so that the knobs of a run that is killed now are what its events say
-        except (ValueError, OSError) as error:
-            self.writer.event(
-                self.trainer.step, "note", f"{request.kind} {request.action!r} refused: {error}", by=request.by
-            )
-
-    def _state_before(self, order: str) -> Checkpoint:
-        """The state a person wants back; ValueError when there is none, or when it would cut into a trial."""
-        if trial := self.arbiter.trial:
-            raise ValueError(f"{trial.action} is on trial; revert it first (fix RUN revert {trial.action})")
-        _, wanted = parse_order(order)
-        states = [state for state in self.trainer.checkpoints() if state.step < self.trainer.step]
-        found = [state for state in states if wanted in (None, state.step)]
-        if not found:
-            there = ", ".join(str(state.step) for state in states) or "none yet"
-            raise ValueError(
-                f"no checkpoint {'to return to' if wanted is None else f'of step {wanted}'}; there are: {there}"
-            )
-        return found[-1]
-
-    def _return_if_asked(self) -> None:
-        """Go back after everything else of the step is done: the view the others judged by is of the old branch."""
-        if self._wanted is None:
-            return
-        (checkpoint, by), self._wanted = self._wanted, None
-        try:
-            self.roll_back(checkpoint, f"returned to step {checkpoint.step}, asked for by {by}", by=by)
-        except OSError as error:
-            self.writer.event(self.trainer.step, "note", f"restore of {checkpoint.path.name} failed: {error}", by=by)
-
     def _wait_while_paused(self) -> None:
         while self._paused and not self.stop_reason:
             self._status("paused")
-            self._take_requests()
-            self._return_if_asked()
+            self.desk.look()
+            self.desk.return_if_asked()
             time.sleep(0.2)
 
     def _status(self, state: RunState) -> None:
@@ -283,9 +234,10 @@ class Session:
 
     def _save_if_due(self, step: int) -> None:
         if self.trainer.step == step and self.trainer.checkpoint_due:
-            self._save_checkpoint()
+            self.save_checkpoint()
 
-    def _save_checkpoint(self) -> None:
+    def save_checkpoint(self) -> None:
+        """Save the present state; when that fails it is on record, and training goes on."""
         try:
             self.trainer.save_checkpoint()
         except OSError as error:
@@ -297,12 +249,19 @@ class Session:
         self.writer.summary(verdict=verdict, worst=ever, force=True)
         self.writer.close()
 
+    def hold(self, paused: bool) -> None:
+        """Make no further step, or go on."""
+        self._paused = paused
+
     # --- what the policy asks for (see `policy.Host`) ----------------------------------------------------------------
 
     def journal(self, action: Action) -> Action:
-        """Write an entry of the journal."""
+        """Write an entry of the journal, with the step after which it holds where that is not the one it speaks of."""
+        if action.step != self.trainer.step:  # a return to a checkpoint; what an earlier life left to be closed
+            action = replace(action, data={**action.data, "after_step": self.trainer.step})
         record = self.writer.action(action)
         self._actions.append(record)
+        self.desk.note(record)
         return record
 
     def declare(self, step: int, kind: str, text: str, **data: Any) -> None:
@@ -313,7 +272,7 @@ class Session:
         """Return to a checkpoint: the trainer goes back, a new attempt begins, the old branch stays readable."""
         self.trainer.controls.restore(checkpoint, vary_data=True)
         self.trainer.attempt = self.writer.attempt + 1
-        self._save_checkpoint()  # before the attempt is declared: a crash in between must not resume the old branch
+        self.save_checkpoint()  # before the attempt is declared: a crash in between must not resume the old branch
         history = self.history.fork(checkpoint.step + 1, self.trainer.attempt)
         self.writer.begin_attempt(checkpoint.step + 1, "rollback", history=history)
         self.history = history
@@ -321,7 +280,7 @@ class Session:
 
     def pause(self, text: str) -> None:
         """Wait after this step until a person says `resume`."""
-        self._paused = True
+        self.hold(True)
         self.declare(self.trainer.step, "note", f"paused: {text}")
 
     def stop(self, text: str) -> None:
@@ -370,6 +329,22 @@ def _refuse_a_second_writer(reader: RunReader) -> None:
         return
     where = f"process {status.get('pid')} on {status.get('host')}"
     raise ValueError(f"{reader.path}: {where} still trains this run; stop it first (SIGTERM saves and ends it)")
+
+
+def _forget_unfinished_returns(reader: RunReader) -> None:
+    """Take away the states of a return to a checkpoint that death cut off, so that the run goes on from before it.
+
+    The journal is about to say that nothing came of it, and weights must not say otherwise. A return is unfinished when
+    no step was made after it, and either its attempt was never declared or the journal does not know of it yet.
+    """
+    begun = bool(reader.actions) and reader.actions[-1].entry == "approved"
+    declared = {entry["attempt"]: entry.get("reason") for entry in reader.about["attempts"]}
+    rows = {attempt for attempt, _ in reader.ticks}
+    for state in scan(reader.path / "checkpoints"):
+        undeclared = state.attempt not in declared
+        returned = declared.get(state.attempt) == "rollback" and begun and state.attempt == max(declared)
+        if state.attempt not in rows and (undeclared or returned):
+            remove(state)
 
 
 def _versions() -> dict[str, str]:

@@ -22,6 +22,7 @@ from rich.text import Text
 from stabilizer.analysis import Analysis, Incident
 from stabilizer.records import Cause, Finding, RemedyAdvice
 from stabilizer.runs.history import Series
+from stabilizer.runs.journal import summary
 from stabilizer.severity import ICONS, WORDS
 from stabilizer.vocabulary import metric
 
@@ -122,6 +123,8 @@ class _Page:
         if analysis.live:
             state = f"The run is {plain(analysis.state)}: this is how it stands as of step {analysis.last_step:,}."
             self._line(Text(state, "cyan"), 2)
+        if (changes := summary(analysis.run.actions))["count"]:
+            self._line(Text(self._typed(f"Intervened: {changes['text']}."), "cyan"), 2)
         for text in self._explained(verdict):
             self._line(Text(text), 2)
 

@@ -129,7 +129,11 @@ def test_what_was_asked_for_by_hand_is_listed_with_its_answer(tmp_path, capsys) 
             assert main(["fix", str(tmp_path / "run"), "set", "kl_kind=k2"]) == 2
     assert "control/kl_kind would change nothing in this run; its knobs are lr_scale, beta" in capsys.readouterr().err
     assert main(["fix", str(tmp_path / "run"), "list"]) == 0
-    assert "step 3: control/prompts 4 → 6, set by cli" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "h1" in told and "by-hand" in told
+    assert main(["fix", str(tmp_path / "run"), "list", "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert (listed["entry"], listed["change"]) == ("applied", {"control/prompts": [4, 6]})
 
 
 def test_the_live_watch_and_the_replay_of_its_run_agree(tmp_path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from stabilizer.commands.missing import need_train_extra
 from stabilizer.readers import load
+from stabilizer.runs.history import RunView
+from stabilizer.runs.journal import summary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +31,11 @@ def run(args: argparse.Namespace) -> int:
     path: Path = args.run_directory
     if args.to == "csv":
         out = args.out or path.with_name(f"{path.stem}.csv")
-        rows = _write_csv(path, out)
-        told = {"out": str(out), "rows": rows}
-        words = f"{rows} steps written to {out}"
+        run = load(path)
+        rows = _write_csv(run.history.view(), out)
+        made = summary(run.actions)
+        told = {"out": str(out), "rows": rows, "interventions": made}
+        words = f"{rows} steps written to {out}" + (f"; the run was {made['text']}" if made["count"] else "")
     else:
         need_train_extra()
         from stabilizer.export import export_model
@@ -44,11 +48,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write_csv(path: Path, out: Path) -> int:
+def _write_csv(view: RunView, out: Path) -> int:
     """One row a step, a column a metric; empty where a metric was not logged, nan and inf as they are."""
     if out.exists():
         raise ValueError(f"{out}: exists already; remove it, or name another file with -o")
-    view = load(path).history.view()
     names = sorted(view.names())
     columns = {name: view.series(name) for name in names}
     by_step: dict[int, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""`stabilizer fix RUN …`: see what remedies propose and answer them, from outside the training process."""
+"""`stabilizer fix RUN …`: see what was changed and what is proposed, answer it, turn a knob, from outside the run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.text import Text
 from stabilizer.records import Action, Event, as_json
 from stabilizer.remedies.controls import KNOBS, ORDERS, Knob, parse_order, parse_turn
 from stabilizer.runs.history import History
+from stabilizer.runs.journal import newest, verify
 from stabilizer.runs.listing import run_state, writer_lives
 from stabilizer.runs.reader import RunReader
 from stabilizer.runs.requests import ask
@@ -22,28 +23,33 @@ from stabilizer.terminal import plain
 OPEN = {"proposed": ("approve", "reject"), "applied": ("revert",), "verified": ("revert",)}
 """Which answers an action takes, by its newest entry."""
 MAX_BY_HAND = 20
-"""Newest requests by hand that are listed; all of them are in events.jsonl."""
+"""Newest requests by hand that changed nothing and are listed; all of them are in events.jsonl."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
     parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory")
-    parser.add_argument("what", choices=("list", "approve", "reject", "revert", "pause", "resume", "set", "do"))
+    parser.add_argument(
+        "what", choices=("list", "approve", "reject", "revert", "pause", "resume", "set", "do", "verify")
+    )
     parser.add_argument(
         "id",
         nargs="?",
-        help="an action as `list` shows it (a1, a2, …); for `set` a knob and its value (beta=0.01, filter_groups=drop);"
+        help="an action as `list` shows it (a1, a2, …, and h1, … by hand); for `set` a knob and its value (beta=0.01,"
+        " filter_groups=drop);"
         f" for `do` one of {', '.join(ORDERS)} (restore:120 returns to the state after step 120)",
     )
     parser.epilog = "Knobs: " + ", ".join(_words(knob) for knob in KNOBS.values()) + "."
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the journal, or leave a request for the training process."""
+    """List the journal or check it, or leave a request for the training process."""
     import time
 
     reader = RunReader(args.run_directory)
-    latest: dict[str, Action] = {action.action: action for action in reader.actions}
+    if args.what == "verify":
+        return _verify(args.run_directory, as_object=args.json)
+    latest = newest(reader.actions)
     if args.what == "list":
         _list(latest, reader.history.events, as_object=args.json)
         return 0
@@ -63,13 +69,29 @@ def run(args: argparse.Namespace) -> int:
         parse_order(args.id or "")
     elif args.what not in ("pause", "resume"):
         _check(args.what, args.id, latest)
-    request = ask(args.run_directory, args.what, args.id or "")
+    answered = latest[args.id].hash if args.what in ("approve", "reject", "revert") else ""
+    request = ask(args.run_directory, args.what, args.id or "", proposal=answered)
     if args.json:
         print(json.dumps({"request": request.id, "kind": request.kind, "action": request.action}))
     else:
         asked = f"asked the run to {args.what} {args.id or ''}".rstrip()
         print(f"{asked}; it answers after its present step: `stabilizer fix {args.run_directory} list`")
     return 0
+
+
+def _verify(run: Path, *, as_object: bool) -> int:
+    """Whether the journal is as it was written; exit code 1 when it is not."""
+    chain = verify(run / "actions.jsonl")
+    if as_object:
+        print(
+            json.dumps({"ok": not chain.broken, "entries": chain.entries, "torn": chain.torn, "broken": chain.broken})
+        )
+    elif chain.broken:
+        print(f"{run / 'actions.jsonl'}: the chain is broken after {chain.entries} entries: {chain.broken}")
+    else:
+        torn = f"; {chain.torn} torn by a crash, and nothing is missing for it" if chain.torn else ""
+        print(f"the journal is whole: {chain.entries} entries, each follows the one before{torn}")
+    return int(bool(chain.broken))
 
 
 def _words(knob: Knob) -> str:
@@ -100,9 +122,9 @@ def _list(latest: dict[str, Action], events: Sequence[Event], *, as_object: bool
         print(json.dumps([as_json(action) for action in latest.values()]))
         return
     console = Console(highlight=False)
-    by_hand = [event for event in events if event.data.get("by")]
+    by_hand = [event for event in events if event.data.get("by") and event.data.get("action") not in latest]
     if by_hand:
-        console.print("Asked for by hand:")
+        console.print("Asked for by hand, without a change:")
         for event in by_hand[-MAX_BY_HAND:]:
             console.print(Text(f"  step {event.step}: {plain(event.text)}"))
     if not latest:
@@ -114,7 +136,7 @@ def _list(latest: dict[str, Action], events: Sequence[Event], *, as_object: bool
         cells = (
             action.action,
             action.remedy,
-            str(action.incident),
+            str(action.incident or ""),
             action.entry,
             str(action.step),
             change,

@@ -53,7 +53,7 @@ def _print(lines: list[RunLine], folder: Path, now: float) -> None:
         return
     table = Table(box=None, pad_edge=False, header_style="dim", collapse_padding=True)
     for title, side in (("run", "left"), ("state", "left"), ("step", "right"), ("verdict", "left"), ("reward", "right"),
-                        ("accuracy", "right"), ("age", "right")):  # fmt: skip
+                        ("accuracy", "right"), ("changed", "right"), ("age", "right")):  # fmt: skip
         table.add_column(title, justify=side, overflow="fold" if title == "run" else "ellipsis")
     for line in lines:
         steps = "" if line.step is None else f"{line.step:,}" + (f"/{line.steps:,}" if line.steps else "")
@@ -64,6 +64,9 @@ def _print(lines: list[RunLine], folder: Path, now: float) -> None:
             Text(plain(line.verdict or line.problem), style=COLOURS.get(line.verdict, "")),
             "" if line.reward is None else short(line.reward),
             "" if line.accuracy is None else short(line.accuracy),
+            f"{line.interventions}×" if line.interventions else "",
             "" if line.heartbeat is None else age_words(now - line.heartbeat),
         )
     console.print(table)
+    if any(line.interventions for line in lines):
+        console.print(Text("changed: how often a remedy or a person intervened; such a run is no baseline", "dim"))

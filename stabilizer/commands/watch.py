@@ -61,6 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="tell this address of incidents: http(s) gets a JSON object by POST, anything else is apprise's"
         " (pip install apprise); may be repeated",
     )
+    parser.add_argument(
+        "--answer-at",
+        metavar="URL",
+        help="where answers to proposals are taken (see `stabilizer webhook`); told with each proposal under --notify",
+    )
     parser.add_argument("--idle", type=float, metavar="S", help="end after S seconds without a new row")
 
 
@@ -82,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
             if news.anew:
                 watch = Watch()
                 print(f"stabilizer watch: {args.path} was replaced; starting anew", file=sys.stderr)
+            notices.ask(news.asked, args.answer_at)
             for view in news.views:
                 changed = watch.tick(view)
                 printer.tick(_tick(view, watch, changed))

@@ -94,7 +94,8 @@ def compare(run: Side, reference: Side, *, by: str | None = None, metrics: Seque
         run, reference, clock, main, tuple(others), found, tuple(one_sided(run, reference)), peaks, highest,
         tuple(explained),
         tuple(unknowns(case)), verdict, _headline(verdict, main, clock, run, reference), change, tuple(then),
-        tuple(_cautions(clock, main, seeds, verdict)),
+        (*(m.changed for side in (run, reference) for m in side.members if m.changed),
+         *_cautions(clock, main, seeds, verdict)),
     )  # fmt: skip
 
 

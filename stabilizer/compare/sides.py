@@ -19,6 +19,7 @@ from stabilizer.readers import load
 from stabilizer.readers.files import json_value
 from stabilizer.readers.rows import number
 from stabilizer.runs.history import Series
+from stabilizer.runs.journal import summary
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
 
@@ -58,6 +59,8 @@ class Member:
     """Clock -> (steps, position at those steps), both ascending."""
     about: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    changed: str = ""
+    """That it was changed while it trained, in words; empty for a plain run."""
 
     def on(self, clock: str, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """Positions and values of a metric's finite points; what is beyond any measure counts as not finite."""
@@ -192,11 +195,9 @@ def from_run(run: LoadedRun) -> Member:
     path = run.source.files[0] if run.source.files else run.name
     if run.source.format == "stabilizer" and run.source.files:
         path = str(Path(path).parent.parent)
-    notes = run.source.notes
-    if applied := len({action.action for action in run.actions if action.entry == "applied"}):
-        fixes = "1 fix was" if applied == 1 else f"{applied} fixes were"
-        notes += (f"{run.name}: {fixes} applied while it trained, so it is no plain run of its configuration",)
-    return Member(run.name, path, run.source.format, series, clocks, about, notes)
+    made = summary(run.actions)
+    changed = f"{run.name} was {made['text']} of its configuration, and no baseline" if made["count"] else ""
+    return Member(run.name, path, run.source.format, series, clocks, about, run.source.notes, changed)
 
 
 def _samples(series: Mapping[str, Series], about: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray] | None:

@@ -20,7 +20,7 @@ from stabilizer.remedies.controls import Controls
 from stabilizer.remedies.limits import MAX_FAILURES, quiet_hours
 from stabilizer.remedies.trial import Trial
 from stabilizer.runs.history import RunView
-from stabilizer.runs.requests import Request
+from stabilizer.runs.requests import LIFE, Request
 from stabilizer.watch import Watch
 
 __all__ = ["MODES", "Arbiter", "Host", "Mode"]
@@ -35,6 +35,8 @@ class _Question:
 
     trial: Trial
     approved_by: str = ""
+    asked: int = 0
+    """The step it was asked at."""
 
 
 class Arbiter(Conduct):
@@ -119,7 +121,7 @@ class Arbiter(Conduct):
         if remedy.safety == "advice":
             return False
         if self.mode == "approve":
-            self._questions[trial.action] = _Question(trial)
+            self._questions[trial.action] = _Question(trial, asked=view.step)
             return True
         allowed = self.mode == "auto-full" or (self.mode == "auto-safe" and remedy.safety == "soft")
         if not allowed or remedy.asks:
@@ -189,6 +191,9 @@ class Arbiter(Conduct):
             if question.trial.incident not in standing:
                 del self._questions[action]
                 self._journal(question.trial, "expired", view.step, "the incident is over, so it is no longer needed")
+            elif not question.approved_by and view.step - question.asked >= LIFE:
+                del self._questions[action]
+                self._journal(question.trial, "expired", view.step, f"nobody answered within {LIFE} steps")
 
     # --- after a restart --------------------------------------------------------------------------------------------
 

@@ -125,9 +125,10 @@ class RunWriter:
         self._events = AppendFile(path / "events.jsonl")
         self._findings = AppendFile(path / "findings.jsonl", sync=True)
         self._actions = AppendFile(path / "actions.jsonl", sync=True)
+        self._actions.flush()  # a last line that only lacks its newline is an entry, and the chain goes on from it
         self._behind: deque[AppendFile] = deque()
         self._lost = 0
-        self._chain, self._actions_n = _journal_tail(path / "actions.jsonl")
+        self._chain, self._actions_n, self._made = _journal_tail(path / "actions.jsonl")
         self._refused: dict[str, OSError] = {}
         self._remedy: str | None = None
         self._said: tuple[Any, ...] = ()
@@ -216,6 +217,8 @@ class RunWriter:
         record = replace(action, attempt=self.attempt, t=time.time(), n=self._actions_n, prev=self._chain, hash="")
         record = replace(record, hash=chain_hash(record))
         self._chain, self._actions_n = record.hash, self._actions_n + 1
+        if record.entry == "applied":
+            self._made.add(record.action)
         self._actions.append(encode(record))
         return record
 
@@ -245,12 +248,13 @@ class RunWriter:
         self._catch_up()
         now = time.time()
         self._remedy = self._remedy if remedy is None else remedy
-        said = (state, self.attempt, self._remedy)
+        said = (state, self.attempt, self._remedy, len(self._made))
         if not force and said == self._said and now - self._status_t < 1.0:
             return
         row: dict[str, Any] = {"state": state, "step": step, "steps": self.about.get("steps"), "t": now}
         row |= {"pid": os.getpid(), "host": socket.gethostname(), "attempt": self.attempt}
         row |= {"remedy": self._remedy} if self._remedy is not None else {}
+        row |= {"interventions": len(self._made)} if self._made else {}  # for lists, which open no journal
         if self._replace("status.json", row):
             self._said, self._status_t = said, now
 
@@ -385,11 +389,13 @@ def _as_float(value: float) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
-def _journal_tail(path: Path) -> tuple[str, int]:
+def _journal_tail(path: Path) -> tuple[str, int, set[str]]:
+    """Hash of the newest entry, the number of the next, and the actions that were ever applied."""
     from stabilizer.runs.reader import read_records
 
-    entries = read_records(path, Action).records
-    return (entries[-1].hash, entries[-1].n + 1) if entries else ("", 0)
+    entries: list[Action] = read_records(path, Action).records
+    applied = {entry.action for entry in entries if entry.entry == "applied"}
+    return (entries[-1].hash, entries[-1].n + 1, applied) if entries else ("", 0, applied)
 
 
 def _capped(text: str) -> str:

@@ -33,6 +33,8 @@ class RunLine:
     task: str = ""
     heartbeat: float | None = None
     created: float | None = None
+    interventions: int = 0
+    """Changes made while it trained, by remedies and by hand: a run with any is no plain run of its configuration."""
     problem: str = ""
 
 
@@ -87,6 +89,7 @@ def run_line(path: Path, id: str, now: float) -> RunLine:
         task=word(about.get("task")),
         heartbeat=heartbeat_of(status),
         created=number(about.get("created")),
+        interventions=whole_number(status.get("interventions")) or 0,
     )
 
 

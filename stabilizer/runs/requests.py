@@ -1,19 +1,26 @@
 """Requests of viewers to the training process: the only thing a viewer ever creates in a run directory.
 
 A dashboard, the command line or a webhook asks (approve, reject, revert, pause, resume, set a knob, do what no knob
-does); the training process takes, acts, and puts it on record. A request is a file that appears whole or not at all,
-so there is nothing to lock.
+does); the training process looks, acts, puts it on record, and only then takes the request away. So a request outlives
+the death of either side, and one that was acted on is known by its id in the journal. A request is a file that appears
+whole or not at all, and there is nothing to lock.
+
+Whoever may write in the folder may ask, and nobody else: a file must belong to the owner of the run, to the user who
+trains, or to root, and be a plain file of modest size. What is not is left where it lies and reported.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import stat
 import time
 import uuid
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import orjson
 
@@ -21,68 +28,124 @@ Kind = Literal["approve", "reject", "revert", "pause", "resume", "set", "do"]
 MAX_BYTES = 64 * 1024
 MAX_TAKEN = 100
 """Requests handed out at once: however many there are, a training step does not wait for them."""
+LIFE = 500
+"""Steps for which a proposal waits for an answer: what it was made for is another run by then."""
+MAX_WORDS = 200
+"""Characters of an action or a name that count."""
+
+_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What somebody asked for. `action` names the journal's action; for `set` it is knob=value, for `do` an order."""
+    """What somebody asked for. `action` names the journal's action; for `set` it is knob=value, for `do` an order.
+
+    `proposal`, where given, is the hash of the journal entry that was answered: the answer is then to that one alone.
+    """
 
     id: str
     kind: Kind
     action: str
     by: str
     t: float
+    proposal: str = ""
 
 
-def ask(run: Path, kind: Kind, action: str = "", by: str = "cli") -> Request:
-    """Leave a request for the training process of `run`."""
-    request = Request(uuid.uuid4().hex, kind, action, by, time.time())
+@dataclass
+class Seen:
+    """What one look into the folder found."""
+
+    requests: list[Request] = field(default_factory=list)
+    """Oldest first. They stay in the folder until `settle`."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """File names that are no request to be heeded, and why."""
+
+
+def ask(
+    run: Path, kind: Kind, action: str = "", by: str = "cli", *, proposal: str = "", id: str | None = None
+) -> Request:
+    """Leave a request for the training process of `run`. The same `id` (32 hexadecimal digits) is one request."""
+    request = Request(id or uuid.uuid4().hex, kind, action[:MAX_WORDS], by[:MAX_WORDS], time.time(), proposal)
+    if not _ID.fullmatch(request.id):
+        raise ValueError(f"{request.id!r}: a request's id is 32 hexadecimal digits")
     folder = run / "requests"
     folder.mkdir(exist_ok=True)
     temporary = folder / f".{request.id}.tmp"
-    temporary.write_bytes(
-        orjson.dumps({"id": request.id, "kind": kind, "action": action, "by": by, "t": request.t}) + b"\n"
-    )
+    row = {"id": request.id, "kind": kind, "action": request.action, "by": request.by, "t": request.t}
+    row |= {"proposal": proposal} if proposal else {}
+    with open(temporary, "wb") as file:
+        file.write(orjson.dumps(row) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())  # whoever asked is told that it will be heeded
     os.replace(temporary, folder / f"{request.id}.json")
     return request
 
 
-def take(run: Path) -> list[Request]:
-    """For the training process: the oldest requests, in order; each is given out once, unreadable ones never.
+def look(run: Path, known: Collection[str] = ()) -> Seen:
+    """For the training process: the oldest requests whose file names are not `known`, at most `MAX_TAKEN` of them.
 
-    At most `MAX_TAKEN` a call, the rest wait for the next. Nothing raises, and what is no plain file is left alone.
+    Nothing raises, and nothing is taken away: that is `settle`, after a request was acted on.
     """
-    found = []
-    for path in _oldest(run / "requests"):
-        request = _read(path)
-        try:
-            path.unlink()
-        except OSError:  # one that can't be taken away would be obeyed again at every step
-            continue
-        if request:
-            found.append(request)
-    return sorted(found, key=lambda request: request.t)
+    seen = Seen()
+    folder = run / "requests"
+    try:
+        trusted = {os.geteuid(), run.stat().st_uid, 0}
+        if folder.is_symlink():
+            return Seen(refused={} if "requests" in known else {"requests": "the folder is a symbolic link"})
+    except OSError:
+        return seen
+    for name in _oldest(folder, known):
+        request = _read(folder / name, trusted)
+        if isinstance(request, str):
+            seen.refused[name] = request
+        else:
+            seen.requests.append(request)
+    seen.requests.sort(key=lambda request: request.t)
+    return seen
 
 
-def _oldest(folder: Path) -> list[Path]:
+def settle(run: Path, request: Request) -> None:
+    """A request was acted on, or refused, and that is on record: take it away."""
+    with contextlib.suppress(OSError):
+        (run / "requests" / f"{request.id}.json").unlink()
+
+
+def _oldest(folder: Path, known: Collection[str]) -> list[str]:
     ages: list[tuple[int, str]] = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
-                    if entry.name.endswith(".json") and entry.is_file(follow_symlinks=False):
-                        ages.append((entry.stat().st_mtime_ns, entry.name))
+                    if entry.name.endswith(".json") and entry.name not in known:
+                        ages.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
     except OSError:
         pass
-    return [folder / name for _, name in sorted(ages)[:MAX_TAKEN]]
+    return [name for _, name in sorted(ages)[:MAX_TAKEN]]
 
 
-def _read(path: Path) -> Request | None:
+def _read(path: Path, trusted: set[int]) -> Request | str:
+    """The request in a file, or why it is none. What was checked is what is read: the file is opened once."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            return None
-        row = orjson.loads(path.read_bytes())
-        request = Request(path.stem, row["kind"], str(row.get("action", "")), str(row.get("by", "")), float(row["t"]))
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        return "a symbolic link" if path.is_symlink() else f"can't be read: {error.strerror}"
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            return "not a plain file"
+        if status.st_uid not in trusted:
+            return f"belongs to user {status.st_uid}, who may not ask anything of this run"
+        if status.st_size > MAX_BYTES:
+            return f"larger than {MAX_BYTES} bytes"
+        return _decode(path.stem, orjson.loads(os.read(handle, MAX_BYTES)))
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
-        return None
-    return request if request.kind in get_args(Kind) else None
+        return "no request: it must be a JSON object with kind, action, by and t"
+    finally:
+        os.close(handle)
+
+
+def _decode(id: str, row: Any) -> Request | str:
+    words = {name: str(row.get(name, ""))[:MAX_WORDS] for name in ("action", "by", "proposal")}
+    if row["kind"] not in get_args(Kind):
+        return f"asks for {str(row['kind'])[:40]!r}, which nobody can; there are {', '.join(get_args(Kind))}"
+    return Request(id, row["kind"], words["action"], words["by"], float(row["t"]), words["proposal"])

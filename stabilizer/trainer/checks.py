@@ -130,6 +130,15 @@ def initial_knobs(config: TrainConfig) -> dict[str, float | str]:
     return {"control/lr_scale": 1.0} | values | frozen
 
 
+def starting_knobs(config: TrainConfig) -> dict[str, float]:
+    """The same as they are logged: a switch by the number of its setting."""
+    choices = {name: KNOBS[name].choices for name in KNOBS}
+    return {
+        name: choices[name].index(value) if isinstance(value, str) else float(value)
+        for name, value in initial_knobs(config).items()
+    }
+
+
 def _idle_knobs(policy: PolicyConfig) -> set[str]:
     idle = set() if policy.advantage in GROUPED else {"control/advantage", "control/filter_groups"}
     if policy.kl_in == "reward":

@@ -20,7 +20,7 @@ from stabilizer.runs.directory import MAX_BEHIND, RunWriter, chain_hash, redacte
 from stabilizer.runs.listing import list_runs, run_state
 from stabilizer.runs.loaded import load_own
 from stabilizer.runs.reader import MAX_LINE, RunError, RunReader, Tail, read_json, read_records
-from stabilizer.runs.requests import MAX_TAKEN, ask, take
+from stabilizer.runs.requests import MAX_BYTES, MAX_TAKEN, ask, look, settle
 
 RECORDS = [
     Metrics(step=1, values={"a/b": 1.5, "trl/ü": math.nan}, t=10.0, n=0),
@@ -480,28 +480,73 @@ def test_a_branch_keeps_the_events_of_its_past_when_read_in_one_go(tmp_path):
 # --- requests ------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_request_is_passed_over(tmp_path):
+def test_what_is_no_request_is_passed_over_and_said(tmp_path):
     (tmp_path / "requests/folder.json").mkdir(parents=True)
     os.mkfifo(tmp_path / "requests/pipe.json")
-    (tmp_path / "requests/link.json").symlink_to(tmp_path / "nowhere")
+    elsewhere = tmp_path / "elsewhere.json"
+    elsewhere.write_text('{"kind": "approve", "action": "a1", "by": "cli", "t": 1}')
+    (tmp_path / "requests/link.json").symlink_to(elsewhere)
     for name, text in (("a", "{"), ("b", '{"kind": "explode", "t": 1}'), ("c", '{"kind": [], "t": {}}'), ("d", "[]")):
         (tmp_path / f"requests/{name}.json").write_text(text)
+    (tmp_path / "requests/huge.json").write_text('{"kind": "pause", "t": 1, "by": "' + "x" * MAX_BYTES + '"}')
     asked = ask(tmp_path, "pause")
-    assert take(tmp_path) == [asked]
-    assert take(tmp_path) == [], "each is given out once"
+    seen = look(tmp_path)
+    assert seen.requests == [asked]
+    assert seen.refused["link.json"] == "a symbolic link" and "larger than" in seen.refused["huge.json"]
+    assert set(seen.refused) == {f"{name}.json" for name in ("folder", "pipe", "link", "a", "b", "c", "d", "huge")}
+    assert look(tmp_path, seen.refused).refused == {}, "each is said once by whoever remembers"
+
+
+def test_a_request_of_a_user_who_has_no_part_in_the_run_is_refused(tmp_path, monkeypatch):
+    mine = os.geteuid()
+    ask(tmp_path, "pause")
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    assert look(tmp_path).requests, "the owner of the run may ask whoever trains it"
+    (tmp_path / "other").mkdir()
+    asked = ask(tmp_path / "other", "pause")
+    stranger = 65534
+    if mine != 0:
+        pytest.skip("only root can make files of somebody else")
+    os.chown(tmp_path / "other/requests" / f"{asked.id}.json", stranger, stranger)
+    seen = look(tmp_path / "other")
+    assert not seen.requests and "belongs to user 65534" in next(iter(seen.refused.values()))
+
+
+def test_a_request_stays_until_it_is_settled(tmp_path):
+    asked = ask(tmp_path, "approve", "a1")
+    assert look(tmp_path).requests == look(tmp_path).requests == [asked]
+    settle(tmp_path, asked)
+    assert look(tmp_path).requests == []
+    settle(tmp_path, asked)
+
+
+def test_the_same_request_twice_is_one(tmp_path):
+    for _ in range(2):
+        ask(tmp_path, "approve", "a1", id="0" * 32)
+    assert len(look(tmp_path).requests) == 1
+    with pytest.raises(ValueError, match="32 hexadecimal"):
+        ask(tmp_path, "approve", "a1", id="../../run")
 
 
 def test_a_folder_of_requests_that_is_none_does_not_stop_training(tmp_path):
     (tmp_path / "requests").touch()
-    assert take(tmp_path) == []
+    assert look(tmp_path).requests == []
+
+
+def test_a_folder_of_requests_that_points_elsewhere_is_not_followed(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    ask(tmp_path / "elsewhere", "pause")
+    (tmp_path / "run/requests").symlink_to(tmp_path / "elsewhere/requests")
+    assert look(tmp_path / "run").requests == []
 
 
 def test_thousands_of_requests_are_taken_in_turns_oldest_first(tmp_path):
     asked = [ask(tmp_path, "approve", f"a{n}") for n in range(MAX_TAKEN + 30)]
     for age, request in enumerate(asked):
         os.utime(tmp_path / f"requests/{request.id}.json", (age, age))
-    assert take(tmp_path) == asked[:MAX_TAKEN]
-    assert take(tmp_path) == asked[MAX_TAKEN:]
+    assert look(tmp_path).requests == asked[:MAX_TAKEN]
+    assert look(tmp_path, {f"{request.id}.json" for request in asked[:MAX_TAKEN]}).requests == asked[MAX_TAKEN:]
 
 
 WRITER = textwrap.dedent(

@@ -1,0 +1,79 @@
+"""`stabilizer replay RUN`: train a run again with its interventions, and say whether the numbers are the same.
+
+Exit codes: 0 when every number agrees (or without --check), 1 with --check when one does not, 2 when the run can't be
+replayed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from stabilizer.commands.missing import need_train_extra
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of this verb."""
+    parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory of `stabilizer train`")
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="DIR", help="the new run directory (default: RUN-replay beside it)"
+    )
+    parser.add_argument("--steps", type=int, metavar="N", help="only the first N steps that were trained")
+    parser.add_argument(
+        "--check", action="store_true", help="exit code 1 when a number differs; nothing is kept unless -o is given"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replay, compare, and say so."""
+    need_train_extra()
+    if args.steps is not None and args.steps < 1:
+        raise ValueError(f"--steps {args.steps}: give at least one step")
+    if args.check and args.out is None:
+        with tempfile.TemporaryDirectory(prefix="stabilizer-replay-") as folder:
+            return _replay(args, Path(folder) / "run", kept=False)
+    path: Path = args.run_directory
+    return _replay(args, args.out or path.with_name(f"{path.name}-replay"), kept=True)
+
+
+def _replay(args: argparse.Namespace, out: Path, *, kept: bool) -> int:
+    from rich.console import Console
+
+    from stabilizer.replay import replay
+    from stabilizer.terminal import plain
+
+    with Console(stderr=True).status("replaying") as status:
+        done = replay(
+            args.run_directory, out, steps=args.steps, told=lambda n, of: status.update(f"replaying: step {n} of {of}")
+        )
+    code = int(args.check and done.first is not None)
+    if args.json:
+        first = done.first
+        told = {
+            "run": str(args.run_directory), "replay": str(out) if kept else None, "agrees": first is None,
+            "rows": done.rows, "values": done.values, "interventions": done.interventions,
+            "first_difference": None if first is None else
+            {"attempt": first.attempt, "step": first.step, "metric": first.metric,
+             "run": _plain(first.run), "replay": _plain(first.replay)},
+            "notes": list(done.notes),
+        }  # fmt: skip
+        print(json.dumps(told))
+        return code
+    changes = {0: "no intervention", 1: "1 intervention"}.get(done.interventions, f"{done.interventions} interventions")
+    if done.first is None:
+        print(f"the same: {done.values:,} values in {done.rows:,} rows agree to the last bit, with {changes} in place")
+    else:
+        print(f"not the same, from {plain(done.first.words())}")
+    for note in done.notes:
+        print(f"note: {plain(note)}")
+    if kept:
+        print(f"replay: {plain(out)}")
+    return code
+
+
+def _plain(value: float | None) -> float | str | None:
+    from math import isfinite
+
+    return value if value is None or isfinite(value) else str(value)

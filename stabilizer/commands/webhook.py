@@ -1,0 +1,64 @@
+"""`stabilizer webhook RUNS`: take signed answers to proposals over the network; they become files in `requests/`."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import json
+import os
+from pathlib import Path
+
+from stabilizer.webhook import MAX_BODY, WINDOW_S, Answers, Server, checked_secret
+
+SECRET_ENV = "STABILIZER_WEBHOOK_SECRET"  # noqa: S105 (a name, not a secret)
+EXAMPLE = """\
+sign and send, with the shared secret in $SECRET and what the notification holds under `answer` in $body:
+  t=$(date +%s); n=$(openssl rand -hex 16)
+  s=$(printf '%s.%s.%s' "$t" "$n" "$body" | openssl dgst -sha256 -hmac "$SECRET" -r | cut -d' ' -f1)
+  curl -d "$body" -H "Stabilizer-Timestamp: $t" -H "Stabilizer-Nonce: $n" \\
+       -H "Stabilizer-Signature: sha256=$s" http://127.0.0.1:8060/answer
+`stabilizer watch RUN --notify URL` sends the proposals. Anything but loopback should sit behind TLS: messages are
+signed, not hidden."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of this verb."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLE
+    parser.add_argument(
+        "runs", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="folder of runs (runs/)"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (this machine only)")
+    parser.add_argument("--port", type=int, default=8060, help="port; 0 picks a free one")
+    parser.add_argument(
+        "--secret-env", default=SECRET_ENV, metavar="NAME", help=f"environment variable with the secret ({SECRET_ENV})"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Listen until Ctrl-C."""
+    if not args.runs.is_dir():
+        raise ValueError(f"{args.runs}: no such folder; give the folder of the runs")
+    secret = checked_secret(os.environ.get(args.secret_env, ""), args.secret_env)
+
+    def told(line: str) -> None:
+        print(json.dumps({"kind": "answer", "said": line}) if args.json else line, flush=True)
+
+    with Server(Answers(args.runs, secret), args.host, args.port, told) as server:
+        port = server.server_address[1]
+        url = f"http://{args.host}:{port}/answer"
+        if args.json:
+            print(json.dumps({"kind": "listening", "url": url}), flush=True)
+        else:
+            print(f"listening on {url}: signed messages, at most {MAX_BODY} bytes and {WINDOW_S:.0f} s old", flush=True)
+            if not _loopback(args.host):
+                print("this is not loopback: put TLS in front, for messages are signed but not hidden", flush=True)
+        server.serve_forever()
+    return 0
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
