@@ -89,6 +89,7 @@ class Log:
         self.hidden = False
         self._lock = threading.Lock()
         self._line: RunLine | None = None
+        self._status: dict[str, Any] = {}
         self._reader = _waiting(path, "being read", (READING,))
         self._rewrites = 0
         self._refused = False
@@ -108,9 +109,8 @@ class Log:
         with self._lock:
             line = self._line
             if line is None:
-                return RunLine(id, self.path, str(self._reader.status["state"]), source=self.format, verdict="waiting")
-            state = _timed(self._reader.status, now)["state"]
-            return replace(line, id=id, state=state)
+                return RunLine(id, self.path, "being read", source=self.format, verdict="waiting")
+            return replace(line, id=id, state=str(_timed(self._status, now)["state"]))
 
     # --- in the thread ------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class Log:
             # what was found stands until it is judged anew
             reader = replace(reader, findings=before.findings, verdict=before.verdict)
             self._held, self._files, self._reader = run, files, reader
-            self._line = _line(reader, run, self.format)
+            self._line, self._status = _line(reader, run, self.format), status
             self._refused = self.hidden = False
 
     def _judge(self, found: Analysis, watched: _Watched) -> None:
@@ -191,7 +191,7 @@ class Log:
         with self._lock:
             if findings != self._reader.findings or found.verdict != self._reader.verdict:
                 self._rewrites += 1
-            status = {**self._reader.status, "crashed": found.verdict == "crashed"}
+            self._status = status = {**self._reader.status, "crashed": found.verdict == "crashed"}
             self._reader = replace(self._reader, findings=findings, verdict=found.verdict, notes=notes, status=status)
             if self._line is not None:
                 self._line = replace(self._line, verdict=found.verdict, worst=found.worst or "")
@@ -204,6 +204,7 @@ class Log:
             self._held, self._files, self._judged = None, files, files
             self._reader = _waiting(self.path, "unreadable", (f"This log can't be read: {words}",))
             self._line = RunLine("", self.path, "unreadable", problem=words, source=self.format)
+            self._status = self._reader.status
             self._refused = True
             self.hidden = self.format in ("json_log", "table")  # it only looked like a log
 

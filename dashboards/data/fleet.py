@@ -14,10 +14,10 @@ from typing import Any
 
 from dashboards.data.query import Query, choices, parse, said, values
 from stabilizer.figures.words import age_words, short
-from stabilizer.runs.listing import Reading, RunLine
+from stabilizer.runs.listing import NOT_RECIPE, Reading, RunLine
 from stabilizer.vocabulary import metric
 
-PAGE = 100
+PAGE = 50
 """Rows shown at once; more come on demand."""
 MAX_SHOWN = 2000
 SEEDS = "seeds"
@@ -33,6 +33,7 @@ SHOWN_NUMBERS = {"reward": "Reward", "accuracy": "Accuracy", "kl": "KL", "grad_n
 SORTS = ("name", "state", "verdict", "progress", *SHOWN_NUMBERS, "started", "task")
 DOWN_FIRST = frozenset({"progress", "reward", "accuracy", "kl", "grad_norm", "started"})
 """Columns whose first click puts the largest on top."""
+MINUTE = 60.0
 DRAWN = 8
 """Members whose courses are drawn in a group's small chart."""
 
@@ -124,6 +125,7 @@ class Row:
     members: tuple[str, ...] = ()
     open: bool = False
     problem: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -148,8 +150,9 @@ def fleet(lines: Sequence[RunLine], view: View, now: float) -> Fleet:
     else:
         blocks = [((line,), "") for line in _ordered(found, view, lambda line: line)]
     rows: list[Row] = []
+    telling = _telling([members[0] for members, _ in blocks]) if view.group == SEEDS else ()
     for members, label in blocks[: view.show]:
-        rows += _block(members, label, view, now)
+        rows += _block(members, label, view, telling, now)
     standing: dict[str, int] = {}
     for line in found:
         standing[line.state] = standing.get(line.state, 0) + 1
@@ -246,10 +249,16 @@ def _among(text: str, known: Sequence[str]) -> tuple[str, ...]:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _block(members: tuple[RunLine, ...], label: str, view: View, now: float) -> list[Row]:
+def _telling(first: Sequence[RunLine]) -> tuple[str, ...]:
+    """Settings that tell configurations apart: few enough to be read beside a name."""
+    return tuple(key for key in choices(first) if key.rpartition(".")[2] not in NOT_RECIPE)[:4]
+
+
+def _block(members: tuple[RunLine, ...], label: str, view: View, telling: Sequence[str], now: float) -> list[Row]:
     if not label or (view.group == SEEDS and len(members) == 1):
         return [_row(members[0], now)]
-    head = _head(members, label, view, now)
+    told = [f"{key} {said(members[0].settings[key])}" for key in telling if key in members[0].settings]
+    head = replace(_head(members, label, view, now), note=" · ".join(told))
     return [head, *(_row(line, now, "member") for line in members)] if head.open else [head]
 
 
@@ -267,9 +276,9 @@ def _row(line: RunLine, now: float, kind: str = "run") -> Row:
         percent=_share(line),
         left="" if line.left_s is None else f"about {age_words(line.left_s)} left",
         numbers={key: _number(reading) for key in SHOWN_NUMBERS if (reading := line.numbers.get(key))},
-        started="" if line.created is None else f"{age_words(now - line.created)} ago",
+        started=_ago(line.created, now),
         task=line.task,
-        trainer=line.trainer if line.trainer != line.task else "",
+        trainer=_trainer(line),
         problem=line.problem,
     )
 
@@ -294,9 +303,9 @@ def _head(members: tuple[RunLine, ...], label: str, view: View, now: float) -> R
         steps=f"{reach} steps",
         percent=sum(shares) / len(shares) if shares else None,
         numbers={key: number for key in SHOWN_NUMBERS if (number := _together(members, key))},
-        started=f"{age_words(now - max(created))} ago" if created else "",
+        started=_ago(max(created, default=None), now),
         task=_common(line.task for line in members),
-        trainer=_common(line.trainer for line in members if line.trainer != line.task),
+        trainer=_common(_trainer(line) for line in members),
         members=tuple(line.id for line in members),
         open=label in view.open,
     )
@@ -308,6 +317,11 @@ def _seeds_name(members: tuple[RunLine, ...]) -> str:
     return f"{members[0].task or members[0].trainer or 'one configuration'}{told}"
 
 
+def _trainer(line: RunLine) -> str:
+    """The trainer where it is worth saying: another than ours, and not what stands as the task already."""
+    return line.trainer if line.trainer not in (line.task, "stabilizer", "unknown") else ""
+
+
 def _common(words: Iterable[str]) -> str:
     found = sorted(set(words))
     return found[0] if len(found) == 1 else f"{len(found)} different" if found else ""
@@ -316,12 +330,20 @@ def _common(words: Iterable[str]) -> str:
 def _state_note(line: RunLine, now: float) -> str:
     silent = "" if line.heartbeat is None else age_words(now - line.heartbeat)
     if line.gone:
-        return f"its process is gone, silent for {silent}" if silent else "its process is gone"
+        known = line.heartbeat is not None and now - line.heartbeat >= MINUTE
+        return f"its process is gone, silent for {silent}" if known else "its process is gone"
     if line.state == "stalled":
         return f"silent for {silent}" if silent else "never gave a sign of life"
     if line.state == "quiet":
         return f"last line {silent} ago" if silent else ""
     return ""
+
+
+def _ago(then: float | None, now: float) -> str:
+    """How long ago; seconds are not counted, for a row that changes is sent anew."""
+    if then is None:
+        return ""
+    return f"{age_words(now - then)} ago" if now - then >= MINUTE else "just now"
 
 
 def _steps(line: RunLine) -> str:

@@ -266,8 +266,7 @@ def _cells(row: Row, picked: bool, theme: Theme) -> list[Any]:
         *[html.Td(_number(row.numbers.get(key), label, theme), className="runs-number")
           for key, label in SHOWN_NUMBERS.items()],
         html.Td(row.started, className="runs-when"),
-        html.Td([row.task, html.Span(f" · {row.trainer}", className="quiet") if row.trainer else None],
-                className="runs-task"),
+        html.Td(" · ".join(word for word in (row.task, row.trainer) if word), className="runs-task"),
     ]  # fmt: skip
 
 
@@ -288,7 +287,8 @@ def _name(row: Row) -> list[Any]:
         })  # fmt: skip
         several = 1 < len(row.members) <= MAX_PICKED
         link = dcc.Link("compare", href=address("/compare", runs=compared(row.members)), className="small")
-        return [button, link if several else None]
+        note = html.Div(row.note, className="quiet small runs-note") if row.note else None
+        return [button, link if several else None, note]
     told = html.Div(row.problem, className="runs-why") if row.problem else None
     return [dcc.Link(row.name, href=address("/run", run=row.run)), told]
 

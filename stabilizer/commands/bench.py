@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-BENCHES = ("cost", "read", "train", "detect")
+BENCHES = ("cost", "read", "train", "detect", "dashboard")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "which",
         choices=BENCHES,
         help="cost: monitoring per step; read: loading a run of 1M points; train: a training step beside TRL's; "
-        "detect: false alarms and recall of the detectors, beside other methods",
+        "detect: false alarms and recall of the detectors, beside other methods; dashboard: what a viewer waits for",
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
     parser.add_argument("--seed", type=int, default=0, help="seed of the generated stream")

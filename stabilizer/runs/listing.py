@@ -6,8 +6,10 @@ What a file lacks, or holds in a wrong type, is left blank; a run whose `run.jso
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import socket
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,9 +27,10 @@ KEY_NUMBERS = {
     "step_s": ("time/step_s",),
 }
 """What a list says of a run in numbers: the first of these metrics that the run has."""
-_NOT_RECIPE = frozenset(
+NOT_RECIPE = frozenset(
     {"seed", "data_seed", "random_seed", "output_dir", "run_name", "logging_dir", "name", "experiment_name", "runs"}
 )
+"""Settings in which runs of one configuration may differ."""
 MAX_SETTINGS = 400
 MAX_DEPTH = 8
 
@@ -77,8 +80,8 @@ class RunLine:
         pace = self.numbers.get("step_s")
         if pace is None or self.state != "running" or self.steps is None or self.step is None:
             return None
-        known = sorted(value for value in pace.trend[-8:] if value is not None) or [pace.last]
-        return max(0, self.steps - self.step) * known[len(known) // 2] if known[0] >= 0 else None
+        seconds = statistics.median([value for value in pace.trend[-8:] if value is not None] or [pace.last])
+        return max(0, self.steps - self.step) * seconds if 0 <= seconds < math.inf else None
 
 
 def list_runs(root: Path) -> list[Path]:
@@ -162,10 +165,11 @@ def read_line(path: Path, id: str) -> tuple[RunLine, dict[str, Any]]:
 
 
 def as_of(line: RunLine, status: Mapping[str, Any], now: float) -> RunLine:
-    """The line with what depends on the time: a run without a sign of life is stalled, and its process may be gone."""
+    """The line with what depends on the time: without a sign of life, or without its process, a run is stalled."""
     if status.get("state", "created") not in ("running", "paused", "created"):
         return line
-    state, gone = state_of(status, now), writer_lives(dict(status)) is False
+    gone = writer_lives(dict(status)) is False
+    state = "stalled" if gone else state_of(status, now)
     return line if (state, gone) == (line.state, line.gone) else replace(line, state=state, gone=gone)
 
 
@@ -211,7 +215,7 @@ def number(value: Any) -> float | None:
 
 def recipe(task: str, trainer: str, config: Mapping[str, Any]) -> str:
     """What runs have in common that differ in seed and name alone; empty when nothing is known of the settings."""
-    told = sorted((key, repr(value)) for key, value in config.items() if key.rpartition(".")[2] not in _NOT_RECIPE)
+    told = sorted((key, repr(value)) for key, value in config.items() if key.rpartition(".")[2] not in NOT_RECIPE)
     return hashlib.sha256(repr((task, trainer, told)).encode("utf-8", "replace")).hexdigest()[:10] if told else ""
 
 

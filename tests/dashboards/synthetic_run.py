@@ -142,7 +142,7 @@ def eventful(path: Path, upto: int = 400) -> RunWriter:
     return writer
 
 
-HOSTILE_NAME = "<img src=x onerror=window.pwned=1> a,b%2C & \"q\""
+HOSTILE_NAME = '<img src=x onerror=window.pwned=1> a,b%2C & "q"'
 
 
 def many(folder: Path, recipes: int = 6, seeds: int = 4, steps: int = 40) -> None:
