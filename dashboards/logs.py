@@ -7,6 +7,7 @@ memory as a whole; of the others the line in the list remains.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
@@ -157,6 +158,11 @@ class Log:
                 self._held, self._reader = None, replace(waiting, findings=known.findings, verdict=known.verdict)
 
     @property
+    def waits(self) -> bool:
+        """Whether whoever opens it has to wait for its numbers."""
+        return self._held is None and not self._refused
+
+    @property
     def held(self) -> bool:
         """Whether its numbers are in memory."""
         return self._held is not None
@@ -230,7 +236,7 @@ class Logs:
         """The log at a path that was found."""
         with self._lock:
             log = self._logs.get(path)
-        if log is not None and not log.held:
+        if log is not None and log.waits:
             log.asked = time.monotonic()
             self._urgent.set()
         return log
@@ -272,7 +278,8 @@ class Logs:
         while not self._stopped.is_set():
             now = time.monotonic()
             if now - self._scanned >= SCAN_S:
-                self.scan()
+                with contextlib.suppress(OSError, RecursionError):  # a folder that goes away: it is looked at again
+                    self.scan()
                 self._scanned = time.monotonic()
             self._urgent.clear()
             log = self._next()

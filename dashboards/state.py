@@ -113,9 +113,8 @@ class Runs:
         if path is None:
             return None
         with self._lock:
-            followed = self._followed.get(id)
-            if followed is None or followed.path != path:
-                log = self.logs.get(path)
+            followed, log = self._followed.get(id), self.logs.get(path)
+            if followed is None or followed.path != path or followed.log is not log:
                 followed = FollowedLog(log, self.clock) if log else Followed(path, self.clock)
                 self._followed[id] = followed
             self._followed.move_to_end(id)
@@ -130,6 +129,7 @@ class Followed:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time):
         self.path = path
         self.clock = clock
+        self.log: Log | None = None
         self.lock = threading.RLock()
         self.reader: RunReader | None = None
         self.rewrites = 0

@@ -344,5 +344,5 @@ def _none(runs: Runs, found: Fleet) -> list[Any]:
         return []
     if not found.total:
         return [view.no_runs([str(root) for root in runs.roots])]
-    told = empty("No run matches", f"{found.total:,} runs are here. Type something else, or start over. {HELP}.")
+    told = empty("No run matches", f"{found.total:,} runs are here. Search by {HELP}.")
     return [html.Div([told, html.P(html.A("show all runs", href="/"), className="runs-all")], className="card head")]

@@ -31,7 +31,7 @@ def measure(*, seed: int = 0, quick: bool = False) -> list[dict[str, Any]]:
     from dashboards.app import build
     from dashboards.state import Runs
 
-    runs, steps = (200, 1_000) if quick else (1_000, 10_000)
+    runs, steps = (100, 300) if quick else (1_000, 10_000)
     with tempfile.TemporaryDirectory() as folder:
         paths = make(Path(folder), runs, steps, seed)
         opened = _Opened(folder)
