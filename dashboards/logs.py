@@ -97,7 +97,7 @@ class Log:
         self._held: LoadedRun | None = None
         self._files: tuple[Any, ...] | None = None
         self._judged: tuple[Any, ...] | None = None
-        self._read_after, self._judge_after = -math.inf, -math.inf
+        self._look_after, self._read_after, self._judge_after = -math.inf, -math.inf, -math.inf
 
     def wanted(self, now: float) -> tuple[LogReader, int]:
         """What a page shows, and how often it changed other than by growing. Asking moves the log to the front."""
@@ -116,7 +116,11 @@ class Log:
     # --- in the thread ------------------------------------------------------------------------------------------------
 
     def due(self, now: float) -> bool:
-        """Whether there is something to do for it; costs a few `stat`."""
+        """Whether there is something to do for it. One that nobody looks at is itself looked at every `SCAN_S`."""
+        if now - self.asked > WANTED_S:
+            if now < self._look_after:
+                return self._to_judge(now)
+            self._look_after = now + SCAN_S
         return self._to_read(_files(self.path), now) or self._to_judge(now)
 
     def read(self, urgent: threading.Event, budget: float = BUDGET_S) -> None:
@@ -156,6 +160,10 @@ class Log:
                 waiting = _waiting(self.path, "being read", (READING,))
                 known = self._reader
                 self._held, self._reader = None, replace(waiting, findings=known.findings, verdict=known.verdict)
+
+    def rested(self) -> None:
+        """Look at it now, however short ago that was done."""
+        self._look_after = -math.inf
 
     @property
     def waits(self) -> bool:
@@ -271,6 +279,8 @@ class Logs:
     def settle(self, budget: float = BUDGET_S) -> None:
         """Look for logs and do all that is due, now."""
         self.scan()
+        for log in self._logs.values():
+            log.rested()
         while (log := self._next()) is not None:
             log.read(threading.Event(), budget)
 
