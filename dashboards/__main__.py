@@ -10,7 +10,14 @@ from pathlib import Path
 def main(argv: list[str] | None = None) -> int:
     """Serve until interrupted; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m dashboards", description="Look at runs in the browser.")
-    parser.add_argument("paths", nargs="*", type=Path, default=[Path("runs")], metavar="PATH", help="folders of runs")
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        type=Path,
+        default=[Path("runs")],
+        metavar="PATH",
+        help="folders of runs, or logs of other trainers",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="a loopback address (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8050, help="0 picks a free one (default: %(default)s)")
     args = parser.parse_args(argv)

@@ -98,9 +98,11 @@ def _frame(app: Dash, runs: Runs) -> None:
     @app.callback(
         Output("picker", "data"),
         Input("rescan", "n_intervals"),
+        Input("picker", "searchValue"),
+        Input("picker", "value"),
         State("picker", "data"),
         prevent_initial_call=True,
     )
-    def rescan(_: int, known: list[dict[str, str]]) -> Any:
-        found = frame.options(runs.lines())
+    def rescan(_: int, typed: str | None, chosen: str | None, known: list[dict[str, str]]) -> Any:
+        found = frame.options(runs.lines(), chosen, typed)
         return no_update if found == known else found

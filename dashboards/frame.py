@@ -15,6 +15,8 @@ from dashboards.state import RunLine
 from stabilizer.figures.theme import FONT
 
 RESCAN_MS = 5000
+OFFERED = 50
+"""Runs the picker offers at once, the newest; others are found by typing."""
 
 
 def skeleton(runs: Sequence[RunLine]) -> dmc.MantineProvider:
@@ -32,7 +34,8 @@ def skeleton(runs: Sequence[RunLine]) -> dmc.MantineProvider:
                     dcc.Link([html.Span(className="mark"), "stabilizer"], href="/", className="brand"),
                     dmc.Select(
                         id="picker", data=options(runs), searchable=True, allowDeselect=False, size="sm",
-                        placeholder="choose a run", nothingFoundMessage="no such run", maxDropdownHeight=420, limit=300,
+                        placeholder="choose a run", nothingFoundMessage="no such run", maxDropdownHeight=420,
+                        limit=OFFERED + 1,
                         className="picker", **{"aria-label": "run"},
                     ),
                     html.Nav(id="tabs", className="tabs", **{"aria-label": "pages"}),
@@ -76,9 +79,16 @@ def nowhere(path: str) -> html.Div:
     )
 
 
-def options(runs: Sequence[RunLine]) -> list[dict[str, str]]:
-    """The run picker's choices: name, state and verdict in words."""
-    return [{"value": line.id, "label": _option(line)} for line in runs]
+def options(runs: Sequence[RunLine], chosen: str | None = None, typed: str | None = None) -> list[dict[str, str]]:
+    """The run picker's choices, few however many runs there are: the newest that match, and the chosen one."""
+    words = (typed or "").casefold().split()
+    labels = {line.id: _option(line) for line in runs}
+    if typed in labels.values():  # what the picker itself writes there for the chosen run
+        words = []
+    found = [id for id, label in labels.items() if all(word in label.casefold() for word in words)][:OFFERED]
+    if chosen in labels and chosen not in found:
+        found.append(chosen)
+    return [{"value": id, "label": labels[id]} for id in found]
 
 
 def _option(line: RunLine) -> str:

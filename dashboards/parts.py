@@ -11,10 +11,10 @@ from stabilizer.figures import ICONS, WORDS
 
 STATE_ICONS = {
     "running": "●", "finished": "✓", "stalled": "◌", "failed": "■", "stopped": "■", "paused": "‖", "preempted": "‖",
-    "created": "○", "unreadable": "?",
+    "created": "○", "unreadable": "?", "quiet": "–", "being read": "…",
 }  # fmt: skip
-VERDICT_WORDS = {"too-short": "too short to judge", "not-rl": "not an RL run"}
-VERDICT_ICONS = {"healthy": "✓", "crashed": "■"}
+VERDICT_WORDS = {"too-short": "too short to judge", "not-rl": "not an RL run", "waiting": "being analysed"}
+VERDICT_ICONS = {"healthy": "✓", "crashed": "■", "waiting": "…"}
 
 
 def verdict_words(verdict: str) -> str:

@@ -53,9 +53,12 @@ def prepare(paths: Sequence[Path], host: str = "127.0.0.1", port: int = 8050) ->
     from dashboards.app import build
     from dashboards.guard import MAX_BODY
 
+    app = build(paths)
+    app.runs.logs.start()
     server = waitress.create_server(
-        build(paths).server, sockets=[listener], threads=THREADS, ident=None, max_request_body_size=MAX_BODY
+        app.server, sockets=[listener], threads=THREADS, ident=None, max_request_body_size=MAX_BODY
     )
+    server.close = _both(app.runs.logs.stop, server.close)
     shown = "[::1]" if host == "::1" else host
     return server, f"http://{shown}:{listener.getsockname()[1]}/"
 
@@ -77,6 +80,14 @@ def serve(
         server.run()
     finally:
         server.close()
+
+
+def _both(first: Callable[[], None], then: Callable[[], None]) -> Callable[[], None]:
+    def close() -> None:
+        first()
+        then()
+
+    return close
 
 
 def _listen(family: int, address: str, port: int) -> socket.socket:

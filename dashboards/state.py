@@ -8,17 +8,18 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dashboards.logs import Log, LogReader, Logs
 from stabilizer.figures.marks import Incident, incidents
 from stabilizer.figures.words import change_words, definition, short
 from stabilizer.records import Action, worst
 from stabilizer.runs.history import RunView
-from stabilizer.runs.listing import SMALL_FILES, RunLine, heartbeat_of, list_runs, run_line, state_of
+from stabilizer.runs.listing import SMALL_FILES, RunLine, as_of, heartbeat_of, list_runs, read_line, state_of
 from stabilizer.runs.listing import whole_number as _whole
 from stabilizer.runs.listing import word as _word
 from stabilizer.runs.reader import MAX_SMALL, RunReader, read_json
@@ -49,21 +50,26 @@ class Runs:
         self.clock = clock
         self._lock = threading.Lock()
         self._paths: dict[str, Path] = {}
-        self._lines: dict[str, tuple[tuple[int, ...], RunLine]] = {}
+        self.logs = Logs(self.roots)
+        self._listing = threading.Lock()
+        self._listed: list[RunLine] = []
+        self._listed_t = -1.0
+        self._lines: dict[str, tuple[tuple[int, ...], RunLine, dict[str, Any]]] = {}
         self._followed: OrderedDict[str, Followed] = OrderedDict()
 
     def scan(self) -> dict[str, Path]:
         """Run ids and their folders, newest first. Two runs of one name get their parent's in front."""
-        found: list[Path] = []
+        found: dict[Path, None] = {}
         for root in self.roots:
             try:
-                found += [path for path in list_runs(root) if path not in found]
+                found |= dict.fromkeys(list_runs(root))
             except OSError:
                 continue
-        names = [path.name for path in found]
+        found |= dict.fromkeys(self.logs.paths())
+        names = Counter(path.name for path in found)
         paths: dict[str, Path] = {}
         for path in sorted(found, key=lambda path: (path.name, str(path)), reverse=True):
-            id = path.name if names.count(path.name) == 1 else f"{path.parent.name}/{path.name}"
+            id = path.name if names[path.name] == 1 else f"{path.parent.name}/{path.name}"
             while id in paths:
                 id += "'"
             paths[id] = path
@@ -72,15 +78,30 @@ class Runs:
         return dict(paths)
 
     def lines(self) -> list[RunLine]:
-        """All runs as list lines; small files are read again only when they changed."""
+        """All runs as list lines, newest first; small files are read again only when they changed.
+
+        Viewers that ask at the same time share an answer that was begun after they asked.
+        """
+        asked = time.monotonic()
+        with self._listing:
+            if self._listed_t <= asked:
+                self._listed_t = time.monotonic()
+                self._listed = self._list()
+            return list(self._listed)
+
+    def _list(self) -> list[RunLine]:
         now = self.clock()
-        lines = []
+        lines, known = [], {}
         for id, path in self.scan().items():
-            key = tuple(_mtime(path / name) for name in SMALL_FILES)
-            cached = self._lines.get(id)
-            if cached is None or cached[0] != key or cached[1].path != path or cached[1].state == "running":
-                self._lines[id] = cached = (key, run_line(path, id, now))
-            lines.append(cached[1])
+            if (line := self.logs.line(path, id, now)) is None:
+                key = tuple(_mtime(path / name) for name in SMALL_FILES)
+                cached = self._lines.get(id)
+                if cached is None or cached[0] != key or cached[1].path != path:
+                    cached = (key, *read_line(path, id))
+                known[id] = cached
+                line = as_of(cached[1], cached[2], now)
+            lines.append(line)
+        self._lines = known
         return sorted(lines, key=lambda line: line.created or 0.0, reverse=True)
 
     def get(self, id: str) -> Followed | None:
@@ -92,9 +113,10 @@ class Runs:
         if path is None:
             return None
         with self._lock:
-            followed = self._followed.get(id)
-            if followed is None or followed.path != path:
-                followed = self._followed[id] = Followed(path, self.clock)
+            followed, log = self._followed.get(id), self.logs.get(path)
+            if followed is None or followed.path != path or followed.log is not log:
+                followed = FollowedLog(log, self.clock) if log else Followed(path, self.clock)
+                self._followed[id] = followed
             self._followed.move_to_end(id)
             while len(self._followed) > FOLLOWED:
                 self._followed.popitem(last=False)
@@ -107,6 +129,7 @@ class Followed:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time):
         self.path = path
         self.clock = clock
+        self.log: Log | None = None
         self.lock = threading.RLock()
         self.reader: RunReader | None = None
         self.rewrites = 0
@@ -151,6 +174,20 @@ class Followed:
         self._attempt = view.attempt
         self._newest = {name: int(view.series(name).steps[-1]) for name in view.names()}
         self.rewrites += 1
+
+
+class FollowedLog(Followed):
+    """A log of another trainer, which is read and judged elsewhere, beside the requests; this is how far that is."""
+
+    def __init__(self, log: Log, clock: Callable[[], float] = time.time):
+        super().__init__(log.path, clock)
+        self.log = log
+
+    def refresh(self) -> LogReader:
+        """The log as far as it was read. Asking keeps it in memory and up to date."""
+        with self.lock:
+            self.reader, self.rewrites = self.log.wanted(self.clock())
+            return self.reader
 
 
 # --- one run ----------------------------------------------------------------------------------------------------------
@@ -249,15 +286,17 @@ class Page:
     @property
     def over(self) -> bool:
         """Whether nothing more is to be expected of this run for now."""
-        return self.state in ("finished", "failed", "stopped", "preempted")
+        return self.state in ("finished", "failed", "stopped", "preempted", "quiet", "unreadable")
 
 
-def page_of(reader: RunReader, now: float) -> Page:
+def page_of(reader: RunReader | LogReader, now: float) -> Page:
     """The page of a run as its reader has it now."""
     view = reader.history.view()
     found = incidents(reader.findings)
-    stated = read_json(reader.path / "summary.json").get("verdict")
+    foreign = isinstance(reader, LogReader)
+    stated = "" if foreign else read_json(reader.path / "summary.json").get("verdict")
     skipped = reader.skipped
+    notes = (f"{skipped:,} lines of this run could not be read and were left out",) if skipped else ()
     return Page(
         name=reader.path.name,
         task=_word(reader.about.get("task")),
@@ -267,11 +306,11 @@ def page_of(reader: RunReader, now: float) -> Page:
         step=view.step,
         steps=_whole(reader.about.get("steps")),
         attempt=view.attempt,
-        verdict=verdict_of(found, _word(stated)),
+        verdict=reader.verdict if foreign else verdict_of(found, _word(stated)),
         numbers=key_numbers(view),
         cards=cards_of(found),
         journal=journal_of(reader.actions),
-        notes=(f"{skipped:,} lines of this run could not be read and were left out",) if skipped else (),
+        notes=(*reader.notes, *notes) if foreign else notes,
     )
 
 

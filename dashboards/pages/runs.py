@@ -1,41 +1,348 @@
-"""All runs: what state each is in, and the way to it."""
+"""All runs: what state each is in, how far, how well, and the way to it. Search, sort, group, choose and compare.
+
+How the list is looked at is its address, kept without opening the page anew. A poll sends the rows that changed; the
+list comes whole when its rows or their order are others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from dash import Dash, dcc, html
+import dash_mantine_components as dmc
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.exceptions import PreventUpdate
 
 from dashboards import view
+from dashboards.data.fleet import (
+    PAGE,
+    SHOWN_NUMBERS,
+    SORTS,
+    STATES,
+    VERDICTS,
+    Fleet,
+    Number,
+    Row,
+    View,
+    compared,
+    fleet,
+    group_choices,
+)
+from dashboards.data.query import HELP
 from dashboards.frame import address
-from dashboards.parts import STATE_ICONS, pill, verdict_words
-from dashboards.state import RunLine, Runs
+from dashboards.parts import STATE_ICONS, empty, pill, verdict_words
+from dashboards.state import Runs
 from stabilizer.figures import Theme
+from stabilizer.figures.spark import spark
 
 PATH = "/"
 NAME = "Runs"
 OF_A_RUN = False
+LIVE_MS = 3000
+MAX_PICKED = 50
+HEADS = {
+    "name": "Run", "state": "State", "verdict": "Verdict", "progress": "Progress", **SHOWN_NUMBERS,
+    "started": "Started", "task": "Task",
+}  # fmt: skip
+MEANS = {
+    "reward": "reward/mean: last value and its course",
+    "accuracy": "accuracy/val, or where a run has none accuracy/train: last value and its course",
+    "kl": "policy/kl_ref, or where a run has none policy/kl_old: last value and its course",
+    "grad_norm": "optim/grad_norm, before clipping: last value and its course",
+    "started": "when the run began; of a foreign log, when its last line was written",
+}
 
 
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
-    """A line for each run, the newest first."""
+    """The list as its address means it; callbacks keep it so."""
+    now, asked = runs.clock(), View.from_query(query)
     lines = runs.lines()
-    if not lines:
-        return html.Div(view.no_runs([str(root) for root in runs.roots]), className="page")
-    return html.Div([_row(line) for line in lines], className="page")
+    found = fleet(lines, asked, now)
+    groups = [{"value": value, "label": words} for value, words in group_choices(lines)]
+    if asked.group not in {group["value"] for group in groups}:
+        groups.append({"value": asked.group, "label": asked.group})
+    return html.Div(
+        [
+            dcc.Interval(id="runs-tick", interval=LIVE_MS),
+            dcc.Store(id="runs-view", data=asked.as_query()),
+            dcc.Store(id="runs-seen", data=_seen(found, ())),
+            dcc.Store(id="runs-picked", data=[]),
+            dcc.Store(id="runs-click"),
+            html.Div([html.H1("Runs"), html.Div(_standing(found), id="runs-standing", className="runs-standing")],
+                     className="runs-title"),
+            html.Div(
+                [
+                    dmc.TextInput(id="runs-find", value=asked.find, debounce=250, placeholder=HELP, size="sm",
+                                  className="runs-find", **{"aria-label": "search runs"}),
+                    dmc.MultiSelect(id="runs-states", value=list(asked.states), placeholder="any state", size="sm",
+                                    data=[state for state in STATES], clearable=True, className="runs-choice",
+                                    **{"aria-label": "state"}),
+                    dmc.MultiSelect(id="runs-verdicts", value=list(asked.verdicts), placeholder="any verdict",
+                                    data=[_option(verdict) for verdict in VERDICTS if verdict], size="sm",
+                                    clearable=True, className="runs-choice", **{"aria-label": "verdict"}),
+                    dmc.Select(id="runs-group", value=asked.group, data=groups, size="sm", searchable=True,
+                               allowDeselect=False, limit=100, className="runs-choice", **{"aria-label": "group by"}),
+                ],
+                className="runs-tools",
+            ),
+            html.Div(found.problem, id="runs-problem", className="runs-problem", role="status"),
+            html.Div(_picks(()), id="runs-picks", className="runs-picks"),
+            html.Div(_none(runs, found), id="runs-none"),
+            html.Div(
+                html.Table(
+                    [
+                        html.Caption("runs, one a row", className="runs-caption"),
+                        html.Thead(_heads(asked), id="runs-heads"),
+                        html.Tbody(_rows(found, (), theme), id="runs-rows"),
+                    ],
+                    className="runs-table",
+                ),
+                className="card runs-scroll",
+                id="runs-scroll",
+                hidden=not found.rows,
+                tabIndex=0,
+                role="region",
+                **{"aria-label": "table of runs"},
+            ),
+            html.Div(_more(found), id="runs-more", className="runs-more"),
+        ],
+        className="page runs",
+    )  # fmt: skip
 
 
 def register(app: Dash, runs: Runs) -> None:
-    """Nothing happens here yet."""
-
-
-def _row(line: RunLine) -> html.Div:
-    return html.Div(
-        [
-            dcc.Link(line.id, href=address("/run", run=line.id)),
-            pill(f"{STATE_ICONS.get(line.state, '?')} {line.state}", f"state-{line.state}"),
-            pill(verdict_words(line.verdict), f"verdict-{line.verdict}"),
-        ],
-        className="card head",
+    """What happens on this page."""
+    app.clientside_callback(
+        ClientsideFunction("stabilizer_runs", "keep"), Output("runs-scroll", "title"), Input("runs-view", "data")
     )
+
+    @app.callback(
+        Output({"runs-row": ALL}, "children"),
+        Output("runs-rows", "children"),
+        Output("runs-heads", "children"),
+        Output("runs-standing", "children"),
+        Output("runs-problem", "children"),
+        Output("runs-picks", "children"),
+        Output("runs-none", "children"),
+        Output("runs-scroll", "hidden"),
+        Output("runs-more", "children"),
+        Output("runs-view", "data"),
+        Output("runs-seen", "data"),
+        Output("runs-picked", "data"),
+        Input("runs-tick", "n_intervals"),
+        Input("runs-find", "value"),
+        Input("runs-states", "value"),
+        Input("runs-verdicts", "value"),
+        Input("runs-group", "value"),
+        Input("runs-click", "data"),
+        State("runs-view", "data"),
+        State("runs-seen", "data"),
+        State("runs-picked", "data"),
+        State("scheme", "data"),
+        running=[(Output("runs-tick", "disabled"), True, False)],
+        prevent_initial_call=True,
+    )
+    def follow(
+        _: Any, find: Any, states: Any, verdicts: Any, group: Any, click: Any, known: Any, seen: Any, picked: Any,
+        scheme: Any,
+    ) -> Any:  # fmt: skip
+        before = View.from_query(_texts(known))
+        told = {**before.as_query(), "q": find, "state": _joined(states), "verdict": _joined(verdicts), "group": group}
+        asked = View.from_query(_texts(told))
+        if asked.group != before.group:
+            asked = replace(asked, open=())
+        chosen = tuple(id for id in picked if isinstance(id, str))[:MAX_PICKED] if isinstance(picked, list) else ()
+        if ctx.triggered_id == "runs-click" and isinstance(click, dict):
+            asked, chosen = _clicked(asked, chosen, str(click.get("what")), str(click.get("value")))
+        found = fleet(runs.lines(), asked, runs.clock())
+        now = _seen(found, chosen)
+        same = isinstance(seen, dict) and asked == before
+        if same and seen == now:
+            raise PreventUpdate
+        theme: Theme = "dark" if scheme == "dark" else "light"
+        mounted = [output["id"]["runs-row"] for output in ctx.outputs_list[0]]
+        patch = same and seen.get("keys") == now["keys"] and mounted == list(range(len(found.rows)))
+        old = seen.get("rows") if patch and isinstance(seen.get("rows"), list) else []
+        cells = [no_update] * len(mounted)
+        for place, row in enumerate(found.rows if patch else ()):
+            if _at(old, place) != now["rows"][place]:
+                cells[place] = _cells(row, row.run in chosen, theme)
+        return (
+            cells,
+            no_update if patch else _rows(found, chosen, theme),
+            no_update if asked == before else _heads(asked),
+            _standing(found),
+            found.problem,
+            _picks(chosen),
+            _none(runs, found),
+            not found.rows,
+            _more(found),
+            no_update if asked == before else asked.as_query(),
+            now,
+            list(chosen),
+        )
+
+
+def _clicked(asked: View, chosen: tuple[str, ...], what: str, value: str) -> tuple[View, tuple[str, ...]]:
+    if what == "sort":
+        return asked.sorted_by(value), chosen
+    if what == "open":
+        return asked.toggled(value), chosen
+    if what == "more":
+        return replace(asked, show=asked.show + PAGE), chosen
+    if what == "pick":
+        left = tuple(id for id in chosen if id != value)
+        return asked, left if value in chosen else (*chosen, value)[:MAX_PICKED]
+    if what == "unpick":
+        return asked, ()
+    return asked, chosen
+
+
+def _seen(found: Fleet, chosen: Sequence[str]) -> dict[str, Any]:
+    """What the browser has now, in short: which rows, and a sum over each, to tell what changed."""
+    return {
+        "keys": _sum([(row.key, row.kind) for row in found.rows]),
+        "rows": [_sum((row, row.run in chosen)) for row in found.rows],
+        "around": _sum((found.standing, found.total, found.more, found.problem, chosen)),
+    }
+
+
+def _sum(value: Any) -> int:
+    return zlib.crc32(repr(value).encode("utf-8", "replace"))
+
+
+def _at(known: list[Any], place: int) -> Any:
+    return known[place] if place < len(known) else None
+
+
+def _texts(told: Any) -> dict[str, str]:
+    return {key: value for key, value in told.items() if isinstance(value, str)} if isinstance(told, dict) else {}
+
+
+def _joined(words: Any) -> str:
+    return ",".join(str(word) for word in words) if isinstance(words, list) else ""
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _option(verdict: str) -> dict[str, str]:
+    return {"value": verdict, "label": verdict_words(verdict)}
+
+
+def _heads(asked: View) -> html.Tr:
+    choose = html.Th(html.Span("choose", className="runs-hidden"), className="runs-pick")
+    return html.Tr([choose, *[_head(column, asked) for column in SORTS]])
+
+
+def _head(column: str, asked: View) -> html.Th:
+    here = asked.sort == column
+    way = ("descending" if asked.down else "ascending") if here else "none"
+    arrow = html.Span("▾" if asked.down else "▴", className="runs-arrow", **{"aria-hidden": "true"}) if here else None
+    button = html.Button([HEADS[column], arrow], className="runs-sort", title=MEANS.get(column),
+                         **{"data-runs": "sort", "data-value": column})  # fmt: skip
+    kind = "runs-number" if column in SHOWN_NUMBERS else None
+    return html.Th(button, scope="col", className=kind, **{"aria-sort": way})
+
+
+def _rows(found: Fleet, chosen: Sequence[str], theme: Theme) -> list[html.Tr]:
+    return [
+        html.Tr(_cells(row, row.run in chosen, theme), id={"runs-row": place}, className=f"runs-{row.kind}")
+        for place, row in enumerate(found.rows)
+    ]
+
+
+def _cells(row: Row, picked: bool, theme: Theme) -> list[Any]:
+    return [
+        html.Td(_pick(row, picked), className="runs-pick"),
+        html.Th(_name(row), scope="row", className="runs-name"),
+        html.Td([pill(f"{STATE_ICONS.get(row.state, '?')} {row.state}", f"state-{row.state}"),
+                 html.Span(row.state_note, className="quiet small") if row.state_note else None]),
+        html.Td(pill(verdict_words(row.verdict), f"verdict-{row.verdict}", row.verdict_note or None)
+                if row.verdict else None),
+        html.Td(_progress(row), className="runs-progress"),
+        *[html.Td(_number(row.numbers.get(key), label, theme), className="runs-number")
+          for key, label in SHOWN_NUMBERS.items()],
+        html.Td(row.started, className="runs-when"),
+        html.Td(" · ".join(word for word in (row.task, row.trainer) if word), className="runs-task"),
+    ]  # fmt: skip
+
+
+def _pick(row: Row, picked: bool) -> Any:
+    if not row.run:
+        return None
+    return html.Button("✓" if picked else "", className="runs-box", role="checkbox",
+                       **{"aria-checked": "true" if picked else "false", "aria-label": f"choose {row.name}",
+                          "data-runs": "pick", "data-value": row.run})  # fmt: skip
+
+
+def _name(row: Row) -> list[Any]:
+    if row.kind == "group":
+        words = [html.Span("▾" if row.open else "▸", **{"aria-hidden": "true"}), html.Span(row.name),
+                 html.Span(f"{len(row.members):,}", className="pill tiny", title="runs in this group")]  # fmt: skip
+        button = html.Button(words, className="runs-fold", **{
+            "aria-expanded": "true" if row.open else "false", "data-runs": "open", "data-value": row.key[1:],
+        })  # fmt: skip
+        several = 1 < len(row.members) <= MAX_PICKED
+        link = dcc.Link("compare", href=address("/compare", runs=compared(row.members)), className="small")
+        note = html.Div(row.note, className="quiet small runs-note") if row.note else None
+        return [button, link if several else None, note]
+    told = html.Div(row.problem, className="runs-why") if row.problem else None
+    return [dcc.Link(row.name, href=address("/run", run=row.run)), told]
+
+
+def _progress(row: Row) -> list[Any]:
+    if row.percent is None:
+        return [html.Span(row.steps, className="small")]
+    done = dmc.Progress(
+        value=row.percent, size="sm", radius="xl", **{"aria-label": f"{row.percent:.0f} % of the steps"}
+    )
+    return [done, html.Div([html.Span(row.steps), html.Span(row.left, className="quiet")], className="runs-steps")]
+
+
+def _number(number: Number | None, label: str, theme: Theme) -> Any:
+    if number is None:
+        return None
+    picture = spark(number.trends, theme)
+    value = html.Span(number.text, className="runs-value" if number.finite else "runs-value broken", title=number.note)
+    tag = html.Span(number.tag, className="quiet runs-tag") if number.tag else None
+    drawn = html.Img(src=picture, alt=f"course of {label}", className="runs-spark") if picture else None
+    return html.Div([html.Span(label, className="runs-label"), drawn, html.Span([value, tag])], className="runs-cell")
+
+
+def _standing(found: Fleet) -> list[Any]:
+    counted = f"{found.matching:,} of {found.total:,}" if found.matching != found.total else f"{found.total:,}"
+    states = [
+        pill(f"{STATE_ICONS.get(state, '?')} {count:,} {state}", f"state-{state}")
+        for state, count in found.standing.items()
+    ]
+    return [html.Span(counted, className="quiet"), *states]
+
+
+def _picks(chosen: Sequence[str]) -> list[Any]:
+    if not chosen:
+        return []
+    link = dcc.Link("compare them", href=address("/compare", runs=compared(chosen)), className="runs-go")
+    return [
+        html.Span(f"{len(chosen)} chosen", role="status"),
+        link if len(chosen) > 1 else html.Span("choose another one to compare", className="quiet"),
+        html.Button("let go", className="runs-plain", **{"data-runs": "unpick", "data-value": ""}),
+    ]
+
+
+def _more(found: Fleet) -> list[Any]:
+    if not found.more:
+        return []
+    words = f"show {min(PAGE, found.more)} more of {found.more:,}"
+    return [html.Button(words, className="runs-plain", **{"data-runs": "more", "data-value": ""})]
+
+
+def _none(runs: Runs, found: Fleet) -> list[Any]:
+    if found.rows:
+        return []
+    if not found.total:
+        return [view.no_runs([str(root) for root in runs.roots])]
+    told = empty("No run matches", f"{found.total:,} runs are here. Search by {HELP}.")
+    return [html.Div([told, html.P(html.A("show all runs", href="/"), className="runs-all")], className="card head")]

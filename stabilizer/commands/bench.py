@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-BENCHES = ("cost", "read", "train", "detect", "rescue")
+BENCHES = ("cost", "read", "train", "detect", "rescue", "dashboard")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=BENCHES,
         help="cost: monitoring per step; read: loading a run of 1M points; train: a training step beside TRL's; "
         "detect: false alarms and recall of the detectors, beside other methods; "
-        "rescue: what the remedies save and harm, beside simpler ways of acting",
+        "rescue: what the remedies save and harm, beside simpler ways of acting; dashboard: what a viewer waits for",
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
     parser.add_argument("--seed", type=int, default=0, help="seed of the generated stream")

@@ -9,7 +9,14 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where the runs are and where to listen."""
-    parser.add_argument("paths", nargs="*", type=Path, default=[Path("runs")], metavar="PATH", help="folders of runs")
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        type=Path,
+        default=[Path("runs")],
+        metavar="PATH",
+        help="folders of runs, or logs of other trainers",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="a loopback address (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8050, help="0 picks a free one (default: %(default)s)")
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser")

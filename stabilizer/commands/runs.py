@@ -10,6 +10,7 @@ import json
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from stabilizer.runs.listing import RunLine, list_runs, run_line
 
@@ -32,11 +33,17 @@ def run(args: argparse.Namespace) -> int:
     lines = [run_line(path, path.name, now) for path in list_runs(args.dir)]
     lines.sort(key=lambda line: line.created or 0.0, reverse=True)
     if args.json:
-        rows = [{**asdict(line), "path": str(line.path)} for line in lines]
+        rows = [_row(line) for line in lines]
         print(json.dumps(rows, ensure_ascii=False, indent=2))
         return 0
     _print(lines, args.dir, now)
     return 0
+
+
+def _row(line: RunLine) -> dict[str, Any]:
+    """What a script is told of a run; settings and courses of metrics are for the dashboard."""
+    row = {**asdict(line), "path": str(line.path)}
+    return {key: value for key, value in row.items() if key not in ("numbers", "settings", "recipe", "source")}
 
 
 def _print(lines: list[RunLine], folder: Path, now: float) -> None:

@@ -19,7 +19,7 @@ MAX_LOGS = 20
 MAX_BYTES = 512 * 2**20
 """Larger files are read only when they are named themselves."""
 
-_PASSED_OVER = {".git", "__pycache__", "node_modules", ".venv", "venv", "site-packages"}
+PASSED_OVER = {".git", "__pycache__", "node_modules", ".venv", "venv", "site-packages"}
 _NO_LOGS = {
     ".py", ".yaml", ".yml", ".toml", ".md", ".safetensors", ".bin", ".pt", ".pth", ".parquet", ".png", ".html", ".lock",
 }  # fmt: skip
@@ -41,18 +41,23 @@ def search(root: Path, recognised: Recognised) -> list[tuple[Path, ModuleType]]:
         if count >= MAX_FOLDERS or len(found) >= MAX_LOGS:
             break
         folder = Path(name)
-        below[:] = sorted(set(below) - _PASSED_OVER)
+        below[:] = sorted(set(below) - PASSED_OVER)
         if folder != root and (reader := recognised(folder)):
             below[:] = []
             if reader is not whole:
                 found.append((folder, reader))
             continue
         for file in sorted(folder / name for name in files):
-            if file.suffix.lower() in _NO_LOGS or file.name in _NO_LOG_NAMES or not file.is_file():
+            if not may_be_log(file):
                 continue
             if file.stat().st_size <= MAX_BYTES and (reader := recognised(file)) not in (None, whole):
                 found.append((file, reader))
     return found[:MAX_LOGS]
+
+
+def may_be_log(file: Path) -> bool:
+    """Whether a file is worth looking into: a plain one whose name doesn't say that it is something else."""
+    return file.suffix.lower() not in _NO_LOGS and file.name not in _NO_LOG_NAMES and file.is_file()
 
 
 def richest(

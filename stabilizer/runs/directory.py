@@ -39,6 +39,7 @@ from stabilizer.records import (
 )
 from stabilizer.runs.append import AppendFile
 from stabilizer.runs.history import History
+from stabilizer.runs.trend import KEY_METRICS, Trend
 from stabilizer.vocabulary import metric
 
 MAX_TEXT = 64 * 1024
@@ -135,6 +136,7 @@ class RunWriter:
         self._status_t = 0.0
         self._summary_t = 0.0
         self._summary: dict[str, dict[str, float]] = {}
+        self._trends: dict[str, Trend] = {}
 
     @classmethod
     def create(
@@ -240,6 +242,7 @@ class RunWriter:
         self._n = 0
         if history is not None:
             self._summary = _summary(history)
+            self._trends = _trends(history)
             self._summary_t = 0.0
         return attempt
 
@@ -264,12 +267,14 @@ class RunWriter:
         return time.time() - self._summary_t >= 5.0
 
     def summary(self, *, verdict: str, worst: str | None, force: bool = False) -> None:
-        """Last, min and max per metric and how the run stands, when due: derived, for lists of many runs."""
+        """Last, min and max per metric, the course of a few, and how the run stands, when due: derived, for lists."""
         self._catch_up()
         if not force and not self.summary_due:
             return
         self._summary_t = time.time()
-        self._replace("summary.json", {"verdict": verdict, "worst": worst, "metrics": self._summary})
+        trends = {name: trend.points() for name, trend in self._trends.items()}
+        row = {"verdict": verdict, "worst": worst, "metrics": self._summary, "trends": trends}
+        self._replace("summary.json", row)
 
     def problems(self) -> list[str]:
         """What could not be written, in words, for the terminal; empty when all is well."""
@@ -340,6 +345,8 @@ class RunWriter:
         row = self._summary.get(name)
         if row is None:
             row = self._summary[name] = {"last": value, "step": step, "min": value, "max": value}
+        if name in KEY_METRICS:
+            self._trends.setdefault(name, Trend()).add(value)
         row["last"], row["step"] = value, step
         if value < row["min"] or row["min"] != row["min"]:
             row["min"] = value
@@ -380,6 +387,11 @@ def _summary(history: History) -> dict[str, dict[str, float]]:
         low, high = (float(known.min()), float(known.max())) if len(known) else (np.nan, np.nan)
         rows[name] = {"last": float(series.values[-1]), "step": int(series.steps[-1]), "min": low, "max": high}
     return rows
+
+
+def _trends(history: History) -> dict[str, Trend]:
+    view = history.view()
+    return {name: Trend(view.series(name).values.tolist()) for name in KEY_METRICS if name in view}
 
 
 def _as_float(value: float) -> float:

@@ -5,16 +5,44 @@ What a file lacks, or holds in a wrong type, is left blank; a run whose `run.jso
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from stabilizer.runs.reader import read_json
+from stabilizer.runs.trend import POINTS
 
 SMALL_FILES = ("run.json", "status.json", "summary.json")
+KEY_NUMBERS = {
+    "reward": ("reward/mean",),
+    "accuracy": ("accuracy/val", "accuracy/train"),
+    "kl": ("policy/kl_ref", "policy/kl_old"),
+    "grad_norm": ("optim/grad_norm",),
+    "step_s": ("time/step_s",),
+}
+"""What a list says of a run in numbers: the first of these metrics that the run has."""
+NOT_RECIPE = frozenset(
+    {"seed", "data_seed", "random_seed", "output_dir", "run_name", "logging_dir", "name", "experiment_name", "runs"}
+)
+"""Settings in which runs of one configuration may differ."""
+MAX_SETTINGS = 400
+MAX_DEPTH = 8
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The last value of a metric (NaN where it was not finite), when it was measured, and the course up to there."""
+
+    metric: str
+    last: float
+    step: int | None = None
+    trend: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,14 +64,48 @@ class RunLine:
     interventions: int = 0
     """Changes made while it trained, by remedies and by hand: a run with any is no plain run of its configuration."""
     problem: str = ""
+    trainer: str = ""
+    numbers: Mapping[str, Reading] = field(default_factory=dict)
+    """Of `KEY_NUMBERS`, those the run has."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The configuration as dotted keys, at most `MAX_SETTINGS` of them."""
+    recipe: str = ""
+    """The same for runs of one configuration, whatever their seed."""
+    gone: bool = False
+    """Whether its process is known to exist no more although it was never said to be over."""
+    source: str = ""
+    """The format of a foreign log; empty for a run directory."""
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds to the last planned step at the present pace, None when that is not known."""
+        pace = self.numbers.get("step_s")
+        if pace is None or self.state != "running" or self.steps is None or self.step is None:
+            return None
+        seconds = statistics.median([value for value in pace.trend[-8:] if value is not None] or [pace.last])
+        return max(0, self.steps - self.step) * seconds if 0 <= seconds < math.inf else None
 
 
 def list_runs(root: Path) -> list[Path]:
-    """Run directories at or below `root` (two levels), newest name first."""
+    """Run directories at or below `root` (two levels), newest name first. What lies inside a run is part of it."""
     if (root / "run.json").is_file():
         return [root]
-    found = {path.parent for pattern in ("*/run.json", "*/*/run.json") for path in root.glob(pattern)}
+    found: list[Path] = []
+    for folder in _folders(root):
+        if os.path.isfile(os.path.join(folder, "run.json")):
+            found.append(Path(folder))
+        else:
+            found += [Path(inner) for inner in _folders(folder) if os.path.isfile(os.path.join(inner, "run.json"))]
     return sorted(found, key=lambda path: path.name, reverse=True)
+
+
+def _folders(path: str | Path) -> list[str]:
+    """Folders in a folder; one that can't be listed has none."""
+    try:
+        with os.scandir(path) as entries:
+            return [entry.path for entry in entries if entry.is_dir()]
+    except OSError:
+        return []
 
 
 def run_state(status: dict[str, Any], now: float, patience: float = 60.0) -> str:
@@ -71,26 +133,62 @@ def writer_lives(status: dict[str, Any]) -> bool | None:
 
 def run_line(path: Path, id: str, now: float) -> RunLine:
     """A run as its small files tell it."""
+    return as_of(*read_line(path, id), now)
+
+
+def read_line(path: Path, id: str) -> tuple[RunLine, dict[str, Any]]:
+    """A run as its small files tell it, but for what depends on the time, and its status for `as_of` to tell that."""
     about, status, summary = (read_json(path / name) for name in SMALL_FILES)
     if not about:
-        return RunLine(id, path, "unreadable", problem=f"{path / 'run.json'} is not a readable JSON object")
+        problem = f"{path / 'run.json'} is not a readable JSON object"
+        return RunLine(id, path, "unreadable", problem=problem), {"state": "unreadable"}
     metrics = summary.get("metrics")
     metrics = metrics if isinstance(metrics, dict) else {}
-    return RunLine(
+    task, trainer, config = word(about.get("task")), word(about.get("trainer")), settings(about.get("config"))
+    line = RunLine(
         id=id,
         path=path,
-        state=state_of(status, now),
+        state=word(status.get("state", "created")),
         step=whole_number(status.get("step")),
         steps=whole_number(about.get("steps")),
         verdict=word(summary.get("verdict")),
         worst=word(summary.get("worst")),
         reward=_last(metrics, "reward/mean"),
         accuracy=_last(metrics, "accuracy/val", "accuracy/train"),
-        task=word(about.get("task")),
+        task=task,
         heartbeat=heartbeat_of(status),
         created=number(about.get("created")),
         interventions=whole_number(status.get("interventions")) or 0,
+        trainer=trainer,
+        numbers=_numbers(metrics, summary.get("trends")),
+        settings=config,
+        recipe=recipe(task, trainer, config),
     )
+    return line, status
+
+
+def as_of(line: RunLine, status: Mapping[str, Any], now: float) -> RunLine:
+    """The line with what depends on the time: without a sign of life, or without its process, a run is stalled."""
+    if status.get("state", "created") not in ("running", "paused", "created"):
+        return line
+    gone = writer_lives(dict(status)) is False
+    state = "stalled" if gone else state_of(status, now)
+    return line if (state, gone) == (line.state, line.gone) else replace(line, state=state, gone=gone)
+
+
+def settings(config: Any) -> dict[str, Any]:
+    """A configuration as dotted keys and plain values; of a hostile one only so many and so deep."""
+    found: dict[str, Any] = {}
+    pending: list[tuple[str, Any, int]] = [("", config, 0)]
+    while pending and len(found) < MAX_SETTINGS:
+        name, value, depth = pending.pop()
+        if isinstance(value, Mapping) and depth < MAX_DEPTH:
+            inner = [(f"{name}.{key}" if name else str(key), item, depth + 1) for key, item in value.items()]
+            pending += reversed(inner[:MAX_SETTINGS])
+        elif name:
+            plain = value is None or isinstance(value, (bool, int, float, str))
+            found[name[:200]] = value[:200] if isinstance(value, str) else value if plain else str(value)[:200]
+    return found
 
 
 def state_of(status: Mapping[str, Any], now: float) -> str:
@@ -116,6 +214,32 @@ def whole_number(value: Any) -> int | None:
 def number(value: Any) -> float | None:
     """A number, None when it is none."""
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def recipe(task: str, trainer: str, config: Mapping[str, Any]) -> str:
+    """What runs have in common that differ in seed and name alone; empty when nothing is known of the settings."""
+    told = sorted((key, repr(value)) for key, value in config.items() if key.rpartition(".")[2] not in NOT_RECIPE)
+    return hashlib.sha256(repr((task, trainer, told)).encode("utf-8", "replace")).hexdigest()[:10] if told else ""
+
+
+def _numbers(metrics: Mapping[str, Any], trends: Any) -> dict[str, Reading]:
+    found = {}
+    for key, names in KEY_NUMBERS.items():
+        name = next((name for name in names if isinstance(metrics.get(name), dict) and "last" in metrics[name]), None)
+        if name is None:
+            continue
+        row, last = metrics[name], metrics[name]["last"]
+        value = float("nan") if last is None else number(last)
+        if value is not None:
+            trend = _trend(trends.get(name)) if isinstance(trends, dict) else ()
+            found[key] = Reading(name, value, whole_number(row.get("step")), trend)
+    return found
+
+
+def _trend(points: Any) -> tuple[float | None, ...]:
+    if not isinstance(points, Sequence) or isinstance(points, str):
+        return ()
+    return tuple(number(point) for point in points[: POINTS + 1])
 
 
 def _last(metrics: Mapping[str, Any], *names: str) -> float | None:

@@ -32,7 +32,7 @@ class Client:
         self.app = app
         self.http = app.server.test_client()
 
-    def call(self, name: str, trigger: str, values: dict[str, Any], charts: Sequence[str] = ()) -> Any:
+    def call(self, name: str, trigger: str, values: dict[str, Any], charts: Sequence[Any] = ()) -> Any:
         """POST one callback (found by one of its output ids and its trigger); the decoded answer, None for no news."""
         key, entry = next(
             (key, entry)
@@ -44,7 +44,8 @@ class Client:
         for part in key.strip(".").split("..."):
             id, prop = part.rsplit(".", 1)
             if id.startswith("{"):
-                outputs.append([{"id": {"chart": chart}, "property": prop} for chart in charts])
+                (kind,) = json.loads(id)
+                outputs.append([{"id": {kind: place}, "property": prop} for place in charts])
             else:
                 outputs.append({"id": id, "property": prop})
         body = {

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
 from pathlib import Path
@@ -141,6 +142,59 @@ def eventful(path: Path, upto: int = 400) -> RunWriter:
     return writer
 
 
+HOSTILE_NAME = '<img src=x onerror=window.pwned=1> a,b%2C & "q"'
+
+
+def many(folder: Path, recipes: int = 6, seeds: int = 4, steps: int = 40) -> None:
+    """A folder of runs in all states: configurations with several seeds, a hostile name, a broken run, foreign logs."""
+    for recipe in range(recipes):
+        for seed in range(seeds):
+            number = recipe * seeds + seed
+            config = {
+                "seed": seed, "model": f"model-{recipe % 3}",
+                "optim": {"lr": (1e-6, 1e-5, 3e-5)[recipe % 3], "warmup": 10}, "policy": {"beta": 0.001 * (recipe % 2)},
+            }  # fmt: skip
+            path = folder / f"202601{number + 1:02}-090000-{('sorting', 'addition')[recipe % 2]}-r{recipe}s{seed}"
+            task = ("sorting", "addition")[recipe % 2]
+            writer = RunWriter.create(path, config=config, task=task, steps=steps * 2 if seed else steps, argv=[])
+            rng = np.random.default_rng(number)
+            for step in range(1, steps + 1 - number % 3):
+                row = values(step * 8, trouble=step / steps if number % 7 == 3 else 0.0, rng=rng)
+                writer.metrics(step, row if number != 5 or step < steps else {**row, "optim/grad_norm": math.nan})
+            state = ("finished", "running", "running", "failed", "preempted", "paused")[(number + recipe) % 6]
+            writer.status(state, step, force=True)
+            verdict = "critical" if number % 7 == 3 else ("healthy", "healthy", "warn", "info")[number % 4]
+            writer.summary(verdict=verdict, worst=verdict if verdict != "healthy" else None, force=True)
+            writer.close()
+            if number % 5 == 2:
+                silence(path, 7200.0)
+    healthy(folder / HOSTILE_NAME, 5).close()
+    (folder / "broken").mkdir()
+    (folder / "broken" / "run.json").write_text("{")
+    logs(folder)
+
+
+def silence(path: Path, seconds: float) -> None:
+    """Make a run's last sign of life so old."""
+    status = json.loads((path / "status.json").read_text())
+    (path / "status.json").write_text(json.dumps({**status, "t": status["t"] - seconds}))
+
+
+def logs(folder: Path, steps: int = 60) -> None:
+    """Logs of other trainers: a state file in its folder, a CSV, and one that only looks like a log."""
+    (folder / "their-run" / "checkpoint-60").mkdir(parents=True)
+    rows = [
+        {"step": step, "epoch": step / 100, "loss": 0.01, "reward": row["reward/mean"], "grad_norm": 0.4 + step / 900,
+         "kl": row["policy/kl_ref"], "entropy": row["policy/entropy"], "learning_rate": 1e-6}
+        for step in range(1, steps + 1) for row in [values(step * 4)]
+    ]  # fmt: skip
+    state = {"global_step": steps, "max_steps": 100, "epoch": 0.6, "log_history": rows}
+    (folder / "their-run" / "checkpoint-60" / "trainer_state.json").write_text(json.dumps(state))
+    lines = [f"{row['step']},{row['reward']},{row['grad_norm']},{row['kl']}" for row in rows]
+    (folder / "theirs.csv").write_text("\n".join(["step,reward/mean,optim/grad_norm,policy/kl_ref", *lines, ""]))
+    (folder / "addresses.csv").write_text("name,street\nA,B\n")
+
+
 def live(writer: RunWriter, step: int, pause: float) -> None:
     """Append steps until interrupted."""
     while True:
@@ -154,8 +208,11 @@ def live(writer: RunWriter, step: int, pause: float) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--many", action="store_true", help="thirty runs in all states, and logs of other trainers")
     parser.add_argument("--live", action="store_true", help="go on writing a step a second")
     args = parser.parse_args()
+    if args.many:
+        many(args.folder)
     healthy(args.folder / "20260101-080000-addition-0aa1", 400).status("finished", 400, force=True)
     running = eventful(args.folder / "20260102-093000-sorting-7c2e")
     if args.live:

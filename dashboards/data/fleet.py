@@ -1,0 +1,390 @@
+"""The list of runs as it is shown: which rows, in which order, with which words. Nothing here knows of Dash.
+
+The whole view is its address: what is typed, chosen, sorted and grouped is in the query, so that a reload or a shared
+link shows the same.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dashboards.data.query import Query, choices, parse, said, values
+from stabilizer.figures.words import age_words, short
+from stabilizer.runs.listing import NOT_RECIPE, Reading, RunLine
+from stabilizer.vocabulary import metric
+
+PAGE = 50
+"""Rows shown at once; more come on demand."""
+MAX_SHOWN = 2000
+SEEDS = "seeds"
+"""Groups of runs of one configuration that differ in their seed and name alone."""
+STATES = (
+    "unreadable", "failed", "stalled", "stopped", "preempted", "paused", "being read", "created", "running", "quiet",
+    "finished",
+)  # fmt: skip
+"""The worst first; the state of a group is that of its worst member."""
+VERDICTS = ("crashed", "critical", "warn", "waiting", "info", "too-short", "not-rl", "healthy", "")
+"""The worst first."""
+SHOWN_NUMBERS = {"reward": "Reward", "accuracy": "Accuracy", "kl": "KL", "grad_norm": "Grad norm"}
+SORTS = ("name", "state", "verdict", "progress", *SHOWN_NUMBERS, "started", "task")
+DOWN_FIRST = frozenset({"progress", "reward", "accuracy", "kl", "grad_norm", "started"})
+"""Columns whose first click puts the largest on top."""
+MINUTE = 60.0
+DRAWN = 8
+"""Members whose courses are drawn in a group's small chart."""
+
+
+@dataclass(frozen=True)
+class View:
+    """How the list is looked at."""
+
+    find: str = ""
+    states: tuple[str, ...] = ()
+    verdicts: tuple[str, ...] = ()
+    sort: str = "started"
+    down: bool = True
+    group: str = ""
+    open: tuple[str, ...] = ()
+    show: int = PAGE
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, str]) -> View:
+        """The view an address means; what it doesn't say, or says wrongly, is as at first."""
+        asked = query.get("sort", "")
+        sort = asked.lstrip("-")
+        shown = query.get("show", "")
+        return cls(
+            find=query.get("q", ""),
+            states=_among(query.get("state", ""), STATES),
+            verdicts=_among(query.get("verdict", ""), VERDICTS),
+            sort=sort if sort in SORTS else "started",
+            down=asked.startswith("-") if sort in SORTS else True,
+            group=query.get("group", "")[:200],
+            open=tuple(part[:200] for part in query.get("open", "").split("~") if part)[:100],
+            show=min(MAX_SHOWN, max(PAGE, int(shown))) if shown.isdecimal() and len(shown) < 6 else PAGE,
+        )
+
+    def as_query(self) -> dict[str, str]:
+        """The address of the view, without what goes without saying."""
+        sort = f"{'-' * self.down}{self.sort}"
+        told = {
+            "q": self.find, "state": ",".join(self.states), "verdict": ",".join(self.verdicts),
+            "sort": "" if sort == "-started" else sort, "group": self.group, "open": "~".join(self.open),
+            "show": "" if self.show == PAGE else str(self.show),
+        }  # fmt: skip
+        return {key: value for key, value in told.items() if value}
+
+    def sorted_by(self, column: str) -> View:
+        """The view after a click on a column's head: its usual direction, or the other one when it is sorted so."""
+        if column not in SORTS:
+            return self
+        down = not self.down if column == self.sort else column in DOWN_FIRST
+        return replace(self, sort=column, down=down)
+
+    def toggled(self, group: str) -> View:
+        """The view with a group opened, or closed."""
+        if group in self.open:
+            return replace(self, open=tuple(key for key in self.open if key != group))
+        return replace(self, open=(*self.open, group)[-100:])
+
+
+@dataclass(frozen=True)
+class Number:
+    """A cell: the value in words, what it is (metric, step, how it was made of several), the courses to draw."""
+
+    text: str
+    note: str
+    finite: bool = True
+    tag: str = ""
+    trends: tuple[tuple[float | None, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run, a group, or a member of an opened group. `key` names it for the browser; `run` is empty for a group."""
+
+    key: str
+    kind: str
+    name: str
+    run: str
+    state: str
+    verdict: str
+    state_note: str = ""
+    verdict_note: str = ""
+    steps: str = ""
+    percent: float | None = None
+    left: str = ""
+    numbers: Mapping[str, Number] = field(default_factory=dict)
+    started: str = ""
+    task: str = ""
+    trainer: str = ""
+    members: tuple[str, ...] = ()
+    open: bool = False
+    problem: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The rows to show, and how many there are of what."""
+
+    rows: tuple[Row, ...]
+    total: int
+    matching: int
+    more: int
+    problem: str = ""
+    standing: Mapping[str, int] = field(default_factory=dict)
+    """How many of the matching runs are in each state."""
+
+
+def fleet(lines: Sequence[RunLine], view: View, now: float) -> Fleet:
+    """The list as it is looked at."""
+    query = parse(view.find)
+    found = [line for line in lines if _wanted(line, view, query)]
+    if view.group:
+        blocks = _grouped(found, view)
+    else:
+        blocks = [((line,), "") for line in _ordered(found, view, lambda line: line)]
+    rows: list[Row] = []
+    telling = _telling([members[0] for members, _ in blocks]) if view.group == SEEDS else ()
+    for members, label in blocks[: view.show]:
+        rows += _block(members, label, view, telling, now)
+    standing: dict[str, int] = {}
+    for line in found:
+        standing[line.state] = standing.get(line.state, 0) + 1
+    more = max(0, len(blocks) - view.show)
+    ranked = dict(sorted(standing.items(), key=lambda item: _rank(STATES, item[0])))
+    return Fleet(tuple(rows), len(lines), len(found), more, query.problem, ranked)
+
+
+def group_choices(lines: Sequence[RunLine]) -> list[tuple[str, str]]:
+    """What the list can be grouped by: (value, words)."""
+    keys = [("task", "task"), ("trainer", "trainer"), ("state", "state"), ("verdict", "verdict")]
+    return [("", "no groups"), (SEEDS, "seeds of one configuration"), *keys, *((key, key) for key in choices(lines))]
+
+
+def worst_state(states: Iterable[str]) -> str:
+    """The state of a group: a member that needs a person is not hidden by others that run well."""
+    return min(states, key=lambda state: _rank(STATES, state))
+
+
+def compared(ids: Iterable[str]) -> str:
+    """Runs as the `runs` of an address: parted by commas, those in a name escaped."""
+    return ",".join(id.replace("%", "%25").replace(",", "%2C") for id in ids)
+
+
+# --- which, in what order ---------------------------------------------------------------------------------------------
+
+
+def _wanted(line: RunLine, view: View, query: Query) -> bool:
+    if view.states and line.state not in view.states or view.verdicts and line.verdict not in view.verdicts:
+        return False
+    return query.matches(line)
+
+
+def _grouped(lines: Sequence[RunLine], view: View) -> list[tuple[tuple[RunLine, ...], str]]:
+    groups: dict[str, list[RunLine]] = {}
+    for line in lines:
+        groups.setdefault(_group_of(line, view.group), []).append(line)
+    ordered = {label: tuple(_ordered(members, view, lambda line: line)) for label, members in groups.items()}
+    return [(ordered[label], label) for label in _ordered(list(ordered), view, lambda label: ordered[label])]
+
+
+def _group_of(line: RunLine, by: str) -> str:
+    if by == SEEDS:
+        return line.recipe or f"run {line.id}"
+    found = [said(value) for value in values(line, by)]
+    return found[0] if found else "not set"
+
+
+def _ordered(items: list[Any], view: View, lines_of: Callable[[Any], Any]) -> list[Any]:
+    """Items with a value in the view's order, those without one behind them, whatever the direction."""
+    keyed = [(_sort_value(lines_of(item), view.sort), item) for item in items]
+    known = sorted((pair for pair in keyed if pair[0] is not None), key=lambda pair: pair[0], reverse=view.down)
+    return [item for _, item in known] + [item for value, item in keyed if value is None]
+
+
+def _sort_value(of: RunLine | tuple[RunLine, ...], column: str) -> Any:
+    if isinstance(of, RunLine):
+        return _value(of, column)
+    known = [value for line in of if (value := _value(line, column)) is not None]
+    if not known:
+        return None
+    if column in SHOWN_NUMBERS:
+        return statistics.median(known)
+    return max(known) if column == "started" else min(known)
+
+
+def _value(line: RunLine, column: str) -> Any:
+    if column in SHOWN_NUMBERS:
+        reading = line.numbers.get(column)
+        return reading.last if reading and math.isfinite(reading.last) else None
+    if column == "progress":
+        return _share(line) if line.steps else None
+    if column == "started":
+        return line.created
+    if column == "state":
+        return _rank(STATES, line.state)
+    if column == "verdict":
+        return _rank(VERDICTS, line.verdict)
+    return (line.task or line.trainer).casefold() if column == "task" else line.id.casefold()
+
+
+def _rank(order: Sequence[str], word: str) -> int:
+    return order.index(word) if word in order else 0
+
+
+def _share(line: RunLine) -> float | None:
+    return min(100.0, 100.0 * max(0, line.step or 0) / line.steps) if line.steps and line.steps > 0 else None
+
+
+def _among(text: str, known: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word for word in text.split(",") if word and word in known))
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def _telling(first: Sequence[RunLine]) -> tuple[str, ...]:
+    """Settings that tell configurations apart: few enough to be read beside a name."""
+    return tuple(key for key in choices(first) if key.rpartition(".")[2] not in NOT_RECIPE)[:4]
+
+
+def _block(members: tuple[RunLine, ...], label: str, view: View, telling: Sequence[str], now: float) -> list[Row]:
+    if not label or (view.group == SEEDS and len(members) == 1):
+        return [_row(members[0], now)]
+    told = [f"{key} {said(members[0].settings[key])}" for key in telling if key in members[0].settings]
+    head = replace(_head(members, label, view, now), note=" · ".join(told))
+    return [head, *(_row(line, now, "member") for line in members)] if head.open else [head]
+
+
+def _row(line: RunLine, now: float, kind: str = "run") -> Row:
+    return Row(
+        key=line.id,
+        kind=kind,
+        name=line.id,
+        run=line.id,
+        state=line.state,
+        state_note=_state_note(line, now),
+        verdict=line.verdict,
+        verdict_note=f"worst so far: {line.worst}" if line.worst and line.worst != line.verdict else "",
+        steps=_steps(line),
+        percent=_share(line),
+        left="" if line.left_s is None else f"about {age_words(line.left_s)} left",
+        numbers={key: _number(reading) for key in SHOWN_NUMBERS if (reading := line.numbers.get(key))},
+        started=_ago(line.created, now),
+        task=line.task,
+        trainer=_trainer(line),
+        problem=line.problem,
+    )
+
+
+def _head(members: tuple[RunLine, ...], label: str, view: View, now: float) -> Row:
+    states = [line.state for line in members]
+    worst = worst_state(states)
+    shares = [share for line in members if (share := _share(line)) is not None]
+    steps = [line.step or 0 for line in members]
+    reach = f"{min(steps):,}" if min(steps) == max(steps) else f"{min(steps):,} – {max(steps):,}"
+    created = [line.created for line in members if line.created is not None]
+    others = len(states) - states.count(worst)
+    return Row(
+        key=f"={label}",
+        kind="group",
+        name=_seeds_name(members) if view.group == SEEDS else f"{view.group} = {label[:120]}",
+        run="",
+        state=worst,
+        state_note=f"{states.count(worst)} of {len(states)}" if others else "",
+        verdict=min((line.verdict for line in members), key=lambda verdict: _rank(VERDICTS, verdict)),
+        verdict_note="the worst of the members" if len({line.verdict for line in members}) > 1 else "",
+        steps=f"{reach} steps",
+        percent=sum(shares) / len(shares) if shares else None,
+        numbers={key: number for key in SHOWN_NUMBERS if (number := _together(members, key))},
+        started=_ago(max(created, default=None), now),
+        task=_common(line.task for line in members),
+        trainer=_common(_trainer(line) for line in members),
+        members=tuple(line.id for line in members),
+        open=label in view.open,
+    )
+
+
+def _seeds_name(members: tuple[RunLine, ...]) -> str:
+    seeds = sorted({said(value) for line in members for value in values(line, "seed")})
+    told = f": seeds {', '.join(seeds[:8])}{', …' * (len(seeds) > 8)}" if seeds else ""
+    return f"{members[0].task or members[0].trainer or 'one configuration'}{told}"
+
+
+def _trainer(line: RunLine) -> str:
+    """The trainer where it is worth saying: another than ours, and not what stands as the task already."""
+    return line.trainer if line.trainer not in (line.task, "stabilizer", "unknown") else ""
+
+
+def _common(words: Iterable[str]) -> str:
+    found = sorted(set(words))
+    return found[0] if len(found) == 1 else f"{len(found)} different" if found else ""
+
+
+def _state_note(line: RunLine, now: float) -> str:
+    silent = "" if line.heartbeat is None else age_words(now - line.heartbeat)
+    if line.gone:
+        known = line.heartbeat is not None and now - line.heartbeat >= MINUTE
+        return f"its process is gone, silent for {silent}" if known else "its process is gone"
+    if line.state == "stalled":
+        return f"silent for {silent}" if silent else "never gave a sign of life"
+    if line.state == "quiet":
+        return f"last line {silent} ago" if silent else ""
+    return ""
+
+
+def _ago(then: float | None, now: float) -> str:
+    """How long ago; seconds are not counted, for a row that changes is sent anew."""
+    if then is None:
+        return ""
+    return f"{age_words(now - then)} ago" if now - then >= MINUTE else "just now"
+
+
+def _steps(line: RunLine) -> str:
+    if line.step is None:
+        return ""
+    return f"{max(0, line.step):,}" + (f" / {line.steps:,}" if line.steps else "") + " steps"
+
+
+def _number(reading: Reading) -> Number:
+    known = metric(reading.metric)
+    at = "" if reading.step is None else f" at step {reading.step:,}"
+    note = f"{reading.metric}{at} · {known.unit} · {known.estimator}"
+    return Number(_short(reading.last), note, math.isfinite(reading.last), _tag(reading.metric), _courses([reading]))
+
+
+def _together(members: Sequence[RunLine], key: str) -> Number | None:
+    readings = [line.numbers[key] for line in members if key in line.numbers]
+    names = {reading.metric for reading in readings}
+    if len(names) > 1:  # two quantities have no median
+        return Number("differ", f"members log different metrics: {', '.join(sorted(names))}")
+    finite = [reading.last for reading in readings if math.isfinite(reading.last)]
+    if not readings:
+        return None
+    name = readings[0].metric
+    if not finite:
+        return Number("NaN", f"{name}: not finite in any of {len(readings)} runs", False, _tag(name))
+    broken = f", {len(readings) - len(finite)} not finite" if len(finite) < len(readings) else ""
+    low, high = short(min(finite)), short(max(finite))
+    note = f"{name} · {metric(name).unit} · median of the last values of {len(readings)} runs, {low} to {high}{broken}"
+    return Number(_short(statistics.median(finite)), note, not broken, _tag(name), _courses(readings))
+
+
+def _courses(readings: Sequence[Reading]) -> tuple[tuple[float | None, ...], ...]:
+    drawn = (reading.trend for reading in readings)
+    return tuple(trend for trend in drawn if sum(value is not None for value in trend) > 1)[:DRAWN]
+
+
+def _tag(name: str) -> str:
+    """Which of two quantities a column shows, where it is not the one its head says."""
+    return {"accuracy/train": "training", "policy/kl_old": "to old"}.get(name, "")
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}" if math.isfinite(value) and 0.01 <= abs(value) < 10 else short(value)

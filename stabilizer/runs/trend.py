@@ -1,0 +1,59 @@
+"""The course of a metric in a few points, kept up as numbers come in: what a list of runs draws beside the last value.
+
+Each point is the mean of a stretch of values; when there are too many points, neighbours are joined and stretches
+double. So it costs the writer next to nothing and a small fixed place, however long the run. It is derived and can be
+rebuilt from the metrics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+KEY_METRICS = (
+    "reward/mean", "accuracy/val", "accuracy/train", "policy/kl_ref", "policy/kl_old", "optim/grad_norm", "time/step_s",
+)  # fmt: skip
+"""Metrics whose course is kept."""
+POINTS = 32
+"""Most points of a course."""
+
+
+class Trend:
+    """A course that grows."""
+
+    def __init__(self, values: Iterable[float] = ()):
+        self._points: list[float | None] = []
+        self._stretch = 1
+        self._sum, self._finite, self._count = 0.0, 0, 0
+        for value in values:
+            self.add(value)
+
+    def add(self, value: float) -> None:
+        """Take in the next value; one that is not finite counts for nothing but its place."""
+        if math.isfinite(value):
+            self._sum += value
+            self._finite += 1
+        self._count += 1
+        if self._count < self._stretch:
+            return
+        self._points.append(self._open())
+        self._sum, self._finite, self._count = 0.0, 0, 0
+        if len(self._points) >= POINTS:
+            pairs = zip(self._points[::2], self._points[1::2], strict=True)
+            self._points = [_mean(left, right) for left, right in pairs]
+            self._stretch *= 2
+
+    def points(self) -> list[float | None]:
+        """Means of equal stretches, the last one maybe shorter, to 5 digits; None where no value was finite."""
+        found = [*self._points, self._open()] if self._count else self._points
+        return [None if value is None else float(f"{value:.5g}") for value in found]
+
+    def _open(self) -> float | None:
+        mean = self._sum / self._finite if self._finite else None
+        return mean if mean is not None and math.isfinite(mean) else None
+
+
+def _mean(left: float | None, right: float | None) -> float | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left / 2 + right / 2
