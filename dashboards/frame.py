@@ -17,7 +17,7 @@ from stabilizer.figures.theme import FONT
 RESCAN_MS = 5000
 
 
-def skeleton(runs: Sequence[RunLine]) -> dmc.MantineProvider:
+def skeleton(runs: Sequence[RunLine], token: str = "") -> dmc.MantineProvider:
     """The parts that are on every page; callbacks fill them."""
     return dmc.MantineProvider(
         id="mantine",
@@ -26,6 +26,7 @@ def skeleton(runs: Sequence[RunLine]) -> dmc.MantineProvider:
         children=[
             dcc.Location(id="url", refresh=False),
             dcc.Store(id="scheme"),
+            dcc.Store(id="action-token", data=token),
             dcc.Interval(id="rescan", interval=RESCAN_MS),
             html.Header(
                 [
