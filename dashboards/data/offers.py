@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from dashboards.state import Followed, Runs
 from stabilizer.records import Action
@@ -60,20 +60,21 @@ def offers(runs: Runs, run: str, action: str = "") -> Offers:
 
 def leave(runs: Runs, run: str, kind: str, action: str = "") -> Offers:
     """Ask, if that is on offer, and say how things stand then. Asking twice is asking once."""
-    now = offers(runs, run, action)
     followed = runs.get(run)
-    if followed is None or kind not in {offer.kind for offer in now.offers}:
-        return now
-    try:
-        if kind == "snapshot":
-            asking.leave(followed.path, "do", "snapshot", "dashboard")
-        else:
-            asking.leave(followed.path, kind, action, "dashboard")  # type: ignore[arg-type]
-    except ValueError as error:
-        return Offers(run, action, refused=str(error))
-    with followed.lock:
-        runs.asked[str(followed.path), kind, action] = (_stands(followed.refresh(), action, runs.clock()), runs.clock())
-    return offers(runs, run, action)
+    if followed is None:
+        return offers(runs, run, action)
+    with followed.lock:  # of two presses at once the second sees the first's request
+        now = offers(runs, run, action)
+        if kind not in {offer.kind for offer in now.offers}:
+            return now
+        asked: tuple[Kind, str] = ("do", "snapshot") if kind == "snapshot" else (cast("Kind", kind), action)
+        try:
+            asking.leave(followed.path, *asked, "dashboard")
+        except ValueError as error:
+            return Offers(run, action, refused=str(error))
+        stood = _stands(followed.refresh(), action, runs.clock())
+        runs.asked[str(followed.path), kind, action] = (stood, runs.clock())
+        return offers(runs, run, action)
 
 
 def _offers(runs: Runs, run: str, followed: Followed, reader: RunReader, action: str) -> Offers:

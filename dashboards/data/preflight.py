@@ -22,8 +22,8 @@ from stabilizer.preflight.readers import parsed
 from stabilizer.preflight.trainers import TRAINERS
 from stabilizer.runs.reader import read_json
 
-MAX_TEXT = 128 * 1024
-"""Characters of a configuration; the longest that trainers ship have a third of it."""
+MAX_TEXT = 64 * 1024
+"""Characters of a configuration: what is judged must not keep other viewers waiting."""
 FORMS: Mapping[str, str] = {"yaml": "YAML", "json": "JSON", "toml": "TOML", "sh": "shell", "py": "Python"}
 """Suffix -> name of the forms a configuration comes in."""
 EXAMPLES = Path(stabilizer.__file__).parent / "examples" / "configs"

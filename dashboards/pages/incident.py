@@ -26,6 +26,10 @@ PATH = "/incident"
 NAME = "Incidents"
 OF_A_RUN = True
 TICK_MS = 2000
+FAR = (
+    "How far: median of up to 100 rows before the onset → of up to 30 since it left; where a finding gave the onset"
+    " itself, its own baseline and value."
+)
 
 
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
@@ -280,8 +284,7 @@ def _order(reader: RunReader, page: Told, theme: Theme) -> list[Any]:
                           style={"height": f"{figure.layout.height}px"}),
                 html.Details(
                     [html.Summary("The same in words"), html.Ol(rows, className="order"),
-                     html.P("How far: median of up to 100 rows before the onset → of up to 30 since; where a finding"
-                            " gave the onset itself, its own baseline and value.", className="quiet small")],
+                     html.P(FAR, className="quiet small")],
                 ),
             ],
             className="card chart",

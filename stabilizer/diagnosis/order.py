@@ -13,6 +13,10 @@ from stabilizer.diagnosis.case import MARGIN, SOON, Case
 from stabilizer.diagnosis.graph import STAGES, stage
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
+from stabilizer.signals import median
+
+SINCE = 30
+"""Rows after a departure whose median says how far it went."""
 
 
 class Departed(NamedTuple):
@@ -26,7 +30,7 @@ class Departed(NamedTuple):
     before: float | None
     """Median of up to 100 rows before the onset; None where there were too few."""
     after: float | None
-    """Median of up to 30 rows since the onset."""
+    """Median of up to 30 rows since it left."""
 
     @property
     def ratio(self) -> float | None:
@@ -60,8 +64,8 @@ def departures(findings: Sequence[Finding], view: RunView) -> tuple[Departed, ..
     case = Case(findings, view)
     found = []
     for move in case.moves:
-        shift = case.shift(move.metric)
-        before, after = (shift.before, shift.after) if shift else (None, None)
+        shift, since = case.shift(move.metric), case.rows(move.metric, move.step, 0, SINCE)
+        before, after = (shift.before, median(since)) if shift and len(since) else (None, None)
         found.append(Departed(move.metric, STAGES[move.stage], move.step, move.up, before, after))
     for finding in sorted(findings, key=lambda f: f.onset_step):
         metric, before, now = (finding.evidence.get(key) for key in ("metric", "baseline", "now"))
