@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dashboards.state import Trial, journal_of
 from stabilizer.figures.words import change_words, short
 from stabilizer.records import Action, Event
-from stabilizer.runs.journal import BY_HAND, Chain, twin_words, verify
+from stabilizer.runs.journal import BY_HAND, Chain, interventions, twin_words, verify
 from stabilizer.runs.listing import whole_number, word
 from stabilizer.runs.reader import RunReader
 
@@ -116,15 +116,17 @@ def journal(reader: RunReader, chain: Chain | None) -> Journal:
 
 def tried(trial: Trial, life: Sequence[Action]) -> Tried:
     """A trial with what its entries say of its hypothesis and its twin."""
-    twin = next((entry.data["twin"] for entry in reversed(life) if isinstance(entry.data.get("twin"), Mapping)), {})
-    made = any(entry.entry == "applied" for entry in life) and life[0].remedy != BY_HAND
-    return Tried(trial, _hypothesis(life), _twin(twin) if made or twin else "")
+    made = any(entry.entry == "applied" for entry in life)
+    forked = any(isinstance(entry.data.get("twin"), Mapping) for entry in life)
+    by_hand = life[0].remedy == BY_HAND
+    return Tried(trial, _hypothesis(life), _twin(life) if forked or (made and not by_hand) else "")
 
 
-def _twin(twin: Mapping[str, Any]) -> str:
+def _twin(life: Sequence[Action]) -> str:
+    """What the fork measured; one that spoke against the change is told as well, though nothing was made."""
     try:
-        return twin_words(twin)
-    except (ValueError, TypeError, OverflowError):
+        return twin_words(interventions([*life, replace(life[-1], entry="applied")])[0])
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return "a twin was run, but what it says can't be read"
 
 

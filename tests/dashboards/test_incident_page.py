@@ -269,9 +269,17 @@ def test_the_journal_tells_hypothesis_change_and_outcome(tmp_path: Path) -> None
     entry(writer, "applied", 301)
     assert "no twin was run" in words(over(tmp_path).open("/journal", f"?run={ASKING}"))
     entry(writer, "verified", 331, "kept", twin={"steps": 8, "metric": "reward/mean", "with": 0.7, "without": 0.5})
-    assert "after 8 steps reward/mean was 0.7 with it and 0.5 in the twin" in words(
+    assert "over 8 steps reward/mean was 0.7 with it and 0.5 in the twin" in words(
         over(tmp_path).open("/journal", f"?run={ASKING}")
     )
+
+
+def test_a_twin_that_spoke_against_a_fix_is_told_though_nothing_was_made(tmp_path: Path) -> None:
+    writer = asking(tmp_path / ASKING)
+    curves = {"nothing": {"reward/mean": [0.6, 0.6]}, "lower-lr": {"reward/mean": [0.4, 0.4]}}
+    entry(writer, "rejected", 301, "the twin without it did better", twin={"steps": 2, "curves": curves})
+    text = words(over(tmp_path).open("/journal", f"?run={ASKING}"))
+    assert "reward/mean was 0.4 with it and 0.6 in the twin without it" in text
 
 
 def test_what_people_turned_is_told_with_their_name(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from stabilizer.records import Action
 from stabilizer.runs.directory import RunWriter
-from stabilizer.runs.journal import newest, twin_words, verify
+from stabilizer.runs.journal import interventions, newest, twin_words, verify
 
 
 @pytest.fixture
@@ -52,8 +52,11 @@ def test_newest_is_by_action() -> None:
     assert {name: action.entry for name, action in newest(actions).items()} == {"a1": "applied", "a2": "proposed"}
 
 
+def told(**data: object) -> str:
+    return twin_words(interventions([Action("a1", "applied", "lower-lr", 1, data=data)])[0])
+
+
 def test_a_twin_is_told_in_numbers_and_its_absence_too() -> None:
     twin = {"steps": 8, "metric": "reward/mean", "with": 0.7, "without": 0.52}
-    assert twin_words(twin) == "after 8 steps reward/mean was 0.7 with it and 0.52 in the twin without it"
-    for absent in ({}, {"with": "x", "without": 1}, {"with": 1.0}):
-        assert "no twin was run" in twin_words(absent)
+    assert told(twin=twin) == "over 8 steps reward/mean was 0.7 with it and 0.52 in the twin without it"
+    assert "no twin was run" in told() and "no twin was run" in told(twin={"with": 1.0})
