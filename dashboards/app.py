@@ -16,7 +16,7 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboards import frame
+from dashboards import actions, frame
 from dashboards.guard import guard
 from dashboards.pages import PAGES
 from dashboards.state import Runs
@@ -42,8 +42,9 @@ def build(roots: Sequence[Path]) -> Dash:
     )
     app.runs = runs
     guard(app.server)
-    app.layout = lambda: frame.skeleton(runs.lines())
+    app.layout = lambda: frame.skeleton(runs.lines(), runs.token)
     _frame(app, runs)
+    actions.register(app, runs)
     for page in PAGES:
         page.register(app, runs)
     return app

@@ -19,7 +19,7 @@ OFFERED = 50
 """Runs the picker offers at once, the newest; others are found by typing."""
 
 
-def skeleton(runs: Sequence[RunLine]) -> dmc.MantineProvider:
+def skeleton(runs: Sequence[RunLine], token: str = "") -> dmc.MantineProvider:
     """The parts that are on every page; callbacks fill them."""
     return dmc.MantineProvider(
         id="mantine",
@@ -28,6 +28,7 @@ def skeleton(runs: Sequence[RunLine]) -> dmc.MantineProvider:
         children=[
             dcc.Location(id="url", refresh=False),
             dcc.Store(id="scheme"),
+            dcc.Store(id="action-token", data=token),
             dcc.Interval(id="rescan", interval=RESCAN_MS),
             html.Header(
                 [

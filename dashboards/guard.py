@@ -62,5 +62,15 @@ def foreign(host: str) -> bool:
     return origin is not None and urlsplit(origin).netloc.lower() != host.lower()
 
 
+def of_this_page() -> bool:
+    """Whether the browser says the current request comes from a page of this server. Silence is no: actions need it."""
+    host = request.headers.get("Host", "")
+    if foreign(host):
+        return False
+    origin = request.headers.get("Origin")
+    same = origin is not None and urlsplit(origin).netloc.lower() == host.lower()
+    return same or request.headers.get("Sec-Fetch-Site") == "same-origin"
+
+
 def _refusal(status: int, why: str) -> Response:
     return Response(why + "\n", status, mimetype="text/plain")

@@ -6,6 +6,7 @@ No Dash here. Run ids from the outside are looked up among the runs that were fo
 from __future__ import annotations
 
 import math
+import secrets
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -48,6 +49,10 @@ class Runs:
     def __init__(self, roots: Sequence[Path], clock: Callable[[], float] = time.time):
         self.roots = tuple(Path(root) for root in roots)
         self.clock = clock
+        self.token = secrets.token_urlsafe(32)
+        """Known to the pages of this server alone: without it nothing is asked of a run."""
+        self.asked: dict[tuple[str, str, str], tuple[Any, float]] = {}
+        """What was asked of which run about which action, how things stood then, and when."""
         self._lock = threading.Lock()
         self._paths: dict[str, Path] = {}
         self.logs = Logs(self.roots)

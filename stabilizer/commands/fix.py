@@ -13,15 +13,12 @@ from rich.text import Text
 
 from stabilizer.records import Action, Event, as_json
 from stabilizer.remedies.controls import KNOBS, ORDERS, Knob, parse_order, parse_turn
+from stabilizer.runs.asking import idle, leave, misplaced, over
 from stabilizer.runs.history import History
 from stabilizer.runs.journal import newest, verify
-from stabilizer.runs.listing import run_state, writer_lives
 from stabilizer.runs.reader import RunReader
-from stabilizer.runs.requests import ask
 from stabilizer.terminal import plain
 
-OPEN = {"proposed": ("approve", "reject"), "applied": ("revert",), "verified": ("revert",)}
-"""Which answers an action takes, by its newest entry."""
 MAX_BY_HAND = 20
 """Newest requests by hand that changed nothing and are listed; all of them are in events.jsonl."""
 
@@ -53,24 +50,18 @@ def run(args: argparse.Namespace) -> int:
     if args.what == "list":
         _list(latest, reader.history.events, as_object=args.json)
         return 0
-    state = run_state(reader.status, time.time())
-    waiting = state == "stalled" and writer_lives(reader.status) is not False  # a long step has no heartbeat
-    if state not in ("running", "paused") and not waiting:
-        raise ValueError(f"{args.run_directory}: the run is {state}, so nothing would answer; see `fix RUN list`")
-    mode = reader.status.get("remedy")
-    if args.what == "approve" and mode in ("off", "suggest"):
-        raise ValueError(
-            f"{args.run_directory}: the run has --remedy {mode}, so it carries nothing out; stop it and go on with"
-            f" `stabilizer train --resume {args.run_directory} --remedy approve`"
-        )
+    if why := over(reader.status, time.time()):
+        raise ValueError(f"{args.run_directory}: {why}; see `fix RUN list`")
+    if args.what == "approve" and (why := idle(reader.status, args.run_directory)):
+        raise ValueError(f"{args.run_directory}: {why}")
     if args.what == "set":
         _check_knob(args.id or "", reader.history)
     elif args.what == "do":
         parse_order(args.id or "")
-    elif args.what not in ("pause", "resume"):
-        _check(args.what, args.id, latest)
+    elif args.what not in ("pause", "resume") and (why := misplaced(args.what, args.id, latest)):
+        raise ValueError(why)
     answered = latest[args.id].hash if args.what in ("approve", "reject", "revert") else ""
-    request = ask(args.run_directory, args.what, args.id or "", proposal=answered)
+    request = leave(args.run_directory, args.what, args.id or "", proposal=answered)
     if args.json:
         print(json.dumps({"request": request.id, "kind": request.kind, "action": request.action}))
     else:
@@ -97,16 +88,6 @@ def _verify(run: Path, *, as_object: bool) -> int:
 def _words(knob: Knob) -> str:
     name = knob.name.removeprefix("control/")
     return f"{name} ({'|'.join(knob.choices)})" if knob.choices else f"{name} ({knob.low:g} to {knob.high:g})"
-
-
-def _check(what: str, name: str | None, latest: dict[str, Action]) -> None:
-    """Refuse what the training process would have to ignore."""
-    if not name:
-        raise ValueError(f"{what} needs an action: one of {', '.join(latest) or '(there are none yet)'}")
-    if name not in latest:
-        raise ValueError(f"no action {name!r} in the journal; there are {', '.join(latest) or 'none yet'}")
-    if what not in OPEN.get(latest[name].entry, ()):
-        raise ValueError(f"action {name} is {latest[name].entry}, so it can't be asked to {what}")
 
 
 def _check_knob(turn: str, history: History) -> None:

@@ -27,6 +27,8 @@ class Options:
     model_size: float | None = None
     prompts: int | None = None
     overrides: tuple[str, ...] = ()
+    alone: bool = False
+    """Read no file that the configuration names: the text came from somebody else."""
 
 
 @dataclass(frozen=True, kw_only=True)

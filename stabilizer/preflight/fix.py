@@ -111,7 +111,7 @@ def default_target(path: Path) -> Path:
 
 def _again(parsed: Parsed, text: str, options: Options, first: Config) -> Preflight:
     """Judge the edited text as what the first one was: an edit must not change who is thought to read it."""
-    fresh = readers.parsed(parsed.path, text)
+    fresh = readers.parsed(parsed.path, text, alone=options.alone)
     config = configured(fresh, replace(options, trainer=first.trainer.name))
     return judge(
         replace(

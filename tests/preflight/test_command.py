@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import stabilizer
 from stabilizer.cli import main
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(stabilizer.__file__).parent / "examples" / "configs"
 FLAT = str(GOLDEN / "easyr1_flat.yaml")
 HOSTILE = "\x1b]52;c;eA==\x07\x1b[31mred\u202e"
 

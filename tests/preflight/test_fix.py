@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import stabilizer
 from stabilizer.preflight.check import Options, preflight
 from stabilizer.preflight.config import ConfigError
 from stabilizer.preflight.fix import corrected, default_target, edited, write
 
 HERE = Path(__file__).parent
-FILES = sorted([*(HERE / "golden").iterdir(), *(HERE / "recipes").iterdir()])
+CONFIGS = Path(stabilizer.__file__).parent / "examples" / "configs"
+FILES = sorted([*CONFIGS.iterdir(), *(HERE / "recipes").iterdir()])
 
 
 def judged(tmp_path: Path, name: str, text: str, **said):

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
+import stabilizer
 from stabilizer.preflight.check import Options, preflight
 from stabilizer.preflight.fix import corrected
 
 HERE = Path(__file__).parent
+CONFIGS = Path(stabilizer.__file__).parent / "examples" / "configs"
 RECIPES = sorted((HERE / "recipes").iterdir())
 
 
 def golden(name: str, **said):
     options = Options(**said)
-    return preflight(HERE / "golden" / name, options), options
+    return preflight(CONFIGS / name, options), options
 
 
 def loud(result) -> list[tuple[str, str]]:

@@ -38,13 +38,16 @@ def read(path: Path) -> Parsed:
     return parsed(path, _text(path))
 
 
-def parsed(path: Path, text: str) -> Parsed:
-    """The settings in the text of a file, and in the file that a command in it points to."""
+def parsed(path: Path, text: str, *, alone: bool = False) -> Parsed:
+    """The settings in the text of a file, and in the file that a command in it points to.
+
+    With `alone` no other file is read, whatever the text names: it came from somebody who may not read files here.
+    """
     try:
         found = reader_for(path, text).read(path, text)
         if not found.settings:
             raise ConfigError(f"{path}: no settings found in it; {EMPTY[found.form]}")
-        return _with_included(found)
+        return _with_included(found, alone)
     except (RecursionError, MemoryError):
         raise ConfigError(f"{path}: nested too deeply to be a configuration; is this the right file?") from None
 
@@ -55,7 +58,7 @@ INCLUDES = ("config", "config_path", "@")
 """Arguments by which a command names the file that holds the rest of its settings."""
 
 
-def _with_included(command: Parsed) -> Parsed:
+def _with_included(command: Parsed, alone: bool) -> Parsed:
     """The settings of the file that a command or a configuration builds on, below its own, which win."""
     named = [s for s in command.settings if s.key in INCLUDES and isinstance(s.value, str)]
     if command.form == "yaml":
@@ -63,6 +66,11 @@ def _with_included(command: Parsed) -> Parsed:
     target = next((s for s in named if Path(s.value).suffix in (".yaml", ".yml", ".json", ".toml")), None)
     if command.form not in ("shell", "yaml") or target is None:
         return command
+    if alone:
+        note = (
+            f"{target.value}, on which it builds, is not read here: what it leaves out counts as the trainer's default"
+        )
+        return replace(command, notes=(*command.notes, note))
     folders = (command.path.parent, *command.path.resolve().parents[:4], Path.cwd())
     path = next((folder / target.value for folder in folders if (folder / target.value).is_file()), None)
     if path is None and command.form == "yaml":

@@ -1,0 +1,75 @@
+"""Buttons that ask a run for something: approve, reject and revert a fix; pause, resume and save the run.
+
+A click leaves a file in the run's `requests/` and nothing else; the training process reads it at its next step, acts,
+and puts it on record. Every click must come from a page of this very server: it carries the token that the page was
+given when this server started, and the browser must say that the request is of the same origin.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any
+
+from dash import ALL, MATCH, Dash, Input, Output, State, ctx, html
+from dash.exceptions import PreventUpdate
+
+from dashboards.data.offers import Offer, Offers, leave, offers
+from dashboards.guard import of_this_page
+from dashboards.state import Runs
+
+TOKEN = "action-token"  # noqa: S105
+
+
+def buttons(runs: Runs, run: str, action: str = "") -> html.Div:
+    """What may be asked about an action of the journal (`a1`), or, without one, of the run as a whole."""
+    found = offers(runs, run, action)
+    return html.Div(_shown(found), id={"type": "answers", "run": run, "of": action}, className="answers")
+
+
+def register(app: Dash, runs: Runs) -> None:
+    """What happens when one is pressed, on whatever page it is."""
+
+    @app.callback(
+        Output({"type": "answers", "run": MATCH, "of": MATCH}, "children"),
+        Input({"type": "ask", "run": MATCH, "of": MATCH, "kind": ALL}, "n_clicks"),
+        State(TOKEN, "data"),
+        prevent_initial_call=True,
+    )
+    def ask(_: Any, token: Any) -> Any:
+        pressed = ctx.triggered_id
+        if not pressed or not ctx.triggered or not ctx.triggered[0]["value"]:
+            raise PreventUpdate  # buttons came or went; none was pressed
+        run, kind, action = (str(pressed.get(key, "")) for key in ("run", "kind", "of"))
+        if not known(runs, token) or not of_this_page():
+            return _shown(Offers(run, action, refused="not asked: this page is older than the dashboard; reload it"))
+        return _shown(leave(runs, run, kind, action))
+
+
+def known(runs: Runs, token: Any) -> bool:
+    """Whether a token is the one this server gave to its pages, compared in constant time."""
+    return isinstance(token, str) and hmac.compare_digest(token.encode(), runs.token.encode())
+
+
+def _shown(found: Offers) -> list[Any]:
+    if found.waits:
+        return [html.Span(f"◔ {found.waits}", className="waits", role="status")]
+    if found.refused:
+        return [html.Span(found.refused, className="quiet small")]
+    return [_button(offer, found) for offer in found.offers]
+
+
+def _button(offer: Offer, found: Offers) -> Any:
+    id = {"type": "ask", "run": found.run, "of": found.action, "kind": offer.kind}
+    look = "ask main" if offer.kind in ("approve", "resume") else "ask"
+    if not offer.warning:
+        return html.Button(offer.label, id=id, className=look)
+    return html.Details(
+        [
+            html.Summary(f"{offer.label} …", className=look),
+            html.Div(
+                [html.P(offer.warning), html.Button(f"Yes, {offer.label.lower()}", id=id, className="ask main")],
+                className="sure",
+            ),
+        ],
+        className="confirm",
+    )

@@ -1,0 +1,194 @@
+"""One incident as its page tells it: when it began, what moved first, what else it could be, what was tried."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from dashboards.state import Card, Trial, cards_of, journal_of
+from stabilizer.detectors.manual import all_detectors, sections
+from stabilizer.diagnosis.case import BEFORE, Case
+from stabilizer.diagnosis.order import Departed, Onset, departures, onset
+from stabilizer.figures import Theme
+from stabilizer.figures.incident import around, order_figure
+from stabilizer.figures.marks import Incident, incidents
+from stabilizer.figures.words import concerns, definition, short
+from stabilizer.runs.history import RunView
+from stabilizer.runs.reader import RunReader
+from stabilizer.vocabulary import VOCABULARY
+
+MAX_CHARTS = 6
+AFTER = 60
+"""Rows after an incident's onset, at least, that its charts show."""
+MAX_SIGNALS = 20
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing a look-alike hangs on, and what this run says of it."""
+
+    name: str
+    says: str
+    detector: bool = False
+
+
+@dataclass(frozen=True)
+class LookAlikes:
+    """What a detector's page says can be taken for its failure, and what this run measured of that."""
+
+    detector: str
+    texts: tuple[str, ...]
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class Told:
+    """An incident with everything its page says, figures excepted."""
+
+    run: str
+    key: str
+    card: Card
+    onset: Onset
+    signals: tuple[Departed, ...]
+    low: int
+    high: int
+    rows: float
+    attempt: int
+    left_behind: int | None
+    """The step from which what is shown was rolled back; None when it is the present course of the run."""
+    lookalikes: tuple[LookAlikes, ...]
+    trials: tuple[Trial, ...]
+    previous: str
+    next: str
+    place: int
+    count: int
+
+
+def key_of(card: Card) -> str:
+    """How an incident is named in an address: by its number, or, when it never got one, by its finding."""
+    return str(card.number) if card.number else card.id
+
+
+def listed(reader: RunReader) -> tuple[Card, ...]:
+    """The incidents of a run, those that stand first, then the newest."""
+    return cards_of(incidents(reader.findings))
+
+
+def told(reader: RunReader, run: str, key: str) -> Told | None:
+    """One incident, looked up among those there are; None when there is none of that name."""
+    found = incidents(reader.findings)
+    cards = cards_of(found)
+    keys = [key_of(card) for card in cards]
+    if key not in keys:
+        return None
+    place = keys.index(key)
+    incident = next(one for one in found if (str(one.number) if one.number else one.lead.id) == key)
+    view, left_behind = _course(reader, incident)
+    began = onset(incident.findings, view)
+    rows = Case(incident.findings, view).spacing
+    high = max(incident.last if left_behind is None else min(incident.last, view.step), began.step) + AFTER * rows
+    return Told(
+        run=run,
+        key=key,
+        card=cards[place],
+        onset=began,
+        signals=departures(incident.findings, view)[:MAX_SIGNALS],
+        low=int(max(0, began.step - BEFORE * rows)),
+        high=int(min(high, max(view.step, began.step + 1))),
+        rows=rows,
+        attempt=view.attempt,
+        left_behind=left_behind,
+        lookalikes=tuple(_lookalikes(finding.id, incident, found, view) for finding in incident.findings),
+        trials=tuple(trial for trial in journal_of(reader.actions) if incident.number == trial.incident != 0),
+        previous=keys[place - 1] if place else "",
+        next=keys[place + 1] if place + 1 < len(keys) else "",
+        place=place + 1,
+        count=len(cards),
+    )
+
+
+def timeline(reader: RunReader, page: Told, theme: Theme) -> go.Figure | None:
+    """The order in which signals left; None when none is known to have."""
+    if not page.signals:
+        return None
+    incident = _incident(reader, page.key)
+    return order_figure(page.signals, page.onset, incident.findings, noticed=page.card.detected, theme=theme)
+
+
+def charts(reader: RunReader, page: Told, theme: Theme) -> list[tuple[str, go.Figure]]:
+    """The metrics concerned, around the onset: those the findings speak of, then those that left their course."""
+    incident = _incident(reader, page.key)
+    view, _ = _course(reader, incident)
+    spoken = [name for finding in incident.findings for name in sorted(concerns(finding)) if name in view]
+    names = list(dict.fromkeys([*spoken, *(signal.metric for signal in page.signals if signal.metric in view)]))
+    made = [action for action in reader.actions if action.attempt <= view.attempt]  # later ones are of another course
+    drawn = []
+    for name in names[:MAX_CHARTS]:
+        figure = around(
+            view, name, page.low, page.high, findings=reader.findings, events=view.events(), actions=made,
+            theme=theme,
+        )  # fmt: skip
+        drawn.append((name, figure))
+    return drawn
+
+
+def _incident(reader: RunReader, key: str) -> Incident:
+    return next(one for one in incidents(reader.findings) if (str(one.number) if one.number else one.lead.id) == key)
+
+
+def _course(reader: RunReader, incident: Incident) -> tuple[RunView, int | None]:
+    """The run on the attempt in which the incident opened, and the step from which that attempt was left behind."""
+    ids = {finding.id for finding in incident.findings}
+    opened = [f.attempt for f in reader.findings if f.incident == incident.number and f.id in ids]
+    current = reader.history
+    history = reader.histories.get(min(opened, default=current.attempt), current)
+    if history is current:
+        return current.view(), None
+    rows = reader.about.get("attempts")
+    starts = [
+        row["from_step"]
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, dict) and row.get("parent") == history.attempt and isinstance(row.get("from_step"), int)
+    ]
+    left = min(starts, default=None)
+    return history.view(), left if left is not None and left <= incident.last else None
+
+
+def _lookalikes(id: str, incident: Incident, found: Sequence[Incident], view: RunView) -> LookAlikes:
+    detector = all_detectors().get(id)
+    section = next((s for s in sections(detector) if s.title == "Look-alikes"), None) if detector else None
+    texts = tuple(paragraph.text for paragraph in section.paragraphs) if section else ()
+    facts = [_fact(name, incident, found, view) for name in _quoted(texts)]
+    return LookAlikes(id, texts, tuple(fact for fact in facts if fact))
+
+
+def _quoted(texts: Iterable[str]) -> list[str]:
+    """What a page names in backticks, each once."""
+    return list(dict.fromkeys(name for text in texts for name in re.findall(r"`([^`]+)`", text)))
+
+
+def _fact(name: str, incident: Incident, found: Sequence[Incident], view: RunView) -> Fact | None:
+    """What this run says of a detector or a metric that a page names; None for any other word."""
+    if detector := all_detectors().get(name):
+        if any(finding.id == name for finding in incident.findings):
+            return Fact(name, "found as well, in this incident", True)
+        if other := next((one for one in found if any(f.id == name for f in one.findings)), None):
+            return Fact(name, f"found in another incident, which began at step {other.onset:,}", True)
+        if missing := detector.missing(view):
+            return Fact(name, f"could not be looked for: this run does not log {missing[0].replace('|', ' or ')}", True)
+        return Fact(name, "looked for, and not found in this run", True)
+    if "/" not in name or (name not in view and name not in VOCABULARY):
+        return None
+    if name not in view:
+        return Fact(name, "not logged by this run, so nothing here speaks for or against it")
+    unit = definition(view, name).unit
+    unit = "" if unit in ("", "1") else f" {unit}"
+    shift = Case(incident.findings, view).shift(name)
+    if shift is None:
+        latest = view.latest(name)
+        return Fact(name, f"last {short(latest)}{unit} at step {int(view.series(name).steps[-1]):,}")
+    before, after = (short(float(f"{value:.3g}")) for value in shift)
+    return Fact(name, f"{before} before, {after}{unit} since (medians of up to 100 and 30 rows)")

@@ -1,0 +1,138 @@
+"""What a viewer may ask a run to do, and what it says where it may not: the data behind the buttons.
+
+A request is a file until the training process takes it. Between that and its entry in the journal nothing on disk
+tells that somebody asked, so this server remembers what it asked itself, for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from dashboards.state import Followed, Runs
+from stabilizer.records import Action
+from stabilizer.runs import asking
+from stabilizer.runs.journal import newest
+from stabilizer.runs.listing import state_of
+from stabilizer.runs.reader import RunReader
+from stabilizer.runs.requests import Kind
+
+LABELS: Mapping[str, str] = {
+    "approve": "Approve", "reject": "Reject", "revert": "Revert", "pause": "Pause", "resume": "Resume",
+    "snapshot": "Save a snapshot",
+}  # fmt: skip
+REMEMBERED_S = 120.0
+"""After this long without an answer on record the question may be asked again."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One button: what it asks for, and what must be read before it is meant."""
+
+    kind: str
+    label: str
+    warning: str = ""
+
+
+@dataclass(frozen=True)
+class Offers:
+    """The buttons of an action, or of the run when there is no action; what already waits, and why there are none."""
+
+    run: str
+    action: str
+    offers: tuple[Offer, ...] = ()
+    waits: str = ""
+    refused: str = ""
+
+
+def offers(runs: Runs, run: str, action: str = "") -> Offers:
+    """What may be asked of a run now. `action` is one of its journal; empty for the run as a whole."""
+    followed = runs.get(run)
+    if followed is None:
+        return Offers(run, action, refused="there is no such run")
+    try:
+        with followed.lock:
+            return _offers(runs, run, followed, followed.refresh(), action)
+    except Exception as error:  # whatever a directory holds, the page stays up and says so
+        return Offers(run, action, refused=f"the run can't be read: {str(error)[:300] or type(error).__name__}")
+
+
+def leave(runs: Runs, run: str, kind: str, action: str = "") -> Offers:
+    """Ask, if that is on offer, and say how things stand then. Asking twice is asking once."""
+    followed = runs.get(run)
+    if followed is None:
+        return offers(runs, run, action)
+    with followed.lock:  # of two presses at once the second sees the first's request
+        now = offers(runs, run, action)
+        if kind not in {offer.kind for offer in now.offers}:
+            return now
+        asked: tuple[Kind, str] = ("do", "snapshot") if kind == "snapshot" else (cast("Kind", kind), action)
+        try:
+            asking.leave(followed.path, *asked, "dashboard")
+        except ValueError as error:
+            return Offers(run, action, refused=str(error))
+        stood = _stands(followed.refresh(), action, runs.clock())
+        runs.asked[str(followed.path), kind, action] = (stood, runs.clock())
+        return offers(runs, run, action)
+
+
+def _offers(runs: Runs, run: str, followed: Followed, reader: RunReader, action: str) -> Offers:
+    now = runs.clock()
+    if why := asking.over(reader.status, now):
+        return Offers(run, action, refused=why)
+    if waits := _waits(runs, followed, reader, action, now):
+        return Offers(run, action, waits=waits)
+    if not action:
+        kinds = ("resume" if state_of(reader.status, now) == "paused" else "pause", "snapshot")
+        return Offers(run, action, tuple(Offer(kind, LABELS[kind]) for kind in kinds))
+    latest = newest(reader.actions)
+    found: list[Offer] = []
+    kinds: tuple[Kind, ...] = ("approve", "reject", "revert")
+    if action in latest and latest[action].entry == "proposed" and latest[action].safety == "advice":
+        return Offers(run, action, refused="advice: a person does this by hand, so there is nothing to approve")
+    fitting = [kind for kind in kinds if not asking.misplaced(kind, action, latest)]
+    if "approve" in fitting and (why := asking.idle(reader.status, followed.path)):
+        return Offers(run, action, refused=why)
+    for kind in fitting:
+        found.append(Offer(kind, LABELS[kind], _warning(kind, latest[action], reader.actions)))
+    return Offers(run, action, tuple(found))
+
+
+def _waits(runs: Runs, followed: Followed, reader: RunReader, action: str, now: float) -> str:
+    """What was asked and is not on record yet, in words."""
+    for request in asking.waiting(followed.path):
+        kind = "snapshot" if request.kind == "do" and request.action == "snapshot" else request.kind
+        of = "" if kind in ("pause", "resume", "snapshot") else request.action
+        if kind in LABELS and of == action:
+            by = f" by {request.by}" if request.by else ""
+            return f"{kind} asked{by}; it waits for the run's next step"
+    for (path, kind, of), (stood, t) in list(runs.asked.items()):
+        if path == str(followed.path) and of == action:
+            if kind != "snapshot" and stood == _stands(reader, action, now) and now - t < REMEMBERED_S:
+                return f"{kind} asked; the run has taken it, and acts on it as soon as it may"
+            runs.asked.pop((path, kind, of), None)
+    return ""
+
+
+def _stands(reader: RunReader, action: str, now: float) -> Any:
+    """What changes when a request was heeded: the newest entry of its action, or the state of the run."""
+    entry = newest(reader.actions).get(action) if action else None
+    return (entry.n, entry.hash) if entry else state_of(reader.status, now)
+
+
+def _warning(kind: str, latest: Action, actions: list[Action]) -> str:
+    """What a person must know before a hard change."""
+    if kind == "reject" or latest.safety == "soft":
+        return ""
+    proposed = next((entry for entry in actions if entry.action == latest.action), latest)
+    hypothesis = proposed.data.get("hypothesis")
+    back = hypothesis.get("rollback_to") if isinstance(hypothesis, Mapping) else None
+    if kind == "revert":
+        return "This was a hard change: undoing it turns its knobs back, but not what was learned since."
+    if isinstance(back, int):
+        return (
+            f"The run goes back to the state after step {back}. What it learned since is left behind; its record stays"
+            " readable as an abandoned branch."
+        )
+    return "This is a hard change: undoing it does not bring back everything as it was."

@@ -1,0 +1,124 @@
+"""Past incidents like this one, in the other runs: the same failure or the same cause, and how each ended.
+
+Two small files per run are read, each kept until it changes; a folder of thousands of runs is looked at as far as the
+newest `MAX_RUNS`, which the page says.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dashboards.state import Card, Runs
+from stabilizer.figures.marks import incidents
+from stabilizer.records import Action, Finding
+from stabilizer.runs.reader import read_records
+
+MAX_RUNS = 300
+MAX_BYTES = 4 * 1024 * 1024
+MAX_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Past:
+    """An incident of some run, as far as it can be compared."""
+
+    run: str
+    key: str
+    ids: tuple[str, ...]
+    cause: str
+    severity: str
+    open: bool
+    onset: int
+    ended: str
+    """What was tried and what came of it, in words; empty when nothing was tried."""
+
+
+@dataclass(frozen=True)
+class Similar:
+    """What was found, and among how many runs."""
+
+    found: tuple[Past, ...]
+    more: int
+    looked: int
+    runs: int
+
+
+class Archive:
+    """The incidents of all runs, read again only where a file changed. Safe to share between threads."""
+
+    def __init__(self, runs: Runs):
+        self._runs = runs
+        self._lock = threading.Lock()
+        self._known: dict[Path, tuple[tuple[int, ...], tuple[Past, ...]]] = {}
+
+    def similar(self, run: str, card: Card, key: str) -> Similar:
+        """Incidents with the same cause or the same failures as this one, the most alike first, then the newest."""
+        paths = self._runs.scan()
+        looked = list(paths.items())[:MAX_RUNS]
+        with self._lock:
+            everything = [past for id, path in looked for past in self._of(id, path)]
+            for gone in set(self._known) - set(paths.values()):
+                del self._known[gone]
+        ids = {card.id, *(other.id for other in card.also)}
+        cause = card.causes[0][0] if card.causes else ""
+        ranked = []
+        for past in everything:
+            if (past.run, past.key) == (run, key):
+                continue
+            same_cause = bool(cause) and cause != "undetermined" and past.cause == cause
+            common = len(ids.intersection(past.ids))
+            if same_cause or card.id in past.ids:
+                ranked.append((2 * same_cause + common, past))
+        ranked.sort(key=lambda pair: -pair[0])  # stable: of equals the newest run stays first
+        shown = tuple(past for _, past in ranked[:MAX_SHOWN])
+        return Similar(shown, max(0, len(ranked) - MAX_SHOWN), len(looked), len(paths))
+
+    def _of(self, id: str, path: Path) -> tuple[Past, ...]:
+        files = (path / "findings.jsonl", path / "actions.jsonl")
+        stamp = tuple(part for file in files for part in _stamp(file))
+        known = self._known.get(path)
+        if known is None or known[0] != stamp:
+            small = stamp[1] <= MAX_BYTES and stamp[3] <= MAX_BYTES
+            known = self._known[path] = (stamp, _read(id, files) if small else ())
+        return known[1]
+
+
+def _read(id: str, files: Sequence[Path]) -> tuple[Past, ...]:
+    findings = read_records(files[0], Finding).records
+    if not findings:
+        return ()
+    actions = read_records(files[1], Action).records
+    found = []
+    for incident in incidents(findings):
+        causes = next((finding.causes for finding in incident.findings if finding.causes), ())
+        likely = max(causes, key=lambda cause: cause.confidence, default=None)
+        found.append(
+            Past(
+                run=id,
+                key=str(incident.number) if incident.number else incident.lead.id,
+                ids=tuple(finding.id for finding in incident.findings),
+                cause=likely.id if likely else "",
+                severity=incident.severity,
+                open=incident.open,
+                onset=incident.onset,
+                ended=_ended([a for a in actions if incident.number and a.incident == incident.number]),
+            )
+        )
+    return tuple(found)
+
+
+def _ended(actions: Sequence[Action]) -> str:
+    latest = {action.action: action for action in actions}
+    told = [f"{action.remedy} {action.entry}" for action in latest.values() if action.entry != "proposed"]
+    return ", ".join(told[:4]) or ("only proposed: " + next(iter(latest.values())).remedy if latest else "")
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size

@@ -1,0 +1,88 @@
+"""What is looked for in every run, what must be logged for it, and how good it was when last measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, html
+
+from dashboards.data.detector import Line, lines, source
+from dashboards.parts import empty
+from dashboards.plain import detector_link, inline
+from dashboards.state import Runs
+from stabilizer.figures import Theme
+
+PATH = "/detectors"
+NAME = "Detectors"
+OF_A_RUN = False
+
+
+def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
+    """All detectors; a search narrows them."""
+    found = lines()
+    words = query.get("q", "")[:200]
+    measured = source()
+    note = (
+        "Recall: share of the faults made for it (95 % interval) of how many; false alarms per 1,000 healthy steps; "
+        f"{measured}."
+    )
+    return html.Div(
+        [
+            html.Div(
+                [
+                    html.H1("Detectors"),
+                    html.P(f"{len(found)} ways in which a run goes wrong, and what each was worth when measured."),
+                    html.P(note, className="quiet small") if measured else None,
+                    dmc.TextInput(
+                        id="detectors-search", value=words,
+                        placeholder="search: a word of the id, the failure or a metric",
+                        className="search", **{"aria-label": "search detectors"},
+                    ),
+                ],
+                className="card head",
+            ),
+            html.Div(_table(found, words), id="detectors-found"),
+        ],
+        className="page",
+    )  # fmt: skip
+
+
+def register(app: Dash, runs: Runs) -> None:
+    """The list follows the search."""
+
+    @app.callback(Output("detectors-found", "children"), Input("detectors-search", "value"), prevent_initial_call=True)
+    def search(words: Any) -> Any:
+        return _table(lines(), words[:200] if isinstance(words, str) else "")
+
+
+def _table(found: Sequence[Line], words: str) -> Any:
+    rows = [line for line in found if line.matches(words)]
+    if not rows:
+        return empty("No such detector", "No detector has all these words; try one of them.")
+    return html.Div(
+        html.Table(
+            [
+                html.Thead(html.Tr([html.Th(text, scope="col") for text in ("detector", "fires when", "needs",
+                                                                            "recall; false alarms")])),
+                html.Tbody([_row(line) for line in rows]),
+            ],
+            className="wide",
+        ),
+        className="card scroll",
+        tabIndex=0,
+        role="region",
+        **{"aria-label": "detectors"},
+    )  # fmt: skip
+
+
+def _row(line: Line) -> html.Tr:
+    return html.Tr(
+        [
+            html.Th(detector_link(line.id), scope="row"),
+            html.Td(inline(line.title)),
+            html.Td(line.needs, className="quiet small"),
+            html.Td(line.measured, className="small"),
+        ]
+    )

@@ -1,0 +1,426 @@
+"""One incident with all that is known of it, or, without a number, all incidents of a run, those that stand first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.exceptions import PreventUpdate
+
+from dashboards import view
+from dashboards.data.incident import LookAlikes, Told, charts, key_of, listed, timeline, told
+from dashboards.data.journal import tried
+from dashboards.data.revision import revision
+from dashboards.data.similar import Archive, Similar
+from dashboards.frame import address
+from dashboards.parts import empty, fact, pill, severity
+from dashboards.plain import detector_link, inline
+from dashboards.state import Card, Followed, Runs
+from dashboards.trials import trial_card
+from stabilizer.figures import CONFIG, Theme
+from stabilizer.figures.incident import how_far
+from stabilizer.runs.reader import RunReader
+
+PATH = "/incident"
+NAME = "Incidents"
+OF_A_RUN = True
+TICK_MS = 2000
+FAR = (
+    "How far: median of up to 100 rows before the onset → of up to 30 since it left; where a finding gave the onset"
+    " itself, its own baseline and value."
+)
+
+
+def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
+    """The incident, or the list of all, as it is now; callbacks keep it so."""
+    run, key = query.get("run", ""), query.get("n", "")
+    if not run:
+        return html.Div(view.no_runs([str(root) for root in runs.roots]), className="page")
+    followed = runs.get(run)
+    if followed is None:
+        return html.Div(view.unknown(run), className="page")
+    rev = revision(runs, followed)
+    words, figures = _now(runs, run, key, followed, theme)
+    return html.Div(
+        [
+            dcc.Store(id="incident-seen", data={"run": run, "n": key, "theme": theme, "rev": rev}),
+            dcc.Interval(id="incident-tick", interval=TICK_MS),
+            html.Div(words, id="incident-body", className="page"),
+            html.Div(figures, id="incident-charts", className="page"),
+            html.Div(id="incident-similar"),
+        ],
+        className="page",
+    )
+
+
+def register(app: Dash, runs: Runs) -> None:
+    """The page is drawn anew when something was found, written down or asked for; the past is looked up once."""
+    archive = Archive(runs)
+
+    @app.callback(
+        Output("incident-body", "children"),
+        Output("incident-charts", "children"),
+        Output("incident-seen", "data"),
+        Input("incident-tick", "n_intervals"),
+        State("incident-seen", "data"),
+        prevent_initial_call=True,
+    )
+    def follow(_: int, seen: Any) -> Any:
+        run, key, theme, before = _kept(seen)
+        followed = runs.get(run)
+        if followed is None:
+            raise PreventUpdate
+        rev = revision(runs, followed)
+        if rev == before:
+            raise PreventUpdate
+        words, figures = _now(runs, run, key, followed, theme)
+        story = rev[:4] != before[:4]  # a request that came or went changes no chart
+        return words, figures if story else no_update, {"run": run, "n": key, "theme": theme, "rev": rev}
+
+    @app.callback(Output("incident-similar", "children"), Input("incident-seen", "data"))
+    def look_up(seen: Any) -> Any:
+        run, key, *_ = _kept(seen)
+        followed = runs.get(run)
+        if followed is None or not key:
+            raise PreventUpdate
+        try:
+            with followed.lock:
+                card = next((card for card in listed(followed.refresh()) if key_of(card) == key), None)
+        except Exception:  # the page says so already
+            raise PreventUpdate from None
+        return _similar(archive.similar(run, card, key)) if card else None
+
+
+def _kept(seen: Any) -> tuple[str, str, Theme, list[Any]]:
+    """What the browser kept, whatever it sends."""
+    row = seen if isinstance(seen, dict) else {}
+    rev = row.get("rev")
+    theme: Theme = "dark" if row.get("theme") == "dark" else "light"
+    return str(row.get("run", "")), str(row.get("n", "")), theme, rev if isinstance(rev, list) else []
+
+
+def _now(runs: Runs, run: str, key: str, followed: Followed, theme: Theme) -> tuple[list[Any], list[Any]]:
+    try:
+        with followed.lock:
+            reader = followed.refresh()
+            if not key:
+                return _all(run, listed(reader)), []
+            page = told(reader, run, key)
+            if page is None:
+                return [_nothing(run, key)], []
+            words = _words(runs, run, reader, page, theme)
+            rest = [*_charts(reader, page, theme), html.Section(_lookalikes(page), className="column")]
+    except Exception as error:  # whatever a directory holds, the page stays up and says so
+        return [view.broken(run, str(error) or type(error).__name__)], []
+    return words, rest
+
+
+# --- all incidents ----------------------------------------------------------------------------------------------------
+
+
+def _all(run: str, cards: Sequence[Card]) -> list[Any]:
+    standing = sum(card.open for card in cards)
+    count = f"{standing} open, {len(cards) - standing} resolved" if cards else "none"
+    head = html.Div(
+        [html.H1("Incidents"), html.Div([html.Span(run, className="quiet"), pill(count, "")], className="pills")],
+        className="card head",
+    )
+    if not cards:
+        said = "Detectors have seen no failure so far. What they look for: "
+        to = dcc.Link("all detectors", href=address("/detectors"))
+        return [head, html.Div([html.Strong("Nothing found"), html.P([said, to])], className="empty")]
+    return [head, html.Div([_line(run, card) for card in cards], className="page")]
+
+
+def _line(run: str, card: Card) -> html.Article:
+    cause = f"likely cause: {card.causes[0][0]} ({card.causes[0][1]:.0%})" if card.causes else "no cause told"
+    more = f" · {1 + len(card.also)} findings" if card.also else ""
+    return html.Article(
+        [
+            html.Div(
+                [
+                    severity(card.severity),
+                    dcc.Link(_title(card), href=address(PATH, run=run, n=key_of(card)), className="to"),
+                    pill(card.state, f"finding-{card.state}"),
+                    html.Span(f"steps {card.onset:,}–{card.last:,}", className="quiet small"),
+                ],
+                className="incident-head",
+            ),
+            html.P(card.summary, className="summary"),
+            html.P(cause + more, className="quiet small"),
+        ],
+        className=f"card incident {card.severity}" + ("" if card.open else " resolved"),
+    )
+
+
+def _title(card: Card) -> str:
+    return f"{card.number} · {card.id}" if card.number else card.id
+
+
+def _nothing(run: str, key: str) -> html.Div:
+    return html.Div(
+        [
+            empty("There is no such incident", f"{run[:200]} has no incident {key[:80]!r}."),
+            dcc.Link("all incidents of this run", href=address(PATH, run=run)),
+        ],
+        className="card head centred",
+    )
+
+
+# --- one incident -----------------------------------------------------------------------------------------------------
+
+
+def _words(runs: Runs, run: str, reader: RunReader, page: Told, theme: Theme) -> list[Any]:
+    lives = {trial.action: [a for a in reader.actions if a.action == trial.action] for trial in page.trials}
+    trials = [trial_card(runs, run, tried(trial, lives[trial.action]), to_incident=False) for trial in page.trials]
+    return [
+        _head(run, page),
+        html.Div(
+            [
+                html.Section([*_order(reader, page, theme), *_evidence(page)], className="column"),
+                html.Section([*_causes(page), *_advice(page)], className="column"),
+            ],
+            className="two",
+        ),
+        html.Section(
+            [
+                html.H2("What was tried"),
+                *(trials or [empty("Nothing tried", "No fix was proposed for this incident.")]),
+            ],
+            className="column",
+        ),
+    ]
+
+
+def _head(run: str, page: Told) -> html.Div:
+    card, onset = page.card, page.onset
+    note = None
+    if page.left_behind is not None:
+        note = html.P(
+            f"△ This happened on attempt {page.attempt + 1}, which was left behind: the run went on from step"
+            f" {page.left_behind:,} again. The charts show the branch on which it happened.",
+            className="note",
+        )
+    return html.Div(
+        [
+            html.Div(
+                [
+                    html.Div(
+                        [
+                            html.H1(["Incident ", _title(card)]),
+                            html.Div(
+                                [
+                                    severity(card.severity),
+                                    pill(card.state, f"finding-{card.state}"),
+                                    detector_link(card.id),
+                                ],
+                                className="pills",
+                            ),
+                        ],
+                        className="title",
+                    ),
+                    _ways(run, page),
+                ],
+                className="headline",
+            ),
+            html.P(card.summary, className="summary lead"),
+            html.Div(
+                [
+                    fact("began", f"step {onset.step:,}, between {onset.earliest:,} and {onset.latest:,}"),
+                    fact("noticed", f"step {card.detected:,}"), fact("last seen", f"step {card.last:,}"),
+                ],
+                className="facts",
+            ),
+            *[
+                html.Div(
+                    [
+                        severity(other.severity), detector_link(other.id), pill(other.state, f"finding-{other.state}"),
+                        html.Span(other.summary),
+                    ],
+                    className="also",
+                )
+                for other in card.also
+            ],
+            note,
+        ],
+        className="card head",
+    )  # fmt: skip
+
+
+def _ways(run: str, page: Told) -> html.Nav:
+    """To the neighbours, in the order of the list; the keys j and k follow the same ways."""
+    before = (
+        dcc.Link("← previous", id="incident-previous", href=address(PATH, run=run, n=page.previous))
+        if page.previous
+        else None
+    )
+    after = dcc.Link("next →", id="incident-next", href=address(PATH, run=run, n=page.next)) if page.next else None
+    of = dcc.Link(f"{page.place} of {page.count}", href=address(PATH, run=run))
+    return html.Nav([before, of, after], className="ways", **{"aria-label": "incidents"})
+
+
+def _order(reader: RunReader, page: Told, theme: Theme) -> list[Any]:
+    title = html.H2("What left its course, and when")
+    figure = timeline(reader, page, theme)
+    if figure is None:
+        why = "No metric of those whose order is compared left its course around the onset, or the run was too young."
+        return [title, empty("No order known", why)]
+    rows = [
+        html.Li(
+            [
+                html.Code(signal.metric), f" {'up' if signal.up else 'down'} at step {signal.step:,}",
+                html.Span(f" · {how_far(signal)}" if how_far(signal) else "", className="quiet"),
+                html.Span(f" · {signal.stage}", className="quiet small"),
+            ]
+        )
+        for signal in page.signals
+    ]  # fmt: skip
+    return [
+        title,
+        html.Figure(
+            [
+                dcc.Graph(id="incident-order", figure=figure, config=dict(CONFIG), responsive=True,
+                          style={"height": f"{figure.layout.height}px"}),
+                html.Details(
+                    [html.Summary("The same in words"), html.Ol(rows, className="order"),
+                     html.P(FAR, className="quiet small")],
+                ),
+            ],
+            className="card chart",
+        ),
+    ]  # fmt: skip
+
+
+def _evidence(page: Told) -> list[Any]:
+    if not page.card.evidence:
+        return []
+    rows = [html.Tr([html.Th(key, scope="row"), html.Td(value)]) for key, value in page.card.evidence]
+    return [html.H2("Evidence"), html.Div(html.Table(html.Tbody(rows), className="facts-table"), className="card pad")]
+
+
+def _causes(page: Told) -> list[Any]:
+    title = html.H2("Why")
+    if not page.card.causes:
+        return [title, empty("No cause told", "The diagnosis named none for this incident.")]
+    words = ("Likely cause", "Second", "Third")
+    cards = []
+    for index, (name, confidence, why) in enumerate(page.card.causes):
+        reasons = [html.Li(inline(reason)) for reason in why.split("; ") if reason]
+        label = words[index] if index < len(words) else "Also"
+        cards.append(
+            html.Div(
+                [
+                    html.Div([html.Span(label, className="quiet small"), html.Strong(name),
+                              html.Span(f"confidence {confidence:.0%}", className="pill tiny")],
+                             className="incident-head"),
+                    html.Ul(reasons, className="points"),
+                ],
+                className="card pad" if index == 0 else "card pad second",
+            )
+        )  # fmt: skip
+    return [title, *cards]
+
+
+def _advice(page: Told) -> list[Any]:
+    title = html.H2("What to do")
+    if not page.card.advice:
+        return [title, empty("No advice", "Nothing is known to help against this cause in this run.")]
+    cards = [
+        html.Div(
+            [
+                html.Div([html.Strong(name), html.Span(safety, className="pill tiny")], className="incident-head"),
+                *[html.Code(line, className="change") for line in change],
+                html.P(inline(why)),
+                html.P([html.Span("How: ", className="quiet"), *inline(how)]) if how else None,
+            ],
+            className="card pad",
+        )
+        for name, safety, change, why, how in page.card.advice
+    ]
+    return [title, *cards]
+
+
+def _lookalikes(page: Told) -> list[Any]:
+    told_of = [one for one in page.lookalikes if one.texts]
+    title = html.H2("What it could be taken for")
+    if not told_of:
+        return [title, empty("No look-alikes known", "The pages of these detectors name none.")]
+    return [title, *[_lookalike(one, index == 0) for index, one in enumerate(told_of)]]
+
+
+def _lookalike(one: LookAlikes, first: bool) -> html.Details:
+    rows = [
+        html.Tr(
+            [
+                html.Th(detector_link(fact.name) if fact.detector else html.Code(fact.name), scope="row"),
+                html.Td(fact.says),
+            ]
+        )
+        for fact in one.facts
+    ]
+    return html.Details(
+        [
+            html.Summary(f"Look-alikes of {one.detector}"),
+            *[html.P(inline(text)) for text in one.texts],
+            html.P("What this run says of them:", className="quiet small") if rows else None,
+            html.Table(html.Tbody(rows), className="facts-table") if rows else None,
+        ],
+        className="card pad fold",
+        open=first,
+    )
+
+
+def _charts(reader: RunReader, page: Told, theme: Theme) -> list[Any]:
+    drawn = charts(reader, page, theme)
+    if not drawn:
+        return []
+    cards = [
+        html.Figure(
+            [
+                html.Figcaption(html.Span(name, className="chart-title")),
+                dcc.Graph(id={"incident-chart": name}, figure=figure, config=dict(CONFIG), className="graph",
+                          style={"height": "236px"}, responsive=True),
+            ],
+            className="card chart",
+        )
+        for name, figure in drawn
+    ]  # fmt: skip
+    title = html.H2(["The metrics concerned ", html.Span(f"steps {page.low:,}–{page.high:,}", className="quiet small")])
+    return [html.Section([title, html.Div(cards, className="charts")], className="column")]
+
+
+def _similar(past: Similar) -> html.Section:
+    looked = (
+        f"among the {past.looked:,} newest of {past.runs:,} runs"
+        if past.looked < past.runs
+        else f"in {past.runs:,} runs"
+    )
+    title = html.H2(["Like it in the past ", html.Span(looked, className="quiet small")])
+    if not past.found:
+        return html.Section(
+            [title, empty("Nothing like it", "No other incident had the same failure or cause.")], className="column"
+        )
+    rows = [
+        html.Li(
+            [
+                html.Div(
+                    [
+                        severity(one.severity),
+                        dcc.Link(f"{one.run} · {one.key}", href=address(PATH, run=one.run, n=one.key)),
+                        pill("open" if one.open else "resolved", "finding-open" if one.open else "finding-resolved"),
+                        html.Span(f"from step {one.onset:,}", className="quiet small"),
+                    ],
+                    className="incident-head",
+                ),
+                html.Div(
+                    " · ".join(filter(None, (", ".join(one.ids[:4]), f"cause: {one.cause}" if one.cause else ""))),
+                    className="quiet small text",
+                ),
+                html.Div(f"tried: {one.ended}", className="small text") if one.ended else None,
+            ]
+        )
+        for one in past.found
+    ]
+    more = html.P(f"and {past.more} more", className="quiet small") if past.more else None
+    return html.Section([title, html.Ul(rows, className="card plain-list"), more], className="column")

@@ -1,0 +1,162 @@
+"""What was done to a run while it trained: every fix as an experiment, what people turned, and every new start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.exceptions import PreventUpdate
+
+from dashboards import view
+from dashboards.actions import buttons
+from dashboards.data.journal import Chains, Journal, journal
+from dashboards.data.revision import revision
+from dashboards.parts import empty
+from dashboards.state import Followed, Runs
+from dashboards.trials import trial_card
+from stabilizer.figures import Theme
+from stabilizer.runs.journal import Chain
+
+PATH = "/journal"
+NAME = "Journal"
+OF_A_RUN = True
+TICK_MS = 2000
+
+_chains = Chains()
+
+
+def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
+    """The journal as it is now; a callback keeps it so."""
+    run = query.get("run", "")
+    if not run:
+        return html.Div(view.no_runs([str(root) for root in runs.roots]), className="page")
+    followed = runs.get(run)
+    if followed is None:
+        return html.Div(view.unknown(run), className="page")
+    body, seen = _now(runs, run, followed)
+    return html.Div(
+        [
+            dcc.Store(id="journal-seen", data={"run": run, "rev": seen}),
+            dcc.Interval(id="journal-tick", interval=TICK_MS),
+            html.Div(body, id="journal-body", className="page"),
+        ],
+        className="page",
+    )
+
+
+def register(app: Dash, runs: Runs) -> None:
+    """The page is drawn anew when something was written down or asked for."""
+
+    @app.callback(
+        Output("journal-body", "children"),
+        Output("journal-seen", "data"),
+        Input("journal-tick", "n_intervals"),
+        State("journal-seen", "data"),
+        prevent_initial_call=True,
+    )
+    def follow(_: int, seen: Any) -> Any:
+        run = seen.get("run") if isinstance(seen, dict) else None
+        followed = runs.get(run) if isinstance(run, str) else None
+        if followed is None:
+            raise PreventUpdate
+        rev = revision(runs, followed)
+        if rev == seen.get("rev"):
+            raise PreventUpdate
+        body, rev = _now(runs, run, followed)
+        return body, {"run": run, "rev": rev} if rev else no_update
+
+
+def _now(runs: Runs, run: str, followed: Followed) -> tuple[Any, list[Any]]:
+    rev = revision(runs, followed)
+    try:
+        with followed.lock:
+            page = journal(followed.refresh(), _chains.of(followed.path))
+    except Exception as error:  # whatever a directory holds, the page stays up and says so
+        return view.broken(run, str(error) or type(error).__name__), []
+    return _page(runs, run, page), rev
+
+
+def _page(runs: Runs, run: str, page: Journal) -> list[Any]:
+    count = len(page.tried)
+    head = html.Div(
+        [
+            html.Div([html.H1("Journal"), html.Span(run, className="quiet")]),
+            html.P(
+                f"{count} {'fix' if count == 1 else 'fixes'}, proposed or made; each is an experiment: written down"
+                " first, judged, then kept or undone.",
+                className="lead",
+            ),
+            _chain(page.chain),
+            buttons(runs, run),
+        ],
+        className="card head",
+    )
+    tried = [trial_card(runs, run, one) for one in page.tried]
+    return [
+        head,
+        html.Div(
+            [
+                html.Section(
+                    [
+                        html.H2("Fixes"),
+                        *(tried or [empty("Nothing tried yet", "What is changed is written down here.")]),
+                    ],
+                    className="column",
+                ),
+                html.Section([*_attempts(page), *_turned(page)], className="column"),
+            ],
+            className="two",
+        ),
+    ]
+
+
+def _chain(chain: Chain | None) -> html.P:
+    if chain is None:
+        return html.P("△ The journal is too large to be checked here.", className="note")
+    if chain.broken:
+        return html.P(
+            f"■ The chain is broken after {chain.entries} entries: {chain.broken}. Nothing from there on is proof.",
+            className="note bad",
+        )
+    torn = f"; {chain.torn} torn lines, as a crash leaves them" if chain.torn else ""
+    words = f"✓ The chain is whole: {chain.entries} entries, each carries the hash of the one before{torn}."
+    return html.P(words if chain.entries else "The journal is empty.", className="quiet small")
+
+
+def _turned(page: Journal) -> list[Any]:
+    rows = [
+        html.Li(
+            [
+                html.Div([html.Strong(f"step {one.step:,}"), html.Span(f" by {one.by}", className="quiet small")]),
+                html.Div(one.text, className="text"),
+                *[html.Code(line, className="change") for line in one.change],
+            ]
+        )
+        for one in page.turned
+    ]
+    none = empty("Nobody asked for anything", "Knobs turned and orders given by hand appear here.")
+    return [html.H2("By hand"), html.Ul(rows, className="card plain-list") if rows else none]
+
+
+def _attempts(page: Journal) -> list[Any]:
+    rows = [
+        html.Li(
+            [
+                html.Div(
+                    [
+                        html.Strong(f"attempt {one.number + 1}"),
+                        html.Span(f" {one.reason}", className="quiet"),
+                        html.Span(f" · from step {one.from_step:,}", className="quiet small"),
+                        html.Span(f" of attempt {one.parent + 1}", className="quiet small")
+                        if one.parent is not None
+                        else None,
+                    ]
+                ),
+                html.Div(one.text, className="text") if one.text else None,
+            ]
+        )
+        for one in page.attempts
+    ]
+    none = empty("One start", "Restarts and returns to a checkpoint appear here.")
+    return [html.H2("Starts and returns"), html.Ul(rows, className="card plain-list") if rows else none]

@@ -1,0 +1,226 @@
+"""What will hurt in a configuration, before the first step: paste one, take a run's, or look at an example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, dcc, html
+from dash.exceptions import PreventUpdate
+
+from dashboards.data.preflight import FORMS, MAX_TEXT, TITLES, Asked, Judged, example, judged, of_run
+from dashboards.frame import address
+from dashboards.parts import empty, severity
+from dashboards.plain import inline
+from dashboards.state import Runs
+from stabilizer.figures import ICONS, Theme
+from stabilizer.preflight.page import SURE, VERDICTS, changes
+from stabilizer.preflight.rules.base import Finding
+from stabilizer.preflight.trainers import TRAINERS
+
+PATH = "/preflight"
+NAME = "Preflight"
+OF_A_RUN = False
+AUTO = "auto"
+
+
+def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
+    """The form; an example or a run in the address is judged at once."""
+    asked, problem = Asked(""), ""
+    if name := query.get("example"):
+        asked = example(name) or asked
+        problem = "" if asked.text else f"there is no example {name[:80]!r}"
+    elif run := query.get("run"):
+        asked = of_run(runs, run) or asked
+        problem = "" if asked.text else f"{run[:200]!r} is no run that tells its configuration"
+    if problem:
+        shown: Any = _refused(problem)
+    elif asked.text:
+        shown = _found(judged(asked))
+    else:
+        shown = empty("Nothing judged yet", "Paste a configuration and press Check. It is read, never run or stored.")
+    return html.Div(
+        [
+            html.Div(
+                [
+                    html.H1("Preflight"),
+                    html.P("What will hurt in a configuration, before the first step. The text is read, never run;"
+                           " nothing is written.", className="lead"),
+                ],
+                className="card head",
+            ),
+            html.Div([_form(runs, asked, query.get("run")), html.Section(shown, id="preflight-found",
+                                                                        className="column")], className="two even"),
+        ],
+        className="page",
+    )  # fmt: skip
+
+
+def register(app: Dash, runs: Runs) -> None:
+    """Judge what stands in the form; a chosen run goes into the address."""
+
+    @app.callback(
+        Output("preflight-found", "children"),
+        Input("preflight-check", "n_clicks"),
+        State("preflight-text", "value"),
+        State("preflight-form", "value"),
+        State("preflight-trainer", "value"),
+        State("preflight-version", "value"),
+        State("preflight-gpus", "value"),
+        State("preflight-processes", "value"),
+        State("preflight-size", "value"),
+        State("preflight-prompts", "value"),
+        prevent_initial_call=True,
+    )
+    def check(_: Any, *given: Any) -> Any:
+        text, form, trainer, version, gpus, processes, size, prompts = (
+            value if isinstance(value, str) else "" for value in given
+        )
+        asked = Asked(text, _chosen(form), _chosen(trainer), version, gpus, processes, size, prompts)
+        return _found(judged(asked))
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input("preflight-run", "value"), State("url", "search"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def take(run: Any, search: Any) -> str:
+        wanted = "?" + urlencode({"run": run}) if isinstance(run, str) and run else ""
+        if not wanted or wanted == search:
+            raise PreventUpdate
+        return wanted
+
+
+def _chosen(value: str) -> str:
+    return "" if value == AUTO else value
+
+
+def _form(runs: Runs, asked: Asked, run: str | None) -> html.Section:
+    trainers = [{"value": AUTO, "label": "recognised by its keys"},
+                *({"value": trainer.name, "label": trainer.title} for trainer in TRAINERS)]  # fmt: skip
+    forms = [{"value": AUTO, "label": "by how it begins"}, *({"value": k, "label": v} for k, v in FORMS.items())]
+    known = [line.id for line in runs.lines()][:300]
+    small: dict[str, Any] = {"size": "sm"}
+    return html.Section(
+        [
+            html.Div(
+                [
+                    html.Label("Configuration, or the script that starts the training", htmlFor="preflight-text"),
+                    dcc.Textarea(
+                        id="preflight-text", value=asked.text, maxLength=MAX_TEXT, spellCheck=False, rows=22,
+                        placeholder="learning_rate: 1e-6\nnum_generations: 8\n…", className="paste",
+                    ),
+                    html.Div(
+                        [
+                            dmc.Select(id="preflight-form", label="Form", data=forms, value=asked.form or AUTO,
+                                       allowDeselect=False, **small),
+                            dmc.Select(id="preflight-trainer", label="Trainer", data=trainers,
+                                       value=asked.trainer or AUTO, allowDeselect=False, **small),
+                            dmc.TextInput(id="preflight-version", label="Its version", value="",
+                                          placeholder="0.18.0", **small),
+                            dmc.TextInput(id="preflight-gpus", label="GPUs", value="", placeholder="8", **small),
+                            dmc.TextInput(id="preflight-processes", label="Training processes", value="",
+                                          placeholder="7", **small),
+                            dmc.TextInput(id="preflight-size", label="Model size", value="", placeholder="7B", **small),
+                            dmc.TextInput(id="preflight-prompts", label="Prompts in the data set", value="",
+                                          placeholder="12000", **small),
+                        ],
+                        className="fields",
+                    ),
+                    html.Button("Check", id="preflight-check", className="ask main"),
+                ],
+                className="card pad",
+            ),
+            html.Div(
+                [
+                    dmc.Select(id="preflight-run", label="Or the configuration of a run", data=known,
+                               value=run if run in known else None, searchable=True, placeholder="choose a run",
+                               nothingFoundMessage="no such run", **small),
+                    html.Div("Or an example", className="quiet small"),
+                    html.Ul([html.Li(dcc.Link(title, href=address(PATH, example=name)))
+                             for name, title in TITLES.items()], className="points"),
+                ],
+                className="card pad",
+            ),
+        ],
+        className="column",
+    )  # fmt: skip
+
+
+def _found(done: Judged) -> list[Any]:
+    if done.result is None:
+        return _refused(done.problem)
+    config, verdict = done.result.config, done.result.verdict
+    icon = ICONS.get(verdict, "✓")
+    facts = [
+        f"{config.trainer.title}, {config.trainer_why}",
+        f"version {config.version_used} ({config.version_why})",
+        f"{len(config.settings)} settings" + (f", {config.processes} processes" if config.processes else ""),
+    ]
+    notes = [*(f"Not known: {text.partition(': give')[0]}" for text in done.result.unknown), *config.parsed.notes]
+    return [
+        html.Div(
+            [
+                html.H2(f"{icon} {VERDICTS[verdict]}", className=f"severity {verdict}"),
+                html.P("; ".join(facts), className="quiet small text"),
+                html.Ul([html.Li(text) for text in notes], className="points quiet small") if notes else None,
+            ],
+            className="card pad",
+        ),
+        *[_finding(finding) for finding in done.result.findings],
+        *_fixed(done),
+    ]
+
+
+def _refused(problem: str) -> list[Any]:
+    return [empty("This could not be judged", problem)]
+
+
+def _finding(finding: Finding) -> html.Article:
+    where = f"line {finding.line}" if finding.line else "not set"
+    return html.Article(
+        [
+            html.Div([severity(finding.severity), html.Code(finding.id)], className="incident-head"),
+            html.Div(
+                [html.Strong(finding.key[:200]), html.Span(f" = {_value(finding.value)} · {where}", className="quiet")],
+                className="text",
+            ),
+            html.P(finding.summary, className="summary"),
+            html.P([html.Span("Why: ", className="quiet"), *inline(finding.why)]),
+            html.P([html.Span("Set instead: ", className="quiet"), *inline(finding.how)]) if finding.how else None,
+            html.Code(changes(finding), className="change") if finding.change else None,
+            *[html.P([html.Span("Or else: ", className="quiet"), *inline(other)]) for other in finding.alternatives],
+            html.P(f"How sure: {SURE[finding.sure]} ({finding.source})", className="quiet small text"),
+        ],
+        className=f"card incident {finding.severity}",
+    )
+
+
+def _value(value: Any) -> str:
+    words = "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return words if len(words) <= 120 else words[:120] + " …"
+
+
+def _fixed(done: Judged) -> list[Any]:
+    if not done.fixed:
+        return []
+    left = f" Left for you: {', '.join(dict.fromkeys(done.left))}." if done.left else ""
+    words = f"Changed for {', '.join(dict.fromkeys(done.applied))}; then: {VERDICTS[done.verdict_after]}.{left}"
+    return [
+        html.H2("A corrected copy"),
+        html.Div(
+            [
+                html.P(words, className="text"),
+                html.Div(
+                    [
+                        dcc.Clipboard(target_id="preflight-fixed", title="copy the corrected copy", className="copy"),
+                        html.Span("copy", className="quiet small"),
+                    ],
+                    className="copying",
+                ),
+                html.Pre(done.fixed, id="preflight-fixed", className="source", tabIndex=0),
+            ],
+            className="card pad",
+        ),
+    ]

@@ -1,0 +1,165 @@
+"""How an incident unfolded: one row per signal with the step at which it left its course, and charts around the onset.
+
+Pure figures, like all here; what is drawn is also said in words beside them, so nothing rests on the picture alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+import plotly.graph_objects as go
+
+from stabilizer.diagnosis.order import Departed, Onset
+from stabilizer.figures.marks import incidents
+from stabilizer.figures.metric import metric_figure
+from stabilizer.figures.theme import TEMPLATES, Palette, Theme, palette
+from stabilizer.figures.words import short
+from stabilizer.records import Action, Event, Finding
+from stabilizer.runs.history import History, RunView
+
+ROW = 30
+"""Pixels of a row of the timeline."""
+
+
+def order_figure(
+    signals: Sequence[Departed],
+    onset: Onset,
+    findings: Sequence[Finding] = (),
+    *,
+    noticed: int | None = None,
+    theme: Theme = "light",
+) -> go.Figure:
+    """One row per signal, the first to leave on top: its course in grey, and from its departure on in colour."""
+    colours = palette(theme)
+    steps = [signal.step for signal in signals] + [onset.earliest, onset.latest] + ([noticed] if noticed else [])
+    span = max(20, max(steps) - min(steps))
+    low, high = min(steps) - 0.15 * span, max(steps) + 0.3 * span
+    traces = [_row(signal, low, high, colours) for signal in signals] + [_departures(signals, colours)]
+    traces += [_found(finding, signals, colours) for finding in findings if _metric(finding, signals)]
+    return go.Figure({"data": traces, "layout": _layout(signals, onset, noticed, (low, high), theme, colours)})
+
+
+def around(
+    view: RunView,
+    names: str | Sequence[str],
+    low: int,
+    high: int,
+    *,
+    findings: Iterable[Finding] = (),
+    events: Iterable[Event] = (),
+    actions: Iterable[Action] = (),
+    theme: Theme = "light",
+) -> go.Figure:
+    """The chart of `names` between two steps, drawn from these steps alone, so that a long run is as sharp as a short
+    one; what happened elsewhere is left out."""
+    names = (names,) if isinstance(names, str) else tuple(names)
+    part = History({"metrics": view.about("metrics")}, attempt=view.attempt)
+    for name in names:
+        for step, value in zip(*(column.tolist() for column in view.series(name).between(low, high)), strict=True):
+            part.append(step, {name: value})
+    findings = list(findings)
+    inside = {incident.number for incident in incidents(findings) if incident.onset <= high and incident.last >= low}
+    figure = metric_figure(
+        part.view(min(high, view.step)),
+        names,
+        findings=[finding for finding in findings if finding.incident in inside],
+        events=[event for event in events if low <= event.step <= high],
+        actions=[action for action in actions if low <= action.step <= high],
+        theme=theme,
+    )
+    return figure.update_xaxes(range=[low, high])
+
+
+def how_far(signal: Departed) -> str:
+    """How far a signal went, in words: `0.42 → 31.2 (×74)`."""
+    if signal.before is None or signal.after is None:
+        return ""
+    words = f"{short(_rounded(signal.before))} → {short(_rounded(signal.after))}"
+    return f"{words} ({_times(signal)})" if _times(signal) else words
+
+
+def _times(signal: Departed) -> str:
+    ratio = signal.ratio
+    return "" if ratio is None else f"×{ratio:.2g}" if ratio < 10 else f"×{ratio:,.0f}"
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
+def _row(signal: Departed, low: float, high: float, colours: Palette) -> dict[str, Any]:
+    name = escape(signal.metric)
+    return {
+        "type": "scatter", "mode": "lines", "x": [signal.step, high], "y": [name, name], "hoverinfo": "skip",
+        "line": {"color": colours.lines[0], "width": 5}, "opacity": 0.35, "showlegend": False,
+    }  # fmt: skip
+
+
+def _departures(signals: Sequence[Departed], colours: Palette) -> dict[str, Any]:
+    texts = [f"{'↑' if signal.up else '↓'} {_times(signal)}".strip() for signal in signals]
+    hover = [
+        f"<b>{escape(signal.metric)}</b> left its course {'upward' if signal.up else 'downward'} at step {signal.step}"
+        + (f"<br>{escape(how_far(signal))}" if how_far(signal) else "")
+        for signal in signals
+    ]
+    return {
+        "type": "scatter", "mode": "markers+text", "x": [signal.step for signal in signals],
+        "y": [escape(signal.metric) for signal in signals], "text": texts, "textposition": "top right",
+        "textfont": {"size": 11, "color": colours.text}, "hovertext": hover, "hoverinfo": "text", "showlegend": False,
+        "marker": {
+            "size": 11, "color": colours.lines[0],
+            "symbol": ["triangle-up" if signal.up else "triangle-down" for signal in signals],
+        },
+    }  # fmt: skip
+
+
+def _metric(finding: Finding, signals: Sequence[Departed]) -> str:
+    named = finding.evidence.get("metric")
+    return named if isinstance(named, str) and any(signal.metric == named for signal in signals) else ""
+
+
+def _found(finding: Finding, signals: Sequence[Departed], colours: Palette) -> dict[str, Any]:
+    words = f"<b>{escape(finding.id)}</b> noticed at step {finding.detected_step}"
+    return {
+        "type": "scatter", "mode": "markers", "x": [finding.detected_step], "y": [escape(_metric(finding, signals))],
+        "hovertext": [words], "hoverinfo": "text", "showlegend": False,
+        "marker": {"size": 9, "symbol": "square", "color": colours.severity[finding.severity]},
+    }  # fmt: skip
+
+
+def _layout(
+    signals: Sequence[Departed], onset: Onset, noticed: int | None, span: tuple[float, float], theme: Theme,
+    colours: Palette,
+) -> dict[str, Any]:  # fmt: skip
+    lines = [(onset.step, "began", "dash")] + ([(noticed, "noticed", "solid")] if noticed else [])
+    return {
+        "template": TEMPLATES[theme],
+        "height": 64 + ROW * max(1, len(signals)),
+        "margin": {"l": 8, "r": 12, "t": 22, "b": 8},
+        "hovermode": "closest",
+        "xaxis": {"title": {"text": "step"}, "range": list(span), "tickformat": "d"},
+        "yaxis": {"autorange": "reversed", "type": "category", "showgrid": True},
+        "shapes": [
+            {
+                "type": "rect", "x0": onset.earliest, "x1": onset.latest, "yref": "paper", "y0": 0, "y1": 1,
+                "layer": "below", "fillcolor": colours.muted, "opacity": 0.14, "line": {"width": 0},
+            },
+            *[
+                {
+                    "type": "line", "x0": step, "x1": step, "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
+                    "line": {"color": colours.muted, "width": 1, "dash": dash},
+                }
+                for step, _, dash in lines
+            ],
+        ],
+        "annotations": [
+            {
+                "x": step, "y": 1, "yref": "paper", "yanchor": "bottom",
+                "xanchor": "right" if word == "began" else "left",
+                "showarrow": False, "text": f"{word} {step}", "font": {"size": 10.5, "color": colours.muted},
+            }
+            for step, word, _ in lines
+        ],
+    }  # fmt: skip

@@ -1,0 +1,67 @@
+"""Answering a proposal in a real browser: the request appears, the page says so, and what came of it follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking_run import ASKING, asking, entry, requests
+from test_page_ui import Watched
+
+from stabilizer.runs.requests import take
+
+pytestmark = pytest.mark.ui
+
+
+@pytest.fixture
+def watched(browser: Any, served: tuple[str, Path]) -> Any:
+    context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="light")
+    yield Watched(context.new_page(), served[0])
+    context.close()
+
+
+def test_a_proposal_is_approved_and_the_page_follows_what_the_run_does(watched: Watched, served) -> None:
+    run = served[1] / ASKING
+    writer = asking(run)
+    page = watched.page
+    page.goto(f"{watched.address}incident?run={ASKING}&n=2")
+    page.get_by_role("button", name="Approve").click()
+    page.get_by_text("approve asked by dashboard; it waits for the run's next step").wait_for()
+    assert [(row["kind"], row["action"]) for row in requests(run)] == [("approve", "a1")]
+
+    take(run)
+    entry(writer, "approved", 301, "snapshot at step 301")
+    entry(writer, "applied", 301, "set control/lr_scale 1 → 0.5")
+    page.get_by_role("button", name="Revert").wait_for()
+    assert page.get_by_text("set control/lr_scale 1 → 0.5").is_visible()
+    assert watched.errors == []
+
+
+def test_a_hard_change_is_asked_for_only_after_its_cost_was_read(watched: Watched, served) -> None:
+    run = served[1] / ASKING
+    asking(run, safety="hard", back=250)
+    page = watched.page
+    page.goto(f"{watched.address}journal?run={ASKING}")
+    sure = page.get_by_role("button", name="Yes, approve")
+    page.get_by_text("Approve …").wait_for()
+    assert not sure.is_visible()
+    page.get_by_text("Approve …").press("Enter")
+    assert page.get_by_text("The run goes back to the state after step 250").is_visible()
+    sure.press("Enter")
+    page.get_by_text("approve asked by dashboard").wait_for()
+    assert len(requests(run)) == 1 and watched.errors == []
+
+
+def test_a_pasted_configuration_is_judged_and_none_of_the_pages_asks_another_host(watched: Watched, served) -> None:
+    page = watched.page
+    page.goto(f"{watched.address}preflight")
+    page.get_by_label("Configuration, or the script").fill("num_generations: 8\nlogging_step: 3\n")
+    page.get_by_role("button", name="Check").click()
+    page.get_by_text("keys/unknown").first.wait_for()
+    page.get_by_role("link", name="Detectors").click()
+    page.get_by_label("search detectors").fill("mismatch")
+    page.get_by_role("link", name="policy/mismatch").click()
+    page.get_by_role("heading", name="Look-alikes").wait_for()
+    assert watched.errors == []
+    assert {url for url in watched.requests if not url.startswith((watched.address, "data:", "blob:"))} == set()

@@ -1,0 +1,75 @@
+"""Whether a run would heed a request: the rules behind `stabilizer fix` and the dashboard's buttons."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from stabilizer.cli import main
+from stabilizer.records import Action
+from stabilizer.runs.asking import idle, leave, misplaced, over, waiting
+from stabilizer.runs.directory import RunWriter
+
+NOW = 1_790_000_000.0
+
+
+def status(state: str, age: float = 1.0, **more: object) -> dict[str, object]:
+    return {"state": state, "t": NOW - age, **more}
+
+
+@pytest.mark.parametrize("state", ["running", "paused"])
+def test_a_run_that_goes_on_answers(state: str) -> None:
+    assert over(status(state), NOW) == ""
+
+
+@pytest.mark.parametrize("state", ["finished", "failed", "stopped", "preempted", "created"])
+def test_one_that_is_over_does_not(state: str) -> None:
+    assert over(status(state), NOW) == f"the run is {state}, so nothing would answer"
+
+
+def test_a_long_step_is_no_end_while_the_process_lives() -> None:
+    here = {"host": socket.gethostname(), "pid": os.getpid()}
+    assert over(status("running", 600, **here), NOW) == ""
+    assert "stalled" in over(status("running", 600, **{**here, "pid": 2**22 + 1}), NOW)
+
+
+@pytest.mark.parametrize("odd", [{}, {"state": 7}, {"state": None, "t": "x"}, {"state": ["running"]}])
+def test_an_odd_status_is_no_error(odd: dict[str, object]) -> None:
+    assert isinstance(over(odd, NOW), str) and isinstance(idle(odd, "run"), str)
+
+
+def test_a_run_that_only_suggests_says_how_it_would_carry_out() -> None:
+    assert "--resume run --remedy approve" in idle({"remedy": "suggest"}, "run")
+    assert idle({"remedy": "approve"}, "run") == idle({}, "run") == ""
+
+
+def test_an_answer_must_fit_the_newest_entry() -> None:
+    latest = {"a1": Action("a1", "proposed", "lower-lr", 1), "a2": Action("a2", "verified", "lower-lr", 2)}
+    assert misplaced("approve", "a1", latest) == misplaced("revert", "a2", latest) == ""
+    assert "is proposed" in misplaced("revert", "a1", latest)
+    assert "no action 'a3'" in misplaced("approve", "a3", latest)
+    assert "needs an action" in misplaced("approve", "", latest)
+
+
+def test_what_was_left_waits_until_it_is_taken(tmp_path: Path) -> None:
+    left = [leave(tmp_path, "approve", "a1", "x"), leave(tmp_path, "pause", "", "y")]
+    assert [(r.kind, r.action, r.by) for r in waiting(tmp_path)] == [("approve", "a1", "x"), ("pause", "", "y")]
+    (tmp_path / "requests" / f"{left[0].id}.json").unlink()
+    assert [r.kind for r in waiting(tmp_path)] == ["pause"]
+
+
+def test_the_command_line_refuses_in_the_same_words(tmp_path: Path, capsys) -> None:
+    writer = RunWriter.create(tmp_path / "run", config={}, task="t", argv=[])
+    writer.action(Action("a1", "proposed", "lower-lr", 1))
+    writer.status("running", 1, remedy="suggest", force=True)
+    assert main(["fix", str(tmp_path / "run"), "approve", "a1"]) == 2
+    assert "carries nothing out" in capsys.readouterr().err
+    assert main(["fix", str(tmp_path / "run"), "revert", "a1"]) == 2
+    assert "is proposed, so it can't be asked to revert" in capsys.readouterr().err
+    writer.status("finished", 1, force=True)
+    assert main(["fix", str(tmp_path / "run"), "pause"]) == 2
+    assert "the run is finished, so nothing would answer" in capsys.readouterr().err
+    assert waiting(tmp_path / "run") == []
