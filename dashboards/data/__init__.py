@@ -1,0 +1,1 @@
+"""What pages show, as plain data: no Dash here, and no arithmetic left for a callback."""
