@@ -143,7 +143,7 @@ class Look:
 
 
 def look(shelf: Shelf, run: Path, step: int | None, wanted: Wanted) -> Look | None:
-    """What to show; the newest step when none is named, the nearest before it when it logged nothing. None: no steps."""
+    """What to show: the newest step when none is named, the nearest when it logged nothing; None without any step."""
     steps = shelf.steps(run)
     if not steps:
         return None

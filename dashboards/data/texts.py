@@ -75,7 +75,7 @@ def pieces(text: str, hits: Sequence[tuple[int, int]] = ()) -> tuple[Piece, ...]
 
 
 def excerpt(text: str, most: int, hits: Sequence[tuple[int, int]] = ()) -> Excerpt:
-    """At most `most` characters: from the beginning, or from a little before the first hit when that lies further on."""
+    """At most `most` characters: from the beginning, or from just before the first hit when that lies further on."""
     start = 0
     if hits and hits[0][0] > most - 80:
         start = max(0, min(hits[0][0] - 80, len(text) - most))
