@@ -44,7 +44,7 @@ class Worker:
             _send(process.stdin, asked)
             answer = _receive(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
-            process.kill()
+            self.close()
             raise ValueError(
                 f"the comparison was given up: it took more than {self.seconds:g} s, or more memory than there is; "
                 "choose fewer runs"
@@ -60,6 +60,7 @@ class Worker:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            self._process = None
 
 
 def _send(stream: BinaryIO, value: Any) -> None:

@@ -7,6 +7,7 @@ takes its time elsewhere: the page is there at once and fills as they come.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -201,8 +202,8 @@ def _controls(data: Sequence[Any], asked: Asked, answer: Answer | None) -> html.
             html.Div(
                 [
                     dmc.Select(
-                        id="compare-by", data=by, value=asked.by, searchable=True, allowDeselect=False, w=210, limit=200,
-                        label="groups", **small,
+                        id="compare-by", data=by, value=asked.by, searchable=True, allowDeselect=False, w=210,
+                        limit=200, label="groups", **small,
                     ),
                     dmc.Select(
                         id="compare-ref", value=asked.ref, w=240, allowDeselect=False, searchable=True,
@@ -289,7 +290,7 @@ def _swatch(place: int, theme: Theme) -> html.Span:
 
 def _chart(chart: Chart, answer: Answer, theme: Theme) -> html.Figure:
     figure = many_figure(chart.curves, chart.places, x_title=AXES[answer.x], y_title=chart.unit, theme=theme)
-    figure.update_layout(uirevision=f"{answer.x}|{'|'.join(answer.labels)}")
+    figure.update_layout(uirevision=escape(f"{answer.x}|{'|'.join(answer.labels)}"))
     return html.Figure(
         [
             html.Figcaption([html.Span(chart.metric, className="chart-title", title=chart.meaning)]),

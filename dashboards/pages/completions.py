@@ -97,6 +97,8 @@ def register(app: Dash, runs: Runs) -> None:
         Output("completions-slider", "max"),
         Output("completions-page", "total"),
         Output("completions-page", "value"),
+        Output("completions-take", "data"),
+        Output("completions-takes", "hidden"),
         Output("completions-at", "data"),
         Output("completions-query", "data"),
         Input("completions-news", "n_intervals"),
@@ -127,7 +129,7 @@ def register(app: Dash, runs: Runs) -> None:
         if why == "news" and (at.get("step") is not None or steps[-1] == at.get("shown")):
             if last == len(steps) - 1:
                 raise PreventUpdate
-            quiet = [no_update] * 11
+            quiet = [no_update] * 13
             quiet[6] = len(steps) - 1
             return quiet
         found = look(_SHELF, followed.path, step, wanted)
@@ -136,7 +138,7 @@ def register(app: Dash, runs: Runs) -> None:
         theme: Theme = "dark" if at.get("theme") == "dark" else "light"
         return (
             _list(found, wanted), _facts(found), _figure(found, wanted, theme), _count(found), _where(found, step),
-            found.position, len(steps) - 1, found.pages, found.page,
+            found.position, len(steps) - 1, found.pages, found.page, _takes(found), found.takes == 1,
             {**at, "theme": theme, "step": step, "shown": found.step}, _query(str(at["run"]), step, wanted),
         )  # fmt: skip
 
@@ -147,14 +149,14 @@ def register(app: Dash, runs: Runs) -> None:
     )
 
     @app.callback(
-        Output({"sample": MATCH, "part": MATCH}, "children"),
-        Output({"sample-more": MATCH, "part": MATCH}, "children"),
-        Input({"sample-more": MATCH, "part": MATCH}, "n_clicks"),
+        Output({"kind": "sample", "row": MATCH, "part": MATCH}, "children"),
+        Output({"kind": "sample-more", "row": MATCH, "part": MATCH}, "children"),
+        Input({"kind": "sample-more", "row": MATCH, "part": MATCH}, "n_clicks"),
         State("completions-at", "data"),
         prevent_initial_call=True,
     )
     def unfold(clicks: Any, at: Any) -> Any:
-        text = _asked(runs, ctx.triggered_id.get("sample-more"), ctx.triggered_id.get("part"), at)
+        text = _asked(runs, ctx.triggered_id.get("row"), ctx.triggered_id.get("part"), at)
         if text is None or not clicks:
             raise PreventUpdate
         if clicks % 2:
@@ -162,25 +164,25 @@ def register(app: Dash, runs: Runs) -> None:
         return _pieces(pieces(text[:700])), f"show all {len(text):,} characters"
 
     @app.callback(
-        Output({"sample-copy": MATCH}, "content"),
-        Input({"sample-copy": MATCH}, "n_clicks"),
+        Output({"kind": "sample-copy", "row": MATCH}, "content"),
+        Input({"kind": "sample-copy", "row": MATCH}, "n_clicks"),
         State("completions-at", "data"),
         prevent_initial_call=True,
     )
     def copy(clicks: Any, at: Any) -> Any:
-        text = _asked(runs, ctx.triggered_id.get("sample-copy"), "text", at)
+        text = _asked(runs, ctx.triggered_id.get("row"), "text", at)
         if text is None or not clicks:
             raise PreventUpdate
         return text
 
     @app.callback(
-        Output({"sample-elsewhere": MATCH}, "children"),
-        Input({"sample-find": MATCH}, "n_clicks"),
+        Output({"kind": "sample-elsewhere", "row": MATCH}, "children"),
+        Input({"kind": "sample-find", "row": MATCH}, "n_clicks"),
         State("completions-at", "data"),
         prevent_initial_call=True,
     )
     def elsewhere(clicks: Any, at: Any) -> Any:
-        prompt = _asked(runs, ctx.triggered_id.get("sample-find"), "prompt", at)
+        prompt = _asked(runs, ctx.triggered_id.get("row"), "prompt", at)
         if prompt is None or not clicks:
             raise PreventUpdate
         run, shown = str(at["run"]), int(at["shown"])
@@ -325,7 +327,7 @@ def _head(found: Look, wanted: Wanted, step: int | None, theme: Theme) -> html.S
 
 def _controls(found: Look, wanted: Wanted) -> html.Div:
     by = [{"value": "", "label": "whole reward"}, *[{"value": name, "label": name[:80]} for name in found.components]]
-    takes = [{"value": str(n), "label": f"time {n} of {found.takes}"} for n in range(1, found.takes + 1)]
+    takes = _takes(found)
     check = {"size": "xs", "radius": "sm"}
     return html.Div(
         [
@@ -412,18 +414,24 @@ def _controls(found: Look, wanted: Wanted) -> html.Div:
             html.Div(
                 dmc.Select(
                     id="completions-take",
-                    value=str(found.take),
+                    value="" if wanted.take is None else str(wanted.take),
                     data=takes,
                     size="xs",
                     w=130,
                     allowDeselect=False,
                     **{"aria-label": "which time the step was taken"},
                 ),
+                id="completions-takes",
                 hidden=found.takes == 1,
             ),
         ],
         className="sample-tools",
     )
+
+
+def _takes(found: Look) -> list[dict[str, str]]:
+    times = [{"value": str(n), "label": f"time {n} of {found.takes}"} for n in range(1, found.takes)]
+    return [{"value": "", "label": "the newest time"}, *times]
 
 
 def _where(found: Look, step: int | None) -> list[Any]:
@@ -496,9 +504,11 @@ def _group(group: Group, wanted: Wanted) -> html.Section:
                             html.Span(className="spring"),
                             html.Span(
                                 html.Button(
-                                    "same prompt elsewhere", id={"sample-find": group.first}, className="quiet-button"
+                                    "same prompt elsewhere",
+                                    id={"kind": "sample-find", "row": group.first},
+                                    className="quiet-button",
                                 ),
-                                id={"sample-elsewhere": group.first},
+                                id={"kind": "sample-elsewhere", "row": group.first},
                             ),
                         ],
                         className="sample-group-head",
@@ -541,7 +551,11 @@ def _item(item: Item) -> html.Article:
                     html.Span(parts) if parts else None,
                     html.Span(item.diff_note) if item.diff_note else None,
                     html.Span(className="spring"),
-                    dcc.Clipboard(id={"sample-copy": item.index}, title="copy the completion", className="sample-copy"),
+                    dcc.Clipboard(
+                        id={"kind": "sample-copy", "row": item.index},
+                        title="copy the completion",
+                        className="sample-copy",
+                    ),
                 ],
                 className="sample-facts-line small",
             ),
@@ -560,12 +574,14 @@ def _text(text: Excerpt, index: int, part: str) -> list[Any]:
         shown.insert(0, html.Span(f"⋯ {text.before:,} characters ⋯ ", className="quiet"))
     if text.after:
         shown.append(html.Span(" ⋯", className="quiet"))
-    box = html.Div(shown, id={"sample": index, "part": part}, className=f"sample-{part}", dir="auto")
+    box = html.Div(shown, id={"kind": "sample", "row": index, "part": part}, className=f"sample-{part}", dir="auto")
     if not hidden:
         return [box]
     total = hidden + sum(len(piece.text) for piece in text.pieces)
     more = html.Button(
-        f"show all {total:,} characters", id={"sample-more": index, "part": part}, className="quiet-button"
+        f"show all {total:,} characters",
+        id={"kind": "sample-more", "row": index, "part": part},
+        className="quiet-button",
     )
     return [box, more]
 

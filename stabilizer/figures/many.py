@@ -125,6 +125,7 @@ def timelines_figure(rows: Sequence[Timeline], *, x_title: str, theme: Theme = "
         "template": TEMPLATES[theme], "margin": {"l": 8, "r": 12, "t": 8, "b": 8}, "showlegend": False,
         "hovermode": "closest", "height": 70 + ROW * len(rows), "xaxis": {"title": {"text": escape(x_title)}},
         "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": names[::-1], "showgrid": False,
+                  "ticklabelstandoff": 8,
                   "range": [-0.7, len(rows) - 0.3], "tickvals": names,
                   "ticktext": [name if len(name) <= 34 else name[:33] + "…" for name in names]},
     }  # fmt: skip
