@@ -347,12 +347,12 @@ def _item(row: Row, most: int, hits: Hits, wanted: Wanted, judge: _Judge, other:
     sample = row.sample
     diff, note = None, ""
     if other is not None:
-        diff = word_diff(other.sample.completion, sample.completion)
         note = f"against the one with reward {other.sample.reward:.3g}"
-        if diff is None:
-            note = "too long to be compared word by word"
-        elif other.sample.completion == sample.completion:
+        if other.sample.completion == sample.completion:
             note += ": the same text"
+        else:
+            diff = word_diff(other.sample.completion, sample.completion)
+            note = "too long to be compared word by word" if diff is None else note
     return Item(
         index=row.index,
         text=excerpt(sample.completion, most, hits),

@@ -17,12 +17,19 @@ MAX_PIECES = 600
 """Pieces of one text; beyond, odd characters are still spelt out, but in the running text."""
 MAX_WORDS = 700
 """Words a side up to which two texts are compared; the time this takes grows with their product."""
+MAX_COMPARED = 12_000
+"""Characters of both together up to which they are: a difference is shown whole."""
 
 _ODD = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
 )
-_BIDI = {
+_CONTROL = (
+    "NUL SOH STX ETX EOT ENQ ACK BEL BS TAB LF VT FF CR SO SI "
+    "DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US"
+).split()
+_NAMED = {
+    0x7F: "DEL", 0x200B: "ZWSP", 0xFEFF: "BOM",
     0x061C: "ALM", 0x200E: "LRM", 0x200F: "RLM", 0x202A: "LRE", 0x202B: "RLE", 0x202C: "PDF", 0x202D: "LRO",
     0x202E: "RLO", 0x2066: "LRI", 0x2067: "RLI", 0x2068: "FSI", 0x2069: "PDI",
 }  # fmt: skip
@@ -47,11 +54,9 @@ class Excerpt(NamedTuple):
 def spelt(character: str) -> str:
     """A character nobody would see, as something everybody does."""
     code = ord(character)
-    if code < 0x20:
-        return chr(0x2400 + code)
-    if code == 0x7F:
-        return "␡"
-    return f"⟨{_BIDI[code]}⟩" if code in _BIDI else f"⟨U+{code:04X}⟩"
+    if code < len(_CONTROL):
+        return f"⟨{_CONTROL[code]}⟩"
+    return f"⟨{_NAMED[code]}⟩" if code in _NAMED else f"⟨U+{code:04X}⟩"
 
 
 def one_line(text: str, longest: int) -> str:
@@ -86,6 +91,8 @@ def excerpt(text: str, most: int, hits: Sequence[tuple[int, int]] = ()) -> Excer
 
 def word_diff(before: str, after: str) -> tuple[Piece, ...] | None:
     """What became of one text in another, word by word; None when they are too long to be compared here."""
+    if len(before) + len(after) > MAX_COMPARED:
+        return None
     old, new = _words(before), _words(after)
     if old is None or new is None:
         return None

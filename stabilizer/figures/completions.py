@@ -60,7 +60,8 @@ def group_rewards_figure(groups: Sequence[GroupRewards], *, unit: str = "reward"
     layout = {
         "template": TEMPLATES[theme], "margin": {"l": 8, "r": 8, "t": 6, "b": 6}, "hovermode": "closest",
         "showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-        "xaxis": {"title": {"text": "groups, lowest mean first"}, "tickformat": "d", "nticks": 8,
+        "xaxis": {"title": {"text": "groups, lowest mean first"}, "tickformat": "d",
+                  **({"dtick": 1} if len(ranked) <= 20 else {"nticks": 8}),
                   "range": [0.4, max(len(ranked), 1) + 0.6]},
         "yaxis": {"title": {"text": escape(unit)}, "nticks": 5},
     }  # fmt: skip
