@@ -12,7 +12,7 @@ out. Unknown metric names are kept as they are; unknown fields of our own record
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -63,6 +63,12 @@ class Sample:
     rewards: Mapping[str, float] = field(default_factory=dict)
     length: int = 0
     truncated: bool = False
+    solved: bool | None = None
+    """Whether the task calls it right; None where only the reward is known."""
+    tokens: Sequence[str] = ()
+    """The completion token by token, where that was asked for."""
+    logps: Sequence[float | None] = ()
+    """Log-probability of each of `tokens` when it was sampled; None where an environment put it in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +223,10 @@ def _number(name: str, value: Any) -> float | int:
 
 def encode(record: Sample | Event | Finding | Action) -> bytes:
     """One line, newline included; fields are the keys, a non-finite number becomes {"nf": "nan"} or the like."""
-    return orjson.dumps(_plain(record)) + b"\n"
+    row = _plain(record)
+    if isinstance(record, Sample):
+        row = {name: value for name, value in row.items() if name not in _OPTIONAL or value not in (None, [])}
+    return orjson.dumps(row) + b"\n"
 
 
 def decode(kind: type, line: bytes) -> Any:
@@ -238,9 +247,11 @@ def decode(kind: type, line: bytes) -> Any:
     return record
 
 
+_OPTIONAL = frozenset({"solved", "tokens", "logps"})
 _FIELD_TYPES: dict[Any, Any] = {
     "int": int, "str": str, "float": (int, float), "bool": bool, "Severity": str, "FindingState": str,
     "JournalEntry": str, "Mapping[str, Any]": dict, "Mapping[str, float]": dict,
+    "bool | None": (bool, type(None)), "Sequence[str]": tuple, "Sequence[float | None]": tuple,
 }  # fmt: skip
 _FIELD_WORDS: dict[Any, Any] = {
     "Severity": SEVERITIES, "FindingState": FINDING_STATES, "JournalEntry": get_args(JournalEntry),
@@ -254,6 +265,8 @@ def _restore(kind: type, name: str, value: Any) -> Any:
         return tuple(RemedyAdvice(**{**advice, "change": _change(advice["change"])}) for advice in value)
     if kind is Action and name == "change":
         return _change(value)
+    if kind is Sample and name in ("tokens", "logps"):
+        return tuple(_floats(value)) if isinstance(value, list) else value
     return _floats(value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -179,3 +180,9 @@ def test_json_for_people_has_words_for_what_json_lacks():
 
 def test_the_worst_severity_wins():
     assert worst(["info", "critical", "warn"]) == "critical" and worst([]) is None
+
+
+def test_what_a_sample_does_not_know_takes_no_room_and_what_it_knows_comes_back():
+    assert b"tokens" not in encode(SAMPLE) and b"solved" not in encode(SAMPLE)
+    told = replace(SAMPLE, solved=False, tokens=("1", "2"), logps=(-0.5, None))
+    assert decode(Sample, encode(told)) == told

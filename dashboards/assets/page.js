@@ -5,6 +5,7 @@
   }
   new MutationObserver(function () {
     if (window.dash_clientside && window.dash_clientside.set_props) {
+      window.dash_clientside.set_props("url", { search: window.location.search }); // a page may have changed it in place
       window.dash_clientside.set_props("scheme", { data: scheme() });
     }
   }).observe(document.documentElement, { attributes: true, attributeFilter: ["data-mantine-color-scheme"] });

@@ -69,7 +69,8 @@ def leave(runs: Runs, run: str, kind: str, action: str = "") -> Offers:
             return now
         asked: tuple[Kind, str] = ("do", "snapshot") if kind == "snapshot" else (cast("Kind", kind), action)
         try:
-            asking.leave(followed.path, *asked, "dashboard")
+            answered = {entry.action: entry.hash for entry in followed.refresh().actions}.get(action, "")
+            asking.leave(followed.path, *asked, "dashboard", proposal=answered)
         except ValueError as error:
             return Offers(run, action, refused=str(error))
         stood = _stands(followed.refresh(), action, runs.clock())

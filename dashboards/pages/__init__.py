@@ -7,6 +7,6 @@ layout(runs, query)     what is there when it opens; pure of the browser, quick,
 register(app, runs)     its callbacks; ids of its parts begin with its name, so that pages don't meet
 """
 
-from dashboards.pages import detector, detectors, incident, journal, preflight, run, runs
+from dashboards.pages import compare, completions, detector, detectors, incident, journal, preflight, run, runs
 
-PAGES = (runs, run, incident, journal, preflight, detectors, detector)
+PAGES = (runs, run, incident, completions, journal, compare, preflight, detectors, detector)

@@ -201,7 +201,7 @@ class RunWriter:
             return
         file = AppendFile(self.path / "samples" / f"{step:06d}-r0.jsonl")
         for sample in samples:
-            file.append(encode(replace(sample, prompt=_capped(sample.prompt), completion=_capped(sample.completion))))
+            file.append(encode(_shortened(sample)))
         self._let_go(file)
 
     def event(self, step: int, kind: str, text: str, **data: Any) -> Event:
@@ -408,6 +408,14 @@ def _journal_tail(path: Path) -> tuple[str, int, set[str]]:
     entries: list[Action] = read_records(path, Action).records
     applied = {entry.action for entry in entries if entry.entry == "applied"}
     return (entries[-1].hash, entries[-1].n + 1, applied) if entries else ("", 0, applied)
+
+
+def _shortened(sample: Sample) -> Sample:
+    """A sample that fits a line; tokens are kept only where they still make up the completion."""
+    prompt, completion = _capped(sample.prompt), _capped(sample.completion)
+    if completion != sample.completion:
+        return replace(sample, prompt=prompt, completion=completion, tokens=(), logps=())
+    return replace(sample, prompt=prompt, completion=completion)
 
 
 def _capped(text: str) -> str:

@@ -35,7 +35,7 @@ from stabilizer.trainer.metrics import episode_metrics, judged, reward_metrics, 
 from stabilizer.trainer.model import Policy, add_adapters, load_policy, merged_state
 from stabilizer.trainer.reference import Reference
 from stabilizer.trainer.ring import Ring
-from stabilizer.trainer.rollout.collect import Collector, Episodes
+from stabilizer.trainer.rollout.collect import Collector, Episodes, with_tokens
 from stabilizer.trainer.rollout.engine import Sampling
 from stabilizer.trainer.rollout.engines import build_engine
 from stabilizer.trainer.rollout.logprobs import completion_logps
@@ -156,6 +156,8 @@ class Trainer:
         samples: list[Sample] = []
         if _due(step, self.config.samples.every):
             samples = episodes.samples(step, self.config.samples.count, credit.row_advantages)
+            if self.config.samples.tokens:
+                samples = with_tokens(samples, episodes.rollouts, self.policy.tokenizer)
         measured = perf_counter()
         if _due(step, knobs.validate_every):
             metrics |= self.validate()

@@ -213,6 +213,8 @@ class SamplesConfig:
     """Steps between samples; 0 for none."""
     count: int = 4
     """Groups of a step that are shown, with all their completions."""
+    tokens: bool = False
+    """Also keep each token with its log-probability, which makes the files some ten times larger."""
 
 
 @dataclass(frozen=True, kw_only=True)

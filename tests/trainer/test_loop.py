@@ -84,6 +84,14 @@ def test_validation_and_samples_come_when_due(trainer):
     assert len(second.samples) == 3 * 4 and {sample.group for sample in second.samples} == {0, 1, 2}
     one = second.samples[0]
     assert one.step == 2 and one.prompt.endswith("=") and one.rewards == {"exact": one.reward}
+    assert one.solved is (one.reward == 1) and one.tokens == ()
+
+
+def test_tokens_are_kept_with_their_likelihood_when_asked_for(trainer):
+    run = trainer("samples.every=1", "samples.tokens=true")
+    for sample in run.train_step().samples:
+        assert len(sample.tokens) == len(sample.logps) == sample.length
+        assert "".join(sample.tokens).startswith(sample.completion) and all(logp <= 0 for logp in sample.logps)
 
 
 def test_validation_changes_nothing(trainer):

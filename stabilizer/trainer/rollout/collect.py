@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from stabilizer.records import Sample
 from stabilizer.trainer.knobs import Knobs
@@ -48,9 +49,23 @@ class Episodes(NamedTuple):
                 rewards=self.scores[row].components,
                 length=lengths[row],
                 truncated=truncated[row],
+                solved=None if self.scores[row].failed else self.scores[row].solved,
             )
             for row in range(count)
         ]
+
+
+def with_tokens(samples: list[Sample], rollouts: Rollouts, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    """The same samples with each token they are made of and how likely it was."""
+    told = []
+    for row, sample in enumerate(samples):
+        span = int(rollouts.span_B[row])
+        ids, chosen = rollouts.completion_ids_BT[row, :span].tolist(), rollouts.mask_BT[row, :span].tolist()
+        logps = rollouts.logp_BT[row, :span].tolist()
+        words = tokenizer.batch_decode([[id] for id in ids], clean_up_tokenization_spaces=False)
+        likely = tuple(round(logp, 4) if own else None for logp, own in zip(logps, chosen, strict=True))
+        told.append(replace(sample, tokens=tuple(words), logps=likely))
+    return told
 
 
 class Collector:

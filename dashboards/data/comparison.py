@@ -1,0 +1,353 @@
+"""Runs held against one another, as plain data: what is asked, what is answered, and how long answers are kept.
+
+Reading twenty long runs takes seconds, so it happens in a process of its own (`worker`), one question after the other.
+A page asks, is told that it is worked on, and asks again; no viewer waits for another's comparison.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from stabilizer.compare import METRICS as JUDGED_METRICS
+from stabilizer.compare import VERDICTS, Side, compare, from_run
+from stabilizer.compare.differences import label as setting_label
+from stabilizer.compare.many import (
+    Ending,
+    Group,
+    GroupCurve,
+    Setting,
+    X,
+    curves,
+    endings,
+    grouped,
+    only_differences,
+    positions,
+)
+from stabilizer.compare.sides import Member
+from stabilizer.compare.words import STATES, how, rows, sentence
+from stabilizer.figures.many import Mark, Span, Timeline
+from stabilizer.figures.marks import incidents
+from stabilizer.figures.words import change_words
+from stabilizer.readers import load
+from stabilizer.runs.loaded import LoadedRun
+from stabilizer.runs.reader import RunError
+from stabilizer.vocabulary import metric as definition
+
+MAX_RUNS = 24
+MAX_CHARTS = 12
+MAX_ROWS = 300
+MAX_MARKS = 60
+ANSWERS = 12
+"""Answers that are kept."""
+WAITING = 16
+"""Questions that may wait; beyond, a page is told to come back."""
+
+Stamp = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question: which runs (id and path), how grouped, against which, on which axis, which metrics."""
+
+    runs: tuple[tuple[str, Path], ...]
+    by: str = ""
+    ref: str = ""
+    x: X = "step"
+    metrics: tuple[str, ...] = ()
+    verdicts: bool = False
+    """Whether it is `compare`'s judgements that are wanted, which take longer than everything else."""
+    stamps: tuple[Stamp, ...] = ()
+
+    @property
+    def question(self) -> Asked:
+        """The same, whatever was written since."""
+        return replace(self, stamps=())
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One metric of all groups that have it; `places` are theirs among all groups."""
+
+    metric: str
+    meaning: str
+    unit: str
+    curves: tuple[GroupCurve, ...]
+    places: tuple[int, ...]
+    endings: tuple[Ending, ...]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What `stabilizer compare` says of a group beside the reference."""
+
+    label: str
+    verdict: str = ""
+    words: str = ""
+    headline: str = ""
+    aligned: str = ""
+    rows: tuple[tuple[str, str, str, str, str, str], ...] = ()
+    """Measure, group, reference, difference, state, how it was measured."""
+    explained: tuple[tuple[str, str, str, str], ...] = ()
+    """Gap, cause, how sure, why."""
+    excluded: tuple[tuple[str, str, str, str], ...] = ()
+    next: tuple[str, str] = ("", "")
+    cautions: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Everything the page shows."""
+
+    labels: tuple[str, ...]
+    members: tuple[tuple[str, ...], ...]
+    reference: int
+    x: X
+    charts: tuple[Chart, ...] = ()
+    available: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    """Settings that differ between runs, to group by."""
+    settings: tuple[Setting, ...] = ()
+    timelines: tuple[Timeline, ...] = ()
+    judgements: tuple[Judgement, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a question is: its newest answer, whether one is being worked on, and what went wrong."""
+
+    answer: Answer | None = None
+    revision: int = 0
+    working: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class _Read:
+    run: LoadedRun
+    member: Member
+
+
+def about_asked(query: Mapping[str, str], known: Mapping[str, Path]) -> tuple[Asked, list[str]]:
+    """An address as a question about known runs, and the names in it that are none."""
+    ids, lost = _ids(query.get("runs", ""), known)
+    x: X = query["x"] if query.get("x") in ("tokens", "share") else "step"  # type: ignore[assignment]
+    metrics = tuple(name for name in query.get("metrics", "").split(",") if name)[:MAX_CHARTS]
+    ref = query.get("ref", "")
+    runs = tuple((id, known[id]) for id in ids)
+    return Asked(runs, query.get("group", "")[:300], ref if ref in ids else "", x, metrics), lost
+
+
+def _ids(words: str, known: Mapping[str, Path]) -> tuple[list[str], list[str]]:
+    """Names between commas; a name may hold commas itself, so the longest that is known counts."""
+    parts = words.split(",")[: 8 * MAX_RUNS]
+    found: list[str] = []
+    lost: list[str] = []
+    while parts:
+        for count in range(min(len(parts), 6), 0, -1):
+            if (id := ",".join(parts[:count])) in known:
+                found.append(id)
+                break
+        else:
+            count = 1
+            if parts[0]:
+                lost.append(parts[0])
+        parts = parts[count:]
+    return list(dict.fromkeys(found))[:MAX_RUNS], lost
+
+
+def stamp(path: Path) -> Stamp:
+    """What tells that a run was written to: time and size of its files, without opening one."""
+    found = []
+    for name in ("run.json", "findings.jsonl", "actions.jsonl", "metrics"):
+        part = path / name
+        try:
+            files = sorted(part.iterdir()) if name == "metrics" else [part]
+            found += [(status.st_mtime_ns, status.st_size) for status in (file.stat() for file in files)]
+        except OSError:
+            found.append((0, 0))
+    return tuple(found)
+
+
+class Comparisons:
+    """Questions and answers of all viewers; `compute` answers one question and may take its time."""
+
+    def __init__(self, compute: Callable[[Asked], Answer]):
+        self._compute = compute
+        self._lock = threading.Condition()
+        self._answers: OrderedDict[Asked, tuple[Asked, State]] = OrderedDict()
+        self._waiting: deque[Asked] = deque()
+        self._working: Asked | None = None
+        self._thread: threading.Thread | None = None
+
+    def ask(self, asked: Asked) -> State:
+        """At once: what is known, and whether a newer answer is on its way."""
+        with self._lock:
+            known, state = self._answers.get(asked.question, (None, State()))
+            if known == asked:
+                self._answers.move_to_end(asked.question)
+                return state
+            pending = [*self._waiting, *([self._working] if self._working else [])]
+            if any(other.question == asked.question for other in pending):
+                return replace(state, working=True)
+            if len(self._waiting) >= WAITING:
+                return replace(state, problem="the dashboard is busy with other comparisons; this page asks again")
+            self._waiting.append(asked)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="comparisons", daemon=True)
+                self._thread.start()
+            self._lock.notify()
+            return replace(state, working=True)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                while not self._waiting:
+                    self._lock.wait()
+                asked = self._working = self._waiting.popleft()
+            try:
+                answer, problem = self._compute(asked), ""
+            except Exception as error:  # whatever a directory holds, the page stays up and says so
+                answer, problem = None, str(error) or type(error).__name__
+            with self._lock:
+                before = self._answers.get(asked.question, (None, State()))[1]
+                self._working = None
+                self._answers[asked.question] = (asked, State(answer, before.revision + 1, problem=problem))
+                self._answers.move_to_end(asked.question)
+                while len(self._answers) > ANSWERS:
+                    self._answers.popitem(last=False)
+
+
+# --- one answer -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Bench:
+    """Runs that were read, so that another look at the same ones does not read them again."""
+
+    _read: OrderedDict[Path, tuple[Stamp, _Read]] = field(default_factory=OrderedDict)
+
+    def answer(self, asked: Asked) -> Answer:
+        """The answer to a question. RunError when no run of it can be read."""
+        notes, found = [], []
+        stamps: Mapping[Path, Stamp] = dict(zip((path for _, path in asked.runs), asked.stamps, strict=False))
+        for id, path in asked.runs[:MAX_RUNS]:
+            try:
+                found.append((id, self._take(id, path, stamps.get(path, ()))))
+            except RunError as error:
+                notes.append(f"{id} could not be read: {error}")
+        if len(asked.runs) > MAX_RUNS:
+            notes.append(f"{len(asked.runs)} runs were asked for; the first {MAX_RUNS} are shown")
+        if not found:
+            raise RunError("; ".join(notes) or "no run was named")
+        return _answered(asked, found, notes)
+
+    def _take(self, id: str, path: Path, now: Stamp) -> _Read:
+        known = self._read.get(path)
+        if known and now and known[0] == now:
+            self._read.move_to_end(path)
+            return known[1]
+        run = load(path)
+        read = _Read(run, replace(from_run(run), name=id))
+        self._read[path] = (now, read)
+        self._read.move_to_end(path)
+        while len(self._read) > MAX_RUNS:
+            self._read.popitem(last=False)
+        return read
+
+
+def _answered(asked: Asked, found: Sequence[tuple[str, _Read]], notes: list[str]) -> Answer:
+    members = [read.member for _, read in found]
+    groups = grouped(members, asked.by)
+    reference = next((i for i, g in enumerate(groups) if any(m.name == asked.ref for m in g.members)), 0)
+    available = list(dict.fromkeys(name for member in members for name in member.series))
+    wanted = [name for name in asked.metrics if name in available] or [n for n in JUDGED_METRICS if n in available]
+    wanted = (wanted or available)[:MAX_CHARTS]
+    if asked.x == "tokens" and (without := [m.name for m in members if "tokens" not in m.clocks]):
+        notes.append(f"no tokens were counted by {', '.join(without[:4])}: left out of the charts")
+    for _, read in found:
+        notes += [note for note in read.member.notes if note not in notes]
+    labels = [group.label for group in groups]
+    if asked.verdicts:
+        others = [group for place, group in enumerate(groups) if place != reference]
+        judged = tuple(_judged(group, groups[reference]) for group in others[:MAX_CHARTS])
+        left = f"{len(others) - MAX_CHARTS} more are not judged" if len(others) > MAX_CHARTS else ""
+        return Answer(tuple(labels), (), reference, asked.x, judgements=judged, notes=(left,) if left else ())
+    charts = []
+    for name in wanted:
+        drawn = curves(groups, name, asked.x)
+        if drawn:
+            known = definition(name)
+            unit = "" if known.unit == "1" else known.unit
+            places = tuple(labels.index(curve.label) for curve in drawn)
+            charts.append(Chart(name, known.meaning, unit, tuple(drawn), places, tuple(endings(groups, name))))
+    alone = [Group(member.name, (member,)) for member in members]
+    return Answer(
+        labels=tuple(labels),
+        members=tuple(tuple(member.name for member in group.members) for group in groups),
+        reference=reference,
+        x=asked.x,
+        charts=tuple(charts),
+        available=tuple(available[:MAX_ROWS]),
+        keys=tuple(row.key for row in only_differences(alone) if len(set(row.values)) < len(members))[:MAX_ROWS],
+        settings=tuple(only_differences(groups)[:MAX_ROWS]),
+        timelines=tuple(row for _, read in found if (row := _timeline(read, asked.x)) is not None),
+        notes=tuple(notes),
+    )
+
+
+def _judged(group: Group, reference: Group) -> Judgement:
+    try:
+        c = compare(Side(group.members), Side(reference.members))
+    except RunError as error:
+        return Judgement(group.label, problem=str(error))
+    except (ValueError, ArithmeticError) as error:  # a series no measure was made for must not hide the others
+        return Judgement(group.label, problem=f"these could not be measured: {error}")
+    names = {"support": "reward range"} | {gap.id: gap.label for gap in c.main.gaps}
+    told = [(names.get(e.gap, e.gap), setting_label(e.cause), e.sure, e.why, e.explains) for e in c.explanations]
+    return Judgement(
+        group.label,
+        verdict=c.verdict,
+        words=VERDICTS[c.verdict],
+        headline=sentence(c.headline),
+        aligned=f"aligned by {c.clock.name}: {c.clock.why}",
+        rows=tuple(
+            (r.what, r.run, r.reference, r.difference, STATES.get(r.state, ""), how(r)) for r in rows(c.main, c)
+        ),
+        explained=tuple(row[:4] for row in told if row[4]),
+        excluded=tuple(row[:4] for row in told if not row[4]),
+        next=(c.next.what, c.next.why),
+        cautions=tuple(c.cautions),
+    )
+
+
+def _timeline(read: _Read, x: X) -> Timeline | None:
+    steps = np.unique([s.steps[end] for s in read.member.series.values() if len(s) for end in (0, -1)])
+    if not len(steps):
+        return None
+    ends = positions(read.member, steps, x)
+    if ends is None:
+        return None
+
+    def at(step: int) -> float:
+        return float(f"{float(positions(read.member, np.array([step]), x)[0]):.6g}")
+
+    found = incidents(read.run.recorded)[-MAX_MARKS:]
+    last = int(steps[-1])
+    spans = tuple(
+        Span(at(i.onset), at(last if i.open else max(i.last, i.onset)), i.severity,
+             f"{i.lead.id}, steps {i.onset:,} to {i.last:,}: {i.lead.summary[:300]}", i.open)
+        for i in found
+    )  # fmt: skip
+    fixes = [action for action in read.run.actions if action.entry == "applied"][-MAX_MARKS:]
+    marks = tuple(
+        Mark(at(a.step), f"fix {a.remedy} at step {a.step:,}: {', '.join(change_words(a.change))}"[:300]) for a in fixes
+    )
+    return Timeline(read.member.name, float(ends[0]), float(ends[-1]), spans, marks)

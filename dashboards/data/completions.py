@@ -1,0 +1,443 @@
+"""What the completions page shows of a step: which completions, in which order, and what is worth saying of each group.
+
+`Wanted` is the page's address as values; `look` turns it into a `Look`, plain data that needs no further arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from dashboards.data.pattern import Hits, PatternError, find
+from dashboards.data.shelf import Row, Shelf, Step
+from dashboards.data.texts import Excerpt, Piece, excerpt, one_line, pieces, word_diff
+from stabilizer.figures.completions import GroupRewards
+
+PER_PAGE = 40
+SHOWN = 700
+"""Characters of a completion that are there at once; the rest comes when asked for."""
+SHOWN_WHOLE = 20_000
+PAGE_CHARACTERS = 400_000
+"""Of all texts of a page together, when they are wanted whole."""
+SORTS = {
+    "group": "by prompt", "reward": "highest reward", "-reward": "lowest reward", "advantage": "highest advantage",
+    "-advantage": "lowest advantage", "length": "longest", "-length": "shortest",
+}  # fmt: skip
+JUDGED = {"": "all", "right": "right", "wrong": "wrong"}
+TOKEN_CLASSES = ((0.9, "t0"), (0.5, "t1"), (0.2, "t2"), (0.05, "t3"), (0.0, "t4"))
+"""Least probability of each colour of a token."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a step is looked at. Every field has a word in the address; what is as usual is left out of it."""
+
+    q: str = ""
+    regex: bool = False
+    low: float | None = None
+    high: float | None = None
+    only: str = ""
+    cut: bool = False
+    by: str = ""
+    sort: str = "group"
+    page: int = 1
+    take: int | None = None
+    vs: int | None = None
+    tokens: bool = False
+    whole: bool = False
+
+    @classmethod
+    def of(cls, query: Mapping[str, Any]) -> Wanted:
+        """From an address or from a page's controls; a value that means nothing counts as not given."""
+        made: dict[str, Any] = {}
+        for field in fields(cls):
+            value = query.get(field.name)
+            if value in (None, "", False):
+                continue
+            kind = str(field.type)
+            if kind == "bool":
+                made[field.name] = value is True or str(value) in ("1", "true")
+            elif kind.startswith(("int", "float")):
+                number = _number(value)
+                if number is not None:
+                    made[field.name] = int(number) if kind.startswith("int") else number
+            else:
+                made[field.name] = str(value)[:1000]
+        wanted = cls(**made)
+        return replace(
+            wanted,
+            sort=wanted.sort if wanted.sort in SORTS else "group",
+            only=wanted.only if wanted.only in JUDGED else "",
+            page=max(1, wanted.page),
+        )
+
+    def query(self) -> dict[str, str]:
+        """For the address."""
+        usual, out = Wanted(), {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != getattr(usual, field.name):
+                out[field.name] = "1" if value is True else f"{value:g}" if isinstance(value, float) else str(value)
+        return out
+
+
+@dataclass(frozen=True)
+class Item:
+    """One completion as it is shown."""
+
+    index: int
+    text: Excerpt
+    tokens: tuple[tuple[str, str, str], ...]
+    """(text, class, hover text) of each token, where wanted and logged."""
+    diff: tuple[Piece, ...] | None
+    diff_note: str
+    reward: float
+    parts: tuple[tuple[str, float], ...]
+    advantage: float
+    length: int
+    cut: bool
+    right: bool | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Completions of one prompt that follow one another on the page, and what the whole group got."""
+
+    prompt: Excerpt
+    label: str
+    count: int
+    mean: float | None
+    std: float | None
+    outcome: str
+    """`right`, `wrong` or `same` when all completions are; "" otherwise."""
+    items: tuple[Item, ...]
+    first: int
+    vs_note: str = ""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A step as it was asked for."""
+
+    steps: tuple[int, ...]
+    step: int
+    position: int
+    groups: tuple[Group, ...] = ()
+    found: int = 0
+    total: int = 0
+    pages: int = 1
+    page: int = 1
+    notes: tuple[str, ...] = ()
+    problem: str = ""
+    judged: str = ""
+    components: tuple[str, ...] = ()
+    takes: int = 1
+    take: int = 1
+    has_tokens: bool = False
+    summary: tuple[tuple[str, str], ...] = ()
+    picture: tuple[GroupRewards, ...] = ()
+
+
+def look(shelf: Shelf, run: Path, step: int | None, wanted: Wanted) -> Look | None:
+    """What to show: the newest step when none is named, the nearest when it logged nothing; None without any step."""
+    steps = shelf.steps(run)
+    if not steps:
+        return None
+    at = nearest(steps, step)
+    notes = []
+    if step is not None and at != step:
+        notes.append(f"step {step:,} logged no completions; this is the nearest one that did")
+    held = shelf.step(run, at)
+    notes += _step_notes(held)
+    take = min(max(wanted.take or held.takes, 1), held.takes)
+    rows = [row for row in held.rows if row.take == take - 1]
+    judge = _Judge(rows)
+    by = wanted.by if wanted.by in held.components else ""
+    problem, hits = "", {}
+    try:
+        kept, hits = _filtered(rows, replace(wanted, by=by), judge)
+    except PatternError as error:
+        kept, problem = [], str(error)
+    kept = _sorted(kept, wanted.sort, by)
+    pages = max(1, math.ceil(len(kept) / PER_PAGE))
+    page = min(wanted.page, pages)
+    shown = kept[(page - 1) * PER_PAGE : page * PER_PAGE]
+    other = None
+    if wanted.vs is not None and wanted.vs in steps:
+        other = shelf.step(run, wanted.vs)
+    return Look(
+        steps=tuple(steps),
+        step=at,
+        position=steps.index(at),
+        groups=_groups(shown, rows, hits, wanted, judge, other, by),
+        found=len(kept),
+        total=len(rows),
+        pages=pages,
+        page=page,
+        notes=tuple(notes),
+        problem=problem,
+        judged=judge.words,
+        components=tuple(held.components),
+        takes=held.takes,
+        take=take,
+        has_tokens=held.has_tokens,
+        summary=_summary(rows, judge, by),
+        picture=tuple(_picture(rows, judge, by)),
+    )
+
+
+def whole_text(shelf: Shelf, run: Path, step: int, index: int) -> str | None:
+    """A completion as it was logged; None when there is none of that number."""
+    rows = shelf.step(run, step).rows
+    return rows[index].sample.completion if 0 <= index < len(rows) else None
+
+
+def whole_prompt(shelf: Shelf, run: Path, step: int, index: int) -> str | None:
+    """The prompt of a completion."""
+    rows = shelf.step(run, step).rows
+    return rows[index].sample.prompt if 0 <= index < len(rows) else None
+
+
+def nearest(steps: Sequence[int], step: int | None) -> int:
+    """The newest of `steps`, or the last one up to `step`, or the first."""
+    if step is None:
+        return steps[-1]
+    return max((known for known in steps if known <= step), default=steps[0])
+
+
+class _Judge:
+    """Who is right: as the task said where it was logged, otherwise by the middle between the rewards of the step."""
+
+    def __init__(self, rows: Sequence[Row]):
+        rewards = [row.sample.reward for row in rows if math.isfinite(row.sample.reward)]
+        low, high = (min(rewards), max(rewards)) if rewards else (0.0, 0.0)
+        self.bar = (low + high) / 2 if high > low else 0.0
+        known = [row.sample.solved is not None for row in rows]
+        self.words = (
+            "right or wrong as the task says" if known and all(known)
+            else f"right: a reward above {self.bar:g}, halfway between this step's lowest and highest "
+            "(what the task itself says was not logged)"
+        )  # fmt: skip
+
+    def __call__(self, row: Row) -> bool | None:
+        if row.sample.solved is not None:
+            return row.sample.solved
+        return row.sample.reward > self.bar if math.isfinite(row.sample.reward) else None
+
+
+def _filtered(rows: list[Row], wanted: Wanted, judge: _Judge) -> tuple[list[Row], dict[int, Hits]]:
+    kept = rows
+    if wanted.only:
+        kept = [row for row in kept if judge(row) is (wanted.only == "right")]
+    if wanted.cut:
+        kept = [row for row in kept if row.sample.truncated]
+    if wanted.low is not None:
+        kept = [row for row in kept if _value(row, wanted.by) >= wanted.low]
+    if wanted.high is not None:
+        kept = [row for row in kept if _value(row, wanted.by) <= wanted.high]
+    if not wanted.q:
+        return kept, {}
+    found = find(wanted.q, [row.sample.completion for row in kept], regex=wanted.regex)
+    in_prompt = _prompts(kept, wanted)
+    hits = {row.index: hit or [] for row, hit in zip(kept, found, strict=True) if hit or row.sample.prompt in in_prompt}
+    return [row for row in kept if row.index in hits], hits
+
+
+def _prompts(rows: list[Row], wanted: Wanted) -> set[str]:
+    prompts = list({row.sample.prompt for row in rows})
+    return {p for p, hit in zip(prompts, find(wanted.q, prompts, regex=wanted.regex), strict=True) if hit}
+
+
+def _sorted(rows: list[Row], sort: str, by: str) -> list[Row]:
+    if sort == "group":
+        return sorted(rows, key=lambda row: (*row.key, row.index))
+    sign = 1 if sort.startswith("-") else -1
+    ask = {
+        "reward": lambda row: _value(row, by), "advantage": lambda row: row.sample.advantage,
+        "length": lambda row: row.sample.length,
+    }[sort.lstrip("-")]  # fmt: skip
+    return sorted(rows, key=lambda row: (not math.isfinite(ask(row)), sign * ask(row), row.index))
+
+
+def _value(row: Row, by: str) -> float:
+    return row.sample.rewards.get(by, math.nan) if by else row.sample.reward
+
+
+def _groups(
+    shown: list[Row], rows: list[Row], hits: dict[int, Hits], wanted: Wanted, judge: _Judge, other: Step | None, by: str
+) -> tuple[Group, ...]:
+    members: dict[Any, list[Row]] = {}
+    for row in rows:
+        members.setdefault(row.key, []).append(row)
+    several_ranks = len({row.rank for row in rows}) > 1
+    there = _by_prompt(other)
+    most = min(SHOWN_WHOLE, PAGE_CHARACTERS // max(1, len(shown))) if wanted.whole else SHOWN
+    groups: list[Group] = []
+    for run in _runs_of_one_group(shown):
+        first = run[0]
+        group = members[first.key]
+        rewards = [v for row in group if math.isfinite(v := _value(row, by))]
+        note, partner = "", {}
+        if other is not None:
+            matches = there.get(first.sample.prompt, [])
+            partner = _partners(group, matches)
+            note = (
+                f"{len(matches)} completions of this prompt at step {other.step:,}, mean reward "
+                f"{fmean(r.sample.reward for r in matches):.3g}" if matches
+                else f"step {other.step:,} did not log this prompt"
+            )  # fmt: skip
+        groups.append(
+            Group(
+                prompt=excerpt(first.sample.prompt, most),
+                label=f"rank {first.rank}, group {first.sample.group}"
+                if several_ranks
+                else f"group {first.sample.group}",
+                count=len(group),
+                mean=fmean(rewards) if rewards else None,
+                std=stdev(rewards) if len(rewards) > 1 else None,
+                outcome=_outcome(group, judge),
+                items=tuple(
+                    _item(row, most, hits.get(row.index, []), wanted, judge, partner.get(row.index)) for row in run
+                ),
+                first=first.index,
+                vs_note=note,
+            )
+        )
+    return tuple(groups)
+
+
+def _runs_of_one_group(rows: list[Row]) -> list[list[Row]]:
+    runs: list[list[Row]] = []
+    for row in rows:
+        if runs and runs[-1][-1].key == row.key:
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+    return runs
+
+
+def _outcome(group: list[Row], judge: _Judge) -> str:
+    told = [judge(row) for row in group]
+    if all(told):
+        return "right"
+    if all(answer is False for answer in told):
+        return "wrong"
+    return "same" if len({row.sample.reward for row in group}) == 1 else ""
+
+
+def _by_prompt(step: Step | None) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in step.rows if step else ():
+        if row.take == step.takes - 1:
+            found.setdefault(row.sample.prompt, []).append(row)
+    return found
+
+
+def _partners(here: list[Row], there: list[Row]) -> dict[int, Row]:
+    """Who is held against whom: the best against the best, and so on."""
+    ranked = [sorted(side, key=lambda row: (-row.sample.reward, row.index)) for side in (here, there)]
+    return {row.index: other for row, other in zip(*ranked, strict=False)}
+
+
+def _item(row: Row, most: int, hits: Hits, wanted: Wanted, judge: _Judge, other: Row | None) -> Item:
+    sample = row.sample
+    diff, note = None, ""
+    if other is not None:
+        note = f"against the one with reward {other.sample.reward:.3g}"
+        if other.sample.completion == sample.completion:
+            note += ": the same text"
+        else:
+            diff = word_diff(other.sample.completion, sample.completion)
+            note = "too long to be compared word by word" if diff is None else note
+    return Item(
+        index=row.index,
+        text=excerpt(sample.completion, most, hits),
+        tokens=tokens_of(row, most) if wanted.tokens else (),
+        diff=diff,
+        diff_note=note,
+        reward=sample.reward,
+        parts=tuple(sample.rewards.items())[:12],
+        advantage=sample.advantage,
+        length=sample.length,
+        cut=sample.truncated,
+        right=judge(row),
+    )
+
+
+def tokens_of(row: Row, most: int) -> tuple[tuple[str, str, str], ...]:
+    """The beginning of a completion token by token: text, colour class, and what to say of it."""
+    out, length = [], 0
+    for token, logp in zip(row.sample.tokens, row.sample.logps, strict=True):
+        length += len(token)
+        if length > most or len(out) >= 1500:
+            break
+        text = "".join(piece.text for piece in pieces(token)) or "∅"
+        if logp is None or math.isnan(logp):
+            out.append((text, "tn", "put in by the environment"))
+            continue
+        chance = math.exp(min(0.0, logp))
+        shade = next(name for least, name in TOKEN_CLASSES if chance >= least)
+        out.append((text, shade, f"probability {chance:.3g}, log-probability {logp:.3g}"))
+    return tuple(out)
+
+
+def _summary(rows: list[Row], judge: _Judge, by: str) -> tuple[tuple[str, str], ...]:
+    if not rows:
+        return ()
+    rewards = [v for row in rows if math.isfinite(v := _value(row, by))]
+    told = [judge(row) for row in rows]
+    known = [answer for answer in told if answer is not None]
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.key, []).append(row)
+    outcomes = [_outcome(group, judge) for group in groups.values()]
+    teaching = sum(len({row.sample.reward for row in group}) > 1 for group in groups.values())
+    lengths = [row.sample.length for row in rows]
+    facts = [("completions", f"{len(rows):,} in {len(groups):,} groups")]
+    if rewards:
+        spread = f" ± {stdev(rewards):.3g}" if len(rewards) > 1 else ""
+        facts.append((f"{by or 'reward'}, mean ± sd", f"{fmean(rewards):.3g}{spread}"))
+    if known:
+        facts.append(("right", f"{sum(known) / len(known):.0%}"))
+    facts += [
+        ("groups with a difference in reward", f"{teaching:,} of {len(groups):,}"),
+        ("all right / all wrong", f"{outcomes.count('right'):,} / {outcomes.count('wrong'):,} groups"),
+        ("length, mean and longest", f"{fmean(lengths):,.1f}, {max(lengths):,} tokens"),
+        ("cut off", f"{sum(row.sample.truncated for row in rows) / len(rows):.0%}"),
+    ]
+    return tuple(facts)
+
+
+def _picture(rows: list[Row], judge: _Judge, by: str) -> list[GroupRewards]:
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.key, []).append(row)
+    return [
+        GroupRewards(one_line(group[0].sample.prompt, 60), tuple(_value(row, by) for row in group))
+        for group in groups.values()
+    ]
+
+
+def _step_notes(held: Step) -> list[str]:
+    notes = []
+    if held.cut:
+        notes.append(f"this step is larger than a page can hold: the first {len(held.rows):,} completions are shown")
+    if held.skipped:
+        notes.append(f"{held.skipped:,} lines of this step could not be read and were left out")
+    if held.takes > 1:
+        notes.append(
+            f"this step was taken {held.takes} times, after a rollback or a resume; the newest is shown at first"
+        )
+    return notes
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) and abs(number) < 1e15 else None

@@ -1,0 +1,104 @@
+"""A process that reads and compares runs, so that the one that answers viewers never has to.
+
+`Worker` is the dashboard's end: a question down one pipe, an answer up the other. The process ends with the dashboard,
+however that ends, because its pipe does; and it steps back behind any training on the same machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from dashboards.data.comparison import Answer, Asked
+
+SECONDS = 180.0
+"""The longest a comparison may take."""
+_SIZE = struct.Struct("<Q")
+
+
+class Worker:
+    """The process, started with the first question. One question at a time."""
+
+    def __init__(self, seconds: float = SECONDS):
+        self.seconds = seconds
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __call__(self, asked: Asked) -> Answer:
+        """The answer; ValueError says what went wrong."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            process = self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
+                (sys.executable, "-m", "dashboards.data.worker"), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+        limit = threading.Timer(self.seconds, process.kill)
+        limit.daemon = True
+        limit.start()
+        try:
+            _send(process.stdin, asked)
+            answer = _receive(process.stdout)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            self.close()
+            raise ValueError(
+                f"the comparison was given up: it took more than {self.seconds:g} s, or more memory than there is; "
+                "choose fewer runs"
+            ) from None
+        finally:
+            limit.cancel()
+        if isinstance(answer, Exception):
+            raise ValueError(str(answer) or type(answer).__name__)
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def _send(stream: BinaryIO, value: Any) -> None:
+    content = pickle.dumps(value)
+    stream.write(_SIZE.pack(len(content)) + content)
+    stream.flush()
+
+
+def _receive(stream: BinaryIO) -> Any:
+    head = stream.read(_SIZE.size)
+    if len(head) < _SIZE.size:
+        raise EOFError
+    return pickle.loads(stream.read(_SIZE.unpack(head)[0]))  # noqa: S301 - from our own process, over its own pipe
+
+
+def main() -> None:
+    """Answer questions until there is nobody left to ask."""
+    questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what anything prints must not end up between answers
+    with contextlib.suppress(OSError):
+        os.nice(5)
+    from dashboards.data.comparison import Bench
+
+    bench = Bench()
+    while True:
+        try:
+            asked = _receive(questions)
+        except (EOFError, KeyboardInterrupt):
+            return
+        try:
+            answer: Any = bench.answer(asked)
+        except Exception as error:  # the question was answered with what went wrong
+            answer = ValueError(str(error) or type(error).__name__)
+        try:
+            _send(answers, answer)
+        except OSError:
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,414 @@
+"""Runs, or groups of seeds, beside one another: curves, settings, what went wrong when, and what may be concluded.
+
+The address says which runs and how; controls change the address. Answers come from `dashboards.data.comparison`, which
+takes its time elsewhere: the page is there at once and fills as they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.exceptions import PreventUpdate
+
+from dashboards import view
+from dashboards.data.comparison import (
+    MAX_CHARTS,
+    MAX_RUNS,
+    Answer,
+    Asked,
+    Chart,
+    Comparisons,
+    Judgement,
+    about_asked,
+    stamp,
+)
+from dashboards.data.comparison import State as Progress
+from dashboards.data.worker import Worker
+from dashboards.frame import address, options
+from dashboards.parts import empty, pill
+from dashboards.state import RunLine, Runs
+from stabilizer.compare.words import number
+from stabilizer.figures import CONFIG, Theme
+from stabilizer.figures.many import ROW, line_style, many_figure, timelines_figure
+
+PATH = "/compare"
+NAME = "Compare"
+OF_A_RUN = False
+WAITING_MS, RESTING_MS = 400, 5000
+"""Polls while an answer is on its way, and afterwards: a run that goes on has more to say."""
+AXES = {"step": "step", "tokens": "tokens", "share": "share of the run, %"}
+TONES = {
+    "identical": "verdict-healthy", "same-run": "verdict-healthy", "same": "verdict-healthy",
+    "different": "verdict-warn", "rescaled": "verdict-warn", "not-comparable": "verdict-critical",
+    "undetermined": "verdict-info",
+}  # fmt: skip
+DESK = Comparisons(Worker())
+"""Of all apps of the process: a question names its runs by path."""
+
+
+def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
+    """The choice of runs, and the answers as far as they are there."""
+    lines = runs.lines()
+    if not lines:
+        return html.Div(view.no_runs([str(root) for root in runs.roots]), className="page")
+    known = {line.id: line.path for line in lines}
+    asked, lost = about_asked(query, known)
+    data = options(lines)
+    if not asked.runs:
+        return html.Div(
+            [_controls(data, asked, None), *_lost(lost), _nothing_chosen(lines)], className="page compare-page"
+        )
+    first, second = _asked_now(asked)
+    seen = {"query": dict(query), "theme": theme, "seen": [first.revision, second.revision]}
+    return html.Div(
+        [
+            dcc.Store(id="compare-seen", data=seen),
+            dcc.Interval(id="compare-tick", interval=_pause(first, second)),
+            html.Div(_controls(data, asked, first.answer), id="compare-controls"),
+            *_lost(lost),
+            html.Div(_verdicts(second), id="compare-verdicts", className="compare-part"),
+            html.Div(_body(first, theme), id="compare-body", className="compare-part"),
+        ],
+        className="page compare-page",
+    )
+
+
+def register(app: Dash, runs: Runs) -> None:
+    """What happens on this page."""
+
+    @app.callback(
+        Output("compare-body", "children"),
+        Output("compare-verdicts", "children"),
+        Output("compare-controls", "children"),
+        Output("compare-seen", "data"),
+        Output("compare-tick", "interval"),
+        Input("compare-tick", "n_intervals"),
+        State("compare-seen", "data"),
+        State("compare-tick", "interval"),
+        prevent_initial_call=True,
+    )
+    def news(_: Any, seen: Any, pause: Any) -> Any:
+        if not isinstance(seen, dict) or not isinstance(seen.get("query"), dict):
+            raise PreventUpdate
+        query = {str(key): str(value) for key, value in seen["query"].items()}
+        lines = runs.lines()
+        asked, _lost_ones = about_asked(query, {line.id: line.path for line in lines})
+        if not asked.runs:
+            raise PreventUpdate
+        first, second = _asked_now(asked)
+        theme: Theme = "dark" if seen.get("theme") == "dark" else "light"
+        told = seen.get("seen") if isinstance(seen.get("seen"), list) else [0, 0]
+        fresh = [state.revision != known for state, known in zip((first, second), told, strict=False)]
+        wait = _pause(first, second)
+        if not any(fresh) and wait == pause:
+            raise PreventUpdate
+        begun = fresh[0] and told[0] == 0
+        return (
+            _body(first, theme) if fresh[0] else no_update,
+            _verdicts(second) if fresh[1] else no_update,
+            _controls(options(lines), asked, first.answer) if begun else no_update,
+            {**seen, "seen": [first.revision, second.revision]},
+            wait,
+        )
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True),
+        Input("compare-go", "n_clicks"),
+        Input("compare-by", "value"),
+        Input("compare-ref", "value"),
+        Input("compare-x", "value"),
+        State("compare-runs", "value"),
+        State("compare-metrics", "value"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    def choose(_: Any, by: Any, ref: Any, x: Any, chosen: Any, metrics: Any, search: Any) -> Any:
+        if not ctx.triggered_id or not isinstance(chosen, list):
+            raise PreventUpdate
+        query = {"runs": ",".join(map(str, chosen)), "ref": ref, "group": by, "x": "" if x == "step" else x}
+        query["metrics"] = ",".join(metrics) if isinstance(metrics, list) else ""
+        chosen_now = {key: str(value) for key, value in query.items() if value}
+        known = {line.id: line.path for line in runs.lines()}
+        before = dict(parse_qsl((search or "").lstrip("?")))
+        if about_asked(chosen_now, known)[0] == about_asked(before, known)[0]:
+            raise PreventUpdate  # the controls say what the address says already
+        return "?" + urlencode(chosen_now)
+
+
+def _asked_now(asked: Asked) -> tuple[Progress, Progress]:
+    """The charts and what may be concluded, as far as known, with the files as they are now."""
+    stamped = Asked(**{**asked.__dict__, "stamps": tuple(stamp(path) for _, path in asked.runs)})
+    return DESK.ask(stamped), DESK.ask(Asked(**{**stamped.__dict__, "verdicts": True, "x": "step", "metrics": ()}))
+
+
+def _pause(first: Progress, second: Progress) -> int:
+    begun = (first.answer or first.problem) and (second.answer or second.problem)
+    return RESTING_MS if begun else WAITING_MS
+
+
+# --- what is seen -----------------------------------------------------------------------------------------------------
+
+
+def _nothing_chosen(lines: Sequence[RunLine]) -> html.Div:
+    """What to do first, with the runs of the newest task as one way to begin."""
+    words = "Choose two or more runs above. Runs whose configurations differ by the seed alone become one group."
+    alike = [line.id for line in lines if line.task == lines[0].task][:8]
+    if len(alike) < 2:
+        return html.Div(empty("Nothing to compare yet", words))
+    named = f"the {len(alike)} newest runs of {lines[0].task}" if lines[0].task else f"the {len(alike)} newest runs"
+    link = dcc.Link(f"Compare {named}", href=address(PATH, runs=",".join(alike)))
+    return html.Div([html.Strong("Nothing to compare yet"), html.P(words), link], className="empty")
+
+
+def _controls(data: Sequence[Any], asked: Asked, answer: Answer | None) -> html.Section:
+    chosen = [id for id, _ in asked.runs]
+    by = [{"value": "", "label": "seeds together"}, {"value": "run", "label": "every run alone"}]
+    keys = list(answer.keys) if answer else []
+    if asked.by not in ("", "run", *keys):
+        keys.append(asked.by)
+    by += [{"value": key, "label": f"by {key}"} for key in keys]
+    metrics = list(dict.fromkeys([*(answer.available if answer else ()), *asked.metrics]))
+    small = {"size": "xs"}
+    return html.Section(
+        [
+            html.H1("Compare"),
+            html.Div(
+                [
+                    html.Div(
+                        dmc.MultiSelect(
+                            id="compare-runs",
+                            data=data,
+                            value=chosen,
+                            searchable=True,
+                            clearable=True,
+                            size="sm",
+                            limit=300,
+                            maxValues=MAX_RUNS,
+                            placeholder="" if chosen else "runs to compare",
+                            nothingFoundMessage="no such run",
+                            **{"aria-label": "runs to compare"},
+                        ),
+                        className="compare-runs",
+                    ),
+                    html.Button("Compare", id="compare-go", className="compare-go"),
+                ],
+                className="compare-choice",
+            ),
+            html.Div(
+                [
+                    dmc.Select(
+                        id="compare-by", data=by, value=asked.by, searchable=True, allowDeselect=False, w=210,
+                        limit=200, label="groups", **small,
+                    ),
+                    dmc.Select(
+                        id="compare-ref", value=asked.ref, w=240, allowDeselect=False, searchable=True,
+                        data=[{"value": "", "label": "the first"}, *[{"value": id, "label": id} for id in chosen]],
+                        label="reference", **small,
+                    ),
+                    dmc.MultiSelect(
+                        id="compare-metrics", data=metrics, value=list(asked.metrics), searchable=True, clearable=True,
+                        maxValues=MAX_CHARTS, limit=200, label="metrics", miw=240,
+                        placeholder="" if asked.metrics else "the usual ones", **small,
+                    ),
+                    html.Div(
+                        [
+                            html.Span("along", className="compare-label"),
+                            dmc.SegmentedControl(
+                                id="compare-x", value=asked.x, size="xs",
+                                data=[{"value": "step", "label": "steps"}, {"value": "tokens", "label": "tokens"},
+                                      {"value": "share", "label": "share of the run"}],
+                            ),
+                        ]
+                    ),
+                ],
+                className="compare-how",
+                hidden=not chosen,
+            ),
+        ],
+        className="card head",
+    )  # fmt: skip
+
+
+def _lost(lost: Sequence[str]) -> list[Any]:
+    if not lost:
+        return []
+    names = ", ".join(name[:80] for name in lost[:6])
+    return [html.P(f"△ not among the runs found, and left out: {names}", className="note")]
+
+
+def _waiting(words: str) -> html.Div:
+    return html.Div([html.Span(className="compare-spinner"), words], className="card compare-waiting", role="status")
+
+
+def _body(state: Progress, theme: Theme) -> list[Any]:
+    if state.answer is None:
+        if state.problem:
+            return [html.Div(empty("These runs can't be compared", state.problem[:800]), className="card head")]
+        return [_waiting("Reading the runs …")]
+    answer = state.answer
+    parts: list[Any] = [html.P(f"△ {note}", className="note") for note in answer.notes]
+    parts.append(_key(answer, theme))
+    if answer.charts:
+        charts = [_chart(chart, answer, theme) for chart in answer.charts]
+        parts.append(html.Div(charts, className="charts"))
+    else:
+        parts.append(empty("Nothing to draw", "These runs logged none of the metrics asked for; choose others above."))
+    parts += [_timelines(answer, theme), _endings(answer, theme), _settings(answer)]
+    return parts
+
+
+def _key(answer: Answer, theme: Theme) -> html.Section:
+    rows = []
+    for place, label in enumerate(answer.labels):
+        members = answer.members[place]
+        links = [dcc.Link(name, href=address("/run", run=name)) for name in members]
+        several = len(members) > 1 or members[0] != label
+        words = html.Strong(label) if several else links[0]
+        inner = [_swatch(place, theme), words]
+        if place == answer.reference:
+            inner.append(pill("reference", ""))
+        if several:
+            told = [part for link in links for part in (link, " ")]
+            inner.append(html.Details([html.Summary(f"{len(members)} runs"), html.Div(told, className="small")]))
+        rows.append(html.Div(inner, className="compare-group"))
+    words = (
+        "Strong: the smooth of a run, or the median of a group; shaded: the group's middle half, or range up to 3 runs."
+    )
+    return html.Section([*rows, html.P(words, className="quiet small")], className="card compare-key")
+
+
+def _swatch(place: int, theme: Theme) -> html.Span:
+    colour, dash = line_style(place, theme)
+    style = {"borderTopColor": colour, "borderTopStyle": {"solid": "solid", "dash": "dashed"}.get(dash, "dotted")}
+    return html.Span(className="compare-swatch", style=style)
+
+
+def _chart(chart: Chart, answer: Answer, theme: Theme) -> html.Figure:
+    figure = many_figure(chart.curves, chart.places, x_title=AXES[answer.x], y_title=chart.unit, theme=theme)
+    figure.update_layout(uirevision=escape(f"{answer.x}|{'|'.join(answer.labels)}"))
+    return html.Figure(
+        [
+            html.Figcaption([html.Span(chart.metric, className="chart-title", title=chart.meaning)]),
+            dcc.Graph(
+                figure=figure, config=dict(CONFIG), className="graph", style={"height": "240px"}, responsive=True
+            ),
+        ],
+        className="card chart",
+    )
+
+
+def _timelines(answer: Answer, theme: Theme) -> html.Section:
+    rows = answer.timelines
+    figure = timelines_figure(rows, x_title=AXES[answer.x], theme=theme)
+    calm = not any(row.spans or row.marks for row in rows)
+    words = "No incident in any of them." if calm else "Thick: an incident, by severity; ▼ a fix that was applied."
+    return html.Section(
+        [
+            html.H2(["What went wrong, and when ", html.Span(words, className="quiet small")]),
+            dcc.Graph(
+                figure=figure, config=dict(CONFIG), style={"height": f"{70 + ROW * len(rows)}px"}, responsive=True
+            ),
+        ],
+        className="card compare-card",
+    )
+
+
+def _endings(answer: Answer, theme: Theme) -> html.Section:
+    table = []
+    for chart in answer.charts:
+        for place, ending in enumerate(chart.endings):
+            table.append(
+                html.Tr(
+                    [
+                        html.Th(chart.metric if place == 0 else "", scope="row"),
+                        html.Td([_swatch(answer.labels.index(ending.label), theme), ending.label]),
+                        html.Td(_spread(ending.final, ending.final_sd), className="figure"),
+                        html.Td(
+                            _spread(ending.peak, ending.peak_sd) + (" lowest" if ending.lowest else ""),
+                            className="figure",
+                        ),
+                        html.Td(f"{ending.peak_step:,.0f}", className="figure"),
+                        html.Td(f"{ending.members}", className="figure"),
+                    ],
+                    className="first" if place == 0 else None,
+                )
+            )
+    heads = ("metric", "group", "final ± sd of runs", "peak ± sd of runs", "peak at step", "runs")
+    words = "Final: mean over the last fifth. Peak: of the smooth, the lowest where lower is better."
+    return html.Section(
+        [html.H2(["Where each ended ", html.Span(words, className="quiet small")]), _table(heads, table)],
+        className="card compare-card",
+    )
+
+
+def _settings(answer: Answer) -> html.Section:
+    title = html.H2(
+        ["Only what was set differently ", html.Span(f"{len(answer.settings):,} in all", className="quiet small")]
+    )
+    if not answer.settings:
+        return html.Section(
+            [title, html.P("Nothing that is stated.", className="quiet")], className="card compare-card"
+        )
+    body = [
+        html.Tr(
+            [html.Th(html.Code(row.key), scope="row")]
+            + [html.Td("not stated" if v is None else v, className="quiet" if v is None else None) for v in row.values]
+        )
+        for row in answer.settings
+    ]
+    return html.Section([title, _table(("setting", *answer.labels), body)], className="card compare-card")
+
+
+def _table(heads: Sequence[str], body: list[Any]) -> html.Div:
+    top = html.Thead(html.Tr([html.Th(head, scope="col") for head in heads]))
+    return html.Div(html.Table([top, html.Tbody(body)]), className="compare-table", tabIndex="0", role="group")
+
+
+def _verdicts(state: Progress) -> list[Any]:
+    if state.answer is None:
+        return [] if state.problem else [_waiting("Judging what the differences mean …")]
+    answer = state.answer
+    if not answer.judgements:
+        return []
+    name = answer.labels[answer.reference]
+    title = html.H2(["Beside ", html.Code(name), html.Span(": what may be concluded", className="quiet small")])
+    told = [_judgement(item) for item in answer.judgements]
+    notes = [html.P(f"△ {note}", className="note") for note in answer.notes]
+    return [html.Section([title, *told, *notes], className="card compare-card")]
+
+
+def _judgement(item: Judgement) -> html.Details:
+    if item.problem:
+        return html.Details([html.Summary([html.Strong(item.label), " can't be compared"]), html.P(item.problem)])
+    head = html.Summary(
+        [html.Strong(item.label), pill(item.words, TONES.get(item.verdict, "")), html.Span(item.headline)],
+        className="compare-verdict",
+    )
+    measures = [
+        html.Tr([html.Th(row[0], scope="row", title=row[5] or None), *[html.Td(cell) for cell in row[1:5]]])
+        for row in item.rows
+    ]
+    parts: list[Any] = [
+        html.P(item.aligned, className="quiet small"),
+        html.P([html.Strong(f"Next: {item.next[0]}. "), item.next[1]]),
+        _table(("measure", "this", "reference", "difference, 99 %", ""), measures),
+    ]
+    for heading, told in (("What explains it", item.explained), ("What does not", item.excluded)):
+        if told:
+            lines = [
+                html.Li([html.Strong(cause), html.Span(f" ({gap}; {sure}) ", className="quiet"), why])
+                for gap, cause, sure, why in told
+            ]
+            parts += [html.H3(heading), html.Ul(lines)]
+    if item.cautions:
+        parts += [html.H3("To keep in mind"), html.Ul([html.Li(text) for text in item.cautions])]
+    return html.Details([head, html.Div(parts, className="compare-judged")])
+
+
+def _spread(value: float, sd: float | None) -> str:
+    return number(value) if sd is None else f"{number(value)} ± {number(sd)}"

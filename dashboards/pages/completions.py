@@ -1,0 +1,605 @@
+"""What the policy wrote: every logged step, by prompt and group, searched, sorted and held against another step.
+
+What to show comes from `dashboards.data.completions`; here it becomes components. The address says all of it: controls
+change it in place, so that a reload or a link shows the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import dash_mantine_components as dmc
+from dash import MATCH, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.exceptions import PreventUpdate
+
+from dashboards import view
+from dashboards.data.completions import (
+    JUDGED,
+    SORTS,
+    Group,
+    Item,
+    Look,
+    Wanted,
+    look,
+    nearest,
+    whole_prompt,
+    whole_text,
+)
+from dashboards.data.shelf import Shelf
+from dashboards.data.texts import Excerpt, Piece, one_line, pieces
+from dashboards.frame import address
+from dashboards.parts import empty, fact, pill
+from dashboards.state import Runs
+from stabilizer.figures import CONFIG, Theme
+from stabilizer.figures.completions import group_rewards_figure
+
+PATH = "/completions"
+NAME = "Completions"
+OF_A_RUN = True
+NEWS_MS = 4000
+WAIT_MS = 400
+"""After the last key, before a search begins."""
+OUTCOMES = {
+    "right": ("✓ all right", "verdict-healthy"), "wrong": ("■ all wrong", "verdict-critical"),
+    "same": ("– all the same reward", ""),
+}  # fmt: skip
+_CONTROLS = ("q", "regex", "low", "high", "only", "cut", "by", "sort", "vs", "tokens", "whole", "take", "page")
+_SHELF = Shelf()
+"""Of all apps of the process: what is read depends on files alone."""
+
+
+def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
+    """The page of a run at a step, or what to do when there is nothing to read."""
+    run = query.get("run", "")
+    if not run:
+        return html.Div(view.no_runs([str(root) for root in runs.roots]), className="page")
+    followed = runs.get(run)
+    if followed is None:
+        return html.Div(view.unknown(run), className="page")
+    wanted, step = Wanted.of(query), _whole(query.get("step"))
+    found = look(_SHELF, followed.path, step, wanted)
+    if found is None:
+        return html.Div(_nothing_logged(), className="page")
+    return html.Div(
+        [
+            dcc.Store(id="completions-at", data={"run": run, "theme": theme, "step": step, "shown": found.step}),
+            dcc.Store(id="completions-query", data=_query(run, step, wanted)),
+            dcc.Interval(id="completions-news", interval=NEWS_MS),
+            _head(found, wanted, step, theme),
+            html.Div(
+                [
+                    html.Div(_list(found, wanted), id="completions-list", className="samples"),
+                    html.Div(
+                        dmc.Pagination(id="completions-page", total=found.pages, value=found.page, size="sm",
+                                       siblings=1, hideWithOnePage=True, **{"aria-label": "pages of completions"}),
+                        className="samples-pages",
+                    ),
+                ]
+            ),
+        ],
+        className="page",
+    )  # fmt: skip
+
+
+def register(app: Dash, runs: Runs) -> None:
+    """What happens on this page."""
+
+    @app.callback(
+        Output("completions-list", "children"),
+        Output("completions-facts", "children"),
+        Output("completions-picture", "figure"),
+        Output("completions-count", "children"),
+        Output("completions-where", "children"),
+        Output("completions-slider", "value"),
+        Output("completions-slider", "max"),
+        Output("completions-page", "total"),
+        Output("completions-page", "value"),
+        Output("completions-take", "data"),
+        Output("completions-takes", "hidden"),
+        Output("completions-at", "data"),
+        Output("completions-query", "data"),
+        Input("completions-news", "n_intervals"),
+        Input("completions-prev", "n_clicks"),
+        Input("completions-next", "n_clicks"),
+        Input("completions-newest", "n_clicks"),
+        Input("completions-go", "value"),
+        Input("completions-slider", "value"),
+        *[Input(f"completions-{name}", "checked" if name in ("cut", "regex", "tokens", "whole") else "value")
+          for name in _CONTROLS],
+        State("completions-slider", "max"),
+        State("completions-at", "data"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def show(_: Any, __: Any, ___: Any, ____: Any, go: Any, place: Any, *rest: Any) -> Any:
+        *values, last, at = rest
+        followed = runs.get(str(at["run"])) if isinstance(at, dict) and at.get("run") else None
+        if followed is None:
+            raise PreventUpdate
+        why = str(ctx.triggered_id or "").removeprefix("completions-")
+        wanted = Wanted.of(dict(zip(_CONTROLS, values, strict=True)))
+        if why not in ("page", "news"):
+            wanted = Wanted.of({**wanted.__dict__, "page": 1})
+        steps = _SHELF.steps(followed.path)
+        if not steps:
+            raise PreventUpdate
+        step = _moved(why, steps, at, go, place)
+        if why == "news" and (at.get("step") is not None or steps[-1] == at.get("shown")):
+            if last == len(steps) - 1:
+                raise PreventUpdate
+            quiet = [no_update] * 13
+            quiet[6] = len(steps) - 1
+            return quiet
+        found = look(_SHELF, followed.path, step, wanted)
+        if found is None:
+            raise PreventUpdate
+        theme: Theme = "dark" if at.get("theme") == "dark" else "light"
+        return (
+            _list(found, wanted), _facts(found), _figure(found, wanted, theme), _count(found), _where(found, step),
+            found.position, len(steps) - 1, found.pages, found.page, _takes(found), found.takes == 1,
+            {**at, "theme": theme, "step": step, "shown": found.step}, _query(str(at["run"]), step, wanted),
+        )  # fmt: skip
+
+    app.clientside_callback(
+        ClientsideFunction("stabilizer_completions", "address"),
+        Output("completions-query", "id"),
+        Input("completions-query", "data"),
+    )
+
+    @app.callback(
+        Output({"kind": "sample", "row": MATCH, "part": MATCH}, "children"),
+        Output({"kind": "sample-more", "row": MATCH, "part": MATCH}, "children"),
+        Input({"kind": "sample-more", "row": MATCH, "part": MATCH}, "n_clicks"),
+        State("completions-at", "data"),
+        prevent_initial_call=True,
+    )
+    def unfold(clicks: Any, at: Any) -> Any:
+        text = _asked(runs, ctx.triggered_id.get("row"), ctx.triggered_id.get("part"), at)
+        if text is None or not clicks:
+            raise PreventUpdate
+        if clicks % 2:
+            return _pieces(pieces(text)), "show less"
+        return _pieces(pieces(text[:700])), f"show all {len(text):,} characters"
+
+    @app.callback(
+        Output({"kind": "sample-copy", "row": MATCH}, "content"),
+        Input({"kind": "sample-copy", "row": MATCH}, "n_clicks"),
+        State("completions-at", "data"),
+        prevent_initial_call=True,
+    )
+    def copy(clicks: Any, at: Any) -> Any:
+        text = _asked(runs, ctx.triggered_id.get("row"), "text", at)
+        if text is None or not clicks:
+            raise PreventUpdate
+        return text
+
+    @app.callback(
+        Output({"kind": "sample-elsewhere", "row": MATCH}, "children"),
+        Input({"kind": "sample-find", "row": MATCH}, "n_clicks"),
+        State("completions-at", "data"),
+        prevent_initial_call=True,
+    )
+    def elsewhere(clicks: Any, at: Any) -> Any:
+        prompt = _asked(runs, ctx.triggered_id.get("row"), "prompt", at)
+        if prompt is None or not clicks:
+            raise PreventUpdate
+        run, shown = str(at["run"]), int(at["shown"])
+        others = _SHELF.elsewhere(runs.get(run).path, shown, prompt)
+        if not others:
+            return html.Span("no other step within reach logged this prompt", className="quiet small")
+        links = [
+            dcc.Link(f"step {other:,}", href=address(PATH, run=run, step=str(shown), vs=str(other), q=prompt[:200]))
+            for other in sorted(others)
+        ]
+        return html.Span(["compare with ", *[part for link in links for part in (link, " ")]], className="small")
+
+
+# --- what was asked ---------------------------------------------------------------------------------------------------
+
+
+def _moved(why: str, steps: Sequence[int], at: Mapping[str, Any], go: Any, place: Any) -> int | None:
+    """The step to show next; None follows the newest."""
+    now = steps.index(nearest(steps, at.get("shown")))
+    if why == "prev":
+        return steps[max(0, now - 1)]
+    if why == "next":
+        return steps[min(len(steps) - 1, now + 1)]
+    if why == "newest":
+        return None
+    if why == "go" and _whole(go) is not None:
+        return nearest(steps, _whole(go))
+    if why == "slider" and isinstance(place, int) and 0 <= place < len(steps):
+        return steps[place]
+    return at.get("step")
+
+
+def _query(run: str, step: int | None, wanted: Wanted) -> str:
+    return urlencode({"run": run, **({} if step is None else {"step": str(step)}), **wanted.query()})
+
+
+def _asked(runs: Runs, index: Any, part: Any, at: Any) -> str | None:
+    followed = runs.get(str(at.get("run"))) if isinstance(at, dict) else None
+    if followed is None or not isinstance(index, int) or not isinstance(at.get("shown"), int):
+        return None
+    ask = whole_prompt if part == "prompt" else whole_text
+    return ask(_SHELF, followed.path, at["shown"], index)
+
+
+def _whole(value: Any) -> int | None:
+    try:
+        return int(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+# --- what is seen -----------------------------------------------------------------------------------------------------
+
+
+def _nothing_logged() -> html.Div:
+    words = (
+        "Our trainer logs a few groups every 10 steps; this run logged none, or was read from another trainer's log."
+    )
+    return html.Div(
+        empty("No completions were logged", words, "stabilizer train --set samples.every=1"), className="card head"
+    )
+
+
+def _head(found: Look, wanted: Wanted, step: int | None, theme: Theme) -> html.Section:
+    return html.Section(
+        [
+            html.Div(
+                [
+                    html.Div(
+                        [html.H1("Completions"), html.Div(_where(found, step), id="completions-where")],
+                        className="title",
+                    ),
+                    html.Div(
+                        [
+                            html.Button(
+                                "◀",
+                                id="completions-prev",
+                                className="step-button",
+                                title="step before (←)",
+                                **{"aria-label": "step before"},
+                            ),
+                            dmc.Slider(
+                                id="completions-slider",
+                                min=0,
+                                max=len(found.steps) - 1,
+                                value=found.position,
+                                label=None,
+                                size="sm",
+                                className="step-slider",
+                                disabled=len(found.steps) == 1,
+                                thumbLabel="logged step",
+                            ),
+                            html.Button(
+                                "▶",
+                                id="completions-next",
+                                className="step-button",
+                                title="next step (→)",
+                                **{"aria-label": "next step"},
+                            ),
+                            dmc.NumberInput(
+                                id="completions-go",
+                                placeholder="go to",
+                                hideControls=True,
+                                size="xs",
+                                debounce=True,
+                                w=70,
+                                min=0,
+                                **{"aria-label": "go to step"},
+                            ),
+                            html.Button(
+                                "newest",
+                                id="completions-newest",
+                                className="step-button wide",
+                                title="show the newest step, and those that come",
+                            ),
+                        ],
+                        className="step-walk",
+                    ),
+                ],
+                className="headline",
+            ),
+            html.Div(
+                [
+                    html.Div(_facts(found), id="completions-facts", className="facts sample-facts"),
+                    dcc.Graph(
+                        id="completions-picture",
+                        figure=_figure(found, wanted, theme),
+                        config=dict(CONFIG),
+                        className="sample-picture",
+                        style={"height": "170px"},
+                        responsive=True,
+                    ),
+                ],
+                className="sample-overview",
+            ),
+            _controls(found, wanted),
+            html.Div(_count(found), id="completions-count", className="quiet small", **{"aria-live": "polite"}),
+        ],
+        className="card head",
+    )
+
+
+def _controls(found: Look, wanted: Wanted) -> html.Div:
+    by = [{"value": "", "label": "whole reward"}, *[{"value": name, "label": name[:80]} for name in found.components]]
+    takes = _takes(found)
+    check = {"size": "xs", "radius": "sm"}
+    return html.Div(
+        [
+            dmc.TextInput(
+                id="completions-q",
+                value=wanted.q,
+                placeholder="search (/)",
+                debounce=WAIT_MS,
+                size="xs",
+                className="sample-search",
+                **{"aria-label": "search in prompts and completions"},
+            ),
+            dmc.Checkbox(id="completions-regex", label="regex", checked=wanted.regex, **check),
+            dmc.SegmentedControl(
+                id="completions-only",
+                value=wanted.only,
+                size="xs",
+                data=[{"value": value, "label": word} for value, word in JUDGED.items()],
+            ),
+            dmc.Checkbox(id="completions-cut", label="cut off", checked=wanted.cut, **check),
+            html.Span(
+                [
+                    dmc.NumberInput(
+                        id="completions-low",
+                        value="" if wanted.low is None else wanted.low,
+                        hideControls=True,
+                        placeholder="reward from",
+                        debounce=WAIT_MS,
+                        size="xs",
+                        w=90,
+                        **{"aria-label": "lowest reward"},
+                    ),
+                    html.Span("–", className="quiet"),
+                    dmc.NumberInput(
+                        id="completions-high",
+                        value="" if wanted.high is None else wanted.high,
+                        hideControls=True,
+                        placeholder="to",
+                        debounce=WAIT_MS,
+                        size="xs",
+                        w=60,
+                        **{"aria-label": "highest reward"},
+                    ),
+                ],
+                className="range",
+            ),
+            dmc.Select(
+                id="completions-by",
+                value=wanted.by,
+                data=by,
+                size="xs",
+                allowDeselect=False,
+                w=140,
+                **{"aria-label": "part of the reward"},
+            ),
+            dmc.Select(
+                id="completions-sort",
+                value=wanted.sort,
+                size="xs",
+                allowDeselect=False,
+                w=150,
+                data=[{"value": value, "label": word} for value, word in SORTS.items()],
+                **{"aria-label": "order"},
+            ),
+            dmc.NumberInput(
+                id="completions-vs",
+                value="" if wanted.vs is None else wanted.vs,
+                placeholder="diff with step",
+                hideControls=True,
+                debounce=True,
+                size="xs",
+                w=110,
+                min=0,
+                **{"aria-label": "step to compare with"},
+            ),
+            dmc.Checkbox(
+                id="completions-tokens",
+                label="token probabilities",
+                checked=wanted.tokens,
+                disabled=not found.has_tokens,
+                **check,
+            ),
+            dmc.Checkbox(id="completions-whole", label="whole texts", checked=wanted.whole, **check),
+            html.Div(
+                dmc.Select(
+                    id="completions-take",
+                    value="" if wanted.take is None else str(wanted.take),
+                    data=takes,
+                    size="xs",
+                    w=130,
+                    allowDeselect=False,
+                    **{"aria-label": "which time the step was taken"},
+                ),
+                id="completions-takes",
+                hidden=found.takes == 1,
+            ),
+        ],
+        className="sample-tools",
+    )
+
+
+def _takes(found: Look) -> list[dict[str, str]]:
+    times = [{"value": str(n), "label": f"time {n} of {found.takes}"} for n in range(1, found.takes)]
+    return [{"value": "", "label": "the newest time"}, *times]
+
+
+def _where(found: Look, step: int | None) -> list[Any]:
+    place = f"{found.position + 1:,} of {len(found.steps):,} logged steps"
+    newest = pill("following the newest", "state-running") if step is None else None
+    return [
+        html.Div([html.Strong(f"step {found.step:,}"), html.Span(place, className="quiet"), newest], className="pills")
+    ]
+
+
+def _facts(found: Look) -> list[Any]:
+    return [fact(label, value) for label, value in found.summary]
+
+
+def _figure(found: Look, wanted: Wanted, theme: Theme) -> Any:
+    return group_rewards_figure(found.picture, unit=wanted.by or "reward", theme=theme)
+
+
+def _count(found: Look) -> list[Any]:
+    some = (
+        f"{found.found:,} of {found.total:,} completions"
+        if found.found != found.total
+        else f"{found.total:,} completions"
+    )
+    return [html.Div(f"{some} · {found.judged}"), *[html.P(f"△ {note}", className="note") for note in found.notes]]
+
+
+def _list(found: Look, wanted: Wanted) -> list[Any]:
+    if found.problem:
+        return [html.Div(found.problem, className="card sample-problem", role="alert")]
+    if not found.groups:
+        return [
+            empty(
+                "No completion fits",
+                "Widen the search, the reward range or the choice above; the step itself has some.",
+            )
+        ]
+    legend = [_legend()] if wanted.tokens else []
+    return [*legend, *[_group(group, wanted) for group in found.groups]]
+
+
+def _legend() -> html.Div:
+    shades = (("t0", "≥ 90 %"), ("t1", "≥ 50 %"), ("t2", "≥ 20 %"), ("t3", "≥ 5 %"), ("t4", "rarer"))
+    return html.Div(
+        [
+            "Probability of a token when it was sampled: ",
+            *[html.Span(words, className=f"token {shade}") for shade, words in shades],
+        ],
+        className="quiet small token-legend",
+    )
+
+
+def _group(group: Group, wanted: Wanted) -> html.Section:
+    outcome = OUTCOMES.get(group.outcome)
+    stats = f"{group.count:,} completions"
+    if group.mean is not None:
+        stats += f" · {wanted.by or 'reward'} {group.mean:.3g}" + (
+            "" if group.std is None else f" ± {group.std:.3g} sd"
+        )
+    return html.Section(
+        [
+            html.Header(
+                [
+                    html.Div(
+                        [
+                            html.Strong(group.label),
+                            html.Span(stats, className="quiet small"),
+                            pill(*outcome) if outcome else None,
+                            html.Span(group.vs_note, className="quiet small"),
+                            html.Span(className="spring"),
+                            html.Span(
+                                html.Button(
+                                    "same prompt elsewhere",
+                                    id={"kind": "sample-find", "row": group.first},
+                                    className="quiet-button",
+                                ),
+                                id={"kind": "sample-elsewhere", "row": group.first},
+                            ),
+                        ],
+                        className="sample-group-head",
+                    ),
+                    *_text(group.prompt, group.first, "prompt"),
+                ]
+            ),
+            *[_item(item) for item in group.items],
+        ],
+        className="card sample-group",
+    )
+
+
+def _item(item: Item) -> html.Article:
+    mark = {True: ("✓", "right"), False: ("✗", "wrong"), None: ("–", "not judged")}[item.right]
+    parts = " · ".join(f"{one_line(name, 40)} {_short(value)}" for name, value in item.parts if len(item.parts) > 1)
+    body: list[Any]
+    if item.diff is not None:
+        body = [html.Div(_pieces(item.diff), className="sample-text", dir="auto")]
+    elif item.tokens:
+        spans = [html.Span(text, className=f"token {shade}", title=title) for text, shade, title in item.tokens]
+        body = [html.Div(spans, className="sample-text", dir="auto")]
+    else:
+        body = _text(item.text, item.index, "text")
+    return html.Article(
+        [
+            html.Div(
+                [
+                    html.Span(
+                        mark[0],
+                        className=f"sample-mark {mark[1].replace(' ', '-')}",
+                        title=mark[1],
+                        role="img",
+                        **{"aria-label": mark[1]},
+                    ),
+                    html.Strong(_short(item.reward), title="reward"),
+                    html.Span(f"advantage {_short(item.advantage, sign=True)}"),
+                    html.Span(f"{item.length:,} tokens"),
+                    html.Span(className="spring"),
+                    dcc.Clipboard(
+                        id={"kind": "sample-copy", "row": item.index},
+                        title="copy the completion",
+                        className="sample-copy",
+                    ),
+                    pill("✂ cut off", "verdict-warn") if item.cut else None,
+                    html.Span(parts) if parts else None,
+                    html.Span(item.diff_note) if item.diff_note else None,
+                ],
+                className="sample-facts-line small",
+            ),
+            *body,
+        ],
+        className="sample",
+    )
+
+
+def _text(text: Excerpt, index: int, part: str) -> list[Any]:
+    if not text.pieces:
+        return [html.Div("(empty)", className=f"sample-{part} quiet")]
+    hidden = text.before + text.after
+    shown: list[Any] = _pieces(text.pieces)
+    if text.before:
+        shown.insert(0, html.Span(f"⋯ {text.before:,} characters ⋯ ", className="quiet"))
+    if text.after:
+        shown.append(html.Span(" ⋯", className="quiet"))
+    box = html.Div(shown, id={"kind": "sample", "row": index, "part": part}, className=f"sample-{part}", dir="auto")
+    if not hidden:
+        return [box]
+    total = hidden + sum(len(piece.text) for piece in text.pieces)
+    more = html.Button(
+        f"show all {total:,} characters",
+        id={"kind": "sample-more", "row": index, "part": part},
+        className="quiet-button",
+    )
+    return [box, more]
+
+
+def _pieces(found: Sequence[Piece]) -> list[Any]:
+    made = {"": html.Span, "odd": html.Span, "hit": html.Mark, "gone": html.Del, "new": html.Ins}
+    return [
+        piece.text
+        if not piece.kind
+        else made[piece.kind](piece.text, className=piece.kind, title=_TITLES.get(piece.kind))
+        for piece in found
+    ]
+
+
+_TITLES = {"odd": "characters that would not be seen, or would change how the text is shown"}
+
+
+def _short(value: float, *, sign: bool = False) -> str:
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "−Inf"
+    return f"{value:+.3g}".replace("-", "−") if sign and value else f"{value:.4g}".replace("-", "−")

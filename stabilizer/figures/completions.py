@@ -1,0 +1,68 @@
+"""What each group of a step was paid: groups as columns, a dot for each reward, larger where several got the same.
+
+A column with a single dot taught nothing; a step full of those is a step without signal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+import plotly.graph_objects as go
+
+from stabilizer.figures.theme import TEMPLATES, Theme, palette
+
+MAX_GROUPS = 300
+MAX_DOTS = 3000
+
+
+class GroupRewards(NamedTuple):
+    """A group: its prompt in a few words, and what each completion got."""
+
+    prompt: str
+    rewards: tuple[float, ...]
+
+
+def group_rewards_figure(groups: Sequence[GroupRewards], *, unit: str = "reward", theme: Theme = "light") -> go.Figure:
+    """Groups from the lowest mean to the highest; of very many, evenly chosen ones."""
+    colours = palette(theme)
+    finite = [(group, [v for v in group.rewards if math.isfinite(v)]) for group in groups]
+    ranked = sorted(((g, v) for g, v in finite if v), key=lambda pair: sum(pair[1]) / len(pair[1]))
+    if len(ranked) > MAX_GROUPS:
+        ranked = [ranked[round(i * (len(ranked) - 1) / (MAX_GROUPS - 1))] for i in range(MAX_GROUPS)]
+    traces = []
+    for name, alike, colour, symbol in (
+        ("rewards differ", False, colours.lines[0], "circle"),
+        ("all the same: nothing to learn from", True, colours.muted, "circle-open"),
+    ):
+        x, y, size, text = [], [], [], []
+        for place, (group, values) in enumerate(ranked, 1):
+            counted = Counter(round(value, 4) for value in values)
+            if (len(counted) == 1) is not alike:
+                continue
+            for value, count in counted.items():
+                if len(x) >= MAX_DOTS:
+                    break
+                x.append(place)
+                y.append(value)
+                size.append(round(6 + 10 * math.sqrt(count / len(values)), 1))
+                text.append(f"{escape(group.prompt)}<br><b>{value:.4g}</b>: {count} of {len(values)}")
+        traces.append(
+            {
+                "type": "scatter", "mode": "markers", "name": name, "x": x, "y": y, "text": text,
+                "hovertemplate": "%{text}<extra></extra>",
+                "marker": {"size": size, "color": colour, "symbol": symbol, "opacity": 0.85, "line": {"width": 1.2}},
+            }
+        )  # fmt: skip
+    layout = {
+        "template": TEMPLATES[theme], "margin": {"l": 8, "r": 8, "t": 6, "b": 6}, "hovermode": "closest",
+        "showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+        "xaxis": {"title": {"text": "groups, lowest mean first"}, "tickformat": "d",
+                  **({"dtick": 1} if len(ranked) <= 20 else {"nticks": 8}),
+                  "range": [0.4, max(len(ranked), 1) + 0.6]},
+        "yaxis": {"title": {"text": escape(unit)}, "nticks": 5},
+    }  # fmt: skip
+    return go.Figure({"data": traces, "layout": layout})

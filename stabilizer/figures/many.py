@@ -1,0 +1,153 @@
+"""Groups of runs in one chart: median and band of each, the runs themselves faint behind; and when what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from stabilizer.figures.theme import TEMPLATES, Theme, palette
+from stabilizer.severity import ICONS, WORDS
+
+if TYPE_CHECKING:
+    from stabilizer.compare.many import GroupCurve
+
+DASHES = ("solid", "dash", "dot")
+"""Beyond as many groups as there are colours, the same colours come again dashed."""
+ROW = 26
+"""Height of a timeline's row in pixels."""
+
+
+class Span(NamedTuple):
+    """Something that lasted: an incident, from its onset to when it was last seen."""
+
+    start: float
+    end: float
+    severity: str
+    text: str
+    open: bool = False
+
+
+class Mark(NamedTuple):
+    """Something that happened: a fix that was applied."""
+
+    x: float
+    text: str
+
+
+class Timeline(NamedTuple):
+    """One run: from where to where it goes, what went wrong in it, and what was done."""
+
+    name: str
+    start: float
+    end: float
+    spans: tuple[Span, ...] = ()
+    marks: tuple[Mark, ...] = ()
+
+
+def line_style(place: int, theme: Theme) -> tuple[str, str]:
+    """Colour and dash of a group, by its place among all groups."""
+    lines = palette(theme).lines
+    return lines[place % len(lines)], DASHES[place // len(lines) % len(DASHES)]
+
+
+def many_figure(
+    curves: Sequence[GroupCurve], places: Sequence[int], *, x_title: str, y_title: str = "", theme: Theme = "light"
+) -> go.Figure:
+    """One metric of all groups. `places` says which place, and so which colour, each group has on the page.
+
+    Behind: logged points and the runs' smooths; then bands; on top the medians, which alone answer to the mouse.
+    """
+    behind: list[dict[str, Any]] = []
+    bands: list[dict[str, Any]] = []
+    front: list[dict[str, Any]] = []
+    for curve, place in zip(curves, places, strict=True):
+        colour, dash = line_style(place, theme)
+        several = len(curve.members) > 1
+        for member in curve.members:
+            if member.raw_x:
+                behind.append(
+                    _line(member.name, member.raw_x, member.raw_y, colour, 1, opacity=0.13 if several else 0.28)
+                )
+            if several:
+                behind.append(_line(member.name, member.x, member.y, colour, 1, opacity=0.45, hover=True))
+        if curve.band:
+            bands.append(_line(curve.label, curve.x, curve.high, colour, 0, opacity=1))
+            fill = {"fill": "tonexty", "fillcolor": _faded(colour)}
+            bands.append({**_line(curve.label, curve.x, curve.low, colour, 0, opacity=1), **fill})
+        words = f"{curve.label}, median of {len(curve.members)}" if several else curve.label
+        front.append(_line(words, curve.x, curve.middle, colour, 2.2, dash=dash, hover=True))
+    layout = {
+        "template": TEMPLATES[theme], "margin": {"l": 8, "r": 12, "t": 8, "b": 8}, "showlegend": False,
+        "hovermode": "closest", "xaxis": {"title": {"text": escape(x_title)}},
+        "yaxis": {"title": {"text": escape(y_title)}, "nticks": 6},
+    }  # fmt: skip
+    return go.Figure({"data": behind + bands + front, "layout": layout})
+
+
+def timelines_figure(rows: Sequence[Timeline], *, x_title: str, theme: Theme = "light") -> go.Figure:
+    """Runs one above the other on one axis, the first at the top; thick where something was wrong."""
+    colours = palette(theme)
+    names = [f"{place + 1}. {escape(row.name)}" for place, row in enumerate(rows)]
+    traces: list[dict[str, Any]] = []
+    for name, row in zip(names, rows, strict=True):
+        traces.append(
+            {
+                "type": "scatter", "mode": "lines", "x": [row.start, row.end], "y": [name, name], "hoverinfo": "skip",
+                "line": {"color": colours.grid, "width": 6},
+            }
+        )  # fmt: skip
+    for name, row in zip(names, rows, strict=True):
+        for span in row.spans:
+            end = max(span.end, span.start + 0.004 * (row.end - row.start))
+            state = "open" if span.open else "resolved"
+            text = f"{ICONS.get(span.severity, '')} <b>{WORDS.get(span.severity, span.severity)}</b>, {state}"
+            traces.append(
+                {
+                    "type": "scatter", "mode": "lines", "x": [span.start, (span.start + end) / 2, end],
+                    "y": [name] * 3, "opacity": 1 if span.open else 0.6,
+                    "line": {"color": colours.severity.get(span.severity, colours.muted), "width": 12},
+                    "text": [f"{text}<br>{escape(span.text)}"] * 3, "hovertemplate": "%{text}<extra></extra>",
+                }
+            )  # fmt: skip
+    fixes = [(mark, name) for name, row in zip(names, rows, strict=True) for mark in row.marks]
+    traces.append(
+        {
+            "type": "scatter", "mode": "markers", "x": [mark.x for mark, _ in fixes], "y": [name for _, name in fixes],
+            "text": [escape(mark.text) for mark, _ in fixes], "hovertemplate": "%{text}<extra></extra>",
+            "marker": {"symbol": "triangle-down", "size": 11, "color": colours.fix,
+                       "line": {"width": 1, "color": colours.surface}},
+        }
+    )  # fmt: skip
+    layout = {
+        "template": TEMPLATES[theme], "margin": {"l": 8, "r": 12, "t": 8, "b": 8}, "showlegend": False,
+        "hovermode": "closest", "height": 70 + ROW * len(rows), "xaxis": {"title": {"text": escape(x_title)}},
+        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": names[::-1], "showgrid": False,
+                  "ticklabelstandoff": 8,
+                  "range": [-0.7, len(rows) - 0.3], "tickvals": names,
+                  "ticktext": [name if len(name) <= 34 else name[:33] + "…" for name in names]},
+    }  # fmt: skip
+    return go.Figure({"data": traces, "layout": layout})
+
+
+def _line(
+    name: str, x: Sequence[float], y: Sequence[float], colour: str, width: float, *,
+    opacity: float = 1, dash: str = "solid", hover: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    label = escape(name).replace("{", "&#123;").replace("%", "&#37;")
+    shown = (
+        {"hovertemplate": f"{label} <b>%{{y:.4g}}</b> at %{{x:,.4g}}<extra></extra>"}
+        if hover
+        else {"hoverinfo": "skip"}
+    )
+    return {
+        "type": "scatter", "mode": "lines", "x": list(x), "y": list(y), "name": escape(name), "opacity": opacity,
+        "line": {"color": colour, "width": width, "dash": dash}, **shown,
+    }  # fmt: skip
+
+
+def _faded(colour: str) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.16)"

@@ -1,0 +1,314 @@
+"""Completions: what is read, what is chosen of it, and what a viewer is shown, whatever the texts hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_client import CALM, Client, components
+
+from dashboards.data.completions import PER_PAGE, Wanted, look, nearest, whole_text
+from dashboards.data.pattern import PatternError, find
+from dashboards.data.shelf import MAX_ROWS, Shelf, read_step
+from dashboards.data.texts import MAX_PIECES, excerpt, one_line, pieces, spelt, word_diff
+from stabilizer.figures.completions import GroupRewards, group_rewards_figure
+from stabilizer.records import Sample, encode
+
+RLO, ESC = "\u202e", "\x1b"
+HOSTILE = (
+    f'<img src=x onerror="window.pwned=1"> {ESC}[31mred{ESC}[0m {RLO}gnp.exe\u2069 a\u200bb\r\x00\x85 &amp; \U000e0041'
+)
+
+
+def sample(step: int, group: int, reward: float, text: str = "42", **more: Any) -> Sample:
+    return Sample(step, group, more.pop("prompt", f"{group}+1="), text, reward, reward - 0.5, length=len(text), **more)
+
+
+def log(run: Path, step: int, samples: list[Sample], rank: int = 0) -> None:
+    file = run / "samples" / f"{step:06d}-r{rank}.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with open(file, "ab") as out:
+        out.write(b"".join(map(encode, samples)))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    for step in (10, 20, 30):
+        group0 = [
+            sample(step, 0, float(i == 0), f"answer {i} of {step}", rewards={"exact": float(i == 0), "short": 0.1})
+            for i in range(4)
+        ]
+        group1 = [sample(step, 1, 0.0, "no " * (i + 1), truncated=i == 3) for i in range(4)]
+        log(tmp_path, step, [*group0, *group1])
+    return tmp_path
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_screen_hides_or_obeys_is_spelt_out_and_the_rest_kept_as_it_is() -> None:
+    shown = pieces(HOSTILE)
+    text = "".join(piece.text for piece in shown)
+    assert text.startswith(
+        '<img src=x onerror="window.pwned=1"> ⟨ESC⟩[31mred⟨ESC⟩[0m ⟨RLO⟩gnp.exe⟨PDI⟩ a⟨ZWSP⟩b⟨CR⟩⟨NUL⟩⟨U+0085⟩ &amp;'
+    )
+    assert {piece.kind for piece in shown} == {"", "odd"} and RLO not in text and ESC not in text
+    assert spelt("\x7f") == "⟨DEL⟩"
+
+
+@pytest.mark.parametrize("text", ["  two\n\n\tlines  ", "שלום عليكم", "👩‍👩‍👧 é", "x = {a: 'b'} <|im_end|>"])
+def test_ordinary_text_stays_one_piece_exactly_as_written(text: str) -> None:
+    assert [piece.text for piece in pieces(text)] == [text]
+
+
+def test_a_text_of_nothing_but_hidden_characters_stays_small_on_the_page() -> None:
+    text = (ESC + "x") * 50_000
+    shown = pieces(text)
+    assert len(shown) <= MAX_PIECES + 2 and "".join(p.text for p in shown) == "⟨ESC⟩x" * 50_000
+
+
+def test_an_excerpt_shows_the_hit_even_far_into_a_long_text() -> None:
+    text = "a" * 5000 + "needle" + "b" * 5000
+    shown = excerpt(text, 700, [(5000, 5006)])
+    assert [p.text for p in shown.pieces if p.kind == "hit"] == ["needle"]
+    assert shown.before + shown.after + sum(len(p.text) for p in shown.pieces) == len(text)
+
+
+def test_a_label_is_one_line_of_bounded_length() -> None:
+    assert one_line(f"two\n lines {RLO}", 60) == "two lines ⟨RLO⟩" and len(one_line("x" * 10_000, 60)) == 61
+
+
+def test_words_that_went_and_came_are_told_apart() -> None:
+    shown = word_diff("the sum is 41", "the sum is 42 indeed")
+    assert [p.text for p in shown if p.kind == "gone"] == ["41"]
+    assert "".join(p.text for p in shown if p.kind != "gone") == "the sum is 42 indeed"
+    assert word_diff("a " * 1000, "b") is None and word_diff("x" * 20_000, "b") is None
+
+
+# --- searching --------------------------------------------------------------------------------------------------------
+
+
+def test_plain_search_takes_patterns_as_they_are_and_ignores_case() -> None:
+    assert find("A.b", ["xa.B", "axb"]) == [[(1, 4)], None]
+
+
+def test_a_pattern_finds_and_a_broken_one_says_what_is_wrong() -> None:
+    assert find(r"\d+", ["ab 12 3", "none"], regex=True) == [[(3, 5), (6, 7)], None]
+    with pytest.raises(PatternError, match="no regular expression.*Switch regex off"):
+        find("(", ["x"], regex=True)
+
+
+def test_a_pattern_that_would_take_forever_is_given_up() -> None:
+    began = time.monotonic()
+    with pytest.raises(PatternError, match="make it narrower"):
+        find("(a+)+$", ["a" * 40 + "b"], regex=True, seconds=0.5)
+    assert time.monotonic() - began < 30
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_steps_are_listed_without_opening_a_file(run: Path) -> None:
+    for path in (run / "samples").iterdir():
+        path.write_bytes(b"\xff not a record")
+    (run / "samples" / "notes.txt").write_text("")
+    assert Shelf().steps(run) == [10, 20, 30]
+
+
+def test_a_step_taken_again_after_a_rollback_keeps_both_and_shows_the_newest(run: Path) -> None:
+    log(run, 20, [sample(20, 0, 1.0, "again"), sample(20, 1, 1.0, "again")])
+    found = look(Shelf(), run, 20, Wanted())
+    assert (found.takes, found.take, found.total) == (2, 2, 2) and "taken 2 times" in found.notes[0]
+    assert look(Shelf(), run, 20, Wanted(take=1)).total == 8
+
+
+def test_damage_and_size_are_said_and_nothing_blocks(run: Path) -> None:
+    file = run / "samples" / "000010-r0.jsonl"
+    file.write_bytes(b"{}\n\xff\n" + encode(sample(10, 0, 1.0)) + b'{"step": 10, "torn')
+    held = Shelf().step(run, 10)
+    assert len(held.rows) == 1 and held.skipped == 2
+    os.mkfifo(run / "samples" / "000040-r0.jsonl")
+    assert Shelf().step(run, 40).rows == ()
+    log(run, 50, [sample(50, 0, 1.0)] * (MAX_ROWS + 5))
+    assert read_step(50, [run / "samples" / "000050-r0.jsonl"]).cut
+
+
+def test_a_step_is_read_once_until_it_changes(run: Path) -> None:
+    shelf = Shelf()
+    first = shelf.step(run, 10)
+    assert shelf.step(run, 10) is first
+    log(run, 10, [sample(10, 2, 1.0)])
+    assert len(shelf.step(run, 10).rows) == 9
+
+
+def test_ranks_keep_their_groups_apart(run: Path) -> None:
+    log(run, 20, [sample(20, 0, 1.0, prompt="other")], rank=1)
+    labels = [group.label for group in look(Shelf(), run, 20, Wanted()).groups]
+    assert labels == ["rank 0, group 0", "rank 0, group 1", "rank 1, group 0"]
+
+
+def test_the_same_prompt_is_found_in_other_steps_nearest_first(run: Path) -> None:
+    assert Shelf().elsewhere(run, 30, "0+1=") == [20, 10]
+    assert Shelf().elsewhere(run, 30, "never asked") == []
+
+
+# --- choosing ---------------------------------------------------------------------------------------------------------
+
+
+def test_groups_say_what_they_got(run: Path) -> None:
+    first, second = look(Shelf(), run, 30, Wanted()).groups
+    assert (first.count, first.mean, first.outcome) == (4, 0.25, "") and first.std == pytest.approx(0.5)
+    assert (second.mean, second.std, second.outcome) == (0.0, 0.0, "wrong")
+
+
+def test_the_tasks_own_judgement_counts_more_than_the_reward(tmp_path: Path) -> None:
+    log(tmp_path, 1, [sample(1, 0, 0.9, solved=False), sample(1, 0, 0.1, solved=True)])
+    found = look(Shelf(), tmp_path, 1, Wanted(only="right"))
+    assert found.groups[0].items[0].reward == 0.1 and "as the task says" in found.judged
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (Wanted(only="right"), 1), (Wanted(only="wrong"), 7), (Wanted(cut=True), 1), (Wanted(low=0.5), 1),
+        (Wanted(high=0.5), 7), (Wanted(by="short", low=0.05), 4), (Wanted(q="ANSWER 2"), 1), (Wanted(q="1+1="), 4),
+        (Wanted(q="^no no$|no no $", regex=True), 3), (Wanted(q="nowhere"), 0), (Wanted(by="gone"), 8),
+    ],
+)  # fmt: skip
+def test_filters(run: Path, wanted: Wanted, expected: int) -> None:
+    found = look(Shelf(), run, 30, wanted)
+    assert (found.found, found.total, found.problem) == (expected, 8, "")
+
+
+def test_a_broken_pattern_is_said_and_nothing_is_shown(run: Path) -> None:
+    found = look(Shelf(), run, 30, Wanted(q="(", regex=True))
+    assert "no regular expression" in found.problem and found.groups == ()
+
+
+def test_orders_put_what_is_no_number_last(tmp_path: Path) -> None:
+    log(tmp_path, 1, [sample(1, 0, reward, "x" * n) for n, reward in enumerate((0.5, float("nan"), 1.0, -1.0))])
+    order = {sort: [i.index for g in look(Shelf(), tmp_path, 1, Wanted(sort=sort)).groups for i in g.items]
+             for sort in ("reward", "-reward", "length")}  # fmt: skip
+    assert order == {"reward": [2, 0, 3, 1], "-reward": [3, 0, 2, 1], "length": [3, 2, 1, 0]}
+
+
+def test_a_step_without_completions_leads_to_the_nearest_before_it(run: Path) -> None:
+    found = look(Shelf(), run, 28, Wanted())
+    assert found.step == 20 and "step 28 logged no completions" in found.notes[0]
+    assert nearest([10, 20], 3) == 10 and nearest([10, 20], None) == 20
+
+
+def test_another_step_is_held_against_this_one_best_against_best(run: Path) -> None:
+    found = look(Shelf(), run, 30, Wanted(vs=10))
+    best = found.groups[0].items[0]
+    assert [p.text for p in best.diff if p.kind == "new"] == ["30"] and "reward 1" in best.diff_note
+    assert "4 completions of this prompt at step 10" in found.groups[0].vs_note
+    same = found.groups[1].items[0]
+    assert same.diff is None and "the same text" in same.diff_note and same.text.pieces
+    log(run, 40, [sample(40, 0, 1.0, prompt="new")])
+    assert "did not log this prompt" in look(Shelf(), run, 40, Wanted(vs=10)).groups[0].vs_note
+
+
+def test_tokens_are_coloured_by_their_probability(tmp_path: Path) -> None:
+    log(tmp_path, 1, [sample(1, 0, 1.0, tokens=("a", "b", "\n", "c"), logps=(-0.01, -3.5, None, float("nan")))])
+    (item,) = look(Shelf(), tmp_path, 1, Wanted(tokens=True)).groups[0].items
+    assert [shade for _, shade, _ in item.tokens] == ["t0", "t4", "tn", "tn"]
+    assert look(Shelf(), tmp_path, 1, Wanted()).groups[0].items[0].tokens == ()
+
+
+def test_the_address_says_everything_and_nonsense_in_it_counts_as_not_given() -> None:
+    wanted = Wanted(q="a&b", regex=True, low=-0.5, only="right", cut=True, sort="-length", page=3, vs=10, whole=True)
+    assert Wanted.of(wanted.query()) == wanted and Wanted().query() == {}
+    nonsense = {"low": "x", "page": "-4", "sort": "DROP", "only": "../", "vs": "1e999", "take": "nan", "cut": "maybe"}
+    assert Wanted.of(nonsense) == Wanted()
+
+
+# --- the picture ------------------------------------------------------------------------------------------------------
+
+
+def test_groups_are_drawn_from_the_lowest_mean_up_and_text_in_them_is_no_markup() -> None:
+    groups = [GroupRewards("<b>b</b>", (1.0, 0.0, float("nan"))), GroupRewards("a", (0.0, 0.0))]
+    differ, alike = group_rewards_figure(groups).data
+    assert list(differ.x) == [2, 2] and sorted(differ.y) == [0.0, 1.0] and list(alike.x) == [1]
+    assert "&lt;b&gt;" in differ.text[0]
+
+
+def test_ten_thousand_groups_make_a_small_picture() -> None:
+    figure = group_rewards_figure([GroupRewards(str(i), (0.0, i / 10_000)) for i in range(10_000)])
+    assert sum(len(trace.x) for trace in figure.data) <= 3000
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def logged(runs_folder: Path) -> Path:
+    folder = runs_folder / CALM
+    for step in (5, 10):
+        log(
+            folder, step, [sample(step, g, float(g == i), f"step {step} {HOSTILE}") for g in range(3) for i in range(4)]
+        )
+    return folder
+
+
+def text_of(tree: Any) -> str:
+    return json.dumps(tree, ensure_ascii=False)
+
+
+def controls(client: Client, search: str) -> dict[str, Any]:
+    """What a browser would send of the page's controls."""
+    tree = client.open("/completions", search)
+    parts = {c["props"]["id"]: c["props"] for c in components(tree) if isinstance(c["props"].get("id"), str)}
+    return {f"{id}.{name}": value for id, props in parts.items() for name, value in props.items() if name != "id"}
+
+
+def test_the_newest_step_opens_and_a_link_opens_its_own(client: Client, logged: Path) -> None:
+    assert "following the newest" in text_of(client.open("/completions", f"?run={CALM}"))
+    assert "following the newest" not in text_of(client.open("/completions", f"?run={CALM}&step=5"))
+    shown = text_of(client.open("/completions", f"?run={CALM}&step=7&q=step+5"))
+    assert "step 7 logged no completions" in shown and '"type": "Mark"' in shown
+
+
+def test_walking_through_steps_changes_list_and_address(client: Client, logged: Path) -> None:
+    values = controls(client, f"?run={CALM}&step=10&sort=-length")
+    answer = client.call("completions-list", "completions-prev.n_clicks", values)
+    assert answer["completions-at"]["data"]["step"] == 5
+    assert answer["completions-query"]["data"] == f"run={CALM}&step=5&sort=-length"
+
+
+def test_a_new_step_is_followed_and_a_chosen_one_stays(client: Client, logged: Path) -> None:
+    following, chosen = controls(client, f"?run={CALM}"), controls(client, f"?run={CALM}&step=5")
+    assert client.call("completions-list", "completions-news.n_intervals", following) is None
+    log(logged, 15, [sample(15, 0, 1.0)])
+    answer = client.call("completions-list", "completions-news.n_intervals", following)
+    assert answer["completions-at"]["data"]["shown"] == 15
+    quiet = client.call("completions-list", "completions-news.n_intervals", chosen)
+    assert set(quiet) == {"completions-slider"} and quiet["completions-slider"]["max"] == 2
+
+
+def test_empty_and_unknown_runs_say_what_to_do(client: Client, runs_folder: Path) -> None:
+    assert "samples.every=1" in text_of(client.open("/completions", f"?run={CALM}"))
+    assert "no such run" in text_of(client.open("/completions", "?run=../../etc&step=../../passwd"))
+
+
+def test_run_text_is_only_ever_a_child(client: Client, logged: Path) -> None:
+    for component in components(client.open("/completions", f"?run={CALM}&whole=1")):
+        for name, value in component["props"].items():
+            if name not in ("children", "figure", "content"):
+                assert "onerror" not in json.dumps(value), (component["type"], name)
+
+
+def test_ten_thousand_completions_are_paged(client: Client, logged: Path) -> None:
+    log(logged, 20, [sample(20, g, float(i % 3), "word " * 400) for g in range(1250) for i in range(8)])
+    tree = client.open("/completions", f"?run={CALM}&page=7")
+    assert sum(c["props"].get("className") == "sample" for c in components(tree)) == PER_PAGE
+    assert len(text_of(tree)) < 300_000
+
+
+def test_a_whole_text_is_given_by_number_alone(logged: Path) -> None:
+    assert whole_text(Shelf(), logged, 5, 0) == f"step 5 {HOSTILE}"
+    assert whole_text(Shelf(), logged, 5, -1) is None and whole_text(Shelf(), logged, 5, 10**9) is None

@@ -1,0 +1,93 @@
+"""Completions and comparisons in a real browser: what hands do there, and that nothing a model wrote does anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_client import CALM, RUN
+from test_completions import HOSTILE, log, sample
+from test_page_ui import Watched
+
+pytestmark = pytest.mark.ui
+
+
+@pytest.fixture
+def watched(browser: Any, served: tuple[str, Path]) -> Iterator[Watched]:
+    context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="light")
+    yield Watched(context.new_page(), served[0])
+    context.close()
+
+
+def address_has(watched: Watched, text: str) -> None:
+    watched.until(lambda: text in watched.page.url, 10)
+
+
+def test_completions_are_walked_searched_and_shared(watched: Watched, served: tuple[str, Path]) -> None:
+    folder = served[1] / CALM
+    for step in (5, 10, 15):
+        samples = [sample(step, g, float(g == i), f"{step} says {i} {HOSTILE}") for g in range(3) for i in range(4)]
+        log(folder, step, [*samples, sample(step, 3, 0.0, "long " * 2000)])
+    page = watched.page
+    page.goto(f"{watched.address}completions?run={CALM}")
+    page.locator(".sample").first.wait_for()
+    assert page.evaluate("window.pwned") is None and page.locator("main img").count() == 0
+    assert page.locator(".odd", has_text="⟨RLO⟩").count() > 0
+
+    page.keyboard.press("ArrowLeft")
+    page.locator("#completions-where", has_text="step 10").wait_for()
+    address_has(watched, "step=10")
+    page.locator("#completions-q").fill("says 2")
+    page.locator("mark.hit").first.wait_for()
+    watched.until(lambda: page.locator(".sample").count() == 3, 10)
+    address_has(watched, "q=says+2")
+    page.get_by_label("light or dark").click()  # the page is drawn anew, at the same place
+    page.locator("html[data-mantine-color-scheme=dark]").wait_for()
+    page.locator("#completions-where", has_text="step 10").wait_for()
+    page.reload()
+    page.locator("mark.hit").first.wait_for()
+    assert page.locator(".sample").count() == 3 and page.locator("#completions-q").input_value() == "says 2"
+
+    page.locator("#completions-q").fill("long")
+    page.get_by_role("button", name="show all 10,000 characters").click()
+    page.get_by_role("button", name="show less").wait_for()
+    assert len(page.locator(".sample-text").first.inner_text()) >= 9_999
+    page.locator("#completions-q").fill("says 1")
+    watched.until(lambda: page.locator(".sample").count() == 3, 10)
+    page.get_by_role("button", name="same prompt elsewhere").first.click()
+    page.get_by_role("link", name="step 15").click()
+    page.locator("ins.new").first.wait_for()
+    assert watched.errors == []
+
+
+def test_a_comparison_appears_and_its_choices_are_in_the_address(watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{watched.address}compare?runs={RUN},{CALM}")
+    page.locator(".compare-key").wait_for(timeout=60_000)
+    page.locator(".compare-verdict").wait_for(timeout=60_000)
+    page.get_by_text("share of the run", exact=True).click()
+    address_has(watched, "x=share")
+    watched.until(
+        lambda: (
+            page.locator(".chart .xtitle").count() > 0
+            and "share" in page.locator(".chart .xtitle").first.text_content()
+        ),
+        60,
+    )
+    page.go_back()
+    watched.until(lambda: "x=share" not in page.url, 10)
+    page.locator(".compare-key").wait_for(timeout=60_000)
+    assert watched.errors == []
+
+
+@pytest.mark.parametrize("path", [f"completions?run={CALM}", f"compare?runs={RUN},{CALM}"])
+def test_no_sideways_scrolling_on_a_phone(browser: Any, served: tuple[str, Path], path: str) -> None:
+    log(served[1] / CALM, 5, [sample(5, 0, 1.0, "x" * 5000, prompt="y" * 5000)])
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.goto(served[0] + path)
+    page.locator(".sample, .compare-table").first.wait_for(timeout=60_000)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    context.close()
