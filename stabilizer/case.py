@@ -134,8 +134,8 @@ def rows(trial: Trial) -> list[tuple[str, ...]]:
 
 
 HEADS = (
-    "arm", "change", "at the end: mean (range over seeds)", "difference at equal steps", "at equal completions",
-    "completions", "ms of processor a step",
+    "arm", "change", "its last three validations: mean (range over seeds)", "difference at equal steps",
+    "at equal completions", "completions", "ms of processor a step",
 )  # fmt: skip
 
 

@@ -83,7 +83,8 @@ def compare(seeds: list[int], steps: int) -> None:
     }  # fmt: skip
     seen = [step for step in told if step is not None]
     named = f"{len(seen)} of {len(told)} seeds, first at step {', '.join(str(step) for step in seen)}"
-    arms.write(NAME, [trial], {f"batch-too-small told as first cause of a noise floor or plateau, by step {FORK}": named})
+    what = f"batch-too-small told as first cause of a noise floor or plateau, by step {FORK}"
+    arms.write(NAME, [trial], {what: named})
 
 
 def _small_batch(finding: Finding) -> bool:
