@@ -30,7 +30,7 @@ ARMS = (
     arms.Change("nothing", {}),
     arms.Change("batch alone", {"control/prompts": 32}),
     arms.Change("lr alone", {"control/lr_scale": 2.0}),
-    arms.Change("batch, then lr", {"control/prompts": 32, "control/lr_scale": 2.0}),
+    arms.Change("both at once", {"control/prompts": 32, "control/lr_scale": 2.0}),
 )
 PRECISIONS = ("float32", "mixed", "bfloat16")
 
