@@ -21,12 +21,15 @@ import orjson
 
 from stabilizer import __version__, records
 from stabilizer.analysis import Analysis, Incident, Number, as_json, numbers
+from stabilizer.case import HEADS, Case, case_of, rows
 from stabilizer.figures import CONFIG, ICONS, PALETTES, TEMPLATES, WORDS, Chart, abandoned, charts, metric_figure
+from stabilizer.figures.arms import arms_figure
+from stabilizer.preflight.page import changes as preflight_changes
 from stabilizer.records import Finding, RemedyAdvice
 from stabilizer.runs import journal
 from stabilizer.runs.directory import redacted
 from stabilizer.runs.reader import RunError
-from stabilizer.terminal import VERDICTS, changed, plain
+from stabilizer.terminal import LONGEST, VERDICTS, changed, plain
 from stabilizer.vocabulary import metric
 
 FORMATS = (".html", ".htm", ".md", ".json")
@@ -34,6 +37,8 @@ MAX_BYTES = 5_500_000
 """Size of a page; charts are thinned until it fits. Plotly's own script is 4.8 MB of it."""
 POINTS = (1000, 600, 300, 120)
 """Points per line that are tried in turn."""
+STORY = 4000
+"""Characters of a case's paragraph that are shown."""
 MAX_ROWS = 400
 """Journal entries, events and metrics that are listed; the rest is counted."""
 
@@ -115,6 +120,7 @@ def html(analysis: Analysis) -> str:
 def _page(analysis: Analysis, figures: str) -> str:
     sections = [
         _header(analysis),
+        _case(case_of(analysis.run), analysis),
         *(_incident(analysis, incident) for incident in analysis.incidents),
         _healthy(analysis),
         _charts(analysis),
@@ -225,6 +231,62 @@ def _incident(analysis: Analysis, incident: Incident) -> str:
         + (f"<div><h3>What to do, in this order, one at a time</h3><ol>{remedies}</ol></div>" if remedies else "")
         + "</div></section>"
     )
+
+
+def _case(case: Case | None, analysis: Analysis) -> str:
+    """The story of a case study: seen, checked, found, changed, and what to do elsewhere."""
+    if case is None:
+        return ""
+    parts = [_told("What was seen", case.saw)]
+    if case.checked is not None:
+        found = [
+            (WORDS[f.severity], f.id, f"{f.key} = {f.value}", f.summary, preflight_changes(f))
+            for f in case.checked.findings
+        ]
+        name = case.checked.config.parsed.path.name
+        table = _table(("", "rule", "setting", "what", "set instead"), found)
+        parts.append(f"<h3>What preflight says of its configuration, {_t(name)}</h3>{table}")
+    found = "".join(f"<p><a href='#incident-{i.incident}'>{_t(i.summary)}</a></p>" for i in analysis.incidents)
+    parts += [f"<h3>Diagnosis of the run made small</h3>{found}" if found else ""]
+    parts += [_told("What was changed", case.changed), _told("What happened", case.happened)]
+    for place, trial in enumerate(case.trials):
+        parts.append(
+            f"<h3>{_t(trial.title)}</h3>{_paragraphs((trial.note,))}<div class='plots one'>"
+            f"{_figure(Chart(f'case-{place}', trial.metric, tuple(arm.name for arm in trial.arms)))}</div>"
+            f"{_table(HEADS, rows(trial), (5, 6))}"
+        )
+    if case.measured:
+        parts.append(f"<h3>Measured</h3>{_table((), case.measured)}")
+    parts.append(_told("What this does not show", case.limits))
+    if case.do:
+        steps = "".join(f"<li>{_t(step)}</li>" for step in case.do)
+        parts.append(f"<h3>What to do in the trainer it came from, one at a time</h3><ol>{steps}</ol>")
+    parts += [f"<p class=muted>{_t(problem)}</p>" for problem in case.problems]
+    return f"<section id=case><h2>Case: {_t(case.title)}</h2>{''.join(parts)}</section>"
+
+
+def _case_text(case: Case) -> list[str]:
+    """The same as Markdown; the charts stay behind."""
+    lines = ["", f"## Case: {_md(case.title)}"]
+    for heading, texts in (
+        ("What was seen", case.saw), ("What was changed", case.changed), ("What happened", case.happened)
+    ):  # fmt: skip
+        lines += ["", f"**{heading}.** {_md(' '.join(texts), STORY)}"] if texts else []
+    for trial in case.trials:
+        lines += ["", f"{_md(trial.title)}: {_md(trial.metric)}. {_md(trial.note)}", ""]
+        lines += [f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"]
+        lines += [f"| {' | '.join(_md(cell) for cell in row)} |" for row in rows(trial)]
+    lines += ["", *(f"- {_md(key)}: {_md(value)}" for key, value in case.measured)] if case.measured else []
+    lines += ["", f"**What this does not show.** {_md(' '.join(case.limits), STORY)}"] if case.limits else []
+    return [*lines, "", *(f"{place}. {_md(step)}" for place, step in enumerate(case.do, 1))]
+
+
+def _told(heading: str, paragraphs: Sequence[str]) -> str:
+    return f"<h3>{_t(heading)}</h3>{_paragraphs(paragraphs)}" if paragraphs else ""
+
+
+def _paragraphs(texts: Sequence[str]) -> str:
+    return "".join(f"<p>{escape(plain(text, STORY))}</p>" for text in texts if text)
 
 
 def _finding(finding: Finding) -> str:
@@ -428,6 +490,12 @@ def _figures(analysis: Analysis, points: int) -> str:
         ]
         for chart in charts(view)
     }  # fmt: skip
+    for place, trial in enumerate(case.trials if (case := case_of(run)) else ()):
+        lines = [(arm.name, arm.steps, arm.values) for arm in trial.arms]
+        drawn[f"case-{place}"] = [
+            arms_figure(lines, x_title="steps since the change", theme=theme).to_plotly_json()
+            for theme in ("light", "dark")
+        ]
     return charts_json(drawn)
 
 
@@ -579,6 +647,7 @@ def markdown(analysis: Analysis) -> str:
         + (f"; {_md(analysis.state)} as of then" if analysis.live else ""),
     ]
     lines += [part for line in _outlook(analysis) for part in ("", f"Outlook: {_md(line)}.")]
+    lines += _case_text(case) if (case := case_of(analysis.run)) else []
     for incident in analysis.incidents:
         state = "open" if incident.open else "resolved"
         lines += [
@@ -644,9 +713,9 @@ def _t(text: object) -> str:
     return escape(plain(text), quote=True)
 
 
-def _md(text: object) -> str:
+def _md(text: object, longest: int = LONGEST) -> str:
     """Any text as Markdown shows it."""
-    return re.sub(r"([\\`*_\[\]<>|#~!])", r"\\\1", plain(text))
+    return re.sub(r"([\\`*_\[\]<>|#~!])", r"\\\1", plain(text, longest))
 
 
 def _number(value: object) -> str:

@@ -94,6 +94,7 @@ class Session:
             writer.event(0, "note", f"{key} looks like a secret and is not stored: the run can't be resumed without it")
         session.save_checkpoint()
         session._record(0, trainer.validate())
+        session.watch.tick(session.history.view())  # as a replay does: detectors take turns by rows
         return session
 
     @classmethod
