@@ -13,7 +13,8 @@ import pytest
 from page_client import CALM, RUN
 from synthetic_run import EXPLOSION, PLATEAU, RUNAWAY, SPIKE, eventful, healthy, values
 
-from dashboards.live import News, Seen, Whole, news, whole
+from dashboards.live import News, Seen, news, whole
+from dashboards.look import Look
 from dashboards.state import FOLLOWED, Followed, Runs, cards_of, page_of, verdict_of
 from stabilizer.figures import incidents
 from stabilizer.runs.directory import RunWriter
@@ -22,10 +23,10 @@ from stabilizer.runs.reader import RunReader
 
 def looked(runs: Runs, id: str = RUN) -> tuple[Followed, Seen]:
     followed = runs.get(id)
-    return followed, whole(followed, id, "light", "step").seen
+    return followed, whole(followed, Look(id)).seen
 
 
-def poll(followed: Followed, seen: Seen) -> News | Whole | None:
+def poll(followed: Followed, seen: Seen) -> News | None:
     followed._read = 0.0  # as if the time viewers share a refresh had passed
     return news(followed, Seen.from_json(json.loads(json.dumps(seen.as_json()))))
 
@@ -141,9 +142,8 @@ def test_a_rollback_redraws_with_the_old_branch_behind(runs_folder: Path) -> Non
     writer.begin_attempt(380, "rollback")
     writer.metrics(380, values(380))
     found = poll(followed, seen)
-    assert isinstance(found, Whole)
     assert found.page.attempt == 2
-    hovers = [trace.hovertemplate for trace in found.charts[0].figure.data]
+    hovers = [trace.hovertemplate for trace in found.changes["reward"].figure.data]
     assert any("attempt 1, rolled back" in text for text in hovers)
 
 
@@ -152,7 +152,8 @@ def test_a_metric_measured_for_the_first_time_brings_its_chart(tmp_path: Path) -
     followed, seen = looked(Runs([tmp_path]), "run")
     writer.metrics(6, {"value/explained_variance": 0.5})
     found = poll(followed, seen)
-    assert isinstance(found, Whole) and "critic" in found.seen.charts
+    assert "critic" in [view.chart.id for view in found.charts] and "critic" in found.seen.charts
+    assert [placed.section.id for placed in found.placed] == ["first"], "the other sections stay as they are"
 
 
 def test_a_number_measured_anew_redraws(tmp_path: Path) -> None:
@@ -160,8 +161,7 @@ def test_a_number_measured_anew_redraws(tmp_path: Path) -> None:
     followed, seen = looked(Runs([tmp_path]), "run")
     writer.metrics(5, {"reward/mean": 0.75})
     found = poll(followed, seen)
-    assert isinstance(found, Whole)
-    assert found.charts[0].figure.data[0].y[-1] == 0.75
+    assert found.changes["reward"].figure.data[0].y[-1] == 0.75
 
 
 def test_a_long_tail_is_drawn_anew_within_its_budget(tmp_path: Path) -> None:
@@ -183,11 +183,15 @@ def test_only_a_heartbeat_sends_only_a_heartbeat(runs_folder: Path) -> None:
 
 def test_first_charts_come_first_and_the_rest_with_the_next_poll(runs_folder: Path) -> None:
     followed = Runs([runs_folder]).get(RUN)
-    first = whole(followed, RUN, "light", "step", first=6)
+    first = whole(followed, Look(RUN), first=6)
     assert len(first.charts) == 6 and len(first.seen.rest) > 3
-    rest = poll(followed, first.seen)
-    assert [item.chart.id for item in rest.more] == list(first.seen.rest)
-    assert not rest.seen.rest and poll(followed, rest.seen) is None
+    came, seen = [], first.seen
+    while seen.rest:
+        rest = poll(followed, seen)
+        came += [item.chart.id for item in rest.more["first"]]
+        seen = rest.seen
+    assert came == list(first.seen.rest)
+    assert poll(followed, seen) is None
 
 
 def test_a_cut_file_is_read_anew(runs_folder: Path) -> None:
