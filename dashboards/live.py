@@ -99,9 +99,7 @@ def whole(followed: Followed, look: Look, first: int | None = None) -> News:
         return _whole(*_scene(followed, look), first)
 
 
-def news(
-    followed: Followed, seen: Seen, look: Look | None = None, visible: Sequence[str] | None = None
-) -> News | None:
+def news(followed: Followed, seen: Seen, look: Look | None = None, visible: Sequence[str] | None = None) -> News | None:
     """What a viewer who wants `look` must be told; None for nothing.
 
     With `visible`, only those charts get their news now: drawing is what a poll costs the browser.
@@ -224,7 +222,5 @@ def _grown(
         if change is not None:
             changes[chart.id] = change
     page = page_of(scene.reader, now)
-    kept = replace(
-        seen, look=scene.look, rev=rev, heartbeat=page.heartbeat, charts=shown, behind=tuple(behind)
-    )
+    kept = replace(seen, look=scene.look, rev=rev, heartbeat=page.heartbeat, charts=shown, behind=tuple(behind))
     return News(kept, page, changes=changes, story=story)

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
+from flask import request
 
 from dashboards import charts, view
 from dashboards.live import News, Seen, news
@@ -71,6 +72,12 @@ def register(app: Dash, runs: Runs) -> None:
     """What happens on this page."""
     _in_the_browser(app)
 
+    @app.server.before_request
+    def ahead() -> None:
+        """Begin to read while the browser still loads its scripts."""
+        if request.method == "GET" and request.path == PATH and (followed := runs.get(request.args.get("run", ""))):
+            followed.warm()
+
     @app.callback(
         Output("url", "search", allow_duplicate=True), Input("wait", "n_intervals"), prevent_initial_call=True
     )
@@ -117,9 +124,7 @@ def register(app: Dash, runs: Runs) -> None:
         figures = [_patch(found.changes.get(id)) for id in mounted]
         return (figures, _sections(found, places), *_news(found))
 
-    @app.callback(
-        Output("file", "data"), Input("wanted", "data"), State("seen", "data"), prevent_initial_call=True
-    )
+    @app.callback(Output("file", "data"), Input("wanted", "data"), State("seen", "data"), prevent_initial_call=True)
     def save(wanted: Any, kept: Any) -> Any:
         seen, id = Seen.from_json(kept), wanted.get("chart") if isinstance(wanted, dict) else None
         followed = runs.get(seen.look.run) if seen and seen.look.run else None

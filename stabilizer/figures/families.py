@@ -36,7 +36,9 @@ def family_of(name: str) -> str:
 
 def chart_id(name: str) -> str:
     """The id of a metric's own chart: its name where that is plain, else a digest of it."""
-    return name if _PLAIN.fullmatch(name) else "m-" + blake2s(name.encode("utf-8", "replace"), digest_size=6).hexdigest()
+    return (
+        name if _PLAIN.fullmatch(name) else "m-" + blake2s(name.encode("utf-8", "replace"), digest_size=6).hexdigest()
+    )
 
 
 def others(view: RunView, present: Iterable[Chart] | None = None) -> dict[str, list[Chart]]:

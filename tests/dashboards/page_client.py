@@ -34,7 +34,9 @@ class Client:
         self.app = app
         self.http = app.server.test_client()
 
-    def call(self, name: str, trigger: str, values: dict[str, Any], charts: Sequence[str] = (), places: Any = ()) -> Any:
+    def call(
+        self, name: str, trigger: str, values: dict[str, Any], charts: Sequence[str] = (), places: Any = ()
+    ) -> Any:
         """POST one callback (found by one of its output ids and its trigger); the decoded answer, None for no news."""
         key, entry = next(
             (key, entry)
