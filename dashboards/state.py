@@ -164,7 +164,7 @@ class Followed:
             return page_of(self.refresh(), self.clock())
 
     def chart(self, id: str) -> tuple[tuple[str, ...], RunView]:
-        """The metrics of one of this run's charts and the view to take them from; KeyError when it has no such chart."""
+        """The metrics of one of this run's charts, and the view to take them from; KeyError for no chart of it."""
         with self.lock:
             view = self.refresh().history.view()
         return every_chart(view)[id].metrics, view

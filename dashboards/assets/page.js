@@ -34,8 +34,8 @@
         return [now ? none : "/run", "?run=" + encodeURIComponent(run)];
       },
       // Polling waits for each answer. When one never comes (the server was restarted), poll again and say so meanwhile.
-      watchdog: function (_, waiting, polls) {
-        var stuck = Boolean(waiting) && polls === lastPolls;
+      watchdog: function (checks, waiting, polls) {
+        var stuck = checks > 1 && Boolean(waiting) && polls === lastPolls; // the first look at a page knows no earlier one
         lastPolls = polls;
         document.body.classList.toggle("lost", stuck);
         return stuck ? false : window.dash_clientside.no_update;

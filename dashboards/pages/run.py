@@ -19,7 +19,7 @@ from dashboards import charts, view
 from dashboards.live import News, Seen, news
 from dashboards.look import Look
 from dashboards.scene import Change
-from dashboards.state import Page, Runs
+from dashboards.state import Runs
 from stabilizer.figures import Theme
 from stabilizer.figures.metric import marks_trace
 from stabilizer.figures.table import table

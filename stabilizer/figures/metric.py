@@ -177,7 +177,7 @@ def _layout(plan: Plan, theme: Theme, colours: Palette, marks: Marks, title: str
             "nticks": 6,
             "exponentformat": "power",
             "hoverformat": ".4g",
-            **({"dtick": 1} if plan.log else {}),
+            **({"dtick": 1} if plan.log and plan.y == "auto" else {}),
         },
         "yaxis2": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},
         "shapes": marks.shapes,

@@ -35,8 +35,8 @@ def table(view: RunView, names: Sequence[str], max_rows: int = MAX_ROWS) -> tupl
 def _cells(steps: np.ndarray, known: np.ndarray, values: np.ndarray) -> list[str]:
     found = np.searchsorted(known, steps)
     there = (found < len(known)) & (known[np.minimum(found, len(known) - 1)] == steps)
-    return [_number(value) if ok else "" for value, ok in zip(values[np.where(there, found, 0)].tolist(), there.tolist(),
-                                                              strict=True)]  # fmt: skip
+    taken = values[np.where(there, found, 0)].tolist()
+    return [_number(value) if ok else "" for value, ok in zip(taken, there.tolist(), strict=True)]
 
 
 def _number(value: float) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from stabilizer.figures import CORE, ICONS, abandoned, charts, incidents, metric_figure
-from stabilizer.figures.marks import open_spans
 from stabilizer.figures.growth import drawn, growth
+from stabilizer.figures.marks import open_spans
 from stabilizer.figures.metric import MAX_POINTS
 from stabilizer.figures.points import thin, wants_log
 from stabilizer.figures.theme import PALETTES

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,11 +79,77 @@ def paint(run: Path, *, times: int = 3) -> list[dict[str, Any]]:
     return rows
 
 
+def callbacks(run: Path, *, polls: int = 100, charts: int = 12) -> list[dict[str, Any]]:
+    """What a poll costs the server while the run writes a step before each, so many charts in sight: milliseconds from
+    the request to the whole answer, and bytes. The run is written to; give it a copy of one that matters."""
+    from dashboards.app import build
+    from dashboards.live import Seen
+    from dashboards.look import Look
+    from dashboards.sections import SECTIONS
+
+    app = build([run.parent])
+    asking = _Asking(app, run.name)
+    seen = asking.ask(Seen(Look(run.name)).as_json(), [], SECTIONS)
+    while seen["rest"]:
+        seen = asking.ask(seen, list(seen["charts"]), SECTIONS)
+    writer = RunWriter.reopen(run)
+    view = app.runs.get(run.name).reader.history.view()
+    last = {name: view.latest(name) for name in view.names()}
+    asking.took.clear()
+    asking.sizes.clear()
+    for step in range(view.step + 1, view.step + 1 + polls):
+        writer.metrics(step, last)
+        app.runs.get(run.name)._read = 0.0  # as if the time viewers share a refresh had passed
+        seen = asking.ask(seen, list(seen["charts"]), SECTIONS, list(seen["charts"])[:charts])
+    writer.close()
+    return [
+        {"what": f"poll with a new step, {charts} charts", "ms": float(np.median(asking.took)),
+         "p95_ms": float(np.quantile(asking.took, 0.95)), "bytes": max(asking.sizes)},
+    ]  # fmt: skip
+
+
+class _Asking:
+    """Polls the run page's callback as a browser does."""
+
+    def __init__(self, app: Any, run: str):
+        self.http, self.run = app.server.test_client(), run
+        self.took: list[float] = []
+        self.sizes: list[int] = []
+        self.key, self.entry = next(
+            (key, entry)
+            for key, entry in app.callback_map.items()
+            if "seen.data" in key and not entry.get("clientside_function")
+        )
+
+    def ask(
+        self, seen: dict[str, Any], charts: Sequence[str], places: Sequence[str], visible: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """One poll; what the browser keeps of the answer."""
+        values = {"tick.n_intervals": 1, "look.data": seen["look"], "seen.data": seen, "visible.data": visible}
+        outputs: list[Any] = []
+        for part in self.key.strip(".").split("..."):
+            id, prop = part.rsplit(".", 1)
+            kind = {'{"chart":["ALL"]}': ("chart", charts), '{"section":["ALL"]}': ("section", places)}.get(id)
+            outputs.append(
+                [{"id": {kind[0]: of}, "property": prop} for of in kind[1]] if kind else {"id": id, "property": prop}
+            )
+        body = {
+            "output": self.key, "outputs": outputs, "changedPropIds": ["tick.n_intervals"],
+            **{sort: [{**item, "value": values.get(f"{item['id']}.{item['property']}")} for item in self.entry[sort]]
+               for sort in ("inputs", "state")},
+        }  # fmt: skip
+        began = time.perf_counter()
+        answer = self.http.post("/_dash-update-component", json=body, headers={"Host": "127.0.0.1"})
+        self.took.append(1000 * (time.perf_counter() - began))
+        self.sizes.append(len(answer.data))
+        return answer.get_json()["response"]["seen"]["data"] if answer.status_code == 200 else seen
+
+
 @contextmanager
 def _serving(folder: Path) -> Iterator[str]:
     """The dashboard over `folder` in a process of its own; its address."""
     command: Sequence[str] = [sys.executable, "-m", "dashboards", str(folder), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
     try:
         line = process.stdout.readline()
         yield line.removeprefix("dashboard: ").strip()
