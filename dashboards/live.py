@@ -18,7 +18,7 @@ from stabilizer.figures.growth import Drawn
 
 FIRST = 4
 """Charts drawn at once, about what is seen without scrolling; the page is there sooner."""
-BATCH = 8
+BATCH = 6
 """Charts that follow with each poll, until all are there."""
 
 

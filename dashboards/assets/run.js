@@ -176,6 +176,10 @@
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     stabilizer_run: {
+      // A new look is asked for at once; while a poll is on its way the next one does it, for two would cross.
+      nudge: function (look, waiting) {
+        return waiting ? window.dash_clientside.no_update : JSON.stringify(look);
+      },
       choose: function (x, y, smooth, find, linked) {
         var said = look();
         said.x = x;

@@ -27,8 +27,8 @@ from stabilizer.figures.table import table
 PATH = "/run"
 NAME = "Run"
 OF_A_RUN = True
-LIVE_MS, OVER_MS = 1000, 5000
-"""Polls of a run that goes on, and of one that is over (a resume may revive it)."""
+SOON_MS, LIVE_MS, OVER_MS = 60, 1000, 5000
+"""Polls while charts are still to come, of a run that goes on, and of one that is over (a resume may revive it)."""
 
 
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
@@ -42,6 +42,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
         [
             dcc.Store(id="seen", data=seen),
             dcc.Store(id="look", data=look.words()),
+            dcc.Store(id="nudge"),
             dcc.Store(id="beat", data=beat),
             dcc.Store(id="visible"),
             dcc.Store(id="wanted"),
@@ -100,12 +101,13 @@ def register(app: Dash, runs: Runs) -> None:
         Output("beat", "data"),
         Output("tick", "interval"),
         Input("tick", "n_intervals"),
-        Input("look", "data"),
+        Input("nudge", "data"),
+        State("look", "data"),
         State("seen", "data"),
         State("visible", "data"),
         running=[(Output("tick", "disabled"), True, False)],  # polls that overlap would add the same points twice
     )
-    def follow(_: Any, chosen: Any, kept: Any, visible: Any) -> Any:
+    def follow(_: Any, __: Any, chosen: Any, kept: Any, visible: Any) -> Any:
         seen = Seen.from_json(kept)
         followed = runs.get(seen.look.run) if seen and seen.look.run else None
         if followed is None:
@@ -113,6 +115,8 @@ def register(app: Dash, runs: Runs) -> None:
         look = Look.read(seen.look.run, seen.look.theme, chosen if isinstance(chosen, dict) else {})
         mounted = [output["id"]["chart"] for output in ctx.outputs_list[0]]
         places = [output["id"]["section"] for output in ctx.outputs_list[1]]
+        if sorted(mounted) != sorted(seen.charts):  # two answers crossed: what is there is not what was told
+            seen = Seen(seen.look, broken=seen.broken)
         try:
             found = news(followed, seen, look, visible if isinstance(visible, list) else None)
         except Exception as error:  # whatever a directory holds, the page stays up and says so
@@ -160,6 +164,10 @@ def _in_the_browser(app: Dash) -> None:
         Input("axis", "value"), Input("scale", "value"), Input("smooth", "value"), Input("find", "value"),
         Input("linked", "checked"), State("look", "data"), prevent_initial_call=True,
     )  # fmt: skip
+    app.clientside_callback(
+        ours("stabilizer_run", "nudge"), Output("nudge", "data"), Input("look", "data"), State("tick", "disabled"),
+        prevent_initial_call=True,
+    )  # fmt: skip
 
 
 def _opening(runs: Runs, look: Look) -> tuple[Any, ...]:
@@ -183,9 +191,8 @@ def _news(found: News) -> tuple[Any, ...]:
     if found.story:
         run = seen.look.run
         told = view.now(page, run), view.incident_list(page.cards, run), view.journal(page, run)
-    rests = page.over and not seen.rest and not seen.behind
     hidden = False if found.whole else no_update
-    interval = OVER_MS if rests else LIVE_MS
+    interval = SOON_MS if seen.rest else OVER_MS if page.over and not seen.behind else LIVE_MS
     return view.head(page), *told, hidden, seen.problem, seen.as_json(), page.heartbeat, interval
 
 

@@ -28,7 +28,7 @@ HOSTILE = '<img src=x onerror="window.pwned=1">'
 def test_the_newest_run_opens_by_itself_and_the_address_names_it(client) -> None:
     shown = client.show("")
     assert shown["url"]["search"] == f"?run={RUN}"
-    assert shown["tick"]["interval"] == 1000
+    assert shown["tick"]["interval"] < 1000, "the other charts come soon"
 
 
 def test_the_address_chooses_run_and_axis(client) -> None:
