@@ -67,12 +67,15 @@ def section(placed: Placed) -> list[Any]:
     head = _heading(there)
     if there.id == "first" and not there.count and there.open:
         return [empty("No numbers yet", "Charts appear with the first step the trainer writes.")]
-    return [*head, *cards(placed.charts), *_left_out(there)]
+    return [*head, *map(_card, placed.charts), *_left_out(there)]
 
 
-def cards(charts: Sequence[ChartView]) -> list[Any]:
-    """One card a chart."""
-    return [_card(item) for item in charts]
+def graph(item: ChartView) -> dcc.Graph | None:
+    """The chart itself, in a slot of its own: what comes into one slot leaves the others as they are."""
+    if item.figure is None:
+        return None
+    return dcc.Graph(id={"chart": item.chart.id}, figure=item.figure, config=dict(CONFIG), className="graph",
+                     style={"height": "236px"}, responsive=True)  # fmt: skip
 
 
 def _heading(there: Section) -> list[Any]:
@@ -135,8 +138,7 @@ def _card(item: ChartView) -> html.Figure:
                     ),
                 ]
             ),
-            dcc.Graph(id={"chart": chart.id}, figure=item.figure, config=dict(CONFIG), className="graph",
-                      style={"height": "236px"}, responsive=True),
+            html.Div(graph(item), id={"slot": chart.id}, className="slot"),
         ],
         className="card chart",
     )  # fmt: skip

@@ -68,7 +68,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Placed:
-    """A section with those of its charts that come now."""
+    """A section with its charts, those with a figure that come now."""
 
     section: Section
     charts: tuple[ChartView, ...]
@@ -77,20 +77,20 @@ class Placed:
 @dataclass(frozen=True)
 class News:
     """What changed since `Seen`. `whole` says that everything on the page is replaced; no page means that only the
-    heartbeat moved. `changes` holds only charts that have news, `more` those that follow in their sections."""
+    heartbeat moved. `changes` holds only charts that have news, `more` those that get their figure now."""
 
     seen: Seen
     page: Page | None
     whole: bool = False
     placed: tuple[Placed, ...] = ()
-    more: Mapping[str, tuple[ChartView, ...]] = field(default_factory=dict)
+    more: Mapping[str, ChartView] = field(default_factory=dict)
     changes: Mapping[str, Change] = field(default_factory=dict)
     story: bool = False
 
     @property
     def charts(self) -> tuple[ChartView, ...]:
-        """The charts that are new on the page."""
-        return tuple(view for placed in self.placed for view in placed.charts)
+        """The charts that are new on the page, with their figures."""
+        return tuple(view for placed in self.placed for view in placed.charts if view.figure is not None)
 
 
 def whole(followed: Followed, look: Look, first: int | None = None) -> News:
@@ -175,7 +175,8 @@ def _placed(
 ) -> News:
     wanted = [chart for section in moved for chart in section.charts]
     views = {chart.id: scene.chart(chart) for chart in wanted[:first]}
-    placed = tuple(Placed(s, tuple(views[chart.id][0] for chart in s.charts if chart.id in views)) for s in moved)
+    cards = {chart.id: views[chart.id][0] if chart.id in views else scene.card(chart) for chart in wanted}
+    placed = tuple(Placed(section, tuple(cards[chart.id] for chart in section.charts)) for section in moved)
     page = page_of(scene.reader, now)
     seen = replace(
         seen,
@@ -187,14 +188,10 @@ def _placed(
 
 
 def _more(scene: Scene, seen: Seen, places: Mapping[str, Section], now: float) -> News:
-    wanted = set(seen.rest[:BATCH])
-    more: dict[str, tuple[ChartView, ...]] = {}
-    shown = dict(seen.charts)
-    for id, section in places.items():
-        views = [scene.chart(chart) for chart in section.charts if chart.id in wanted]
-        if views:
-            more[id] = tuple(view for view, _ in views)
-            shown.update((view.chart.id, drawn) for view, drawn in views)
+    wanted = seen.rest[:BATCH]
+    views = [scene.chart(c) for section in places.values() for c in section.charts if c.id in wanted]
+    more = {view.chart.id: view for view, _ in views}
+    shown = {**seen.charts, **{view.chart.id: drawn for view, drawn in views}}
     left = replace(seen, look=scene.look, charts=shown, rest=seen.rest[BATCH:])
     return News(left, page_of(scene.reader, now), more=more)
 

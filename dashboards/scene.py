@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 
@@ -22,10 +22,10 @@ from stabilizer.runs.reader import RunReader
 
 @dataclass(frozen=True)
 class ChartView:
-    """A chart as first drawn: its definition, figure, and the view its tooltips are made from."""
+    """A chart as it comes to the page: its definition, its figure (None when that follows), and what tooltips need."""
 
     chart: Chart
-    figure: go.Figure
+    figure: go.Figure | None
     view: RunView
     theme: Theme
     pinned: bool = False
@@ -72,10 +72,13 @@ class Scene:
         """What was declared, and the states that were saved."""
         return [*self.reader.events, *self.checkpoints]
 
+    def card(self, chart: Chart) -> ChartView:
+        """A chart whose figure follows."""
+        return ChartView(chart, None, self.view, self.look.theme, chart.id in self.look.pins)
+
     def chart(self, chart: Chart) -> tuple[ChartView, Drawn]:
         """A chart that is not on the page yet."""
-        pinned = chart.id in self.look.pins
-        return ChartView(chart, self._figure(chart), self.view, self.look.theme, pinned), self._drawn(chart)
+        return replace(self.card(chart), figure=self._figure(chart)), self._drawn(chart)
 
     def anew(self, chart: Chart) -> tuple[Change, Drawn]:
         """A chart that is on the page, drawn once more."""

@@ -91,6 +91,7 @@ def register(app: Dash, runs: Runs) -> None:
     @app.callback(
         Output({"chart": ALL}, "figure"),
         Output({"section": ALL}, "children"),
+        Output({"slot": ALL}, "children"),
         Output("head", "children"),
         Output("now", "children"),
         Output("incidents", "children"),
@@ -115,6 +116,7 @@ def register(app: Dash, runs: Runs) -> None:
         look = Look.read(seen.look.run, seen.look.theme, chosen if isinstance(chosen, dict) else {})
         mounted = [output["id"]["chart"] for output in ctx.outputs_list[0]]
         places = [output["id"]["section"] for output in ctx.outputs_list[1]]
+        slots = [output["id"]["slot"] for output in ctx.outputs_list[2]]
         if sorted(mounted) != sorted(seen.charts):  # two answers crossed: what is there is not what was told
             seen = Seen(seen.look, broken=seen.broken)
         try:
@@ -122,11 +124,14 @@ def register(app: Dash, runs: Runs) -> None:
         except Exception as error:  # whatever a directory holds, the page stays up and says so
             if seen.broken:
                 raise PreventUpdate from None
-            return ([no_update] * len(mounted), [no_update] * len(places), *_unreadable(seen, error))
+            return *([no_update] * len(there) for there in (mounted, places, slots)), *_unreadable(seen, error)
         if found is None:
             raise PreventUpdate
         figures = [_patch(found.changes.get(id)) for id in mounted]
-        return (figures, _sections(found, places), *_news(found))
+        placed = {placed.section.id: charts.section(placed) for placed in found.placed}
+        graphs = {id: charts.graph(view) for id, view in found.more.items()}
+        parts = ([known.get(id, no_update) for id in ids] for known, ids in ((placed, places), (graphs, slots)))
+        return figures, *parts, *_news(found)
 
     @app.callback(Output("file", "data"), Input("wanted", "data"), State("seen", "data"), prevent_initial_call=True)
     def save(wanted: Any, kept: Any) -> Any:
@@ -194,14 +199,6 @@ def _news(found: News) -> tuple[Any, ...]:
     hidden = False if found.whole else no_update
     interval = SOON_MS if seen.rest else OVER_MS if page.over and not seen.behind else LIVE_MS
     return view.head(page), *told, hidden, seen.problem, seen.as_json(), page.heartbeat, interval
-
-
-def _sections(found: News, places: list[str]) -> list[Any]:
-    given: dict[str, Any] = {placed.section.id: charts.section(placed) for placed in found.placed}
-    for id, views in found.more.items():
-        given[id] = Patch()
-        given[id].extend(charts.cards(views))
-    return [given.get(id, no_update) for id in places]
 
 
 def _unreadable(seen: Seen, error: Exception) -> tuple[Any, ...]:

@@ -35,8 +35,9 @@ class Client:
         self.http = app.server.test_client()
 
     def call(
-        self, name: str, trigger: str, values: dict[str, Any], charts: Sequence[str] = (), places: Any = ()
-    ) -> Any:
+        self, name: str, trigger: str, values: dict[str, Any], charts: Sequence[str] = (), places: Sequence[str] = (),
+        slots: Sequence[str] = (),
+    ) -> Any:  # fmt: skip
         """POST one callback (found by one of its output ids and its trigger); the decoded answer, None for no news."""
         key, entry = next(
             (key, entry)
@@ -49,7 +50,8 @@ class Client:
             id, prop = part.rsplit(".", 1)
             if id.startswith("{"):
                 kind = next(iter(json.loads(id)))
-                outputs.append([{"id": {kind: of}, "property": prop} for of in {"chart": charts}.get(kind, places)])
+                there = {"chart": charts, "slot": slots}.get(kind, places)
+                outputs.append([{"id": {kind: of}, "property": prop} for of in there])
             else:
                 outputs.append({"id": id, "property": prop})
         body = {
@@ -86,7 +88,9 @@ class Client:
     def poll(self, seen: dict[str, Any], **values: Any) -> Any:
         """One tick of the interval."""
         given = {"tick.n_intervals": 1, "seen.data": seen, "look.data": seen["look"], **values}
-        return self.call("tick", "tick.n_intervals", given, list(seen["charts"]), SECTIONS)
+        return self.call(
+            "tick", "tick.n_intervals", given, list(seen["charts"]), SECTIONS, [*seen["charts"], *seen["rest"]]
+        )
 
 
 def settled(client: Client, shown: dict[str, Any]) -> dict[str, Any]:

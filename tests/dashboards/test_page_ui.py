@@ -55,7 +55,7 @@ def watched(browser: Any, served: tuple[str, Path]) -> Iterator[Watched]:
 
 def test_loads_all_charts_without_errors_and_asks_no_other_host(watched: Watched) -> None:
     watched.open()
-    watched.until(lambda: watched.page.locator(".chart .main-svg").count() >= 14, 10)
+    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14, 10)
     assert watched.page.locator(".incident").count() == 3
     assert watched.page.locator(".timeline li").count() == 4
     assert watched.errors == []
@@ -64,7 +64,7 @@ def test_loads_all_charts_without_errors_and_asks_no_other_host(watched: Watched
 
 def test_a_step_appears_within_two_seconds_and_zoom_is_kept(watched: Watched, served: tuple[str, Path]) -> None:
     watched.open(f"?run={RUN}")
-    watched.until(lambda: watched.page.locator(".chart").count() >= 14, 10)
+    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14, 10)
     watched.page.evaluate(
         "window.dash_clientside && document.querySelector('.js-plotly-plot') && "
         "document.querySelector('.js-plotly-plot').querySelector('.nsewdrag').getBoundingClientRect().width"
@@ -153,7 +153,7 @@ def test_hostile_text_is_shown_as_text(browser: Any, served: tuple[str, Path]) -
 
 def test_a_chart_out_of_sight_catches_up_when_it_comes_into_view(watched: Watched, served: tuple[str, Path]) -> None:
     watched.open(f"?run={RUN}")
-    watched.until(lambda: watched.page.locator(".chart").count() >= 14, 10)
+    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14, 10)
     writer = RunWriter.reopen(served[1] / RUN)
     writer.metrics(401, values(401))
     watched.until(lambda: watched.last_step() == 401, 5)
@@ -237,7 +237,7 @@ def test_zooming_one_chart_zooms_all_when_they_are_linked(watched: Watched) -> N
     watched.open(f"?run={RUN}&link=1")
     plots = "[...document.querySelectorAll('.chart .js-plotly-plot')]"
     ranges = plots + ".map(plot => (plot.layout.xaxis.range || []).map(Math.round))"
-    watched.until(lambda: watched.page.locator(".chart").count() >= 14, 10)
+    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14, 10)
     watched.until(lambda: watched.page.evaluate(plots + ".every(plot => plot.stabilizer)"), 5)
     box = watched.page.locator(".graph .nsewdrag").first.bounding_box()
     mouse, y = watched.page.mouse, box["y"] + box["height"] / 2
@@ -249,6 +249,6 @@ def test_zooming_one_chart_zooms_all_when_they_are_linked(watched: Watched) -> N
     watched.until(lambda: len({tuple(range) for range in watched.page.evaluate(ranges)}) == 1, 5)
     chosen = watched.page.evaluate(ranges)[0]
     watched.page.reload()
-    watched.until(lambda: watched.page.locator(".chart").count() >= 14, 10)
+    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14, 10)
     watched.until(lambda: {tuple(range) for range in watched.page.evaluate(ranges)} == {tuple(chosen)}, 5)
     assert watched.errors == []

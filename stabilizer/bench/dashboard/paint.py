@@ -129,7 +129,11 @@ class _Asking:
         outputs: list[Any] = []
         for part in self.key.strip(".").split("..."):
             id, prop = part.rsplit(".", 1)
-            kind = {'{"chart":["ALL"]}': ("chart", charts), '{"section":["ALL"]}': ("section", places)}.get(id)
+            kind = {
+                '{"chart":["ALL"]}': ("chart", charts),
+                '{"section":["ALL"]}': ("section", places),
+                '{"slot":["ALL"]}': ("slot", [*charts, *seen["rest"]]),
+            }.get(id)
             outputs.append(
                 [{"id": {kind[0]: of}, "property": prop} for of in kind[1]] if kind else {"id": id, "property": prop}
             )
