@@ -13,11 +13,12 @@ from urllib.parse import urlencode
 
 from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
-from flask import request
+from flask import Response, request
 
 from dashboards import charts, view
 from dashboards.live import News, Seen, news
 from dashboards.look import Look
+from dashboards.packed import LAZY
 from dashboards.scene import Change
 from dashboards.state import Runs
 from stabilizer.figures import Theme
@@ -78,6 +79,13 @@ def register(app: Dash, runs: Runs) -> None:
         """Begin to read while the browser still loads its scripts."""
         if request.method == "GET" and request.path == PATH and (followed := runs.get(request.args.get("run", ""))):
             followed.warm()
+
+    @app.server.after_request
+    def drawing(response: Response) -> Response:
+        """Have the browser fetch what draws charts while it starts, rather than when the first chart is there."""
+        if request.method == "GET" and request.path == PATH:
+            response.headers["Link"] = ", ".join(f"<{script}>; rel=preload; as=script" for script in LAZY)
+        return response
 
     @app.callback(
         Output("url", "search", allow_duplicate=True), Input("wait", "n_intervals"), prevent_initial_call=True
