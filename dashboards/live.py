@@ -8,221 +8,216 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from html import escape
 from typing import Any
 
-import plotly.graph_objects as go
-
+from dashboards.look import Look
+from dashboards.scene import Change, ChartView, Scene
+from dashboards.sections import Section, sections
 from dashboards.state import Followed, Page, heartbeat_of, page_of, state_of
-from stabilizer.figures import Theme, abandoned, charts, metric_figure
-from stabilizer.figures.core import Chart
-from stabilizer.figures.marks import Marks, open_spans
-from stabilizer.figures.metric import Drawn, Growth, X, drawn, growth, marks_of
-from stabilizer.runs.history import RunView
-from stabilizer.runs.reader import RunReader
+from stabilizer.figures.growth import Drawn
 
-FIRST = 6
-"""Charts drawn at once, about a screenful; the others follow with the next poll, so the page is there sooner."""
+FIRST = 4
+"""Charts drawn at once, about what is seen without scrolling; the page is there sooner."""
+BATCH = 6
+"""Charts that follow with each poll, until all are there."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A viewer's picture of a run: which one, how drawn, and how much of everything."""
+    """A viewer's picture of a run: how it is looked at, and how much of everything is there."""
 
-    run: str
-    theme: Theme = "light"
-    x: X = "step"
+    look: Look
     rev: tuple[Any, ...] = ()
     heartbeat: float | None = None
+    sections: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     charts: Mapping[str, Drawn] = field(default_factory=dict)
     rest: tuple[str, ...] = ()
     """Charts the page does not hold yet."""
     behind: tuple[str, ...] = ()
     """Charts that were out of sight when something came, and are drawn anew when they come into view."""
+    broken: bool = False
+    """Whether the page says that the run can't be read."""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the search."""
+        return str(self.sections.get("found", (0, ""))[1])
 
     def as_json(self) -> dict[str, Any]:
         """For the browser to keep."""
-        return asdict(self)
+        row = {**asdict(self), "look": self.look.words(), "run": self.look.run, "theme": self.look.theme}
+        row["charts"] = {id: [d.shown, int(d.log), d.along, *d.counts] for id, d in self.charts.items()}
+        return row
 
     @classmethod
     def from_json(cls, row: Any) -> Seen | None:
         """What the browser kept; None when it is not what we once sent."""
         try:
             shown = {
-                str(id): Drawn(tuple(int(n) for n in d["counts"]), int(d["shown"]), d["log"] is True)
-                for id, d in row["charts"].items()
+                str(id): Drawn(tuple(int(n) for n in counts), int(shown), log == 1, str(along))
+                for id, (shown, log, along, *counts) in row["charts"].items()
             }
-            theme = "dark" if row["theme"] == "dark" else "light"
-            x = "tokens" if row["x"] == "tokens" else "step"
+            places = {str(id): tuple(key) for id, key in row["sections"].items()}
             rest, behind = tuple(map(str, row["rest"])), tuple(map(str, row["behind"]))
-            return cls(str(row["run"]), theme, x, tuple(row["rev"]), row["heartbeat"], shown, rest, behind)
+            look = Look.read(str(row["run"]), str(row["theme"]), row["look"])
+            broken = row["broken"] is True
+            return cls(look, tuple(row["rev"]), row["heartbeat"], places, shown, rest, behind, broken)
         except (TypeError, KeyError, ValueError, AttributeError):
             return None
 
 
 @dataclass(frozen=True)
-class ChartView:
-    """A chart as first drawn: its definition, figure, and the view its tooltips are made from."""
+class Placed:
+    """A section with its charts, those with a figure that come now."""
 
-    chart: Chart
-    figure: go.Figure
-    view: RunView
-    theme: Theme
-
-
-@dataclass(frozen=True)
-class Whole:
-    """A run from scratch."""
-
-    page: Page
+    section: Section
     charts: tuple[ChartView, ...]
-    seen: Seen
-
-
-@dataclass(frozen=True)
-class Change:
-    """One chart's news: a figure to take the place of the old one, or points and marks to add to its `lines` lines.
-
-    `standing` are the spans of the figure that reach to the present and have to be drawn on.
-    """
-
-    lines: int
-    figure: go.Figure | None = None
-    points: Growth | None = None
-    marks: Marks | None = None
-    standing: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
 class News:
-    """What changed since `Seen`. `changes` holds only charts that have news; no page means only the heartbeat moved."""
+    """What changed since `Seen`. `whole` says that everything on the page is replaced; no page means that only the
+    heartbeat moved. `changes` holds only charts that have news, `more` those that get their figure now."""
 
     seen: Seen
     page: Page | None
+    whole: bool = False
+    placed: tuple[Placed, ...] = ()
+    more: Mapping[str, ChartView] = field(default_factory=dict)
     changes: Mapping[str, Change] = field(default_factory=dict)
-    more: tuple[ChartView, ...] = ()
     story: bool = False
 
+    @property
+    def charts(self) -> tuple[ChartView, ...]:
+        """The charts that are new on the page, with their figures."""
+        return tuple(view for placed in self.placed for view in placed.charts if view.figure is not None)
 
-def whole(followed: Followed, run: str, theme: Theme, x: X, first: int | None = None) -> Whole:
-    """Everything about a run, to draw the page with; with `first`, so many charts now and the others a poll later."""
+
+def whole(followed: Followed, look: Look, first: int | None = None) -> News:
+    """Everything about a run, to draw the page with; with `first`, so many charts now and the others poll by poll."""
     with followed.lock:
-        reader = followed.refresh()
-        view = reader.history.view()
-        now = followed.clock()
-        page = page_of(reader, now)
-        seen = Seen(run, theme, x, _revision(followed, reader, now), page.heartbeat)
-        present = charts(view)
-        now_drawn = present[:first]
-        drawn_charts, marks = _draw(reader, view, now_drawn, seen)
-        rest = tuple(chart.id for chart in present[len(now_drawn) :])
-        return Whole(page, drawn_charts, replace(seen, charts=marks, rest=rest))
+        return _whole(*_scene(followed, look), first)
 
 
-def news(followed: Followed, seen: Seen, visible: Sequence[str] | None = None) -> News | Whole | None:
-    """What a viewer must be told: None for nothing, News for growth, Whole when growth can't express it.
+def news(followed: Followed, seen: Seen, look: Look | None = None, visible: Sequence[str] | None = None) -> News | None:
+    """What a viewer who wants `look` must be told; None for nothing.
 
     With `visible`, only those charts get their news now: drawing is what a poll costs the browser.
     """
     with followed.lock:
-        reader = followed.refresh()
-        now = followed.clock()
-        rev = _revision(followed, reader, now)
+        look = look or seen.look
+        scene, rev, now = _scene(followed, look)
         due = [id for id in seen.behind if visible is None or id in visible]
-        if rev == seen.rev and not seen.rest and not due:
-            heartbeat = heartbeat_of(reader.status)
+        if rev == seen.rev and look == seen.look and not seen.rest and not due:
+            heartbeat = heartbeat_of(scene.reader.status)
             return None if heartbeat == seen.heartbeat else News(replace(seen, heartbeat=heartbeat), None)
-        view = reader.history.view()
-        present = charts(view)
-        if rev[:2] != seen.rev[:2] or not _same_charts(present, seen):
-            return whole(followed, seen.run, seen.theme, seen.x)
-        if seen.rest:  # by itself: a page can't take new charts and new points of old ones in one answer
-            more, marks = _draw(reader, view, [chart for chart in present if chart.id in seen.rest], seen)
-            return News(replace(seen, charts={**seen.charts, **marks}, rest=()), page_of(reader, now), more=more)
-        story = rev[3:6] != seen.rev[3:6]
-        standing = open_spans(reader.findings)
-        changes: dict[str, Change] = {}
-        shown: dict[str, Drawn] = {}
-        behind = [] if rev != seen.rev else [id for id in seen.behind if id not in due]
-        for chart in present:
-            if visible is not None and chart.id not in visible:
-                shown[chart.id] = seen.charts[chart.id]
-                if rev != seen.rev:
-                    behind.append(chart.id)
-                continue
-            if chart.id in due:
-                change, shown[chart.id] = _anew(reader, view, chart, seen)
-            else:
-                change, shown[chart.id] = _change(reader, view, chart, seen, story, standing)
-            if change is not None:
-                changes[chart.id] = change
-        page = page_of(reader, now)
-        now_seen = replace(seen, rev=rev, heartbeat=page.heartbeat, charts=shown, behind=tuple(behind))
-        return News(now_seen, page, changes, story=story)
+        redrawn = look.axes != seen.look.axes
+        places = sections(scene.view, look)
+        moved = keys(places) != seen.sections
+        if not seen.rev or look.theme != seen.look.theme or (redrawn and moved):
+            return _whole(scene, rev, now, FIRST)
+        if moved:
+            return _moved(scene, seen, places, now)
+        if seen.rest and not redrawn:  # by itself: a page can't take new charts and points of old ones in one answer
+            return _more(scene, seen, places, now)
+        anew = redrawn or rev[:2] != seen.rev[:2]
+        return _grown(scene, seen, places, rev, now, anew, due, visible)
 
 
-def _same_charts(present: Sequence[Chart], seen: Seen) -> bool:
-    metrics = {chart.id: len(chart.metrics) for chart in present}
-    return metrics.keys() == {*seen.charts, *seen.rest} and all(
-        metrics[id] == len(before.counts) for id, before in seen.charts.items()
-    )
+def keys(places: Mapping[str, Section]) -> dict[str, tuple[Any, ...]]:
+    """What changes when any section does."""
+    return {id: section.key for id, section in places.items()}
 
 
-def _draw(
-    reader: RunReader, view: RunView, wanted: Sequence[Chart], seen: Seen
-) -> tuple[tuple[ChartView, ...], dict[str, Drawn]]:
-    branches = abandoned(reader.histories)
-    views = tuple(ChartView(chart, _figure(reader, view, chart, seen), view, seen.theme) for chart in wanted)
-    return views, {chart.id: drawn(view, chart.metrics, abandoned=branches, x=seen.x) for chart in wanted}
-
-
-def _change(
-    reader: RunReader, view: RunView, chart: Chart, seen: Seen, story: bool, standing: Sequence[int]
-) -> tuple[Change | None, Drawn]:
-    before = seen.charts[chart.id]
-    branches = abandoned(reader.histories)
-    points = growth(view, chart.metrics, before, abandoned=branches, theme=seen.theme, x=seen.x)
-    if points is None:
-        return _anew(reader, view, chart, seen)
-    grown = points.drawn.counts != before.counts
-    if not grown and not story:
-        return None, before
-    marks = None
-    if story:
-        marks = marks_of(
-            view, chart.metrics, reader.findings, reader.events, reader.actions, theme=seen.theme, x=seen.x
-        )
-    return Change(len(chart.metrics), points=points if grown else None, marks=marks, standing=standing), points.drawn
-
-
-def _anew(reader: RunReader, view: RunView, chart: Chart, seen: Seen) -> tuple[Change, Drawn]:
-    branches = abandoned(reader.histories)
-    figure = _figure(reader, view, chart, seen)
-    return Change(len(chart.metrics), figure=figure), drawn(view, chart.metrics, abandoned=branches, x=seen.x)
-
-
-def _figure(reader: RunReader, view: RunView, chart: Chart, seen: Seen) -> go.Figure:
-    figure = metric_figure(
-        view,
-        chart.metrics,
-        findings=reader.findings,
-        events=reader.events,
-        actions=reader.actions,
-        abandoned=abandoned(reader.histories),
-        theme=seen.theme,
-        x=seen.x,
-    )
-    return figure.update_layout(uirevision=escape(f"{seen.run}|{seen.x}|{chart.id}"))
-
-
-def _revision(followed: Followed, reader: RunReader, now: float) -> tuple[Any, ...]:
-    return (
+def _scene(followed: Followed, look: Look) -> tuple[Scene, tuple[Any, ...], float]:
+    reader, now = followed.refresh(), followed.clock()
+    scene = Scene(reader, look, reader.checkpoints())
+    rev = (
         followed.rewrites,
         reader.history.attempt,
         len(reader.ticks),
         len(reader.findings),
         len(reader.actions),
         len(reader.events),
+        len(scene.checkpoints),
         state_of(reader.status, now),
         reader.skipped,
     )
+    return scene, rev, now
+
+
+def _whole(scene: Scene, rev: tuple[Any, ...], now: float, first: int | None) -> News:
+    places = sections(scene.view, scene.look)
+    seen = Seen(scene.look, rev, sections=keys(places))
+    return _placed(scene, seen, tuple(places.values()), now, first, whole=True)
+
+
+def _moved(scene: Scene, seen: Seen, places: Mapping[str, Section], now: float) -> News:
+    """Sections with other charts than before are drawn anew, the others stay."""
+    new = keys(places)
+    moved = tuple(section for id, section in places.items() if new[id] != seen.sections.get(id))
+    stay = {chart.id for section in places.values() if section not in moved for chart in section.charts}
+    wanted = [chart.id for section in moved for chart in section.charts]
+    known = [index for index, id in enumerate(wanted) if id in seen.charts]
+    seen = replace(
+        seen,
+        look=scene.look,
+        sections=new,
+        charts={id: drawn for id, drawn in seen.charts.items() if id in stay},
+        rest=tuple(id for id in seen.rest if id in stay),
+        behind=tuple(id for id in seen.behind if id in stay),
+    )
+    return _placed(scene, seen, moved, now, max([FIRST - 1, *known]) + 1)  # what was there does not go away for a poll
+
+
+def _placed(
+    scene: Scene, seen: Seen, moved: Sequence[Section], now: float, first: int | None, whole: bool = False
+) -> News:
+    wanted = [chart for section in moved for chart in section.charts]
+    views = {chart.id: scene.chart(chart) for chart in wanted[:first]}
+    cards = {chart.id: views[chart.id][0] if chart.id in views else scene.card(chart) for chart in wanted}
+    placed = tuple(Placed(section, tuple(cards[chart.id] for chart in section.charts)) for section in moved)
+    page = page_of(scene.reader, now)
+    seen = replace(
+        seen,
+        heartbeat=page.heartbeat,
+        charts={**seen.charts, **{id: drawn for id, (_, drawn) in views.items()}},
+        rest=(*seen.rest, *(chart.id for chart in wanted if chart.id not in views)),
+    )
+    return News(seen, page, whole, placed, story=whole)
+
+
+def _more(scene: Scene, seen: Seen, places: Mapping[str, Section], now: float) -> News:
+    wanted = seen.rest[:BATCH]
+    views = [scene.chart(c) for section in places.values() for c in section.charts if c.id in wanted]
+    more = {view.chart.id: view for view, _ in views}
+    shown = {**seen.charts, **{view.chart.id: drawn for view, drawn in views}}
+    left = replace(seen, look=scene.look, charts=shown, rest=seen.rest[BATCH:])
+    return News(left, page_of(scene.reader, now), more=more)
+
+
+def _grown(
+    scene: Scene, seen: Seen, places: Mapping[str, Section], rev: tuple[Any, ...], now: float, anew: bool,
+    due: Sequence[str], visible: Sequence[str] | None,
+) -> News:  # fmt: skip
+    """The charts on the page with what is new in them; `anew` draws each once more, as one does with other axes."""
+    story = rev[3:7] != seen.rev[3:7]
+    changes: dict[str, Change] = {}
+    shown: dict[str, Drawn] = {}
+    fresh = anew or rev != seen.rev
+    behind = [] if fresh else [id for id in seen.behind if id not in due]
+    for chart in (chart for section in places.values() for chart in section.charts if chart.id in seen.charts):
+        if visible is not None and chart.id not in visible:
+            shown[chart.id] = seen.charts[chart.id]
+            if fresh:
+                behind.append(chart.id)
+            continue
+        if anew or chart.id in due:
+            change, shown[chart.id] = scene.anew(chart)
+        else:
+            change, shown[chart.id] = scene.change(chart, seen.charts[chart.id], story)
+        if change is not None:
+            changes[chart.id] = change
+    page = page_of(scene.reader, now)
+    kept = replace(seen, look=scene.look, rev=rev, heartbeat=page.heartbeat, charts=shown, behind=tuple(behind))
+    return News(kept, page, changes=changes, story=story)

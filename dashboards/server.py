@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 import threading
 import webbrowser
 from collections.abc import Callable, Sequence
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 THREADS = 8
+SWITCH_S = 0.001
+"""How long one thread may keep the others waiting: a large run that is read must not hold up everybody's polls."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -52,8 +55,11 @@ def prepare(paths: Sequence[Path], host: str = "127.0.0.1", port: int = 8050) ->
 
     from dashboards.app import build
     from dashboards.guard import MAX_BODY
+    from dashboards.packed import Packed
 
-    app = build(paths)
+    app, packed = build(paths), Packed()
+    packed.take(app.server)
+    packed.begin(app.server)
     app.runs.logs.start()
     server = waitress.create_server(
         app.server, sockets=[listener], threads=THREADS, ident=None, max_request_body_size=MAX_BODY
@@ -73,6 +79,7 @@ def serve(
 ) -> None:
     """Bind, announce the address, and answer until interrupted."""
     server, address = prepare(paths, host, port)
+    sys.setswitchinterval(SWITCH_S)
     announce(address)
     if browser:
         threading.Timer(0.3, webbrowser.open, (address,)).start()

@@ -5,30 +5,46 @@ No Dash here. Run ids from the outside are looked up among the runs that were fo
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import secrets
 import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dashboards.logs import Log, LogReader, Logs
+from stabilizer.figures.families import every_chart
 from stabilizer.figures.marks import Incident, incidents
 from stabilizer.figures.words import change_words, definition, short
-from stabilizer.records import Action, worst
-from stabilizer.runs.history import RunView
-from stabilizer.runs.listing import SMALL_FILES, RunLine, as_of, heartbeat_of, list_runs, read_line, state_of
+from stabilizer.records import SEVERITIES, Action, Finding, worst
+from stabilizer.runs.history import History, RunView
+from stabilizer.runs.listing import (
+    SMALL_FILES,
+    RunLine,
+    as_of,
+    heartbeat_of,
+    list_runs,
+    read_line,
+    state_of,
+    writer_lives,
+)
 from stabilizer.runs.listing import whole_number as _whole
 from stabilizer.runs.listing import word as _word
-from stabilizer.runs.reader import MAX_SMALL, RunReader, read_json
+from stabilizer.runs.reader import MAX_SMALL, RunReader, read_json, read_records
 
 FOLLOWED = 12
 """Runs kept in memory; the one looked at longest ago goes first."""
 FRESH_S = 0.2
 """Several viewers of one run share a refresh this long."""
+LARGE = 4 << 20
+"""Bytes of metrics that take a moment to read: until then a page says what the small files say."""
+MAX_STORY = 8 << 20
+"""Bytes of findings or of a journal that are read for that."""
 KEY_METRICS = (
     ("Reward", ("reward/mean",)),
     ("Accuracy, held out", ("accuracy/val",)),
@@ -167,6 +183,29 @@ class Followed:
             self._read = now
             return self.reader
 
+    def warm(self) -> None:
+        """Begin to read in the background: a page of this run is on its way. Problems are told when it is there."""
+        if self.reader is None and _bytes(self.path / "metrics") >= LARGE:
+            threading.Thread(target=self._warm, daemon=True).start()
+
+    def _warm(self) -> None:
+        with contextlib.suppress(Exception):
+            self.refresh()
+
+    def page(self) -> Page:
+        """What the run's page says; of a large run that was not read yet, what its small files say."""
+        if self.reader is None and _bytes(self.path / "metrics") >= LARGE:
+            self._check()
+            return glimpse_of(self.path, self.clock())
+        with self.lock:
+            return page_of(self.refresh(), self.clock())
+
+    def chart(self, id: str) -> tuple[tuple[str, ...], RunView]:
+        """The metrics of one of this run's charts, and the view to take them from; KeyError for no chart of it."""
+        with self.lock:
+            view = self.refresh().history.view()
+        return every_chart(view)[id].metrics, view
+
     def _check(self) -> None:
         """A pipe in place of a small file would block its reader, and with it every viewer."""
         for name in SMALL_FILES:
@@ -264,6 +303,11 @@ class Trial:
         """The newest entry."""
         return self.entries[-1].entry
 
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits for a person's answer."""
+        return self.outcome == "proposed"
+
 
 @dataclass(frozen=True)
 class Page:
@@ -278,6 +322,8 @@ class Page:
     steps: int | None
     attempt: int
     verdict: str
+    lives: bool | None = None
+    """Whether the process that writes it is there; None where that can't be seen."""
     numbers: tuple[KeyNumber, ...] = ()
     cards: tuple[Card, ...] = ()
     journal: tuple[Trial, ...] = ()
@@ -289,6 +335,21 @@ class Page:
         return min(100.0, 100.0 * max(self.step, 0) / self.steps) if self.steps else None
 
     @property
+    def standing(self) -> tuple[Card, ...]:
+        """Incidents that are open, the gravest first."""
+        return tuple(sorted((c for c in self.cards if c.open), key=lambda c: -SEVERITIES.index(c.severity)))
+
+    @property
+    def waiting(self) -> tuple[Trial, ...]:
+        """Proposals nobody answered yet."""
+        return () if self.over else tuple(trial for trial in self.journal if trial.waiting)
+
+    @property
+    def newest(self) -> Trial | None:
+        """The newest fix that was made, whatever came of it."""
+        return next((t for t in self.journal if any(entry.entry == "applied" for entry in t.entries)), None)
+
+    @property
     def over(self) -> bool:
         """Whether nothing more is to be expected of this run for now."""
         return self.state in ("finished", "failed", "stopped", "preempted", "quiet", "unreadable")
@@ -297,25 +358,54 @@ class Page:
 def page_of(reader: RunReader | LogReader, now: float) -> Page:
     """The page of a run as its reader has it now."""
     view = reader.history.view()
-    found = incidents(reader.findings)
-    foreign = isinstance(reader, LogReader)
-    stated = "" if foreign else read_json(reader.path / "summary.json").get("verdict")
-    skipped = reader.skipped
-    notes = (f"{skipped:,} lines of this run could not be read and were left out",) if skipped else ()
+    page = _page(
+        reader.path, reader.about, reader.status, now, reader.findings, reader.actions,
+        step=view.step, attempt=view.attempt, numbers=key_numbers(view), skipped=reader.skipped,
+    )  # fmt: skip
+    if not isinstance(reader, LogReader):
+        return page
+    return replace(page, verdict=reader.verdict, notes=(*reader.notes, *page.notes))
+
+
+def glimpse_of(path: Path, now: float) -> Page:
+    """The page of a run from its small files alone."""
+    about, status = read_json(path / "run.json"), read_json(path / "status.json")
+    metrics = read_json(path / "summary.json").get("metrics")
+    last = History(about)
+    for name, row in metrics.items() if isinstance(metrics, Mapping) else ():
+        value, step = (row.get("last"), row.get("step")) if isinstance(row, Mapping) else (None, None)
+        if isinstance(value, (int, float)) and isinstance(step, int):
+            last.append(step, {name: float(value)})
+    return _page(
+        path, about, status, now, _story(path / "findings.jsonl", Finding), _story(path / "actions.jsonl", Action),
+        step=last.step, attempt=_whole(status.get("attempt")) or 0, numbers=key_numbers(last.view()), skipped=0,
+    )  # fmt: skip
+
+
+def _story(file: Path, kind: type) -> list[Any]:
+    return read_records(file, kind).records if _size(file) < MAX_STORY else []
+
+
+def _page(
+    path: Path, about: Mapping[str, Any], status: Mapping[str, Any], now: float, findings: Sequence[Finding],
+    actions: Sequence[Action], *, step: int, attempt: int, numbers: tuple[KeyNumber, ...], skipped: int,
+) -> Page:  # fmt: skip
+    found = incidents(findings)
     return Page(
-        name=reader.path.name,
-        task=_word(reader.about.get("task")),
-        trainer=_word(reader.about.get("trainer")),
-        state=state_of(reader.status, now),
-        heartbeat=heartbeat_of(reader.status),
-        step=view.step,
-        steps=_whole(reader.about.get("steps")),
-        attempt=view.attempt,
-        verdict=reader.verdict if foreign else verdict_of(found, _word(stated)),
-        numbers=key_numbers(view),
+        name=path.name,
+        task=_word(about.get("task")),
+        trainer=_word(about.get("trainer")),
+        state=state_of(status, now),
+        lives=writer_lives(status),
+        heartbeat=heartbeat_of(status),
+        step=step,
+        steps=_whole(about.get("steps")),
+        attempt=attempt,
+        verdict=verdict_of(found, _word(read_json(path / "summary.json").get("verdict"))),
+        numbers=numbers,
         cards=cards_of(found),
-        journal=journal_of(reader.actions),
-        notes=(*reader.notes, *notes) if foreign else notes,
+        journal=journal_of(actions),
+        notes=(f"{skipped:,} lines of this run could not be read and were left out",) if skipped else (),
     )
 
 
@@ -386,6 +476,21 @@ def _trial(entries: Sequence[Action]) -> Trial:
 def _facts(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """What is said in a word or a number; a structure (a trial's hypothesis) is told in the entry's own words."""
     return tuple((str(key), short(value)) for key, value in values.items() if not isinstance(value, Mapping))
+
+
+def _bytes(folder: Path) -> int:
+    """How much there is to read in a folder of metrics."""
+    try:
+        return sum(_size(Path(entry.path)) for entry in os.scandir(folder))
+    except OSError:
+        return 0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _mtime(path: Path) -> int:

@@ -11,16 +11,25 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from dashboards.live import ChartView
-from dashboards.parts import STATE_ICONS, empty, fact, pill, severity, verdict_words
+from dashboards.frame import address
+from dashboards.parts import STATE_ICONS, empty, pill, severity, verdict_words
 from dashboards.state import Card, KeyNumber, Page, Trial
-from stabilizer.figures import CONFIG, PALETTES
-from stabilizer.figures.words import meaning_words
 
+MOST = 20
+"""Cards of one list; older ones have their pages."""
 ENTRY_ICONS = {
     "proposed": "○", "approved": "◔", "rejected": "–", "expired": "–", "applied": "▼", "verified": "✓", "reverted": "↺",
     "failed": "■",
 }  # fmt: skip
+STATE_WORDS = {
+    "running": "last sign of life {age} ago",
+    "paused": "waits to be told to go on; last sign of life {age} ago",
+    "stalled": "no sign of life for {age}: the trainer is gone, hangs, or is in a very long step; look at its log",
+    "finished": "finished {age} ago",
+    "stopped": "stopped {age} ago",
+    "failed": "failed {age} ago",
+    "preempted": "preempted {age} ago; it goes on when it is resumed",
+}
 
 
 # --- header -----------------------------------------------------------------------------------------------------------
@@ -42,7 +51,7 @@ def head(page: Page) -> html.Div:
                                     pill(f"{STATE_ICONS.get(page.state, '?')} {page.state}", f"state-{page.state}"),
                                     pill(f"verdict: {verdict_words(page.verdict)}", f"verdict-{page.verdict}"),
                                     html.Span(" · ".join(filter(None, (page.task, page.trainer))), className="quiet"),
-                                    html.Span(id="age", className="quiet"),
+                                    html.Span(id="age", className="quiet", **{"data-words": state_words(page)}),
                                 ],
                                 className="pills",
                             ),
@@ -72,6 +81,15 @@ def head(page: Page) -> html.Div:
     )  # fmt: skip
 
 
+def state_words(page: Page) -> str:
+    """What the state means for whoever waits; the browser puts the age where {age} stands."""
+    if page.state in ("running", "paused", "created") and page.lives is False:
+        return (
+            "the process that trains is gone; last sign of life {age} ago. `stabilizer train --resume` goes on with it"
+        )
+    return STATE_WORDS.get(page.state, "last written {age} ago")
+
+
 def _tile(number: KeyNumber) -> html.Div:
     return html.Div(
         [
@@ -87,130 +105,101 @@ def _tile(number: KeyNumber) -> html.Div:
     )  # fmt: skip
 
 
-# --- charts -----------------------------------------------------------------------------------------------------------
+# --- what matters now -------------------------------------------------------------------------------------------------
 
 
-def grid(charts: Sequence[ChartView]) -> list[Any]:
-    """One card per chart; a run without numbers yet says so."""
-    if not charts:
-        return [empty("No numbers yet", "Charts appear with the first step the trainer writes.")]
-    return [_chart(item) for item in charts]
+def now(page: Page, run: str) -> list[Any]:
+    """What a person should know first: what waits for an answer, what is wrong, and what the newest fix does."""
+    said: list[Any] = [trial(waiting, run) for waiting in page.waiting]
+    said += [_line(card, run) for card in page.standing]
+    if page.newest:
+        said.append(_fix(page.newest))
+    return said
 
 
-def _chart(item: ChartView) -> html.Figure:
-    help_text = "\n\n".join(meaning_words(item.view, name) for name in item.chart.metrics)
-    return html.Figure(
-        [
-            html.Figcaption(
-                [
-                    html.Span(item.chart.title, className="chart-title"),
-                    html.Span([_key(item, index) for index in range(len(item.chart.metrics))], className="names"),
-                    dmc.Tooltip(
-                        html.Button("?", className="help", **{"aria-label": f"what {item.chart.title} means"}),
-                        label=help_text, multiline=True, w=340, withArrow=True, position="bottom-end",
-                        events={"hover": True, "focus": True, "touch": True}, className="meaning",
-                    ),
-                ]
-            ),
-            dcc.Graph(id={"chart": item.chart.id}, figure=item.figure, config=dict(CONFIG), className="graph",
-                      style={"height": "236px"}, responsive=True),
-        ],
-        className="card chart",
+def _line(card: Card, run: str) -> html.Div:
+    return html.Div(
+        [severity(card.severity), dcc.Link(card.id, href=_page_of(card, run)),
+         html.Span(f"since step {card.onset:,}", className="quiet small"),
+         html.Span(card.summary, className="said", title=card.summary)],
+        className=f"card now-line {card.severity}",
     )  # fmt: skip
 
 
-def _key(item: ChartView, index: int) -> html.Span:
-    """A metric's name behind its line colour: the chart's legend, when there is something to tell apart."""
-    metrics = item.chart.metrics
-    family = metrics[0].partition("/")[0]
-    shared = len(metrics) > 1 and all(name.startswith(f"{family}/") for name in metrics)
-    words = metrics[index].removeprefix(f"{family}/") if shared else metrics[index]
-    name = html.Span(words, className="quiet small", title=metrics[index])
-    if len(metrics) == 1:
-        return name
-    colours = PALETTES[item.theme].lines
-    return html.Span([html.Span(className="swatch", style={"background": colours[index % len(colours)]}), name])
+def _fix(newest: Trial) -> html.Div:
+    last = newest.entries[-1]
+    said = last.text or next((entry.text for entry in reversed(newest.entries) if entry.text), "")
+    return html.Div(
+        [html.Strong(f"{ENTRY_ICONS.get(last.entry, '○')} fix"), html.Code(newest.remedy),
+         pill(last.entry, f"entry-{last.entry}"), html.Span(f"step {last.step:,}", className="quiet small"),
+         html.Span(" · ".join((*newest.change, said)), className="said", title=said)],
+        className="card now-line fix",
+    )  # fmt: skip
+
+
+def _page_of(card: Card, run: str) -> str:
+    return address("/incident", run=run, n=str(card.number))
 
 
 # --- incidents --------------------------------------------------------------------------------------------------------
 
 
-def incident_list(cards: Sequence[Card]) -> list[Any]:
-    """The incidents, those that stand first."""
+def incident_list(cards: Sequence[Card], run: str) -> list[Any]:
+    """The incidents as short cards, those that stand first; each leads to its page."""
     standing = sum(card.open for card in cards)
     title = html.H2(["Incidents ", html.Span(f"{standing} open, {len(cards) - standing} resolved" if cards else "",
                                              className="quiet small")])  # fmt: skip
     if not cards:
         return [title, empty("Nothing found", "Detectors have seen no failure so far.")]
-    return [title, *[_incident(card) for card in cards]]
+    more = [html.P(f"and {len(cards) - MOST} older ones", className="quiet small")] if len(cards) > MOST else []
+    return [title, *[_incident(card, run) for card in cards[:MOST]], *more]
 
 
-def _incident(card: Card) -> html.Article:
-    also = [
-        html.Div([severity(other.severity), html.Code(other.id), html.Span(f" {other.summary}")], className="also")
-        for other in card.also
-    ]
-    body = [
-        html.Div(
-            [severity(card.severity), html.Code(card.id),
-             html.Span(card.state, className=f"pill finding-{card.state}")],
-            className="incident-head",
-        ),
-        html.P(card.summary, className="summary"),
-        html.Div(
-            [
-                fact("began", f"step {card.onset:,}"), fact("noticed", f"step {card.detected:,}"),
-                fact("last seen", f"step {card.last:,}"),
-            ],
-            className="facts",
-        ),
-        *also,
-    ]  # fmt: skip
-    if card.causes:
-        body.append(html.H3("Likely cause"))
-        for index, (name, confidence, why) in enumerate(card.causes):
-            body.append(
-                html.Div([html.Strong(name), html.Span(f" {confidence:.0%} ", className="quiet"), f"· {why}"],
-                         className="cause" if index == 0 else "cause quiet")
-            )  # fmt: skip
-    if card.advice and card.open:
-        body.append(html.H3("What to do"))
-        for name, safety, change, why, how in card.advice:
-            body.append(
-                html.Div(
-                    [html.Div([html.Strong(name), html.Span(safety, className="pill tiny")]),
-                     *[html.Code(line, className="change") for line in change],
-                     html.Div(why), html.Div(how, className="quiet") if how else None],
-                    className="advice",
-                )
-            )  # fmt: skip
-    if card.evidence:
-        rows = [html.Tr([html.Th(key, scope="row"), html.Td(value)]) for key, value in card.evidence]
-        body.append(html.Details([html.Summary("Evidence"), html.Table(html.Tbody(rows))], open=card.open))
-    return html.Article(body, className=f"card incident {card.severity}" + ("" if card.open else " resolved"))
+def _incident(card: Card, run: str) -> html.Article:
+    cause = f"{card.causes[0][0]}, {card.causes[0][1]:.0%} sure" if card.causes else ""
+    facts = (f"steps {card.onset:,}–{card.last:,}", f"likely cause: {cause}" if cause else "",
+             f"with {len(card.also)} more" if card.also else "")  # fmt: skip
+    return html.Article(
+        [
+            html.Div(
+                [severity(card.severity), dcc.Link(card.id, href=_page_of(card, run), className="incident-link"),
+                 html.Span(card.state, className=f"pill finding-{card.state}")],
+                className="incident-head",
+            ),
+            html.P(card.summary, className="summary"),
+            html.P(" · ".join(filter(None, facts)), className="quiet small"),
+        ],
+        className=f"card incident {card.severity}" + ("" if card.open else " resolved"),
+    )  # fmt: skip
 
 
 # --- journal ----------------------------------------------------------------------------------------------------------
 
 
-def journal(trials: Sequence[Trial]) -> list[Any]:
-    """What was tried, as a timeline."""
+def journal(page: Page, run: str) -> list[Any]:
+    """What was tried, as a timeline; what waits for an answer is at the top of the page instead."""
     title = html.H2("Journal")
-    if not trials:
+    told = [tried for tried in page.journal if tried not in page.waiting]
+    if not told:
         return [title, empty("Nothing tried yet", "Changes made against an incident are written down here.")]
-    return [title, *[_trial(trial) for trial in trials]]
+    more = [html.P(f"and {len(told) - MOST} older ones", className="quiet small")] if len(told) > MOST else []
+    return [title, *[trial(tried, run) for tried in told[:MOST]], *more]
 
 
-def _trial(trial: Trial) -> html.Article:
+def trial(trial: Trial, run: str) -> html.Article:
+    """One fix from its proposal to what came of it; `answer` is where a person says yes or no."""
     about = f"incident {trial.incident}" if trial.incident else ""
     return html.Article(
         [
             html.Div(
-                [html.Code(trial.remedy), html.Span(trial.outcome, className=f"pill entry-{trial.outcome}"),
+                [html.Code(trial.remedy),
+                 html.Span("waits for your answer" if trial.waiting else trial.outcome,
+                           className=f"pill entry-{trial.outcome}"),
                  html.Span(" · ".join(part for part in (about, trial.safety) if part), className="quiet small")],
                 className="incident-head",
             ),
             *[html.Code(line, className="change") for line in trial.change],
+            html.Div(id={"answer": trial.action}, className="answer"),
             html.Ol(
                 [
                     html.Li(
@@ -232,7 +221,7 @@ def _trial(trial: Trial) -> html.Article:
                 className="timeline",
             ),
         ],
-        className="card trial",
+        className="card trial waiting" if trial.waiting else "card trial",
     )  # fmt: skip
 
 

@@ -5,7 +5,8 @@
   }
   new MutationObserver(function () {
     if (window.dash_clientside && window.dash_clientside.set_props) {
-      window.dash_clientside.set_props("url", { search: window.location.search }); // a page may have changed it in place
+      // The page is opened anew in its other colours, as the address says by now.
+      window.dash_clientside.set_props("url", { search: window.location.search });
       window.dash_clientside.set_props("scheme", { data: scheme() });
     }
   }).observe(document.documentElement, { attributes: true, attributeFilter: ["data-mantine-color-scheme"] });
@@ -32,23 +33,15 @@
         if (!run || run === now) return [none, none];
         return [now ? none : "/run", "?run=" + encodeURIComponent(run)];
       },
-      // The address remembers how a run is looked at, without opening the page anew.
-      keep: function (axis) {
-        var query = new URLSearchParams(window.location.search);
-        if (axis === "step") query.delete("x");
-        else query.set("x", axis);
-        window.history.replaceState(window.history.state, "", "?" + query);
-        return window.dash_clientside.no_update;
-      },
       // Polling waits for each answer. When one never comes (the server was restarted), poll again and say so meanwhile.
-      watchdog: function (_, waiting, polls) {
-        var stuck = Boolean(waiting) && polls === lastPolls;
+      watchdog: function (checks, waiting, polls) {
+        var stuck = checks > 1 && Boolean(waiting) && polls === lastPolls; // the first look at a page knows no earlier one
         lastPolls = polls;
         document.body.classList.toggle("lost", stuck);
         return stuck ? false : window.dash_clientside.no_update;
       },
       // Charts on screen, or nearly: only these are redrawn at every step, the others when they come into view.
-      visible: function (_, known) {
+      visible: function (_, __, known) {
         var found = [];
         document.querySelectorAll(".graph").forEach(function (graph) {
           var box = graph.getBoundingClientRect();
@@ -58,7 +51,10 @@
       },
       age: function (_, beat) {
         var place = document.getElementById("age");
-        if (place) place.textContent = beat ? "last sign of life " + ago(Date.now() / 1000 - beat) + " ago" : "";
+        if (place) {
+          var words = place.getAttribute("data-words") || "";
+          place.textContent = beat ? words.replace("{age}", ago(Date.now() / 1000 - beat)) : "";
+        }
         return window.dash_clientside.no_update;
       },
     },

@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -146,21 +147,9 @@ def about_asked(query: Mapping[str, str], known: Mapping[str, Path]) -> tuple[As
 
 
 def _ids(words: str, known: Mapping[str, Path]) -> tuple[list[str], list[str]]:
-    """Names between commas; a name may hold commas itself, so the longest that is known counts."""
-    parts = words.split(",")[: 8 * MAX_RUNS]
-    found: list[str] = []
-    lost: list[str] = []
-    while parts:
-        for count in range(min(len(parts), 6), 0, -1):
-            if (id := ",".join(parts[:count])) in known:
-                found.append(id)
-                break
-        else:
-            count = 1
-            if parts[0]:
-                lost.append(parts[0])
-        parts = parts[count:]
-    return list(dict.fromkeys(found))[:MAX_RUNS], lost
+    """Names between commas, as `fleet.compared` writes them: those that are known, and those that are not."""
+    ids = list(dict.fromkeys(unquote(part) for part in words.split(",")[: 8 * MAX_RUNS] if part))
+    return [id for id in ids if id in known][:MAX_RUNS], [id for id in ids if id not in known]
 
 
 def stamp(path: Path) -> Stamp:

@@ -28,6 +28,7 @@ from dashboards.data.comparison import (
     stamp,
 )
 from dashboards.data.comparison import State as Progress
+from dashboards.data.fleet import compared
 from dashboards.data.worker import Worker
 from dashboards.frame import address, options
 from dashboards.parts import empty, pill
@@ -130,7 +131,7 @@ def register(app: Dash, runs: Runs) -> None:
     def choose(_: Any, by: Any, ref: Any, x: Any, chosen: Any, metrics: Any, search: Any) -> Any:
         if not ctx.triggered_id or not isinstance(chosen, list):
             raise PreventUpdate
-        query = {"runs": ",".join(map(str, chosen)), "ref": ref, "group": by, "x": "" if x == "step" else x}
+        query = {"runs": compared(map(str, chosen)), "ref": ref, "group": by, "x": "" if x == "step" else x}
         query["metrics"] = ",".join(metrics) if isinstance(metrics, list) else ""
         chosen_now = {key: str(value) for key, value in query.items() if value}
         known = {line.id: line.path for line in runs.lines()}

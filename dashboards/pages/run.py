@@ -1,6 +1,7 @@
 """One run as it is now: what matters first, its charts, its incidents and what was done about them.
 
-What to show comes from `state` and `live`, how it looks from `view`; a poll sends only what is new.
+What to show comes from `state` and `live`, how it looks from `view` and `charts`. The words of the page are there at
+once, charts come with the first poll, and each later poll sends only what is new.
 """
 
 from __future__ import annotations
@@ -10,49 +11,50 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
-import dash_mantine_components as dmc
 from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
+from flask import Response, request
 
-from dashboards import view
-from dashboards.live import FIRST, Change, News, Seen, Whole, news, whole
-from dashboards.state import Page, Runs
+from dashboards import charts, view
+from dashboards.live import News, Seen, news
+from dashboards.look import Look
+from dashboards.packed import LAZY
+from dashboards.scene import Change
+from dashboards.state import Runs
 from stabilizer.figures import Theme
-from stabilizer.figures.metric import X, marks_trace
+from stabilizer.figures.metric import marks_trace
+from stabilizer.figures.table import table
 
 PATH = "/run"
 NAME = "Run"
 OF_A_RUN = True
-LIVE_MS, OVER_MS = 1000, 5000
-"""Polls of a run that goes on, and of one that is over (a resume may revive it)."""
+SOON_MS, LIVE_MS, OVER_MS = 60, 1000, 5000
+"""Polls while charts are still to come, of a run that goes on, and of one that is over (a resume may revive it)."""
 
 
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
-    """The whole page as it is now; callbacks keep it so."""
+    """The whole page as it is now, but for the charts; callbacks bring them and keep it so."""
     if not query.get("run"):
         waiting = view.no_runs([str(root) for root in runs.roots])
         return html.Div([dcc.Interval(id="wait", interval=LIVE_MS), waiting], className="page")
-    x: X = "tokens" if query.get("x") == "tokens" else "step"
-    now = _drawn(runs, Seen(query["run"], theme, x), FIRST)
-    head, grid, incidents, journal, hidden, seen, beat, interval = now
+    look = Look.read(query["run"], theme, query)
+    head, now, incidents, journal, hidden, seen, beat, interval = _opening(runs, look)
     return html.Div(
         [
             dcc.Store(id="seen", data=seen),
+            dcc.Store(id="look", data=look.words()),
+            dcc.Store(id="nudge"),
             dcc.Store(id="beat", data=beat),
             dcc.Store(id="visible"),
+            dcc.Store(id="wanted"),
+            dcc.Download(id="file"),
             dcc.Interval(id="tick", interval=interval),
             dcc.Interval(id="watchdog", interval=5 * LIVE_MS),
             html.Div(head, id="head"),
-            html.Div(
-                dmc.SegmentedControl(
-                    id="axis", value=x, size="xs",
-                    data=[{"value": "step", "label": "steps"}, {"value": "tokens", "label": "tokens"}],
-                ),
-                className="tools",
-            ),
+            html.Div(now, id="now", className="now"),
             html.Div(
                 [
-                    html.Div(grid, id="grid", className="charts"),
+                    html.Div([charts.tools(look), html.Div(charts.places(), id="grid", className="grid")]),
                     html.Aside(
                         [html.Section(incidents, id="incidents"), html.Section(journal, id="journal")],
                         className="side",
@@ -62,13 +64,28 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
                 id="body",
                 hidden=hidden,
             ),
+            charts.keys(),
         ],
-        className="page",
-    )  # fmt: skip
+        className="page run",
+    )
 
 
 def register(app: Dash, runs: Runs) -> None:
     """What happens on this page."""
+    _in_the_browser(app)
+
+    @app.server.before_request
+    def ahead() -> None:
+        """Begin to read while the browser still loads its scripts."""
+        if request.method == "GET" and request.path == PATH and (followed := runs.get(request.args.get("run", ""))):
+            followed.warm()
+
+    @app.server.after_request
+    def drawing(response: Response) -> Response:
+        """Have the browser fetch what draws charts while it starts, rather than when the first chart is there."""
+        if request.method == "GET" and request.path == PATH:
+            response.headers["Link"] = ", ".join(f"<{script}>; rel=preload; as=script" for script in LAZY)
+        return response
 
     @app.callback(
         Output("url", "search", allow_duplicate=True), Input("wait", "n_intervals"), prevent_initial_call=True
@@ -79,118 +96,123 @@ def register(app: Dash, runs: Runs) -> None:
             raise PreventUpdate
         return "?" + urlencode({"run": line.id})
 
-    app.clientside_callback(
-        ClientsideFunction("stabilizer", "age"),
-        Output("toggle", "title"),
-        Input("tick", "n_intervals"),
-        Input("beat", "data"),
-        Input("head", "children"),
-    )
-
-    app.clientside_callback(
-        ClientsideFunction("stabilizer", "visible"),
-        Output("visible", "data"),
-        Input("tick", "n_intervals"),
-        State("visible", "data"),
-    )
-
-    app.clientside_callback(
-        ClientsideFunction("stabilizer", "watchdog"),
-        Output("tick", "disabled"),
-        Input("watchdog", "n_intervals"),
-        State("tick", "disabled"),
-        State("tick", "n_intervals"),
-        prevent_initial_call=True,
-    )
-
-    app.clientside_callback(
-        ClientsideFunction("stabilizer", "keep"), Output("axis", "className"), Input("axis", "value")
-    )
-
     @app.callback(
         Output({"chart": ALL}, "figure"),
+        Output({"section": ALL}, "children"),
+        Output({"slot": ALL}, "children"),
         Output("head", "children"),
-        Output("grid", "children"),
+        Output("now", "children"),
         Output("incidents", "children"),
         Output("journal", "children"),
         Output("body", "hidden"),
+        Output("find-problem", "children"),
         Output("seen", "data"),
         Output("beat", "data"),
         Output("tick", "interval"),
         Input("tick", "n_intervals"),
-        Input("axis", "value"),
+        Input("nudge", "data"),
+        State("look", "data"),
         State("seen", "data"),
         State("visible", "data"),
         running=[(Output("tick", "disabled"), True, False)],  # polls that overlap would add the same points twice
-        prevent_initial_call=True,
     )
-    def follow(_: int, axis: Any, kept: Any, visible: Any) -> Any:
+    def follow(_: Any, __: Any, chosen: Any, kept: Any, visible: Any) -> Any:
         seen = Seen.from_json(kept)
-        if seen and axis != seen.x:
-            seen = Seen.from_json({**kept, "x": axis, "rev": []})
-        followed = runs.get(seen.run) if seen and seen.run else None
+        followed = runs.get(seen.look.run) if seen and seen.look.run else None
         if followed is None:
             raise PreventUpdate
+        look = Look.read(seen.look.run, seen.look.theme, chosen if isinstance(chosen, dict) else {})
         mounted = [output["id"]["chart"] for output in ctx.outputs_list[0]]
+        places = [output["id"]["section"] for output in ctx.outputs_list[1]]
+        slots = [output["id"]["slot"] for output in ctx.outputs_list[2]]
+        if sorted(mounted) != sorted(seen.charts):  # two answers crossed: what is there is not what was told
+            seen = Seen(seen.look, broken=seen.broken)
         try:
-            found = news(followed, seen, visible if isinstance(visible, list) else None)
+            found = news(followed, seen, look, visible if isinstance(visible, list) else None)
         except Exception as error:  # whatever a directory holds, the page stays up and says so
-            if not seen.rev:
+            if seen.broken:
                 raise PreventUpdate from None
-            return ([no_update] * len(mounted), *_unreadable(seen, error))
+            return *([no_update] * len(there) for there in (mounted, places, slots)), *_unreadable(seen, error)
         if found is None:
             raise PreventUpdate
-        if isinstance(found, Whole):
-            return ([no_update] * len(mounted), *_whole(found))
         figures = [_patch(found.changes.get(id)) for id in mounted]
-        return (figures, *_news(found))
+        placed = {placed.section.id: charts.section(placed) for placed in found.placed}
+        graphs = {id: charts.graph(view) for id, view in found.more.items()}
+        parts = ([known.get(id, no_update) for id in ids] for known, ids in ((placed, places), (graphs, slots)))
+        return figures, *parts, *_news(found)
+
+    @app.callback(Output("file", "data"), Input("wanted", "data"), State("seen", "data"), prevent_initial_call=True)
+    def save(wanted: Any, kept: Any) -> Any:
+        seen, id = Seen.from_json(kept), wanted.get("chart") if isinstance(wanted, dict) else None
+        followed = runs.get(seen.look.run) if seen and seen.look.run else None
+        if followed is None:
+            raise PreventUpdate
+        try:
+            names, numbers = followed.chart(str(id))
+        except Exception:
+            raise PreventUpdate from None
+        text, left_out = table(numbers, names)
+        newest = "-newest" if left_out else ""
+        return {"content": text, "filename": f"{wanted.get('name') or 'chart'}{newest}.csv", "type": "text/csv"}
 
 
-def _drawn(runs: Runs, seen: Seen, first: int | None) -> tuple[Any, ...]:
-    followed = runs.get(seen.run)
-    if followed is None:
-        return view.unknown(seen.run), [], [], [], True, seen.as_json(), None, OVER_MS
-    try:
-        return _whole(whole(followed, seen.run, seen.theme, seen.x, first))
-    except Exception as error:  # whatever a directory holds, the page stays up and says so
-        return _unreadable(seen, error)
+def _in_the_browser(app: Dash) -> None:
+    def ours(name: str, function: str) -> ClientsideFunction:
+        return ClientsideFunction(name, function)
 
-
-def _whole(found: Whole) -> tuple[Any, ...]:
-    page = found.page
-    return (
-        view.head(page),
-        view.grid(found.charts),
-        view.incident_list(page.cards),
-        view.journal(page.journal),
-        False,
-        found.seen.as_json(),
-        _beat(page),
-        OVER_MS if page.over and not found.seen.rest else LIVE_MS,
+    tick = Input("tick", "n_intervals")
+    app.clientside_callback(
+        ours("stabilizer", "age"), Output("toggle", "title"), tick, Input("beat", "data"), Input("head", "children")
     )
+    app.clientside_callback(
+        ours("stabilizer", "visible"), Output("visible", "data"), tick, Input({"section": ALL}, "children"),
+        State("visible", "data"),
+    )  # fmt: skip
+    app.clientside_callback(
+        ours("stabilizer", "watchdog"), Output("tick", "disabled"), Input("watchdog", "n_intervals"),
+        State("tick", "disabled"), State("tick", "n_intervals"), prevent_initial_call=True,
+    )  # fmt: skip
+    app.clientside_callback(
+        ours("stabilizer_run", "choose"), Output("look", "data"),
+        Input("axis", "value"), Input("scale", "value"), Input("smooth", "value"), Input("find", "value"),
+        Input("linked", "checked"), State("look", "data"), prevent_initial_call=True,
+    )  # fmt: skip
+    app.clientside_callback(
+        ours("stabilizer_run", "nudge"), Output("nudge", "data"), Input("look", "data"), State("tick", "disabled"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+
+
+def _opening(runs: Runs, look: Look) -> tuple[Any, ...]:
+    followed = runs.get(look.run)
+    if followed is None:
+        return view.unknown(look.run), [], [], [], True, Seen(look).as_json(), None, OVER_MS
+    try:
+        page = followed.page()
+    except Exception as error:  # whatever a directory holds, the page stays up and says so
+        head, now, incidents, journal, hidden, _, seen, beat, interval = _unreadable(Seen(look), error)
+        return head, now, incidents, journal, hidden, seen, beat, interval
+    told = view.head(page), view.now(page, look.run), view.incident_list(page.cards, look.run)
+    return *told, view.journal(page, look.run), False, Seen(look).as_json(), page.heartbeat, LIVE_MS
 
 
 def _news(found: News) -> tuple[Any, ...]:
-    page, seen = found.page, found.seen.as_json()
+    page, seen = found.page, found.seen
     if page is None:
-        return no_update, no_update, no_update, no_update, no_update, seen, found.seen.heartbeat, no_update
-    grid = no_update
-    if found.more:
-        grid = Patch()
-        grid.extend(view.grid(found.more))
-    told = (view.incident_list(page.cards), view.journal(page.journal)) if found.story else (no_update, no_update)
-    rests = page.over and not found.seen.behind
-    return view.head(page), grid, *told, no_update, seen, _beat(page), OVER_MS if rests else LIVE_MS
+        return *[no_update] * 6, seen.as_json(), seen.heartbeat, no_update
+    told: tuple[Any, ...] = (no_update, no_update, no_update)
+    if found.story:
+        run = seen.look.run
+        told = view.now(page, run), view.incident_list(page.cards, run), view.journal(page, run)
+    hidden = False if found.whole else no_update
+    interval = SOON_MS if seen.rest else OVER_MS if page.over and not seen.behind else LIVE_MS
+    return view.head(page), *told, hidden, seen.problem, seen.as_json(), page.heartbeat, interval
 
 
 def _unreadable(seen: Seen, error: Exception) -> tuple[Any, ...]:
     words = str(error) or type(error).__name__
-    kept = replace(seen, rev=(), charts={}).as_json()
-    return view.broken(seen.run, words), [], [], [], True, kept, None, OVER_MS
-
-
-def _beat(page: Page) -> float | None:
-    return None if page.over else page.heartbeat
+    kept = replace(seen, rev=(), charts={}, sections={}, broken=True).as_json()
+    return view.broken(seen.look.run, words), [], [], [], True, "", kept, None, OVER_MS
 
 
 def _patch(change: Change | None) -> Any:

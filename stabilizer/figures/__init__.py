@@ -4,13 +4,15 @@
 """
 
 from stabilizer.figures.core import CORE, Chart, charts
+from stabilizer.figures.families import FAMILIES, every_chart, others, searched
 from stabilizer.figures.marks import Incident, incidents, newest_findings
-from stabilizer.figures.metric import Branch, abandoned, metric_figure
+from stabilizer.figures.metric import metric_figure
+from stabilizer.figures.plan import Branch, abandoned
 from stabilizer.figures.theme import CONFIG, PALETTES, TEMPLATES, Theme
 from stabilizer.severity import ICONS, WORDS
 
 __all__ = [
-    "CONFIG", "CORE", "ICONS", "PALETTES", "TEMPLATES", "WORDS",
+    "CONFIG", "CORE", "FAMILIES", "ICONS", "PALETTES", "TEMPLATES", "WORDS",
     "Branch", "Chart", "Incident", "Theme",
-    "abandoned", "charts", "incidents", "metric_figure", "newest_findings",
+    "abandoned", "charts", "every_chart", "incidents", "metric_figure", "newest_findings", "others", "searched",
 ]  # fmt: skip

@@ -25,6 +25,7 @@ DRAWN_EVENTS = {
     "schedule": "diamond-open",
     "data-stage": "square-open",
 }
+CHECKPOINT = "triangle-up"
 MAX_MARKS = 200
 """Newest lines of each sort that are drawn; a chart with more is no longer read but looked at."""
 
@@ -120,9 +121,11 @@ class Marks:
             }
         )  # fmt: skip
 
-    def point(self, x: float, lines: Sequence[str], symbol: str, colour: str, size: float = 8) -> None:
+    def point(
+        self, x: float, lines: Sequence[str], symbol: str, colour: str, size: float = 8, height: float = 0.975
+    ) -> None:
         """A point at the upper edge with something to say. `lines` are escaped already."""
-        for key, value in zip(self.points, (x, 0.975, "<br>".join(lines), symbol, colour, size), strict=True):
+        for key, value in zip(self.points, (x, height, "<br>".join(lines), symbol, colour, size), strict=True):
             self.points[key].append(value)
 
 
@@ -144,7 +147,7 @@ def story(
     actions: Iterable[Action],
 ) -> Marks:
     """The marks of a chart of `names` seen at step `upto`; `place` turns a step into a position on the x axis."""
-    marks = Marks()
+    marks, events = Marks(), list(events)
     found = incidents(findings)[-MAX_MARKS:]
     concerned = [
         next((finding for finding in incident.findings if concerns(finding) & set(names)), None) for incident in found
@@ -168,6 +171,9 @@ def story(
         marks.line(place(event.step), colours.muted, dash="dash")
         lines = [f"<b>{escape(event.kind)}</b> at step {event.step}", *_paragraph(event.text)]
         marks.point(place(event.step), lines, DRAWN_EVENTS[event.kind], colours.muted)
+    for event in [event for event in events if event.kind == "checkpoint"][-MAX_MARKS:]:  # at the foot: only a way back
+        lines = [f"<b>checkpoint</b> after step {event.step}", *_paragraph(event.text)]
+        marks.point(place(event.step), lines, CHECKPOINT, colours.muted, 6, 0.03)
     return marks
 
 

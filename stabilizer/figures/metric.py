@@ -1,121 +1,32 @@
 """A chart of one or several metrics of a run, with everything that happened drawn over it.
 
-Figures are plain data: lists, not arrays, so that a page can extend them while a run goes on (`growth`), and nothing
-here knows of Dash. Traces come in a fixed order: one line per metric, then the values no axis can hold (`OFF_AXIS`),
-then the marks of the story, then abandoned branches.
+Figures are plain data: lists, not arrays, so that a page can extend them while a run goes on (`growth.py`), and nothing
+here knows of Dash. Traces come in a fixed order: one line per metric, when smoothed one more for each with the values
+as they were, then the values no axis can hold, then the marks of the story, then abandoned branches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from html import escape
 from textwrap import wrap
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
+from stabilizer.figures.axes import X
 from stabilizer.figures.marks import Marks, incidents, story
-from stabilizer.figures.points import thin, wants_log
+from stabilizer.figures.plan import OFF_AXIS, Branch, Plan, Y
+from stabilizer.figures.points import thin
 from stabilizer.figures.theme import TEMPLATES, Palette, Theme, palette
-from stabilizer.figures.words import definition, meaning_words, short
+from stabilizer.figures.words import definition, meaning_words
 from stabilizer.records import Action, Event, Finding
-from stabilizer.runs.history import History, RunView, Series
-
-X = Literal["step", "tokens"]
+from stabilizer.runs.history import RunView, Series
 
 MAX_POINTS = 2000
-TOKENS = "tokens/total"
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """What an attempt measured after the step a later attempt went back to."""
-
-    view: RunView
-    from_step: int
-
-
-def abandoned(histories: Mapping[int, History]) -> list[Branch]:
-    """The branches the current lineage left behind, by attempt."""
-    current = max(histories)
-    rows = histories[current].about.get("attempts")
-    left: dict[int, int] = {}
-    for row in rows if isinstance(rows, list) else []:
-        parent, start = (row.get("parent"), row.get("from_step")) if isinstance(row, dict) else (None, None)
-        if isinstance(parent, int) and isinstance(start, int) and parent in histories and parent != current:
-            left[parent] = min(start, left.get(parent, start))
-    return [Branch(histories[attempt].view(), start) for attempt, start in left.items()]
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """What a figure already shows, enough to tell what must be added: points of each metric and the kind of y axis."""
-
-    counts: tuple[int, ...]
-    shown: int
-    log: bool
-
-
-@dataclass(frozen=True)
-class Growth:
-    """New points for the line traces and the trace of off-axis values, and where on the x axis the present is."""
-
-    lines: tuple[dict[str, list[Any]], ...]
-    off_axis: dict[str, list[Any]]
-    now: float
-    drawn: Drawn
-
-
-@dataclass
-class _Plan:
-    """How the metrics of one chart are placed: computed once, used by first drawing and growth alike."""
-
-    view: RunView
-    names: tuple[str, ...]
-    x: X
-    branches: Sequence[Branch] = ()
-    log: bool = False
-    place: Callable[[int], float] = field(init=False)
-
-    def __post_init__(self) -> None:
-        tokens = self.view.series(TOKENS).finite() if self.x == "tokens" else None
-        self.by_tokens = bool(tokens)
-        self.place = _places(tokens) if tokens else float
-        columns = [self.view.series(name).values for name in self.names]
-        columns += [_tail(branch, name).values for name in self.names for branch in self.branches]
-        positive = all(definition(self.view, name).kind == "positive" for name in self.names)
-        self.log = positive and wants_log(np.concatenate(columns))
-
-    def line(self, series: Series) -> dict[str, list[Any]]:
-        """Columns of a line trace; a value the axis can't hold is a gap."""
-        fits = self.fits(series.values)
-        steps = series.steps.tolist()
-        return {
-            "x": [self.place(step) for step in steps] if self.by_tokens else steps,
-            "y": [v if ok else None for v, ok in zip(series.values.tolist(), fits.tolist(), strict=True)],
-            "customdata": steps,
-        }
-
-    def fits(self, values: np.ndarray) -> np.ndarray:
-        """Which values can be drawn where they belong."""
-        return np.isfinite(values) & (values > 0) if self.log else np.isfinite(values)
-
-    def off_axis(self, name: str, series: Series, colours: Palette) -> dict[str, list[Any]]:
-        """Columns of points for values that can't: NaN and Inf in alarm colour, zeros of a log axis in grey."""
-        out: dict[str, list[Any]] = {"x": [], "y": [], "text": [], "colour": [], "symbol": []}
-        for index in np.flatnonzero(~self.fits(series.values)):
-            step, value = int(series.steps[index]), float(series.values[index])
-            finite = np.isfinite(value)
-            low = finite or value == -np.inf
-            words = f"{short(value)} (below a log axis)" if finite else short(value)
-            out["x"].append(self.place(step))
-            out["y"].append(0.03 if low else 0.93)
-            out["text"].append(f"{escape(name)}: <b>{words}</b> at step {step}")
-            out["colour"].append(colours.muted if finite else colours.severity["critical"])
-            out["symbol"].append("circle-open" if finite else "x-thin-open" if np.isnan(value) else "arrow-up-open")
-        return out
+DOTTED = 200
+"""Points up to which a line that has gaps of steps between them shows each of them."""
 
 
 def metric_figure(
@@ -129,95 +40,42 @@ def metric_figure(
     theme: Theme = "light",
     max_points: int = MAX_POINTS,
     x: X = "step",
+    y: Y = "auto",
+    smooth: float = 0.0,
     title: str | None = None,
 ) -> go.Figure:
     """The chart of `names` (one metric, or several of one unit) as known at the view's step.
 
     `findings` may be the raw records of findings.jsonl: the newest of each counts. `title` is drawn in the figure when
-    given, with a legend when there are several metrics; its hover text carries the definitions. With x="tokens", a run
-    that counted no tokens falls back to steps.
+    given, with a legend when there are several metrics; its hover text carries the definitions. With x="tokens" or
+    "time", a run that did not count or time its steps falls back to steps. `smooth` is a running mean over about so
+    many steps, taken before anything is thinned, with the values as they were faint behind it.
     """
     names = (names,) if isinstance(names, str) else tuple(names)
     colours = palette(theme)
-    plan = _Plan(view, names, x, tuple(abandoned))
+    plan = Plan(view, names, x, y, smooth, tuple(abandoned))
     findings = list(findings)
     onsets = [incident.onset for incident in incidents(findings)]
-    traces: list[dict[str, Any]] = []
-    off = {"x": [], "y": [], "text": [], "colour": [], "symbol": []}
+    lines: list[dict[str, Any]] = []
+    behind: list[dict[str, Any]] = []
+    off: dict[str, list[Any]] = {key: [] for key in OFF_AXIS}
     for index, name in enumerate(names):
-        series = _thinned(view.series(name), max_points, onsets)
-        trace = _line_trace(plan, name, series, colours.lines[index % len(colours.lines)], len(names) > 1)
-        traces.append({**trace, "zorder": len(names) - index})  # the first metric is the main one: on top
-        for key, values in plan.off_axis(name, series, colours).items():
+        raw = _thinned(view.series(name), max_points // 2 if smooth else max_points, onsets)
+        shown = _thinned(plan.shown(name), max_points, onsets) if smooth else raw
+        trace = _line_trace(plan, name, shown, colours.lines[index % len(colours.lines)], len(names) > 1)
+        lines.append({**trace, "zorder": len(names) - index})  # the first metric is the main one: on top
+        if smooth:
+            behind.append(_raw_trace(plan, raw, trace))
+        for key, values in plan.off_axis(name, raw, colours).items():
             off[key] += values
-    marks = story(names, view.step, plan.place, colours, findings, events, actions)
-    traces += [_off_axis_trace(off), marks_trace(marks)]
+    marks = story(names, view.step, plan.axis.place, colours, findings, events, actions)
+    traces = [*lines, *behind, _off_axis_trace(off), marks_trace(marks)]
     for branch in plan.branches:
         for index, name in enumerate(names):
-            series = _thinned(_tail(branch, name), max_points // 2, ())
+            series = _thinned(branch.tail(name), max_points // 2, ())
             if len(series) and series.steps[-1] >= branch.from_step:
                 traces.append(_branch_trace(plan, name, series, branch, colours, index))
     return go.Figure({"data": traces, "layout": _layout(plan, theme, colours, marks, title)})
-
-
-def drawn(
-    view: RunView,
-    names: Sequence[str],
-    *,
-    abandoned: Iterable[Branch] = (),
-    max_points: int = MAX_POINTS,
-    x: X = "step",
-) -> Drawn:
-    """What `metric_figure` shows of `names` when called now."""
-    counts = tuple(len(view.series(name)) for name in names)
-    plan = _Plan(view, tuple(names), x, tuple(abandoned))
-    return Drawn(counts, max((min(count, max_points) for count in counts), default=0), plan.log)
-
-
-def growth(
-    view: RunView,
-    names: Sequence[str],
-    before: Drawn,
-    *,
-    abandoned: Iterable[Branch] = (),
-    theme: Theme = "light",
-    max_points: int = MAX_POINTS,
-    x: X = "step",
-) -> Growth | None:
-    """What to add to a figure that shows `before`; None when it is better drawn anew."""
-    plan = _Plan(view, tuple(names), x, tuple(abandoned))
-    colours = palette(theme)
-    columns = [view.series(name) for name in names]
-    fresh = [Series(s.steps[n:], s.values[n:]) for s, n in zip(columns, before.counts, strict=True)]
-    shown = before.shown + max(len(series) for series in fresh)
-    shrunk = any(len(s) < n for s, n in zip(columns, before.counts, strict=True))
-    if shrunk or plan.log != before.log or shown > 2 * max_points:
-        return None
-    off = {"x": [], "y": [], "text": [], "colour": [], "symbol": []}
-    for name, series in zip(names, fresh, strict=True):
-        for key, values in plan.off_axis(name, series, colours).items():
-            off[key] += values
-    return Growth(
-        tuple(plan.line(series) for series in fresh),
-        off,
-        plan.place(view.step),
-        Drawn(tuple(len(series) for series in columns), shown, plan.log),
-    )
-
-
-def marks_of(
-    view: RunView,
-    names: Sequence[str],
-    findings: Iterable[Finding],
-    events: Iterable[Event],
-    actions: Iterable[Action],
-    *,
-    theme: Theme = "light",
-    x: X = "step",
-) -> Marks:
-    """The story of a chart by itself, to renew it without sending the lines again."""
-    plan = _Plan(view, tuple(names), x)
-    return story(names, view.step, plan.place, palette(theme), findings, events, actions)
 
 
 def marks_trace(marks: Marks) -> dict[str, Any]:
@@ -233,28 +91,42 @@ def marks_trace(marks: Marks) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _line_trace(plan: _Plan, name: str, series: Series, colour: str, several: bool) -> dict[str, Any]:
+def _line_trace(plan: Plan, name: str, series: Series, colour: str, several: bool) -> dict[str, Any]:
     known = definition(plan.view, name)
-    sparse = len(series) <= 30 or int(np.median(np.diff(series.steps))) > 1
+    count = len(plan.view.series(name))
+    sparse = count <= 30 or (count <= DOTTED and int(np.median(np.diff(series.steps))) > 1)
     unit = "" if known.unit in ("", "1") else f" {_literal(known.unit)}"
     label = _literal(name)
+    mean = f" (mean over {plan.smooth:g} steps)" if plan.smooth else ""
     return {
-        "type": "scatter", "mode": "lines+markers" if sparse else "lines", **plan.line(series),
+        "type": "scatter", "mode": "lines+markers" if sparse else "lines", **plan.column(series),
         "name": escape(name),
         "line": {"color": colour, "width": 1.4}, "marker": {"size": 4, "color": colour},
-        "hovertemplate": f"{label} <b>%{{y:.4g}}</b>{unit} · step %{{customdata}}<extra></extra>",
+        "hovertemplate": f"{label} <b>%{{y:.4g}}</b>{unit}{mean} · step {_step(plan)}<extra></extra>",
         "showlegend": several,
     }  # fmt: skip
 
 
+def _raw_trace(plan: Plan, series: Series, trace: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **trace, **plan.column(series), "mode": "lines", "opacity": 0.28, "zorder": 0, "showlegend": False,
+        "line": {**trace["line"], "width": 1}, "hoverinfo": "skip", "hovertemplate": None,
+    }  # fmt: skip
+
+
+def _step(plan: Plan) -> str:
+    """The step of a point, in a hover template."""
+    return "%{x:d}" if plan.axis.by_step else "%{customdata}"
+
+
 def _branch_trace(
-    plan: _Plan, name: str, series: Series, branch: Branch, colours: Palette, index: int
+    plan: Plan, name: str, series: Series, branch: Branch, colours: Palette, index: int
 ) -> dict[str, Any]:
     attempt = branch.view.attempt
     return {
-        "type": "scatter", "mode": "lines", **plan.line(series), "showlegend": False, "zorder": -1, "opacity": 0.7,
+        "type": "scatter", "mode": "lines", **plan.column(series), "showlegend": False, "zorder": -1, "opacity": 0.7,
         "line": {"color": colours.abandoned, "width": 1.1, "dash": ("solid", "dash", "dot")[index % 3]},
-        "hovertemplate": f"{_literal(name)} %{{y:.4g}} · step %{{customdata}} · attempt {attempt}, rolled back"
+        "hovertemplate": f"{_literal(name)} %{{y:.4g}} · step {_step(plan)} · attempt {attempt}, rolled back"
                          "<extra></extra>",
     }  # fmt: skip
 
@@ -267,7 +139,7 @@ def _off_axis_trace(off: dict[str, list[Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _layout(plan: _Plan, theme: Theme, colours: Palette, marks: Marks, title: str | None) -> dict[str, Any]:
+def _layout(plan: Plan, theme: Theme, colours: Palette, marks: Marks, title: str | None) -> dict[str, Any]:
     units = [definition(plan.view, name) for name in plan.names]
     fraction = all(known.kind == "fraction" for known in units)
     words = list(dict.fromkeys(known.unit for known in units if known.unit not in ("", "1")))
@@ -294,9 +166,9 @@ def _layout(plan: _Plan, theme: Theme, colours: Palette, marks: Marks, title: st
         "showlegend": legend,
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"},
         "xaxis": {
-            "title": {"text": "tokens" if plan.by_tokens else "step"},
-            "tickformat": "~s" if plan.by_tokens or plan.view.step >= 10_000 else "d",
-            "autorangeoptions": {"minallowed": plan.place(min(firsts))} if firsts else {},
+            "title": {"text": plan.axis.title},
+            "tickformat": _ticks(plan),
+            "autorangeoptions": {"minallowed": plan.axis.place(min(firsts))} if firsts else {},
         },
         "yaxis": {
             "title": {"text": escape(unit)},
@@ -305,7 +177,7 @@ def _layout(plan: _Plan, theme: Theme, colours: Palette, marks: Marks, title: st
             "nticks": 6,
             "exponentformat": "power",
             "hoverformat": ".4g",
-            **({"dtick": 1} if plan.log else {}),
+            **({"dtick": 1} if plan.log and plan.y == "auto" else {}),
         },
         "yaxis2": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},
         "shapes": marks.shapes,
@@ -322,20 +194,10 @@ def _folded(text: str, width: int = 70) -> str:
     return "<br>".join(escape(line) for line in wrap(text, width))
 
 
-def _places(tokens: Series) -> Callable[[int], float]:
-    """Position of a step on an axis of tokens: those counted when it ended."""
-    steps, totals = tokens
-
-    def place(step: int) -> float:
-        return float(totals[max(0, int(np.searchsorted(steps, step, side="right")) - 1)])
-
-    return place
-
-
-def _tail(branch: Branch, name: str) -> Series:
-    series = branch.view.series(name)
-    start = max(0, int(np.searchsorted(series.steps, branch.from_step)) - 1)
-    return Series(series.steps[start:], series.values[start:])
+def _ticks(plan: Plan) -> str:
+    if plan.axis.title.startswith("time"):
+        return "~g"
+    return "d" if plan.axis.by_step and plan.view.step < 10_000 else "~s"
 
 
 def _thinned(series: Series, budget: int, steps: Iterable[int]) -> Series:

@@ -42,4 +42,6 @@ def wants_log(values: np.ndarray) -> bool:
     positive = finite[finite > 0]
     if len(positive) < 10 or len(positive) < 0.98 * len(finite):
         return False
+    if positive.max() <= 60 * positive.min():  # the quick way to say no
+        return False
     return bool(positive.max() > 60 * np.quantile(positive, 0.05))

@@ -178,15 +178,20 @@ class History:
     step: int = -1
     attempt: int = 0
     events: list[Event] = field(default_factory=list)
+    forks: list[int] = field(default_factory=list)
+    """First steps of the attempts this lineage went on with, oldest first."""
     _columns: dict[str, _Column] = field(default_factory=dict)
+    _times: _Column = field(default_factory=_Column)
 
     def without(self, prefix: str) -> History:
         """The same run, had it not logged the metrics whose names begin so."""
         kept = {name: column for name, column in self._columns.items() if not name.startswith(prefix)}
         return replace(self, _columns=kept)
 
-    def append(self, step: int, values: Mapping[str, float]) -> None:
-        """Add the numbers of a step; a step that is already there is merged with."""
+    def append(self, step: int, values: Mapping[str, float], t: float = 0.0) -> None:
+        """Add the numbers of a step, written at `t` if that is known; a step that is there is merged with."""
+        if t:
+            self._times.add(step, t)
         for name, value in values.items():
             column = self._columns.get(name)
             if column is None:
@@ -202,7 +207,8 @@ class History:
                 columns[name] = column.fork(count)
         events = [event for event in self.events if event.step < from_step]
         last = max((int(column.series(column.size).steps[-1]) for column in columns.values()), default=-1)
-        return History(self.about, last, attempt, events, columns)
+        times = self._times.fork(self._times.upto(from_step - 1))
+        return History(self.about, last, attempt, events, [*self.forks, from_step], columns, times)
 
     def names(self) -> list[str]:
         """Metrics this history has, in order of appearance."""
@@ -254,6 +260,16 @@ class RunView:
             column = self._history._columns.get(name)
             known = self._series[name] = _EMPTY if column is None else column.series(column.upto(self.step))
         return known
+
+    def times(self) -> Series:
+        """When each step was written, in seconds since the epoch, for those that say so."""
+        column = self._history._times
+        return column.series(column.upto(self.step))
+
+    @property
+    def forks(self) -> list[int]:
+        """First steps of the attempts this lineage went on with."""
+        return [step for step in self._history.forks if step <= self.step]
 
     def latest(self, name: str) -> float | None:
         """The newest value of a metric, however old; None when there is none."""

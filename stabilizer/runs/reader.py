@@ -7,6 +7,7 @@ follows by byte offset, so a refresh costs what is new, not what is there.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from stabilizer.runs.history import History
 MAX_LINE = 8 * 1024 * 1024
 MAX_SMALL = 16 * 1024 * 1024
 CHUNK = 16 * 1024 * 1024
+_STATE = re.compile(r"step-(\d{1,15})-a(\d{1,9})")
 
 
 class RunError(ValueError):
@@ -127,7 +129,6 @@ class RunReader:
         self.about: dict[str, Any] = {}
         self.status: dict[str, Any] = {}
         self.histories: dict[int, History] = {}
-        self.times: dict[int, float] = {}
         self.ticks: list[tuple[int, int]] = []
         self.findings: list[Finding] = []
         self.actions: list[Action] = []
@@ -186,6 +187,15 @@ class RunReader:
         heads = {path.name.partition("-")[0] for path in (self.path / "samples").glob("*-r0.jsonl")}
         return sorted(int(head) for head in heads if head.isdigit())
 
+    def checkpoints(self) -> list[Event]:
+        """States there are to go back to, as events of the steps they were taken after; nothing in them is opened."""
+        try:
+            names = [entry.name for entry in os.scandir(self.path / "checkpoints")]
+        except OSError:
+            return []
+        found = sorted((int(m[1]), int(m[2])) for name in names if (m := _STATE.fullmatch(name)))
+        return [Event(step, "checkpoint", "", attempt=attempt) for step, attempt in found]
+
     def _attempts(self) -> list[dict[str, Any]]:
         rows = self.about.get("attempts")
         rows = rows if isinstance(rows, list) else []
@@ -221,8 +231,7 @@ class RunReader:
         history = self.histories[attempt]
         history.about = self.about
         for record in records:
-            history.append(record.step, record.values)
-            self.times[record.step] = record.t
+            history.append(record.step, record.values, record.t)
             if not self.ticks or self.ticks[-1] != (attempt, record.step):
                 self.ticks.append((attempt, record.step))
 

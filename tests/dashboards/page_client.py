@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from dashboards.sections import SECTIONS
+
 RUN = "20260102-093000-sorting-7c2e"
 CALM = "20260101-080000-addition-0aa1"
 
@@ -32,7 +34,10 @@ class Client:
         self.app = app
         self.http = app.server.test_client()
 
-    def call(self, name: str, trigger: str, values: dict[str, Any], charts: Sequence[Any] = ()) -> Any:
+    def call(
+        self, name: str, trigger: str, values: dict[str, Any], charts: Sequence[Any] = (), places: Sequence[str] = (),
+        slots: Sequence[str] = (),
+    ) -> Any:  # fmt: skip
         """POST one callback (found by one of its output ids and its trigger); the decoded answer, None for no news."""
         key, entry = next(
             (key, entry)
@@ -44,8 +49,9 @@ class Client:
         for part in key.strip(".").split("..."):
             id, prop = part.rsplit(".", 1)
             if id.startswith("{"):
-                (kind,) = json.loads(id)
-                outputs.append([{"id": {kind: place}, "property": prop} for place in charts])
+                kind = next(iter(json.loads(id)))
+                there = {"chart": charts, "slot": slots}.get(kind, places or charts)
+                outputs.append([{"id": {kind: of}, "property": prop} for of in there])
             else:
                 outputs.append({"id": id, "property": prop})
         body = {
@@ -68,20 +74,29 @@ class Client:
         return answer["page"]["children"]
 
     def show(self, search: str = "", scheme: str = "light") -> Any:
-        """Open a run; the properties of the parts of its page, by id."""
+        """Open a run; the properties of the parts of its page, by id, once its first charts are there."""
         tree = self.open("/run", search, scheme)
         parts = {c["props"]["id"]: c["props"] for c in components(tree) if isinstance(c["props"].get("id"), str)}
-        return {"url": {"search": self.search}, "tree": tree, **parts}
+        shown = {"url": {"search": self.search}, "tree": tree, **parts}
+        answer = self.poll(parts["seen"]["data"], **{"look.data": parts["look"]["data"]}) if "seen" in parts else None
+        for id, given in (answer or {}).items():
+            if not id.startswith("{"):
+                shown[id] = {**shown.get(id, {}), **given}
+        shown["grid"] = {id: given for id, given in (answer or {}).items() if id.startswith('{"section"')}
+        return shown
 
     def poll(self, seen: dict[str, Any], **values: Any) -> Any:
         """One tick of the interval."""
-        given = {
-            "tick.n_intervals": 1, "seen.data": seen, "axis.value": seen["x"], **values,
-        }  # fmt: skip
-        return self.call("grid", "tick.n_intervals", given, list(seen["charts"]))
+        given = {"tick.n_intervals": 1, "seen.data": seen, "look.data": seen["look"], **values}
+        return self.call(
+            "tick", "tick.n_intervals", given, list(seen["charts"]), SECTIONS, [*seen["charts"], *seen["rest"]]
+        )
 
 
 def settled(client: Client, shown: dict[str, Any]) -> dict[str, Any]:
     """What the browser holds once the rest of the charts has come."""
-    client.app.runs.get(shown["seen"]["data"]["run"])._read = 0
-    return client.poll(shown["seen"]["data"])["seen"]["data"]
+    seen = shown["seen"]["data"]
+    while seen["rest"]:
+        client.app.runs.get(seen["run"])._read = 0
+        seen = client.poll(seen)["seen"]["data"]
+    return seen

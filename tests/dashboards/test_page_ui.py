@@ -55,7 +55,7 @@ def watched(browser: Any, served: tuple[str, Path]) -> Iterator[Watched]:
 
 def test_loads_all_charts_without_errors_and_asks_no_other_host(watched: Watched) -> None:
     watched.open()
-    watched.until(lambda: watched.page.locator(".chart .main-svg").count() >= 14, 10)
+    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14, 10)
     assert watched.page.locator(".incident").count() == 3
     assert watched.page.locator(".timeline li").count() == 4
     assert watched.errors == []
@@ -64,7 +64,7 @@ def test_loads_all_charts_without_errors_and_asks_no_other_host(watched: Watched
 
 def test_a_step_appears_within_two_seconds_and_zoom_is_kept(watched: Watched, served: tuple[str, Path]) -> None:
     watched.open(f"?run={RUN}")
-    watched.until(lambda: watched.page.locator(".chart").count() >= 14, 10)
+    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14, 10)
     watched.page.evaluate(
         "window.dash_clientside && document.querySelector('.js-plotly-plot') && "
         "document.querySelector('.js-plotly-plot').querySelector('.nsewdrag').getBoundingClientRect().width"
@@ -153,7 +153,7 @@ def test_hostile_text_is_shown_as_text(browser: Any, served: tuple[str, Path]) -
 
 def test_a_chart_out_of_sight_catches_up_when_it_comes_into_view(watched: Watched, served: tuple[str, Path]) -> None:
     watched.open(f"?run={RUN}")
-    watched.until(lambda: watched.page.locator(".chart").count() >= 14, 10)
+    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14, 10)
     writer = RunWriter.reopen(served[1] / RUN)
     writer.metrics(401, values(401))
     watched.until(lambda: watched.last_step() == 401, 5)
@@ -161,3 +161,94 @@ def test_a_chart_out_of_sight_catches_up_when_it_comes_into_view(watched: Watche
     assert watched.page.evaluate(lowest) < 401, "only what can be seen is drawn at every step"
     watched.page.locator(".graph").last.scroll_into_view_if_needed()
     watched.until(lambda: watched.page.evaluate(lowest) == 401, 5)
+
+
+def charts_of(watched: Watched) -> list[str]:
+    return watched.page.evaluate("[...document.querySelectorAll('.graph')].map(graph => JSON.parse(graph.id).chart)")
+
+
+def test_how_it_is_looked_at_is_in_the_address_and_the_same_after_a_reload_and_in_other_colours(
+    watched: Watched, served: tuple[str, Path]
+) -> None:
+    RunWriter.reopen(served[1] / RUN).metrics(401, {"policy/dual_clip_frac": 0.1})
+    watched.open(f"?run={RUN}")
+    page = watched.page
+    page.locator("[data-family=policy]").click()
+    watched.until(lambda: "policy/dual_clip_frac" in charts_of(watched), 10)
+    page.locator("[data-pin=entropy]").click()
+    watched.until(lambda: charts_of(watched)[:1] == ["entropy"], 10)
+    page.locator("#scale").get_by_text("log").click()
+    page.locator("#axis").get_by_text("tokens").click()
+    kind = "(g => [g.layout.xaxis.title.text, g.layout.yaxis.type])(document.querySelector('.js-plotly-plot'))"
+    watched.until(lambda: page.evaluate(kind) == ["tokens", "log"], 10)
+    for word in ("open=policy", "pin=entropy", "y=log", "x=tokens"):
+        assert word in page.url
+    before = page.url
+    for again in (page.reload, page.get_by_label("light or dark").click):
+        again()
+        watched.until(lambda: page.locator(".chart .main-svg").count() >= 4, 10)
+        watched.until(
+            lambda: charts_of(watched)[:1] == ["entropy"] and "policy/dual_clip_frac" in charts_of(watched), 10
+        )
+        watched.until(lambda: page.evaluate(kind) == ["tokens", "log"], 10)
+        assert page.url == before
+    assert watched.errors == []
+
+
+def test_metrics_are_searched_from_the_keyboard_and_a_bad_search_says_why(watched: Watched) -> None:
+    watched.open(f"?run={RUN}")
+    watched.page.keyboard.press("/")
+    watched.page.keyboard.type("grad|policy/kl")
+    watched.until(lambda: set(charts_of(watched)) == {"grad-norm", "kl"}, 10)
+    watched.page.keyboard.type("(")
+    watched.page.locator("#find-problem", has_text="not a regular expression").wait_for()
+    watched.until(lambda: len(charts_of(watched)) >= 4, 10)
+    assert watched.errors == []
+
+
+def test_incidents_and_help_are_reached_from_the_keyboard(watched: Watched) -> None:
+    watched.open(f"?run={RUN}")
+    focused = "document.activeElement.textContent"
+    links = watched.page.locator(".incident-link").all_inner_texts()
+    for key, wanted in (("j", links[0]), ("j", links[1]), ("k", links[0])):
+        watched.page.keyboard.press(key)
+        assert watched.page.evaluate(focused) == wanted
+    watched.page.keyboard.press("?")
+    watched.page.locator("#keys").wait_for()
+    watched.page.keyboard.press("Escape")
+    watched.page.locator("#keys").wait_for(state="hidden")
+    assert watched.errors == []
+
+
+def test_a_chart_is_saved_as_picture_drawing_and_numbers_without_leaving_the_host(watched: Watched) -> None:
+    watched.open(f"?run={RUN}")
+    heads = {"png": b"\x89PNG", "svg": b"<svg", "csv": b"step,"}
+    for kind, head in heads.items():
+        watched.page.locator(".save summary").first.click()
+        with watched.page.expect_download() as saved:
+            watched.page.locator(f"[data-save={kind}]").first.click()
+        assert saved.value.suggested_filename == f"{RUN}-Reward.{kind}"
+        assert Path(saved.value.path()).read_bytes().startswith(head)
+    assert watched.errors == []
+    assert {url for url in watched.requests if not url.startswith((watched.address, "data:", "blob:"))} == set()
+
+
+def test_zooming_one_chart_zooms_all_when_they_are_linked(watched: Watched) -> None:
+    watched.open(f"?run={RUN}&link=1")
+    plots = "[...document.querySelectorAll('.chart .js-plotly-plot')]"
+    ranges = plots + ".map(plot => (plot.layout.xaxis.range || []).map(Math.round))"
+    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14, 10)
+    watched.until(lambda: watched.page.evaluate(plots + ".every(plot => plot.stabilizer)"), 5)
+    box = watched.page.locator(".graph .nsewdrag").first.bounding_box()
+    mouse, y = watched.page.mouse, box["y"] + box["height"] / 2
+    mouse.move(box["x"] + box["width"] * 0.3, y)
+    mouse.down()
+    mouse.move(box["x"] + box["width"] * 0.6, y, steps=8)
+    mouse.up()
+    watched.until(lambda: "zoom=" in watched.page.url, 5)
+    watched.until(lambda: len({tuple(range) for range in watched.page.evaluate(ranges)}) == 1, 5)
+    chosen = watched.page.evaluate(ranges)[0]
+    watched.page.reload()
+    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14, 10)
+    watched.until(lambda: {tuple(range) for range in watched.page.evaluate(ranges)} == {tuple(chosen)}, 5)
+    assert watched.errors == []

@@ -13,19 +13,22 @@ import pytest
 from page_client import CALM, RUN
 from synthetic_run import EXPLOSION, PLATEAU, RUNAWAY, SPIKE, eventful, healthy, values
 
-from dashboards.live import News, Seen, Whole, news, whole
+from dashboards.live import News, Seen, news, whole
+from dashboards.look import Look
 from dashboards.state import FOLLOWED, Followed, Runs, cards_of, page_of, verdict_of
+from dashboards.view import state_words
 from stabilizer.figures import incidents
+from stabilizer.records import Action
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.reader import RunReader
 
 
 def looked(runs: Runs, id: str = RUN) -> tuple[Followed, Seen]:
     followed = runs.get(id)
-    return followed, whole(followed, id, "light", "step").seen
+    return followed, whole(followed, Look(id)).seen
 
 
-def poll(followed: Followed, seen: Seen) -> News | Whole | None:
+def poll(followed: Followed, seen: Seen) -> News | None:
     followed._read = 0.0  # as if the time viewers share a refresh had passed
     return news(followed, Seen.from_json(json.loads(json.dumps(seen.as_json()))))
 
@@ -141,9 +144,8 @@ def test_a_rollback_redraws_with_the_old_branch_behind(runs_folder: Path) -> Non
     writer.begin_attempt(380, "rollback")
     writer.metrics(380, values(380))
     found = poll(followed, seen)
-    assert isinstance(found, Whole)
     assert found.page.attempt == 2
-    hovers = [trace.hovertemplate for trace in found.charts[0].figure.data]
+    hovers = [trace.hovertemplate for trace in found.changes["reward"].figure.data]
     assert any("attempt 1, rolled back" in text for text in hovers)
 
 
@@ -152,7 +154,8 @@ def test_a_metric_measured_for_the_first_time_brings_its_chart(tmp_path: Path) -
     followed, seen = looked(Runs([tmp_path]), "run")
     writer.metrics(6, {"value/explained_variance": 0.5})
     found = poll(followed, seen)
-    assert isinstance(found, Whole) and "critic" in found.seen.charts
+    assert "critic" in [view.chart.id for view in found.charts] and "critic" in found.seen.charts
+    assert [placed.section.id for placed in found.placed] == ["first"], "the other sections stay as they are"
 
 
 def test_a_number_measured_anew_redraws(tmp_path: Path) -> None:
@@ -160,8 +163,7 @@ def test_a_number_measured_anew_redraws(tmp_path: Path) -> None:
     followed, seen = looked(Runs([tmp_path]), "run")
     writer.metrics(5, {"reward/mean": 0.75})
     found = poll(followed, seen)
-    assert isinstance(found, Whole)
-    assert found.charts[0].figure.data[0].y[-1] == 0.75
+    assert found.changes["reward"].figure.data[0].y[-1] == 0.75
 
 
 def test_a_long_tail_is_drawn_anew_within_its_budget(tmp_path: Path) -> None:
@@ -183,11 +185,158 @@ def test_only_a_heartbeat_sends_only_a_heartbeat(runs_folder: Path) -> None:
 
 def test_first_charts_come_first_and_the_rest_with_the_next_poll(runs_folder: Path) -> None:
     followed = Runs([runs_folder]).get(RUN)
-    first = whole(followed, RUN, "light", "step", first=6)
+    first = whole(followed, Look(RUN), first=6)
     assert len(first.charts) == 6 and len(first.seen.rest) > 3
-    rest = poll(followed, first.seen)
-    assert [item.chart.id for item in rest.more] == list(first.seen.rest)
-    assert not rest.seen.rest and poll(followed, rest.seen) is None
+    assert len(first.placed[2].charts) == 6 + len(first.seen.rest), "the place of each chart is there from the start"
+    came, seen = [], first.seen
+    while seen.rest:
+        rest = poll(followed, seen)
+        came += list(rest.more)
+        seen = rest.seen
+    assert came == list(first.seen.rest)
+    assert poll(followed, seen) is None
+
+
+# --- how it is looked at ----------------------------------------------------------------------------------------------
+
+
+def changed(followed: Followed, seen: Seen, visible: list[str] | None = None, **look: object) -> News | None:
+    followed._read = 0.0
+    return news(followed, Seen.from_json(json.loads(json.dumps(seen.as_json()))), replace(seen.look, **look), visible)
+
+
+def test_other_axes_redraw_what_is_seen_now_and_the_rest_when_it_is(runs_folder: Path) -> None:
+    followed, seen = looked(Runs([runs_folder]))
+    found = changed(followed, seen, ["reward"], x="tokens")
+    assert list(found.changes) == ["reward"] and not found.placed
+    assert found.changes["reward"].figure.layout.xaxis.title.text == "tokens"
+    assert "kl" in found.seen.behind
+    later = changed(followed, found.seen, ["kl"])
+    assert later.changes["kl"].figure.layout.xaxis.title.text == "tokens"
+
+
+def test_smoothed_lines_grow_with_the_values_behind_them(runs_folder: Path) -> None:
+    followed, seen = looked(Runs([runs_folder]))
+    seen = changed(followed, seen, smooth=20).seen
+    RunWriter.reopen(runs_folder / RUN).metrics(401, values(401))
+    change = poll(followed, seen).changes["reward"]
+    assert change.lines == 2 and [line["x"] for line in change.points.lines] == [[401], [401]]
+
+
+def test_a_family_is_drawn_when_it_is_opened_and_its_metrics_are_counted_before(tmp_path: Path) -> None:
+    writer = healthy(tmp_path / "run", 5)
+    writer.metrics(6, {"policy/dual_clip_frac": 0.1, "loss": 2.0})
+    followed, seen = looked(Runs([tmp_path]), "run")
+    assert "policy/dual_clip_frac" not in seen.charts
+    found = changed(followed, seen, open=("policy",))
+    (placed,) = found.placed
+    assert (placed.section.id, [view.chart.id for view in placed.charts]) == ("policy", ["policy/dual_clip_frac"])
+    closed = changed(followed, found.seen, open=())
+    assert (closed.placed[0].section.count, closed.placed[0].charts) == (1, ())
+    assert "policy/dual_clip_frac" not in closed.seen.charts
+
+
+def test_a_pinned_chart_is_first_and_in_no_other_place(runs_folder: Path) -> None:
+    followed, seen = looked(Runs([runs_folder]))
+    found = changed(followed, seen, pins=("kl", "nothing", "entropy"))
+    there = {placed.section.id: [view.chart.id for view in placed.charts] for placed in found.placed}
+    assert there["pinned"] == ["kl", "entropy"]
+    assert there["first"] and not {"kl", "entropy"} & {*there["first"]}
+
+
+def test_a_search_shows_what_it_finds_and_a_bad_one_says_why_and_hides_nothing(runs_folder: Path) -> None:
+    followed, seen = looked(Runs([runs_folder]))
+    found = changed(followed, seen, find="policy/kl|grad")
+    assert {view.chart.id for view in found.charts} == {"kl", "grad-norm"} == set(found.seen.charts)
+    bad = changed(followed, seen, find="policy/(")
+    assert "not a regular expression" in bad.seen.problem
+    assert set(bad.seen.charts) | set(bad.seen.rest) == set(seen.charts)
+
+
+def test_many_metrics_are_drawn_up_to_a_limit_and_the_rest_is_counted(tmp_path: Path) -> None:
+    writer = healthy(tmp_path / "run", 2)
+    writer.metrics(3, {f"trl/m{n}": 1.0 for n in range(500)})
+    followed, seen = looked(Runs([tmp_path]), "run")
+    found = changed(followed, seen, open=("other",))
+    section = next(placed.section for placed in found.placed)
+    assert (section.count, len(section.charts)) == (500, 48)
+
+
+def test_checkpoints_are_marked_and_a_new_one_renews_the_marks(runs_folder: Path) -> None:
+    followed, seen = looked(Runs([runs_folder]))
+    (runs_folder / RUN / "checkpoints" / "step-399-a1").mkdir(parents=True)
+    (runs_folder / RUN / "checkpoints" / "step-x.new").mkdir()
+    found = poll(followed, seen)
+    assert found.story and 399.0 in found.changes["reward"].marks.points["x"]
+
+
+def test_the_words_of_an_address_mean_the_same_when_they_come_back() -> None:
+    words = {"x": "time", "y": "log", "smooth": "20", "find": "kl|lo=&s", "open": "reward,policy"}
+    words |= {"pin": "kl,policy/ess", "link": "1", "zoom": "1.5:200"}
+    assert Look.read("a", "dark", words).words() == words
+    assert Look.read("a", "light", {}).words() == {}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [{"x": "y"}, {"y": "z"}, {"smooth": "7"}, {"smooth": "²"}, {"smooth": "9" * 4000}, {"open": "x,y"}, {"link": "2"},
+     {"link": "0", "zoom": "1:2"}, {"x": None, "find": 0, "pin": ""}],
+)  # fmt: skip
+def test_words_that_mean_nothing_leave_the_page_as_usual(words: dict[str, object]) -> None:
+    assert Look.read("a", "blue", words) == Look("a")
+
+
+@pytest.mark.parametrize("zoom", ["1", "a:b", "2:1", "nan:1", "0:inf", "1:2:3", ""])
+def test_a_zoom_that_is_none_shows_all(zoom: str) -> None:
+    assert Look.read("a", "light", {"link": "1", "zoom": zoom}).zoom is None
+
+
+# --- what matters now -------------------------------------------------------------------------------------------------
+
+
+def test_proposals_wait_for_an_answer_until_there_is_one(tmp_path: Path) -> None:
+    writer = healthy(tmp_path / "run", 5)
+    proposal = Action("t1", "proposed", "raise-beta", 4, incident=1, change={"control/beta": (0.0, 0.001)}, text="why")
+    writer.action(proposal)
+    page = page_of(RunReader(tmp_path / "run"), time.time())
+    assert [trial.action for trial in page.waiting] == ["t1"] and page.newest is None
+    writer.action(replace(proposal, entry="approved"))
+    writer.action(replace(proposal, entry="applied", step=5))
+    page = page_of(RunReader(tmp_path / "run"), time.time())
+    assert page.waiting == () and page.newest.outcome == "applied"
+
+
+def test_open_incidents_come_gravest_first(tmp_path: Path) -> None:
+    writer = healthy(tmp_path / "run", 5)
+    for number, finding in enumerate((PLATEAU, EXPLOSION, SPIKE), start=1):
+        writer.finding(replace(finding, incident=number, state="open"))
+    page = page_of(RunReader(tmp_path / "run"), time.time())
+    assert [card.severity for card in page.standing] == ["critical", "warn", "info"]
+
+
+def test_a_large_run_says_what_its_small_files_say_before_it_is_read(runs_folder: Path, monkeypatch) -> None:
+    monkeypatch.setattr("dashboards.state.LARGE", 1000)
+    followed = Runs([runs_folder]).get(RUN)
+    early = followed.page()
+    assert followed.reader is None, "not one number was read"
+    followed.refresh()
+    read = followed.page()
+    assert (early.state, early.verdict, early.step, early.attempt) == (
+        read.state,
+        read.verdict,
+        read.step,
+        read.attempt,
+    )
+    assert early.cards == read.cards and early.journal == read.journal and early.numbers == read.numbers
+
+
+def test_a_process_that_is_gone_is_told_before_the_run_counts_as_stalled(tmp_path: Path) -> None:
+    healthy(tmp_path / "run", 3).close()
+    file = tmp_path / "run" / "status.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "pid": 2**22 + 5}))
+    page = page_of(RunReader(tmp_path / "run"), time.time())
+    assert (page.state, page.lives) == ("running", False)
+    assert "is gone" in state_words(page)
 
 
 def test_a_cut_file_is_read_anew(runs_folder: Path) -> None:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from stabilizer.figures import CORE, ICONS, abandoned, charts, incidents, metric_figure
+from stabilizer.figures.growth import drawn, growth
 from stabilizer.figures.marks import open_spans
-from stabilizer.figures.metric import MAX_POINTS, drawn, growth
+from stabilizer.figures.metric import MAX_POINTS
 from stabilizer.figures.points import thin, wants_log
 from stabilizer.figures.theme import PALETTES
 from stabilizer.figures.words import change_words, concerns, definition, short
@@ -87,6 +88,26 @@ def test_other_series_stay_linear(values: list[float]) -> None:
 def test_a_metric_that_may_be_negative_never_gets_a_log_axis() -> None:
     view = history([10 ** (step / 10) for step in range(40)], "reward/mean").view()
     assert metric_figure(view, "reward/mean").layout.yaxis.type == "linear"
+
+
+def test_an_axis_can_be_asked_for_and_is_given_where_it_can_show_the_values() -> None:
+    view = history([1.0, 2.0, -1.0, 4.0], "reward/mean").view()
+    figure = metric_figure(view, "reward/mean", y="log")
+    assert figure.layout.yaxis.type == "log" and "-1 (below a log axis)" in figure.data[1].text[0]
+    steep = history([10 ** (step / 20) for step in range(80)]).view()
+    assert metric_figure(steep, NAME, y="linear").layout.yaxis.type == "linear"
+    below = history([-1.0, -2.0, 3.0], "reward/mean").view()
+    assert metric_figure(below, "reward/mean", y="log").layout.yaxis.type == "linear"
+
+
+def test_points_are_dotted_only_where_there_are_few() -> None:
+    few, many = History(), History()
+    for step in range(0, 400, 10):
+        few.append(step, {NAME: 1.0})
+    for step in range(5000):
+        many.append(step, {NAME: float(step % 7)})
+    assert metric_figure(few.view(), NAME).data[0].mode == "lines+markers"
+    assert metric_figure(many.view(), NAME).data[0].mode == "lines", "thinned points have gaps between them, too"
 
 
 def test_tokens_replace_steps_on_the_axis_and_in_marks() -> None:
@@ -171,6 +192,13 @@ def test_fixes_and_declared_events_are_lines_that_say_what_they_are() -> None:
     told = texts(figure)
     assert "applied" in told and "control/beta: 0 → 0.01" in told and "rollback" in told
     assert "proposed" not in told and "hello" not in told
+
+
+def test_checkpoints_are_at_the_foot_of_the_chart() -> None:
+    figure = metric_figure(history([1.0] * 10).view(), NAME, events=[Event(5, "checkpoint", "")])
+    marks = figure.data[2]
+    assert (list(marks.x), list(marks.marker.symbol)) == ([5.0], ["triangle-up"])
+    assert marks.y[0] < 0.1 and "checkpoint" in marks.text[0] and not figure.layout.shapes
 
 
 def test_an_abandoned_branch_is_drawn_behind_from_where_it_left() -> None:

@@ -1,0 +1,198 @@
+// The run page: how it is looked at (kept in the address), what the buttons of a chart do, and the keyboard.
+(function () {
+  var KEYS = ["x", "y", "smooth", "find", "open", "pin", "link", "zoom"];
+  var USUAL = { x: "step", y: "auto", smooth: "0" };
+  var zooming = false;
+
+  function look() {
+    var query = new URLSearchParams(window.location.search);
+    var said = {};
+    KEYS.forEach(function (key) {
+      if (query.get(key)) said[key] = query.get(key);
+    });
+    return said;
+  }
+
+  function write(said) {
+    var query = new URLSearchParams(window.location.search);
+    KEYS.forEach(function (key) {
+      if (said[key] && said[key] !== USUAL[key]) query.set(key, said[key]);
+      else query.delete(key);
+    });
+    var search = "?" + query;
+    if (search !== window.location.search) {
+      window.history.replaceState(window.history.state, "", search + window.location.hash);
+    }
+  }
+
+  function show(said) {
+    write(said);
+    window.dash_clientside.set_props("look", { data: look() });
+  }
+
+  // A word more or less in a list of words.
+  function turned(list, word) {
+    var words = (list || "").split(",").filter(Boolean);
+    var at = words.indexOf(word);
+    if (at < 0) words.push(word);
+    else words.splice(at, 1);
+    return words.join(",");
+  }
+
+  function turn(key, word) {
+    var said = look();
+    said[key] = turned(said[key], word);
+    show(said);
+  }
+
+  function plots() {
+    return Array.prototype.slice.call(document.querySelectorAll("#grid .chart .js-plotly-plot"));
+  }
+
+  // A picture of a chart as it is seen now, with its title and its ground.
+  function picture(button, kind) {
+    var card = button.closest(".chart");
+    var plot = card.querySelector(".js-plotly-plot");
+    var title = button.getAttribute("data-title");
+    var style = getComputedStyle(document.documentElement);
+    var layout = Object.assign({}, plot.layout, {
+      title: { text: title.replace(/&/g, "&amp;").replace(/</g, "&lt;"), x: 0.02, y: 0.97, font: { size: 15 } },
+      margin: Object.assign({}, plot.layout.margin, { t: ((plot.layout.margin || {}).t || 20) + 30 }),
+      paper_bgcolor: style.getPropertyValue("--surface").trim(),
+      plot_bgcolor: style.getPropertyValue("--surface").trim(),
+      showlegend: card.querySelectorAll(".swatch").length > 1,
+    });
+    window.Plotly.downloadImage(
+      { data: plot.data, layout: layout, config: { plotlyServerURL: "" } },
+      { format: kind, width: 960, height: 480, scale: kind === "png" ? 2 : 1, filename: named(title) }
+    );
+  }
+
+  function named(title) {
+    var run = new URLSearchParams(window.location.search).get("run") || "run";
+    return (run + "-" + title).replace(/[^A-Za-z0-9._-]+/g, "-").slice(0, 120);
+  }
+
+  function save(button) {
+    var kind = button.getAttribute("data-save");
+    button.closest("details").open = false;
+    if (kind !== "csv") return picture(button, kind);
+    window.dash_clientside.set_props("wanted", {
+      data: { chart: button.getAttribute("data-chart"), name: named(button.getAttribute("data-title")), at: Date.now() },
+    });
+  }
+
+  function large(card) {
+    var now = card && !card.classList.contains("large");
+    document.querySelectorAll(".chart.large").forEach(function (other) {
+      other.classList.remove("large");
+    });
+    if (now) card.classList.add("large");
+    document.body.classList.toggle("veiled", Boolean(now));
+  }
+
+  function keys(open) {
+    var dialog = document.getElementById("keys");
+    if (!dialog) return;
+    if (open && !dialog.open) dialog.showModal();
+    else dialog.close();
+  }
+
+  document.addEventListener("click", function (event) {
+    var at = function (name) {
+      return event.target.closest ? event.target.closest("[" + name + "]") : null;
+    };
+    var button;
+    if ((button = at("data-pin"))) turn("pin", button.getAttribute("data-pin"));
+    else if ((button = at("data-family"))) turn("open", button.getAttribute("data-family"));
+    else if ((button = at("data-save"))) save(button);
+    else if ((button = at("data-large"))) large(button.closest(".chart"));
+    else if ((button = at("data-keys"))) keys(button.getAttribute("data-keys") === "1");
+    else if (document.body.classList.contains("veiled") && !event.target.closest(".chart.large")) large(null);
+    document.querySelectorAll("details.save[open]").forEach(function (menu) {
+      if (!menu.contains(event.target)) menu.open = false;
+    });
+  });
+
+  function incident(step) {
+    var links = Array.prototype.slice.call(document.querySelectorAll(".incident-link"));
+    if (!links.length) return;
+    var at = links.indexOf(document.activeElement);
+    var next = at < 0 ? (step > 0 ? 0 : links.length - 1) : (at + step + links.length) % links.length;
+    links[next].focus();
+    links[next].closest(".incident").scrollIntoView({ block: "nearest" });
+  }
+
+  document.addEventListener("keydown", function (event) {
+    var page = document.querySelector(".page.run");
+    if (!page || event.ctrlKey || event.metaKey || event.altKey) return;
+    var typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) || event.target.isContentEditable;
+    if (event.key === "Escape") {
+      large(null);
+      if (event.target.id === "find") event.target.blur();
+      return;
+    }
+    if (typing) return;
+    if (event.key === "/") document.getElementById("find").focus();
+    else if (event.key === "j") incident(1);
+    else if (event.key === "k") incident(-1);
+    else if (event.key === "?") keys(true);
+    else return;
+    event.preventDefault();
+  });
+
+  // Zooming one chart zooms all, where that is wished for; the address keeps what they show.
+  function zoomed(plot, change) {
+    var said = look();
+    if (zooming || said.link !== "1") return;
+    var range = change["xaxis.range"] || [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+    var whole = change["xaxis.autorange"] === true;
+    if (!whole && (range[0] === undefined || range[1] === undefined)) return;
+    zooming = true;
+    var others = plots().filter(function (other) {
+      return other !== plot;
+    });
+    Promise.all(
+      others.map(function (other) {
+        return window.Plotly.relayout(other, whole ? { "xaxis.autorange": true } : { "xaxis.range": range.slice() });
+      })
+    ).finally(function () {
+      zooming = false;
+    });
+    said.zoom = whole ? "" : Number(range[0]).toPrecision(6) + ":" + Number(range[1]).toPrecision(6);
+    show(said);
+  }
+
+  function listen() {
+    plots().forEach(function (plot) {
+      if (plot.stabilizer || !plot.on) return;
+      plot.stabilizer = true;
+      plot.on("plotly_relayout", function (change) {
+        zoomed(plot, change);
+      });
+    });
+  }
+  setInterval(listen, 500);
+
+  window.dash_clientside = Object.assign({}, window.dash_clientside, {
+    stabilizer_run: {
+      // A new look is asked for at once; while a poll is on its way the next one does it, for two would cross.
+      nudge: function (look, waiting) {
+        return waiting ? window.dash_clientside.no_update : JSON.stringify(look);
+      },
+      choose: function (x, y, smooth, find, linked) {
+        var said = look();
+        said.x = x;
+        said.y = y;
+        said.smooth = smooth;
+        said.find = find || "";
+        said.link = linked ? "1" : "";
+        if (!linked) said.zoom = "";
+        if (x !== (look().x || "step")) said.zoom = "";
+        var before = JSON.stringify(look());
+        write(said);
+        return JSON.stringify(look()) === before ? window.dash_clientside.no_update : look();
+      },
+    },
+  });
+})();

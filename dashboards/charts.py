@@ -1,0 +1,172 @@
+"""Charts as components: a card each, in sections that can be searched, folded and pinned.
+
+What a click does is in `assets/run.js`, which goes by the `data-` words of buttons; text of a run is only ever a
+component's child or such a word, which React escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+
+from dashboards.live import Placed
+from dashboards.look import SMOOTHS, Look
+from dashboards.parts import empty
+from dashboards.scene import ChartView
+from dashboards.sections import SECTIONS, Section
+from stabilizer.figures import CONFIG, FAMILIES, PALETTES
+from stabilizer.figures.words import meaning_words
+
+SAVED = (("png", "picture (PNG)"), ("svg", "drawing (SVG)"), ("csv", "numbers (CSV)"))
+
+
+def tools(look: Look) -> html.Div:
+    """How charts are drawn, and which."""
+    return html.Div(
+        [
+            html.Div(
+                [
+                    dmc.TextInput(id="find", value=look.find, placeholder="search metrics (regex)   /", size="xs",
+                                  debounce=300, className="find",
+                                  **{"aria-label": "search metrics by regular expression"}),
+                    html.Span(id="find-problem", className="problem", role="status"),
+                ],
+                className="finder",
+            ),
+            _choice("axis", "x axis", look.x, (("step", "steps"), ("tokens", "tokens"), ("time", "time"))),
+            _choice("scale", "y axis", look.y, (("auto", "auto"), ("linear", "linear"), ("log", "log"))),
+            dmc.Select(id="smooth", value=str(look.smooth), size="xs", w=150, allowDeselect=False,
+                       data=[{"value": str(n), "label": f"mean over {n} steps" if n else "not smoothed"}
+                             for n in SMOOTHS], **{"aria-label": "smoothing"}),
+            dmc.Switch(id="linked", checked=look.linked, label="zoom together", size="xs"),
+            html.Button("?", id="help", className="help", title="keys",
+                        **{"aria-label": "keys of this page", "data-keys": "1"}),
+        ],
+        className="tools",
+    )  # fmt: skip
+
+
+def _choice(id: str, label: str, value: str, of: Sequence[tuple[str, str]]) -> dmc.SegmentedControl:
+    data = [{"value": value, "label": words} for value, words in of]
+    return dmc.SegmentedControl(id=id, value=value, size="xs", data=data, **{"aria-label": label})
+
+
+def places() -> list[Any]:
+    """The sections, empty but for what makes the browser load its drawing library while the server reads."""
+    waiting = [html.P("Reading the numbers …", className="quiet reading"),
+               dcc.Graph(className="hidden", config=dict(CONFIG), figure={})]  # fmt: skip
+    return [html.Section(waiting if id == "first" else [], id={"section": id}, className="charts") for id in SECTIONS]
+
+
+def section(placed: Placed) -> list[Any]:
+    """What is in a section: its heading, where it has one, and its charts."""
+    there = placed.section
+    head = _heading(there)
+    if there.id == "first" and not there.count and there.open:
+        return [empty("No numbers yet", "Charts appear with the first step the trainer writes.")]
+    return [*head, *map(_card, placed.charts), *_left_out(there)]
+
+
+def graph(item: ChartView) -> dcc.Graph | None:
+    """The chart itself, in a slot of its own: what comes into one slot leaves the others as they are."""
+    if item.figure is None:
+        return None
+    return dcc.Graph(id={"chart": item.chart.id}, figure=item.figure, config=dict(CONFIG), className="graph",
+                     style={"height": "236px"}, responsive=True)  # fmt: skip
+
+
+def _heading(there: Section) -> list[Any]:
+    if there.id in FAMILIES and there.count:
+        words = f"{there.count} more {'metric' if there.count == 1 else 'metrics'}"
+        return [
+            html.Button(
+                [html.Span("▾" if there.open else "▸", className="arrow"), html.Strong(FAMILIES[there.id][0]),
+                 html.Span(words, className="quiet small")],
+                className="family",
+                **{"data-family": there.id, "aria-expanded": "true" if there.open else "false"},
+            )
+        ]  # fmt: skip
+    if there.id == "pinned" and there.count:
+        return [html.H2("Pinned", className="wide")]
+    if there.id == "found" and there.open:
+        words = "1 chart" if there.count == 1 else f"{there.count} charts"
+        return [html.H2(f"Found: {words}", className="wide")] if not there.problem else []
+    return []
+
+
+def _left_out(there: Section) -> list[Any]:
+    if not there.open or there.count <= len(there.charts):
+        return []
+    left = there.count - len(there.charts)
+    return [html.P(f"{left} more charts are not drawn; search for them by name.", className="quiet wide")]
+
+
+def _card(item: ChartView) -> html.Figure:
+    chart = item.chart
+    help_text = "\n\n".join(meaning_words(item.view, name) for name in chart.metrics)
+    return html.Figure(
+        [
+            html.Figcaption(
+                [
+                    html.Span(chart.title, className="chart-title", title=chart.title),
+                    html.Span([_key(item, index) for index in range(len(chart.metrics))], className="names"),
+                    dmc.Tooltip(
+                        html.Button("?", className="help", **{"aria-label": f"what {chart.title} means"}),
+                        label=help_text, multiline=True, w=340, withArrow=True, position="bottom-end",
+                        events={"hover": True, "focus": True, "touch": True}, className="meaning",
+                    ),
+                    html.Button(
+                        "★" if item.pinned else "☆", className="help tool",
+                        title="unpin" if item.pinned else "pin: show first",
+                        **{"data-pin": chart.id, "aria-label": f"pin {chart.title}",
+                           "aria-pressed": "true" if item.pinned else "false"},
+                    ),
+                    html.Button("⤢", className="help tool", title="large",
+                                **{"data-large": "1", "aria-label": f"show {chart.title} large"}),
+                    html.Details(
+                        [
+                            html.Summary("⤓", className="help", title="save",
+                                         **{"aria-label": f"save {chart.title}"}),
+                            html.Div([html.Button(words, **{"data-save": kind, "data-chart": chart.id,
+                                                            "data-title": chart.title}) for kind, words in SAVED],
+                                     className="saves"),
+                        ],
+                        className="save",
+                    ),
+                ]
+            ),
+            html.Div(graph(item), id={"slot": chart.id}, className="slot"),
+        ],
+        className="card chart",
+    )  # fmt: skip
+
+
+def _key(item: ChartView, index: int) -> html.Span:
+    """A metric's name behind its line colour: the chart's legend, when there is something to tell apart."""
+    metrics = item.chart.metrics
+    if metrics == (item.chart.title,):
+        return html.Span()
+    family = metrics[0].partition("/")[0]
+    shared = len(metrics) > 1 and all(name.startswith(f"{family}/") for name in metrics)
+    words = metrics[index].removeprefix(f"{family}/") if shared else metrics[index]
+    name = html.Span(words, className="quiet small", title=metrics[index])
+    if len(metrics) == 1:
+        return name
+    colours = PALETTES[item.theme].lines
+    return html.Span([html.Span(className="swatch", style={"background": colours[index % len(colours)]}), name])
+
+
+KEYS = (("/", "search metrics"), ("j", "next incident"), ("k", "previous incident"), ("Enter", "open the incident"),
+        ("Esc", "close, or leave the search"), ("?", "these keys"))  # fmt: skip
+
+
+def keys() -> html.Dialog:
+    """What the keyboard does here."""
+    rows = [html.Div([html.Kbd(key), html.Span(words)]) for key, words in KEYS]
+    return html.Dialog(
+        [html.H2("Keys of this page"), *rows, html.Button("close", className="plain", **{"data-keys": "0"})],
+        id="keys", className="keys", **{"aria-label": "keys of this page"},
+    )  # fmt: skip

@@ -1,0 +1,68 @@
+"""Which charts a page shows and where: what was pinned, then what is asked for first, then families that are open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dashboards.look import Look
+from stabilizer.figures import FAMILIES, charts, others, searched
+from stabilizer.figures.core import Chart
+from stabilizer.runs.history import RunView
+
+SECTIONS = ("pinned", "found", "first", *FAMILIES)
+"""The places for charts, in their order on the page."""
+MOST = 48
+"""Charts of one section that are drawn; the others are found by searching."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One place: the charts in it, how many there would be, and what is wrong with the search that chose them."""
+
+    id: str
+    charts: tuple[Chart, ...] = ()
+    count: int = 0
+    problem: str = ""
+    open: bool = True
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What changes when the section does."""
+        return (self.count, self.problem, self.open, *(f"{chart.id}*{len(chart.metrics)}" for chart in self.charts))
+
+
+def sections(view: RunView, look: Look) -> dict[str, Section]:
+    """Every place with what is in it now; a chart is in one place alone."""
+    first = charts(view)
+    families = others(view, first)
+    every = [*first, *(chart for family in families.values() for chart in family)]
+    known = {chart.id: chart for chart in every}
+    pinned = [known[id] for id in look.pins if id in known]
+    free = [chart for chart in every if chart not in pinned]
+    found = dict.fromkeys(SECTIONS, Section("", open=False))
+    found["pinned"] = _section("pinned", pinned)
+    if look.find:
+        try:
+            found["found"] = _section("found", searched(free, look.find))
+        except ValueError as error:
+            found["found"] = Section("found", problem=str(error))
+        if not found["found"].problem:
+            return {id: _named(id, section) for id, section in found.items()}
+    found["first"] = _section("first", [chart for chart in first if chart in free])
+    for id, members in _left(families, free).items():
+        shown = members if id in look.open else []
+        found[id] = Section(id, tuple(shown[:MOST]), len(members), open=id in look.open)
+    return {id: _named(id, section) for id, section in found.items()}
+
+
+def _section(id: str, members: Sequence[Chart]) -> Section:
+    return Section(id, tuple(members[:MOST]), len(members))
+
+
+def _left(families: Mapping[str, Sequence[Chart]], free: Sequence[Chart]) -> dict[str, list[Chart]]:
+    return {id: [chart for chart in members if chart in free] for id, members in families.items()}
+
+
+def _named(id: str, section: Section) -> Section:
+    return section if section.id else Section(id, open=False)

@@ -1,0 +1,106 @@
+"""What to add to a chart that is drawn already, so that a run that goes on sends its new points alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stabilizer.figures.axes import X
+from stabilizer.figures.marks import Marks, story
+from stabilizer.figures.metric import MAX_POINTS
+from stabilizer.figures.plan import OFF_AXIS, Branch, Plan, Y
+from stabilizer.figures.theme import Theme, palette
+from stabilizer.records import Action, Event, Finding
+from stabilizer.runs.history import RunView, Series
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a figure already shows, enough to tell what must be added: points of each metric and the kind of axes."""
+
+    counts: tuple[int, ...]
+    shown: int
+    log: bool
+    along: str = "step"
+
+
+@dataclass(frozen=True)
+class Growth:
+    """New points for the line traces and the trace of off-axis values, and where on the x axis the present is."""
+
+    lines: tuple[dict[str, list[Any]], ...]
+    off_axis: dict[str, list[Any]]
+    now: float
+    drawn: Drawn
+
+
+def drawn(
+    view: RunView,
+    names: Sequence[str],
+    *,
+    abandoned: Iterable[Branch] = (),
+    max_points: int = MAX_POINTS,
+    x: X = "step",
+    y: Y = "auto",
+    smooth: float = 0.0,
+) -> Drawn:
+    """What `metric_figure` shows of `names` when called now."""
+    counts = tuple(len(view.series(name)) for name in names)
+    plan = Plan(view, tuple(names), x, y, smooth, tuple(abandoned))
+    return Drawn(counts, max((min(count, max_points) for count in counts), default=0), plan.log, plan.axis.title)
+
+
+def growth(
+    view: RunView,
+    names: Sequence[str],
+    before: Drawn,
+    *,
+    abandoned: Iterable[Branch] = (),
+    theme: Theme = "light",
+    max_points: int = MAX_POINTS,
+    x: X = "step",
+    y: Y = "auto",
+    smooth: float = 0.0,
+) -> Growth | None:
+    """What to add to a figure that shows `before`; None when it is better drawn anew."""
+    columns = [view.series(name) for name in names]
+    counts = tuple(len(series) for series in columns)
+    shown = before.shown + max((now - then for now, then in zip(counts, before.counts, strict=True)), default=0)
+    shrunk = any(now < then for now, then in zip(counts, before.counts, strict=True))
+    if shrunk or shown > 2 * max_points:
+        return None
+    plan = Plan(view, tuple(names), x, y, smooth, tuple(abandoned))
+    if (plan.log, plan.axis.title) != (before.log, before.along):
+        return None
+    colours = palette(theme)
+    fresh = [Series(s.steps[n:], s.values[n:]) for s, n in zip(columns, before.counts, strict=True)]
+    lines = fresh
+    if smooth:
+        means = [plan.shown(name) for name in names]
+        lines = [Series(s.steps[n:], s.values[n:]) for s, n in zip(means, before.counts, strict=True)] + fresh
+    off: dict[str, list[Any]] = {key: [] for key in OFF_AXIS}
+    for name, series in zip(names, fresh, strict=True):
+        for key, values in plan.off_axis(name, series, colours).items():
+            off[key] += values
+    return Growth(
+        tuple(plan.column(series) for series in lines),
+        off,
+        plan.axis.place(view.step),
+        Drawn(counts, shown, plan.log, plan.axis.title),
+    )
+
+
+def marks_of(
+    view: RunView,
+    names: Sequence[str],
+    findings: Iterable[Finding],
+    events: Iterable[Event],
+    actions: Iterable[Action],
+    *,
+    theme: Theme = "light",
+    x: X = "step",
+) -> Marks:
+    """The story of a chart by itself, to renew it without sending the lines again."""
+    plan = Plan(view, (), x)
+    return story(names, view.step, plan.axis.place, palette(theme), findings, events, actions)

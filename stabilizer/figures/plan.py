@@ -1,0 +1,106 @@
+"""How the metrics of one chart are placed: decided once, used by the first drawing and by growth alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from stabilizer.figures.axes import Axis, X, axis
+from stabilizer.figures.points import wants_log
+from stabilizer.figures.smoothing import smoothed
+from stabilizer.figures.theme import Palette
+from stabilizer.figures.words import definition, short
+from stabilizer.runs.history import History, RunView, Series
+
+Y = Literal["auto", "linear", "log"]
+YS: tuple[Y, ...] = get_args(Y)
+OFF_AXIS = ("x", "y", "text", "colour", "symbol")
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """What an attempt measured after the step a later attempt went back to."""
+
+    view: RunView
+    from_step: int
+
+    def tail(self, name: str) -> Series:
+        """Its points, with the last one before it left."""
+        series = self.view.series(name)
+        start = max(0, int(np.searchsorted(series.steps, self.from_step)) - 1)
+        return Series(series.steps[start:], series.values[start:])
+
+
+def abandoned(histories: Mapping[int, History]) -> list[Branch]:
+    """The branches the current lineage left behind, by attempt."""
+    current = max(histories)
+    rows = histories[current].about.get("attempts")
+    left: dict[int, int] = {}
+    for row in rows if isinstance(rows, list) else []:
+        parent, start = (row.get("parent"), row.get("from_step")) if isinstance(row, dict) else (None, None)
+        if isinstance(parent, int) and isinstance(start, int) and parent in histories and parent != current:
+            left[parent] = min(start, left.get(parent, start))
+    return [Branch(histories[attempt].view(), start) for attempt, start in left.items()]
+
+
+@dataclass
+class Plan:
+    """A chart's axes and the columns of its traces. `smooth` is in steps; 0 shows the values as they are."""
+
+    view: RunView
+    names: tuple[str, ...]
+    x: X = "step"
+    y: Y = "auto"
+    smooth: float = 0.0
+    branches: Sequence[Branch] = ()
+    axis: Axis = field(init=False)
+    log: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.axis = axis(self.view, self.x)
+        self.log = self.y != "linear" and self._log()
+
+    def _log(self) -> bool:
+        columns = [self.view.series(name).values for name in self.names]
+        columns += [branch.tail(name).values for name in self.names for branch in self.branches]
+        values = np.concatenate(columns) if columns else np.empty(0)
+        if self.y == "log":  # asked for, and given unless most of it could not be seen
+            return bool(2 * np.count_nonzero(values > 0) > np.count_nonzero(np.isfinite(values)))
+        return all(definition(self.view, name).kind == "positive" for name in self.names) and wants_log(values)
+
+    def shown(self, name: str) -> Series:
+        """What the line of a metric follows: its values, or their running mean."""
+        series = self.view.series(name)
+        if not self.smooth or not len(series):
+            return series
+        return Series(series.steps, smoothed(series.steps, series.values, self.smooth))
+
+    def column(self, series: Series) -> dict[str, list[Any]]:
+        """Columns of a line trace; a value the axis can't hold is a gap."""
+        fits = self.fits(series.values).tolist()
+        values = [value if ok else None for value, ok in zip(series.values.tolist(), fits, strict=True)]
+        column = {"x": self.axis.places(series.steps), "y": values}
+        return column if self.axis.by_step else {**column, "customdata": series.steps.tolist()}
+
+    def fits(self, values: np.ndarray) -> np.ndarray:
+        """Which values can be drawn where they belong."""
+        return np.isfinite(values) & (values > 0) if self.log else np.isfinite(values)
+
+    def off_axis(self, name: str, series: Series, colours: Palette) -> dict[str, list[Any]]:
+        """Columns of points for values that can't: NaN and Inf in alarm colour, those below a log axis in grey."""
+        out: dict[str, list[Any]] = {key: [] for key in OFF_AXIS}
+        for index in np.flatnonzero(~self.fits(series.values)):
+            step, value = int(series.steps[index]), float(series.values[index])
+            finite = np.isfinite(value)
+            low = finite or value == -np.inf
+            words = f"{short(value)} (below a log axis)" if finite else short(value)
+            out["x"].append(self.axis.place(step))
+            out["y"].append(0.03 if low else 0.93)
+            out["text"].append(f"{escape(name)}: <b>{words}</b> at step {step}")
+            out["colour"].append(colours.muted if finite else colours.severity["critical"])
+            out["symbol"].append("circle-open" if finite else "x-thin-open" if np.isnan(value) else "arrow-up-open")
+        return out
