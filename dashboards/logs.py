@@ -68,6 +68,10 @@ class LogReader:
         """The current lineage."""
         return self.histories[max(self.histories)]
 
+    def checkpoints(self) -> list[Event]:
+        """None: where another trainer puts its states is not known."""
+        return []
+
     def samples(self, step: int) -> list[Sample]:
         """Completions are not read from foreign logs."""
         return []

@@ -262,7 +262,8 @@ def _answered(asked: Asked, found: Sequence[tuple[str, _Read]], notes: list[str]
     if asked.x == "tokens" and (without := [m.name for m in members if "tokens" not in m.clocks]):
         notes.append(f"no tokens were counted by {', '.join(without[:4])}: left out of the charts")
     for _, read in found:
-        notes += [note for note in read.member.notes if note not in notes]
+        said = (*read.member.notes, *filter(None, (read.member.changed,)))
+        notes += [note for note in said if note not in notes]
     labels = [group.label for group in groups]
     if asked.verdicts:
         others = [group for place, group in enumerate(groups) if place != reference]

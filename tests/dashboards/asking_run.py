@@ -11,6 +11,7 @@ from synthetic_run import EXPLOSION, RUNAWAY, record, values
 
 from stabilizer.records import Action
 from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.requests import Request, look, settle
 
 ASKING = "20260103-100000-sorting-ask1"
 CHANGE = {"control/lr_scale": (1.0, 0.5)}
@@ -79,3 +80,11 @@ def press(client: Client, kind: str, run: str = ASKING, action: str = "a1", *, t
     answer = client.http.post("/_dash-update-component", json=body, headers=HERE if headers is None else headers)
     assert answer.status_code in (200, 204), (answer.status_code, answer.data[:300])
     return json.dumps(json.loads(answer.data)["response"], ensure_ascii=False) if answer.status_code == 200 else ""
+
+
+def take(run: Path) -> list[Request]:
+    """What the training process does with requests, short of heeding them."""
+    requests = look(run).requests
+    for request in requests:
+        settle(run, request)
+    return requests

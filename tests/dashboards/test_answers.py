@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking_run import ASKING, asking, entry, press, pressable, propose, requests
+from asking_run import ASKING, asking, entry, press, pressable, propose, requests, take
 from page_client import Client
 
 from stabilizer.runs.asking import waiting
 from stabilizer.runs.directory import RunWriter
-from stabilizer.runs.requests import take
 
 
 @pytest.fixture

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking_run import ASKING, asking, entry, requests
+from asking_run import ASKING, asking, entry, requests, take
 from test_page_ui import Watched
-
-from stabilizer.runs.requests import take
 
 pytestmark = pytest.mark.ui
 
