@@ -14,9 +14,11 @@ from urllib.parse import parse_qsl, urlencode
 
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, no_update
+from dash.dash import _default_index
 from dash.exceptions import PreventUpdate
 
 from dashboards import actions, frame
+from dashboards.door import Door
 from dashboards.guard import guard
 from dashboards.pages import PAGES
 from dashboards.state import Runs
@@ -25,8 +27,8 @@ _scheme_before_first_paint = cache(dmc.pre_render_color_scheme)
 """A hook on all apps of the process, so it is put there once."""
 
 
-def build(roots: Sequence[Path]) -> Dash:
-    """The app over the runs under `roots`; `app.server` is the WSGI application."""
+def build(roots: Sequence[Path], door: Door | None = None) -> Dash:
+    """The app over the runs under `roots`; `app.server` is the WSGI application. Without a `door`, for this machine."""
     runs = Runs(roots)
     _scheme_before_first_paint()
     app = Dash(
@@ -38,10 +40,11 @@ def build(roots: Sequence[Path]) -> Dash:
         enable_mcp=False,
         add_log_handler=False,
         suppress_callback_exceptions=True,  # a page's parts are there only while it is shown
+        index_string=_default_index.replace("<html>", '<html lang="en">'),  # a screen reader must know how to read it
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
     app.runs = runs
-    guard(app.server)
+    guard(app.server, door or Door())
     app.layout = lambda: frame.skeleton(runs.lines(), runs.token)
     _frame(app, runs)
     actions.register(app, runs)

@@ -326,7 +326,10 @@ def _endings(answer: Answer, theme: Theme) -> html.Section:
             table.append(
                 html.Tr(
                     [
-                        html.Th(chart.metric if place == 0 else "", scope="row"),
+                        html.Th(
+                            chart.metric if place == 0 else html.Span(chart.metric, className="runs-hidden"),
+                            scope="row",
+                        ),
                         html.Td([_swatch(answer.labels.index(ending.label), theme), ending.label]),
                         html.Td(_spread(ending.final, ending.final_sd), className="figure"),
                         html.Td(

@@ -242,7 +242,8 @@ def _nothing_logged() -> html.Div:
         "Our trainer logs a few groups every 10 steps; this run logged none, or was read from another trainer's log."
     )
     return html.Div(
-        empty("No completions were logged", words, "stabilizer train --set samples.every=1"), className="card head"
+        empty("No completions were logged", words, "stabilizer train --set samples.every=1", whole=True),
+        className="card head",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
@@ -109,7 +110,7 @@ def _now(runs: Runs, run: str, key: str, followed: Followed, theme: Theme) -> tu
             page = told(reader, run, key)
             if page is None:
                 return [_nothing(run, key)], []
-            words = _words(runs, run, reader, page, theme)
+            words = _words(runs, run, followed.path, reader, page, theme)
             rest = [*_charts(reader, page, theme), html.Section(_lookalikes(page), className="column")]
     except Exception as error:  # whatever a directory holds, the page stays up and says so
         return [view.broken(run, str(error) or type(error).__name__)], []
@@ -161,7 +162,7 @@ def _title(card: Card) -> str:
 def _nothing(run: str, key: str) -> html.Div:
     return html.Div(
         [
-            empty("There is no such incident", f"{run[:200]} has no incident {key[:80]!r}."),
+            empty("There is no such incident", f"{run[:200]} has no incident {key[:80]!r}.", whole=True),
             dcc.Link("all incidents of this run", href=address(PATH, run=run)),
         ],
         className="card head centred",
@@ -171,11 +172,11 @@ def _nothing(run: str, key: str) -> html.Div:
 # --- one incident -----------------------------------------------------------------------------------------------------
 
 
-def _words(runs: Runs, run: str, reader: RunReader, page: Told, theme: Theme) -> list[Any]:
+def _words(runs: Runs, run: str, path: Path, reader: RunReader, page: Told, theme: Theme) -> list[Any]:
     lives = {trial.action: [a for a in reader.actions if a.action == trial.action] for trial in page.trials}
     trials = [trial_card(runs, run, tried(trial, lives[trial.action]), to_incident=False) for trial in page.trials]
     return [
-        _head(run, page),
+        _head(run, path, page),
         html.Div(
             [
                 html.Section([*_order(reader, page, theme), *_evidence(page)], className="column"),
@@ -193,7 +194,7 @@ def _words(runs: Runs, run: str, reader: RunReader, page: Told, theme: Theme) ->
     ]
 
 
-def _head(run: str, page: Told) -> html.Div:
+def _head(run: str, path: Path, page: Told) -> html.Div:
     card, onset = page.card, page.onset
     note = None
     if page.left_behind is not None:
@@ -229,6 +230,7 @@ def _head(run: str, page: Told) -> html.Div:
                 [
                     fact("began", f"step {onset.step:,}, between {onset.earliest:,} and {onset.latest:,}"),
                     fact("noticed", f"step {card.detected:,}"), fact("last seen", f"step {card.last:,}"),
+                    _written(run, path, onset.step),
                 ],
                 className="facts",
             ),
@@ -246,6 +248,14 @@ def _head(run: str, page: Told) -> html.Div:
         ],
         className="card head",
     )  # fmt: skip
+
+
+def _written(run: str, path: Path, step: int) -> html.Div | None:
+    """The way to what the policy wrote when it began, where the run keeps that."""
+    if not (path / "samples").is_dir():
+        return None
+    to = dcc.Link(f"near step {step:,}", href=address("/completions", run=run, step=str(step)))
+    return html.Div([html.Span("completions", className="quiet small"), to])
 
 
 def _ways(run: str, page: Told) -> html.Nav:
@@ -414,7 +424,10 @@ def _similar(past: Similar) -> html.Section:
                     className="incident-head",
                 ),
                 html.Div(
-                    " · ".join(filter(None, (", ".join(one.ids[:4]), f"cause: {one.cause}" if one.cause else ""))),
+                    [
+                        *[part for id in one.ids[:4] for part in (detector_link(id), " ")],
+                        f"cause: {one.cause}" if one.cause else None,
+                    ],
                     className="quiet small text",
                 ),
                 html.Div(f"tried: {one.ended}", className="small text") if one.ended else None,
