@@ -44,6 +44,11 @@ def build(roots: Sequence[Path], door: Door | None = None) -> Dash:
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
     app.runs = runs
+    app.server.debug = False  # whatever the environment says: a debugger is for people who may run code here
+    app.enable_dev_tools(
+        debug=False, dev_tools_ui=False, dev_tools_props_check=False, dev_tools_serve_dev_bundles=False,
+        dev_tools_hot_reload=False,
+    )  # fmt: skip
     guard(app.server, door or Door())
     app.layout = lambda: frame.skeleton(runs.lines(), runs.token)
     _frame(app, runs)
@@ -55,7 +60,7 @@ def build(roots: Sequence[Path], door: Door | None = None) -> Dash:
 
 def query_of(search: str | None) -> dict[str, str]:
     """The query of an address; of a repeated key the last."""
-    return dict(parse_qsl((search or "").lstrip("?")))
+    return dict(parse_qsl(search.lstrip("?"))) if isinstance(search, str) else {}
 
 
 def _frame(app: Dash, runs: Runs) -> None:
@@ -86,9 +91,10 @@ def _frame(app: Dash, runs: Runs) -> None:
     def open_page(path: str | None, search: str | None, theme: str | None) -> Any:
         if theme not in ("light", "dark"):
             raise PreventUpdate  # the browser says which in a moment
-        page, query = next((page for page in PAGES if page.PATH == (path or "/")), None), query_of(search)
+        path = path if isinstance(path, str) and path else "/"
+        page, query = next((page for page in PAGES if page.PATH == path), None), query_of(search)
         if page is None:
-            return frame.nowhere(path or ""), no_update
+            return frame.nowhere(path), no_update
         address = no_update
         if page.OF_A_RUN and not query.get("run") and (newest := next((line.id for line in runs.lines()), "")):
             query["run"] = newest
@@ -97,7 +103,7 @@ def _frame(app: Dash, runs: Runs) -> None:
 
     @app.callback(Output("tabs", "children"), Input("url", "pathname"), Input("url", "search"))
     def tabs(path: str | None, search: str | None) -> Any:
-        return frame.tabs(PAGES, path or "/", query_of(search).get("run", ""))
+        return frame.tabs(PAGES, path if isinstance(path, str) else "/", query_of(search).get("run", ""))
 
     @app.callback(
         Output("picker", "data"),
@@ -108,5 +114,6 @@ def _frame(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def rescan(_: int, typed: str | None, chosen: str | None, known: list[dict[str, str]]) -> Any:
-        found = frame.options(runs.lines(), chosen, typed)
+        said = (word if isinstance(word, str) else None for word in (chosen, typed))
+        found = frame.options(runs.lines(), *said)
         return no_update if found == known else found

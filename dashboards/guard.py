@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
+from dash.exceptions import DependencyException
 from flask import Flask, Response, request
 
 from dashboards.door import Door
@@ -43,6 +44,10 @@ def guard(server: Flask, door: Door) -> None:
         if (request.content_length or 0) > MAX_BODY:
             return _refusal(413, f"a request holds at most {MAX_BODY} bytes")
         return door.answer(request)
+
+    @server.errorhandler(DependencyException)
+    def no_such_script(_: DependencyException) -> Response:
+        return _refusal(404, "there is no such script")
 
     @server.after_request
     def seal(response: Response) -> Response:

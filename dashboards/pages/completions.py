@@ -229,9 +229,10 @@ def _asked(runs: Runs, index: Any, part: Any, at: Any) -> str | None:
 
 def _whole(value: Any) -> int | None:
     try:
-        return int(float(value))
+        found = int(float(value))
     except (TypeError, ValueError, OverflowError):
         return None
+    return found if abs(found) < 2**53 else None  # no step, and no number a browser can hold
 
 
 # --- what is seen -----------------------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ PATH = "/incident"
 NAME = "Incidents"
 OF_A_RUN = True
 TICK_MS = 2000
+MAX_LISTED = 200
+"""Incidents in the list: those that stand, then the newest."""
 FAR = (
     "How far: median of up to 100 rows before the onset → of up to 30 since it left; where a finding gave the onset"
     " itself, its own baseline and value."
@@ -131,7 +133,9 @@ def _all(run: str, cards: Sequence[Card]) -> list[Any]:
         said = "Detectors have seen no failure so far. What they look for: "
         to = dcc.Link("all detectors", href=address("/detectors"))
         return [head, html.Div([html.Strong("Nothing found"), html.P([said, to])], className="empty")]
-    return [head, html.Div([_line(run, card) for card in cards], className="page")]
+    left = len(cards) - MAX_LISTED
+    more = html.P(f"and {left:,} older ones; `stabilizer diagnose` lists them", className="quiet") if left > 0 else None
+    return [head, html.Div([*[_line(run, card) for card in cards[:MAX_LISTED]], more], className="page")]
 
 
 def _line(run: str, card: Card) -> html.Article:
@@ -148,7 +152,7 @@ def _line(run: str, card: Card) -> html.Article:
                 ],
                 className="incident-head",
             ),
-            html.P(card.summary, className="summary"),
+            html.P(card.summary[:600], className="summary"),
             html.P(cause + more, className="quiet small"),
         ],
         className=f"card incident {card.severity}" + ("" if card.open else " resolved"),
