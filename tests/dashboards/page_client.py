@@ -111,7 +111,7 @@ def addresses(run: str, other: str) -> list[tuple[str, str]]:
     queries: dict[str, list[dict[str, str]]] = {
         "/": [{}, {"group": "seeds"}], "/run": [{**of, "pin": "entropy"}],
         "/incident": [of, {**of, "n": "1"}, {**of, "n": "2"}],
-        "/completions": [of, {**of, "step": "10", "q": "4", "tokens": "1"}], "/journal": [of],
+        "/completions": [of, {**of, "step": "10", "q": "1", "tokens": "1"}], "/journal": [of],
         "/compare": [{}, {"runs": compared([run, other])}], "/preflight": [{}, of], "/detectors": [{}, {"q": "kl"}],
         "/detector": [{"id": "policy/kl-runaway"}, {"id": "nothing"}],
     }  # fmt: skip

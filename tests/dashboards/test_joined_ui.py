@@ -173,12 +173,13 @@ def test_a_fix_is_approved_in_the_browser_and_the_trainer_applies_it(browser: An
     page.mouse.move(box["x"] + box["width"] * 0.6, y, steps=8)
     page.mouse.up()
     zoom = "document.querySelector('.js-plotly-plot').layout.xaxis.range.map(end => end.toFixed(3))"
+    watched.until(lambda: float(page.evaluate(zoom)[0]) > 0.5, 5)
     chosen = page.evaluate(zoom)
 
     page.locator("#now").get_by_role("button", name="Approve").first.click(timeout=120_000)
     page.locator("#journal .entry-applied").first.wait_for(timeout=60_000)
     assert page.locator("#journal").get_by_text("control/lr_scale").first.is_visible()
-    assert page.evaluate(zoom) == chosen
+    watched.until(lambda: page.evaluate(zoom) == chosen, 5)  # also where a chart that joined had all drawn anew
 
     page.locator("#find").fill("control/lr_scale")
     watched.until(lambda: page.locator(".chart .js-plotly-plot").count() == 1, 20)
