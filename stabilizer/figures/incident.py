@@ -108,6 +108,7 @@ def _departures(signals: Sequence[Departed], colours: Palette) -> dict[str, Any]
         "type": "scatter", "mode": "markers+text", "x": [signal.step for signal in signals],
         "y": [escape(signal.metric) for signal in signals], "text": texts, "textposition": "top right",
         "textfont": {"size": 11, "color": colours.text}, "hovertext": hover, "hoverinfo": "text", "showlegend": False,
+        "cliponaxis": False,  # the words of the first row stand above it
         "marker": {
             "size": 11, "color": colours.lines[0],
             "symbol": ["triangle-up" if signal.up else "triangle-down" for signal in signals],
