@@ -132,6 +132,24 @@ def test_a_press_on_the_run_page_survives_its_redraws(browser: Any, served: tupl
     context.close()
 
 
+def test_an_address_with_its_token_lets_in_and_loses_it(browser: Any, runs_folder: Path) -> None:
+    server, address = prepare([runs_folder], port=0, token=True)
+    threading.Thread(target=server.run, daemon=True).start()
+    context = browser.new_context()
+    watched = Watched(context.new_page(), address.partition("?")[0])
+    watched.page.goto(f"{watched.address}run")
+    watched.page.get_by_text("open the address, with its token").wait_for()
+    watched.errors.clear()  # the browser says that this was refused
+    watched.page.goto(address)
+    watched.page.locator(THERE["/"]).first.wait_for()
+    assert "token" not in watched.page.url and watched.page.evaluate("document.cookie") == ""
+    watched.page.get_by_role("link", name=RUN).click()
+    watched.page.locator(THERE["/run"]).first.wait_for()
+    assert watched.errors == []
+    context.close()
+    server.close()
+
+
 @pytest.fixture
 def training(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """A real run whose learning rate is too high, in approve mode, with its dashboard: the address, and its folder."""
