@@ -163,8 +163,8 @@ def fleet(lines: Sequence[RunLine], view: View, now: float) -> Fleet:
 
 def group_choices(lines: Sequence[RunLine]) -> list[tuple[str, str]]:
     """What the list can be grouped by: (value, words)."""
-    keys = [("task", "task"), ("trainer", "trainer"), ("state", "state"), ("verdict", "verdict")]
-    return [("", "no groups"), (SEEDS, "seeds of one configuration"), *keys, *((key, key) for key in choices(lines))]
+    keys = dict.fromkeys(("task", "trainer", "state", "verdict", *choices(lines)))  # a setting may be called `task` too
+    return [("", "no groups"), (SEEDS, "seeds of one configuration"), *((key, key) for key in keys)]
 
 
 def worst_state(states: Iterable[str]) -> str:
