@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar, Literal
 
 from stabilizer.remedies import controls
@@ -54,6 +54,12 @@ class Remedy:
     def against(self, cause: str, knobs: Mapping[str, float]) -> Change | None:
         """The change for one of the causes it answers: the same for all, unless a remedy knows better."""
         return self.change(knobs)
+
+    def given(
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()
+    ) -> Change | None:
+        """The change for a cause in a run that went wrong at `onset`; knobs of `ours` were turned by a remedy."""
+        return self.against(cause, knobs)
 
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
         """Values of a knob at the steps of a trial, where it does not go to its new value at once."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stabilizer.records import Action, Finding, JournalEntry
-from stabilizer.remedies import LOWER_LR, ROLL_BACK, fitting
+from stabilizer.remedies import LOWER_LR, RESTORE, ROLL_BACK, fitting
 from stabilizer.remedies.arbitration import DIVERGENCE, most_urgent, objection, rank
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.conduct import MODES, Conduct, Host, Mode
@@ -55,6 +55,8 @@ class Arbiter(Conduct):
             self._heed(request, view)
         if self.mode == "off":
             return
+        if self._held:
+            self._hold(view)
         if self.trial:
             self._follow(view)
             return
@@ -90,7 +92,7 @@ class Arbiter(Conduct):
                 continue
             if remedy.id == "early-stop" and not critical:
                 continue
-            change = self._change(remedy, cause)
+            change = self._change(remedy, cause, view, incident.onset_step)
             if change is None or objection(remedy, cause, members, self.watch, view):
                 continue
             if self._consider(remedy, change, number, cause, incident.onset_step, view):
@@ -98,10 +100,10 @@ class Arbiter(Conduct):
 
     def _candidates(self, cause: str, members: Sequence[Finding], view: RunView, *, critical: bool) -> list[Remedy]:
         """Remedies in the order of trying; damage done by a divergence is gone back from first."""
-        remedies = fitting(cause, view)
+        remedies = [RESTORE, *fitting(cause, view)]
         diverged = critical and any(rank(finding) == DIVERGENCE for finding in members)
-        if cause == "undetermined" and diverged:
-            remedies = [ROLL_BACK]  # damage is proven, whatever did it
+        if diverged and ROLL_BACK not in remedies and all(r.safety == "advice" or r.asks for r in remedies[1:]):
+            remedies.append(ROLL_BACK)  # damage is proven, whatever did it
         if diverged and (cause == "undetermined" or cause in ROLL_BACK.answers) and LOWER_LR not in remedies:
             remedies.append(LOWER_LR)  # where there is no going back, smaller steps are what contains it
         first = self.mode == "auto-full" and critical
@@ -173,7 +175,7 @@ class Arbiter(Conduct):
         if approved is None:
             return False
         asked = self._questions.pop(approved).trial
-        change = self._change(asked.remedy, asked.cause)
+        change = self._change(asked.remedy, asked.cause, view, asked.onset)
         if change is None:
             self._journal(
                 asked, "expired", view.step, "the knobs have changed since it was proposed; it no longer applies"

@@ -53,10 +53,23 @@ class Trial:
     ticks: int = 0
     harmed: bool = False
     """It failed because the run got worse, so that its weights are no better than its knobs."""
+    back: bool = False
+    """The change gives settings back the values they had before somebody changed them."""
+    holds: float | None = None
+    """Learning rate that the knob keeps a schedule at that ran away."""
     under: Trial | None = None
     """The trial it is built on, which was not enough."""
     twin: dict[str, Any] | None = None
     """What a copy of the run did meanwhile without the change."""
+
+    @property
+    def depth(self) -> int:
+        """How many trials stand or fall together with it, itself among them."""
+        return 1 + len(self.chain())
+
+    def chain(self) -> list[Trial]:
+        """What it is built on, newest first."""
+        return [self.under, *self.under.chain()] if self.under else []
 
     def hypothesis(self) -> dict[str, Any]:
         """What was promised before anything was changed."""
@@ -104,9 +117,12 @@ class Trial:
             return "failed", f"no sign of help after {self.ticks} steps: {self._standing(watch, view)}"
         if self.ticks < self.window:
             return "running", ""
+        if self.back and not self.target:  # what the run was well with has nothing to prove
+            return "verified", f"{self.guard.metric} is {compared}"
         if standing := self._standing(watch, view):
             return "failed", f"still true after {self.ticks} steps: {standing}"
-        if level is None or (state == "open" and self.guard.level - level > self.guard.tolerance):
+        short = level is None or (state == "open" and self.guard.level - level > self.guard.tolerance)
+        if short and not self.target:  # what did the damage is not put back because chance has a say in the level
             return "failed", f"{self.guard.metric} is {compared}, below the guard of {self.guard.level:.3g}"
         return "verified", f"findings quiet and {self.guard.metric} {compared}"
 
@@ -122,7 +138,8 @@ class Trial:
 
     def _futile(self, watch: Watch, view: RunView) -> bool:
         """Damage that was there, is there after half of the window, and nothing gets better."""
-        if self.target or not self.critical or self.remedy.harmless or self.ticks != self.window // 2:
+        waits = self.target or self.remedy.harmless or self.back
+        if waits or not self.critical or self.ticks != self.window // 2:
             return False
         reward = progress(view)
         return bool(self._standing(watch, view)) and not (reward and reward.rising)

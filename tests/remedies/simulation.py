@@ -34,10 +34,12 @@ class Simulation:
         self, mode: Mode, *, breaks_at: int = 40, cause: Callable[[dict[str, float]], bool] = lambda knobs: True,
         earlier: tuple[Action, ...] = (), seed: int = 0, knobs: dict[str, float] | None = None,
         growth: float = 0.003, growth_with_batch: float = 0.0, prompts: int = 16, fork: int = 0,
-        drifts_at: int = 10_000,
+        drifts_at: int = 10_000, rate: Callable[[int], float] | None = None,
     ):  # fmt: skip
         self.controls = Controls(KNOBS | {"control/prompts": prompts} | (knobs or {}), self)
         self._growth, self._growth_with_batch = growth, growth_with_batch
+        self._rate, self.ticks = rate, 0
+        """What the schedule does to the rate at a tick, whatever the knob says; ticks go on where steps go back."""
         self.watch = Watch()
         self.history = History()
         self.actions: list[Action] = []
@@ -61,6 +63,7 @@ class Simulation:
         for _ in range(2_000):
             if self.step >= steps:
                 break
+            self.ticks += 1
             self._train_step()
             self.watch.tick(self.history.view())
             self.arbiter.tick(self.history.view(), requests(self))
@@ -81,9 +84,12 @@ class Simulation:
     def _numbers(self) -> dict[str, float]:
         state, noise = self._state, self._rng.normal(size=6)
         state["step"] += 1
-        if state["step"] > self._breaks_at and self._cause(self.controls.values()):
+        knobs = self.controls.values()
+        schedule = self._rate(self.ticks) if self._rate else 1.0
+        knobs["control/lr_scale"] *= schedule
+        if state["step"] > self._breaks_at and self._cause(knobs):
             state["broken"] = min(1.0, state["broken"] + 0.5)
-        elif state["step"] > self._drifts_at and self._cause(self.controls.values()):
+        elif state["step"] > self._drifts_at and self._cause(knobs):
             state["broken"] = min(0.05, state["broken"] + 0.005)
         broken = state["broken"]
         growth = self._growth + self._growth_with_batch * (self.controls.get("control/prompts") >= 16)
@@ -100,6 +106,7 @@ class Simulation:
             "optim/grad_norm": float(np.exp(0.2 * noise[4])) * (0.5 + 3 * broken),
             "batch/prompts": self.controls.get("control/prompts"),
             "batch/updates": 1,
+            **({"optim/lr": 1e-4 * knobs["control/lr_scale"]} if self._rate else {}),
             "policy/entropy": max(0.001, 1.0 - 0.9 * broken + 0.02 * noise[5]),
             **self.controls.values(),
         }

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 from stabilizer.records import Action
-from stabilizer.remedies import REMEDIES
-from stabilizer.remedies.controls import Controls
+from stabilizer.remedies import REMEDIES, ROLL_BACK, fitting
+from stabilizer.remedies.controls import Checkpoint, Controls
+from stabilizer.remedies.guard import Guard
+from stabilizer.remedies.trial import Trial
 from stabilizer.runs.requests import Request
 from stabilizer.watch import Incident
 from tests.remedies.simulation import Simulation
+from tests.series import history
 
 
 def too_fast(knobs: dict[str, float]) -> bool:
@@ -366,3 +372,82 @@ def test_auto_safe_returns_to_the_snapshot_of_its_own_trial_with_still_smaller_s
     applied = [(a.change["control/lr_scale"], a.data.get("back_to")) for a in run.actions if a.entry == "applied"]
     assert applied[:2] == [((1.0, 0.5), None), ((0.5, 0.25), 40)]
     assert {action.safety for action in run.actions if action.entry == "applied"} == {"soft"}
+
+
+def turn(knob: str, value: float, at: int):
+    """A knob is turned without a word, as by a configuration's next stage."""
+
+    def turns(run: Simulation) -> list[Request]:
+        if run.ticks == at:
+            run.controls.set(knob, value)
+        return []
+
+    return turns
+
+
+def few_prompts(knobs: dict[str, float]) -> bool:
+    return knobs["control/prompts"] < 8
+
+
+@pytest.mark.parametrize(("mode", "remedy"), [("auto-full", "roll-back"), ("auto-safe", "restore-setting")])
+def test_what_was_changed_just_before_things_broke_is_changed_back_first(mode: str, remedy: str) -> None:
+    run = Simulation(mode, cause=few_prompts).run(200, turn("control/prompts", 2, at=40))
+    first = next(action for action in run.actions if action.entry == "applied")
+    assert (first.remedy, first.change) == (remedy, {"control/prompts": (2, 16)})
+    assert run.controls.get("control/prompts") == 16
+    assert (run._state["broken"] == 0) is (mode == "auto-full"), "going back mends what was damaged, too"
+
+
+def test_a_change_that_somebody_declared_is_not_changed_back() -> None:
+    def declared(run: Simulation) -> list[Request]:
+        if run.ticks == 40:
+            run.declare(run.step + 1, "intervention", "fewer prompts")
+        return turn("control/prompts", 2, at=40)(run)
+
+    run = Simulation("auto-full", cause=few_prompts).run(200, declared)
+    assert "control/prompts" not in {knob for action in run.actions for knob in action.change}
+
+
+def test_a_setting_that_was_changed_back_stays_so_even_where_that_was_not_enough() -> None:
+    run = Simulation("auto-full").run(250, turn("control/prompts", 2, at=40))
+    assert run.controls.get("control/prompts") == 16
+    assert run.controls.get("control/lr_scale") == 1.0, "what was tried on top of it is undone"
+
+
+def test_a_rate_that_left_its_schedule_is_held_where_it_was_for_as_long_as_it_is_up() -> None:
+    def rate(tick: int) -> float:
+        return 8.0 if 40 < tick <= 90 else 1.0
+
+    run = Simulation("auto-full", rate=rate, cause=lambda knobs: knobs["control/lr_scale"] > 2)
+    run.run(60)
+    assert run.controls.get("control/lr_scale") == pytest.approx(1 / 8)
+    run.run(160)
+    assert run.controls.get("control/lr_scale") == 1.0
+    assert run._state["broken"] == 0
+    assert [entry for _, entry in run.entries()] == ["proposed", "approved", "applied", "verified"]
+
+
+def test_a_held_rate_is_let_go_when_somebody_turns_its_knob() -> None:
+    run = Simulation("auto-full", rate=lambda tick: 8.0 if tick > 40 else 1.0, cause=lambda k: k["control/lr_scale"] > 2)
+    run.run(150)
+    run.controls.set("control/lr_scale", 0.2)
+    run.run(170)
+    assert run.controls.get("control/lr_scale") == 0.2
+
+
+def test_going_back_is_kept_though_the_level_is_not_quite_what_it_was() -> None:
+    """Chance has a say in a level; what did the damage is not put back for it."""
+    trial = Trial("a1", ROLL_BACK, 1, 40, True, {}, Guard("reward/mean", 0.5, 0.1, 10, 0.01), window=3)
+    trial.target = Checkpoint(30, 0, Path("step-30"))
+    run = history({"reward/mean": "0.48x60"})
+    quiet = SimpleNamespace(active=lambda: [], incident=lambda number: Incident(1, 40), detectors=())
+    trial.began = 50
+    assert [trial.judge(quiet, run.view())[0] for _ in range(3)] == ["running", "running", "verified"]
+
+
+def test_weights_with_a_hole_are_gone_back_from_and_a_bad_batch_is_not() -> None:
+    skipped = {"optim/skipped": "0x50 1x10", "policy/loss": "0.1x50 nanx10", "optim/grad_norm": "0.5x50 nanx10"}
+    hole = history(skipped).view()
+    batch = history({name: f"{rows} {rows[:rows.index('x')]}x5" for name, rows in skipped.items()}).view()
+    assert ROLL_BACK in fitting("numeric-overflow", hole)
+    assert ROLL_BACK not in fitting("numeric-overflow", batch)
