@@ -35,8 +35,8 @@ from stabilizer.remedies.raise_lr import RaiseLr
 from stabilizer.remedies.raise_temperature import RaiseTemperature
 from stabilizer.remedies.reset_optimizer import ResetOptimizer
 from stabilizer.remedies.reset_reference import ResetReference
-from stabilizer.remedies.reweight_prompts import ReweightPrompts
 from stabilizer.remedies.restore_setting import RestoreSetting
+from stabilizer.remedies.reweight_prompts import ReweightPrompts
 from stabilizer.remedies.roll_back import RollBack
 from stabilizer.remedies.shrink_batch import ShrinkBatch
 from stabilizer.remedies.skip_update import SkipUpdate

@@ -38,6 +38,8 @@ TARGET_ENTROPY = 0.45
 """Share of its early level that entropy is meant to keep: the middle of the 0.3 to 0.6 that published runs hold."""
 DEAD_BAND = 0.25
 """Share of the target around it in which entropy is left alone."""
+GAIN = 10
+"""Rows on either side that say whether anything was gained."""
 AGREE = 0.5
 """Cosine of the gradients of two halves of a batch above which the batch is large enough."""
 
@@ -74,6 +76,19 @@ def objection(remedy: Remedy, cause: str, members: Sequence[Finding], watch: Wat
     if remedy.id == "longer-answers":
         return _length_not_earned(view)
     return ""
+
+
+def gained(view: RunView, since: int) -> bool:
+    """Whether the reward since a step is above what it was in the rows before, by more than its noise explains."""
+    reward = progress(view)
+    if reward is None:
+        return False
+    before = view.series(reward.metric).between(0, since - 1).finite().last(GAIN).values
+    after = view.series(reward.metric).between(since, view.step).finite().last(GAIN).values
+    if not len(before) or not len(after):
+        return False
+    noise = reward.noise * float(np.sqrt(1 / len(before) + 1 / len(after)))
+    return float(after.mean() - before.mean()) > 2 * noise
 
 
 def _diverged_lately(watch: Watch, view: RunView) -> str:

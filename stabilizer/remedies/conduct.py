@@ -14,7 +14,7 @@ from stabilizer.remedies.fork import Fork
 from stabilizer.remedies.guard import Guard
 from stabilizer.remedies.limits import COOLDOWN, MAX_FAILURES, Limits
 from stabilizer.remedies.trial import Trial
-from stabilizer.remedies.turns import LR, rate_now, turned_back, usual_rate
+from stabilizer.remedies.turns import LR, rate_now, turns
 from stabilizer.runs.history import RunView
 from stabilizer.watch import Watch
 
@@ -22,7 +22,7 @@ Mode = Literal["off", "suggest", "approve", "auto-safe", "auto-full"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 ONSET_MARGIN = 10
-"""Steps a rollback's target should be older than the onset, whose estimate is about that uncertain."""
+"""Steps a rollback's target should be older than the onset, whose estimate is uncertain by that at most."""
 DEEPEST = 3
 """Trials that are built on one another."""
 SAME_RATE = 0.05
@@ -76,17 +76,22 @@ class Conduct:
         return self.mode in ("auto-safe", "auto-full")
 
     def _trial(
-        self, action: str, remedy: Remedy, change: Change, number: int, onset: int, view: RunView, cause: str = ""
-    ) -> Trial:
-        target = next(iter(self._targets(onset)), None) if remedy.rollback else None
+        self, action: str, remedy: Remedy, change: Change, number: int, onset: int, view: RunView, cause: str = "",
+        *, margin: int | None = None,
+    ) -> Trial:  # fmt: skip
+        turned = turns(view, onset, self.limits.moves)
+        back = bool(change) and change == {turn.knob: (turn.now, turn.was) for turn in turned}
+        if back:
+            onset, margin = min(turn.step for turn in turned), 1
+        if margin is None:  # the sooner it was seen, the less it can be off
+            margin = min(ONSET_MARGIN, max(1, (view.step - onset) // 2))
+        target = next(iter(self._targets(onset, margin)), None) if remedy.rollback else None
         # What the run could do at the checkpoint; one too early to tell is measured by what it could before the onset.
         before = view
         if target:
             before = view.at(target.step) if progress(view.at(target.step)) else view.at(onset - 1)
         guard = Guard.of(before, remedy.horizon)
         knobs = self.controls.values()
-        back = bool(change) and change == turned_back(view, onset, self.limits.moves)
-        usual = usual_rate(view, onset) if back and LR in change and LR not in self.limits.moves else None
         steps = {} if back else remedy.course(change, knobs)
         course = {knob: values for knob, values in steps.items() if knob in self.controls}
         return Trial(
@@ -100,7 +105,8 @@ class Conduct:
             cause=cause,
             course=course,
             back=back,
-            holds=usual if usual and change[LR][1] < change[LR][0] else None,
+            margin=margin,
+            holds=next((turn.rate for turn in turned if back and turn.rate), None),
             target=target,
             began=view.step + 1,
             window=guard.window(remedy.horizon),
@@ -122,16 +128,16 @@ class Conduct:
         lost = view.step - trial.target.step if trial.target else 0
         return self.limits.too_often(trial.cause) or self.limits.too_dear(lost, view)
 
-    def _targets(self, onset: int) -> list[Checkpoint]:
+    def _targets(self, onset: int, margin: int) -> list[Checkpoint]:
         """Checkpoints older than the onset, those safely older first, the newest of each kind first."""
         older = [checkpoint for checkpoint in self.controls.checkpoints() if checkpoint.step < onset]
-        return sorted(older, key=lambda c: (c.step <= onset - ONSET_MARGIN, c.step, c.attempt), reverse=True)
+        return sorted(older, key=lambda c: (c.step <= onset - margin, c.step, c.attempt), reverse=True)
 
     def _ways_back(self, trial: Trial) -> list[Checkpoint]:
         """States a trial may begin from, best first; none for one that begins where the run is."""
         if trial.returns:
             return [trial.returns]
-        return self._targets(trial.onset) if trial.remedy.rollback else []
+        return self._targets(trial.onset, trial.margin) if trial.remedy.rollback else []
 
     def _apply(self, trial: Trial, view: RunView) -> bool:
         """Snapshot, try on a copy where that is wanted, change. False when the copy speaks for something else."""
@@ -265,7 +271,9 @@ class Conduct:
             change = {}  # the cause is gone already: what is left to mend are the weights
         if change is None or any(knob not in self.controls for knob in change):
             return False
-        more = self._trial(self._next_id(), remedy, change, trial.incident, trial.onset, view, trial.cause)
+        more = self._trial(
+            self._next_id(), remedy, change, trial.incident, trial.onset, view, trial.cause, margin=trial.margin
+        )
         more.under = trial
         if own:
             more.returns = trial.snapshot
@@ -285,7 +293,9 @@ class Conduct:
         state, level = before.verdict(view, max(trial.began, view.step - trial.window // 2), trial.window)
         if state != "worse" and not self._critical(trial.incident):
             return
-        more = self._trial(self._next_id(), ROLL_BACK, {}, trial.incident, trial.onset, view, trial.cause)
+        more = self._trial(
+            self._next_id(), ROLL_BACK, {}, trial.incident, trial.onset, view, trial.cause, margin=trial.margin
+        )
         text = f"{trial.action} is kept, and {before.metric} is {level:.3g}, {before.level:.3g} before the onset"
         self._journal(more, "proposed", view.step, text, hypothesis=more.hypothesis(), builds_on=trial.action)
         if refused := self._refused(more, view):

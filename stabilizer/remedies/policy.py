@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 
 from stabilizer.records import Action, Finding, JournalEntry
 from stabilizer.remedies import LOWER_LR, RESTORE, ROLL_BACK, fitting
-from stabilizer.remedies.arbitration import DIVERGENCE, most_urgent, objection, rank
+from stabilizer.remedies.arbitration import DIVERGENCE, gained, most_urgent, objection, rank
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.conduct import MODES, Conduct, Host, Mode
 from stabilizer.remedies.controls import Controls
 from stabilizer.remedies.limits import MAX_FAILURES, quiet_hours
 from stabilizer.remedies.trial import Trial
+from stabilizer.remedies.turns import turns
 from stabilizer.runs.history import RunView
 from stabilizer.runs.requests import Request
 from stabilizer.watch import Watch
@@ -82,13 +83,14 @@ class Arbiter(Conduct):
         if not incident.causes or (self._acts and not critical and quiet_hours(view)):
             return
         cause = incident.causes[0].id
-        remedies = self._candidates(cause, members, view, critical=critical)
+        returns = critical or self._free_to_return(cause, members, incident.onset_step, view)
+        remedies = self._candidates(cause, members, incident.onset_step, view, critical=critical, returns=returns)
         if self.mode == "auto-full" and failures and not critical and any(r.rollback for r in remedies):
             return  # the last trial is kept for going back, should it come to damage
         for remedy in remedies:
             if self._suggested_enough(number):
                 return
-            if (number, remedy.id) in self._tried or (remedy.rollback and not critical):
+            if (number, remedy.id) in self._tried or (remedy.rollback and not returns):
                 continue
             if remedy.id == "early-stop" and not critical:
                 continue
@@ -98,15 +100,27 @@ class Arbiter(Conduct):
             if self._consider(remedy, change, number, cause, incident.onset_step, view):
                 return
 
-    def _candidates(self, cause: str, members: Sequence[Finding], view: RunView, *, critical: bool) -> list[Remedy]:
+    def _free_to_return(self, cause: str, members: Sequence[Finding], onset: int, view: RunView) -> bool:
+        """Nothing was learned, so nothing is lost, since a divergence that began with a known change, or since a loss
+        that nobody can explain."""
+        turned = turns(view, onset, self.limits.moves)
+        lost = cause == "undetermined" and any(finding.id == "reward/collapse" for finding in members)
+        diverged = bool(turned) and any(rank(finding) <= DIVERGENCE for finding in members)
+        return (lost or diverged) and not gained(view, min((turn.step for turn in turned), default=onset))
+
+    def _candidates(
+        self, cause: str, members: Sequence[Finding], onset: int, view: RunView, *, critical: bool, returns: bool
+    ) -> list[Remedy]:
         """Remedies in the order of trying; damage done by a divergence is gone back from first."""
         remedies = [RESTORE, *fitting(cause, view)]
         diverged = critical and any(rank(finding) == DIVERGENCE for finding in members)
-        if diverged and ROLL_BACK not in remedies and all(r.safety == "advice" or r.asks for r in remedies[1:]):
-            remedies.append(ROLL_BACK)  # damage is proven, whatever did it
+        unanswered = all(remedy.safety == "advice" or remedy.asks for remedy in remedies[1:])
+        damaged = (diverged or returns) and unanswered
+        if ROLL_BACK not in remedies and (damaged or turns(view, onset, self.limits.moves)):
+            remedies.append(ROLL_BACK)  # whatever did it
         if diverged and (cause == "undetermined" or cause in ROLL_BACK.answers) and LOWER_LR not in remedies:
             remedies.append(LOWER_LR)  # where there is no going back, smaller steps are what contains it
-        first = self.mode == "auto-full" and critical
+        first = self.mode == "auto-full" and returns
         return sorted(remedies, key=lambda remedy: not remedy.rollback) if first else remedies
 
     def _suggested_enough(self, number: int) -> bool:

@@ -41,6 +41,7 @@ class RestoreSetting(Remedy):
     id = "restore-setting"
     safety = "soft"
     answers = ()
+    horizon = 15
     by_hand = "put back what was changed before the onset"
     why = "this was changed shortly before things broke, and the run was well with what it was before"
     expects = "the incident's findings are quiet and the reward is no lower than before"

@@ -53,6 +53,8 @@ class Trial:
     ticks: int = 0
     harmed: bool = False
     """It failed because the run got worse, so that its weights are no better than its knobs."""
+    margin: int = 1
+    """Steps by which a state should be older than the onset to be surely from before it."""
     back: bool = False
     """The change gives settings back the values they had before somebody changed them."""
     holds: float | None = None
@@ -108,6 +110,9 @@ class Trial:
                 self.harmed = True
                 return "failed", damage
         state, level = self.guard.verdict(view, self.began, self.window)
+        restored = self.back and not self.target
+        if restored and state == "worse":
+            state = "open"  # a level under another setting is no measure for one under this
         compared = "unknown" if level is None else f"{level:.3g} on average against {self.guard.level:.3g} before"
         falling_already = self.critical and not self.target
         if state == "worse" and self.ticks >= (self.window // 2 if falling_already else SETTLE):
@@ -117,7 +122,7 @@ class Trial:
             return "failed", f"no sign of help after {self.ticks} steps: {self._standing(watch, view)}"
         if self.ticks < self.window:
             return "running", ""
-        if self.back and not self.target:  # what the run was well with has nothing to prove
+        if restored:  # what the run was well with has nothing to prove
             return "verified", f"{self.guard.metric} is {compared}"
         if standing := self._standing(watch, view):
             return "failed", f"still true after {self.ticks} steps: {standing}"

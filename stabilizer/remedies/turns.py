@@ -7,6 +7,7 @@ configuration or a schedule that ran away. The knobs tell it, and so does the le
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,40 +17,57 @@ from stabilizer.runs.history import RunView, Series
 
 LR = "control/lr_scale"
 BEFORE = 100
-"""Steps before the onset within which a change can be the cause."""
-LATE = 15
-"""Steps by which an onset may be estimated too early."""
+"""Steps before the onset within which a change can be the cause; an onset is an estimate, so a later one can be too."""
 STEADY = 5
 """Rows of one value before a change; what moves all the time is a controller's business."""
 JUMP = 1.5
 """Factor from which a rate has left its schedule: no schedule climbs like this after it has rested."""
 
 
-def turned_back(view: RunView, onset: int, ours: Collection[str] = ()) -> Change:
-    """Every knob that was changed around the onset without a word, from what it is to what it was; not `ours`, which
-    a remedy has in its hands. Empty when nothing was."""
-    change: Change = {}
+class Turn(NamedTuple):
+    """A knob that was changed, or that can make up for what changed beside it."""
+
+    knob: str
+    step: int
+    now: float
+    was: float
+    rate: float | None = None
+    """Learning rate without its knob before it left its schedule."""
+
+
+def turns(view: RunView, onset: int, ours: Collection[str] = ()) -> list[Turn]:
+    """Every knob that was changed around the onset or since without a word, and the rate where it left its schedule up.
+
+    Not those of `ours`, which a remedy has in its hands.
+    """
+    found = []
     for knob in KNOBS:
-        series = _around(view, view.series(knob), onset)
-        place = None if knob in ours else _first_turn(view, series, onset)
-        if place is not None and series.values[-1] != series.values[place - 1]:
-            change[knob] = (float(series.values[-1]), float(series.values[place - 1]))
-    if LR not in ours and LR not in change and (was := usual_rate(view, onset)):
-        scale = view.latest(LR) or 1.0
-        change[LR] = (scale, max(KNOBS[LR].low, scale * was / _rates(view).values[-1]))
-    return change
+        series = view.series(knob).between(onset - BEFORE, view.step)
+        row = None if knob in ours else _first_turn(view, series)
+        if row is not None and series.values[-1] != series.values[row - 1]:
+            found.append(Turn(knob, int(series.steps[row]), float(series.values[-1]), float(series.values[row - 1])))
+    if LR not in ours and all(turn.knob != LR for turn in found):
+        found += _runaway(view, onset)
+    return found
 
 
-def usual_rate(view: RunView, onset: int) -> float | None:
-    """The learning rate without its knob before it left its schedule upward, where it has and is still up."""
-    series = _around(view, _rates(view), onset)
+def turned_back(view: RunView, onset: int, ours: Collection[str] = ()) -> Change:
+    """From what those knobs are to what they were; empty when nothing was changed."""
+    return {turn.knob: (turn.now, turn.was) for turn in turns(view, onset, ours)}
+
+
+def _runaway(view: RunView, onset: int) -> list[Turn]:
+    rates = _rates(view)
+    series = rates.between(onset - BEFORE, view.step)
     values = series.values
     for row in range(STEADY, len(values)):
         was = values[row - STEADY : row]
         rested = 0 < was.min() and was.max() < 1.02 * was.min()
         if rested and values[row] > 1.02 * was[-1] and values[-1] > JUMP * was[-1]:
-            return None if _declared(view, int(series.steps[row])) else float(was[-1])
-    return None
+            step, usual, scale = int(series.steps[row]), float(was[-1]), view.latest(LR) or 1.0
+            to = max(KNOBS[LR].low, scale * usual / float(values[-1]))
+            return [] if _declared(view, step) else [Turn(LR, step, scale, to, usual)]
+    return []
 
 
 def rate_now(view: RunView) -> float | None:
@@ -65,15 +83,11 @@ def _rates(view: RunView) -> Series:
     return Series(rates.steps, rates.values / np.maximum(scales.values, 1e-12))
 
 
-def _around(view: RunView, series: Series, onset: int) -> Series:
-    return series.between(onset - BEFORE, view.step)
-
-
-def _first_turn(view: RunView, series: Series, onset: int) -> int | None:
+def _first_turn(view: RunView, series: Series) -> int | None:
     for row in np.flatnonzero(np.diff(series.values)) + 1:
         rested = row >= STEADY and not np.diff(series.values[row - STEADY : row]).any()
         step = int(series.steps[row])
-        if rested and step <= onset + LATE and not _declared(view, step):
+        if rested and not _declared(view, step):
             return int(row)
     return None
 

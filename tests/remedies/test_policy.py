@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from stabilizer.records import Action
-from stabilizer.remedies import REMEDIES, ROLL_BACK, fitting
+from stabilizer.records import Action, Finding
+from stabilizer.remedies import REMEDIES, RESTORE, ROLL_BACK, fitting
 from stabilizer.remedies.controls import Checkpoint, Controls
 from stabilizer.remedies.guard import Guard
 from stabilizer.remedies.trial import Trial
@@ -428,7 +428,9 @@ def test_a_rate_that_left_its_schedule_is_held_where_it_was_for_as_long_as_it_is
 
 
 def test_a_held_rate_is_let_go_when_somebody_turns_its_knob() -> None:
-    run = Simulation("auto-full", rate=lambda tick: 8.0 if tick > 40 else 1.0, cause=lambda k: k["control/lr_scale"] > 2)
+    run = Simulation(
+        "auto-full", rate=lambda tick: 8.0 if tick > 40 else 1.0, cause=lambda k: k["control/lr_scale"] > 2
+    )
     run.run(150)
     run.controls.set("control/lr_scale", 0.2)
     run.run(170)
@@ -448,6 +450,32 @@ def test_going_back_is_kept_though_the_level_is_not_quite_what_it_was() -> None:
 def test_weights_with_a_hole_are_gone_back_from_and_a_bad_batch_is_not() -> None:
     skipped = {"optim/skipped": "0x50 1x10", "policy/loss": "0.1x50 nanx10", "optim/grad_norm": "0.5x50 nanx10"}
     hole = history(skipped).view()
-    batch = history({name: f"{rows} {rows[:rows.index('x')]}x5" for name, rows in skipped.items()}).view()
+    batch = history({name: f"{rows} {rows[: rows.index('x')]}x5" for name, rows in skipped.items()}).view()
     assert ROLL_BACK in fitting("numeric-overflow", hole)
     assert ROLL_BACK not in fitting("numeric-overflow", batch)
+
+
+def test_a_state_right_before_a_known_change_is_gone_back_to_and_an_estimated_onset_keeps_its_distance() -> None:
+    known = Simulation("auto-full", cause=few_prompts).run(150, turn("control/prompts", 2, at=40))
+    assert next(action for action in known.actions if action.entry == "applied").data["back_to"] == 40
+    run = Simulation("auto-full", cause=too_fast).run(30)
+    assert [c.step for c in run.arbiter._targets(onset=25, margin=10)] == [10, 0, 20]
+    assert [c.step for c in run.arbiter._targets(onset=25, margin=2)] == [20, 10, 0]
+
+
+def test_a_loss_that_nobody_can_explain_is_gone_back_from_and_one_that_is_made_good_is_not() -> None:
+    lost = history({"reward/mean": "0.1+0.005~0.01x60 0.2~0.01x20"}).view()
+    regained = history({"reward/mean": "0.1+0.005~0.01x60 0.2+0.02x20"}).view()
+    fell = [Finding(id="reward/collapse", severity="warn", summary="", onset_step=61, detected_step=70, last_step=80)]
+    arbiter = Simulation("auto-full").arbiter
+    assert arbiter._free_to_return("undetermined", fell, 61, lost)
+    assert not arbiter._free_to_return("undetermined", fell, 61, regained)
+    assert not arbiter._free_to_return("data-shift", fell, 61, lost), "what is known to be the data's doing is not"
+
+
+def test_the_level_under_another_setting_is_no_measure_for_the_one_that_was_put_back() -> None:
+    trial = Trial("a1", RESTORE, 1, 40, False, {}, Guard("reward/mean", 0.9, 0.01, 10, 0.01), window=3, back=True)
+    trial.began = 50
+    quiet = SimpleNamespace(active=lambda: [], incident=lambda number: Incident(1, 40), detectors=())
+    run = history({"reward/mean": "0.5x60"})
+    assert [trial.judge(quiet, run.view())[0] for _ in range(3)] == ["running", "running", "verified"]
