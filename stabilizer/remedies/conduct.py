@@ -40,8 +40,8 @@ class Host(Protocol):
     def declare(self, step: int, kind: str, text: str, **data: Any) -> None:
         """Write an event."""
 
-    def roll_back(self, checkpoint: Checkpoint, text: str, **data: Any) -> None:
-        """Return the run to a checkpoint and begin a new attempt."""
+    def roll_back(self, checkpoint: Checkpoint, text: str, *, vary_data: bool = True, **data: Any) -> None:
+        """Return the run to a checkpoint and begin a new attempt, with other prompts ahead unless asked not to."""
 
     def pause(self, text: str) -> None:
         """Wait after the present step until a person says that the run may go on."""
@@ -68,6 +68,8 @@ class Conduct:
         self._kept: dict[str, Change] = {}
         self._held: dict[str, tuple[float, tuple[float | None, float | None]]] = {}
         """Action -> learning rate that it holds, and where its knob was and is."""
+        self._restored: int | None = None
+        """The first step under a setting that was put back and kept."""
         self._actions = 0
 
     @property
@@ -105,6 +107,7 @@ class Conduct:
             cause=cause,
             course=course,
             back=back,
+            replays=back,
             margin=margin,
             holds=next((turn.rate for turn in turned if back and turn.rate), None),
             target=target,
@@ -231,13 +234,14 @@ class Conduct:
 
     def _roll_back(self, trial: Trial, targets: list[Checkpoint], text: str) -> Checkpoint:
         """Return to the first of `targets` that is sound; damage shows in loading, before anything is touched."""
+        varied = not trial.replays
         for target in targets[:-1]:
             try:
-                self.host.roll_back(target, text, action=trial.action, incident=trial.incident)
+                self.host.roll_back(target, text, vary_data=varied, action=trial.action, incident=trial.incident)
                 return target
             except OSError as error:
                 self.host.declare(target.step, "note", f"checkpoint {target.path.name} can't be used: {error}")
-        self.host.roll_back(targets[-1], text, action=trial.action, incident=trial.incident)
+        self.host.roll_back(targets[-1], text, vary_data=varied, action=trial.action, incident=trial.incident)
         return targets[-1]
 
     def _follow(self, view: RunView) -> None:
@@ -275,6 +279,7 @@ class Conduct:
             self._next_id(), remedy, change, trial.incident, trial.onset, view, trial.cause, margin=trial.margin
         )
         more.under = trial
+        more.replays = trial.back and not trial.target
         if own:
             more.returns = trial.snapshot
         text = f"{trial.action} was not enough ({reason}), so the run goes back with what it changed, and more of it"
@@ -296,6 +301,7 @@ class Conduct:
         more = self._trial(
             self._next_id(), ROLL_BACK, {}, trial.incident, trial.onset, view, trial.cause, margin=trial.margin
         )
+        more.replays = trial.back
         text = f"{trial.action} is kept, and {before.metric} is {level:.3g}, {before.level:.3g} before the onset"
         self._journal(more, "proposed", view.step, text, hypothesis=more.hypothesis(), builds_on=trial.action)
         if refused := self._refused(more, view):
@@ -345,6 +351,8 @@ class Conduct:
             self._journal(under, "verified", view.step, f"together with {trial.action}")
         self._kept[trial.action] = trial.change
         self._journal(trial, "verified", view.step, reason, **self._measured(trial, view))
+        if trial.back and not trial.target:
+            self._restored = trial.began
         self._mend(trial, view)
 
     def _fail(self, trial: Trial, view: RunView, reason: str) -> None:

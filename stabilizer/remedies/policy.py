@@ -18,7 +18,7 @@ from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.conduct import MODES, Conduct, Host, Mode
 from stabilizer.remedies.controls import Controls
 from stabilizer.remedies.limits import MAX_FAILURES, quiet_hours
-from stabilizer.remedies.trial import Trial
+from stabilizer.remedies.trial import SETTLE, Trial
 from stabilizer.remedies.turns import turns
 from stabilizer.runs.history import RunView
 from stabilizer.runs.requests import Request
@@ -73,6 +73,9 @@ class Arbiter(Conduct):
 
     def _serve(self, number: int, view: RunView) -> None:
         members = [f for f in self.watch.active() if f.incident == number and f.severity != "info"]
+        members = [f for f in members if not self._own_step(f)]
+        if not members:
+            return
         critical = any(f.severity == "critical" for f in members)
         failures = self.limits.failures[number]
         if failures >= MAX_FAILURES or (self.limits.rest and not critical):
@@ -99,6 +102,11 @@ class Arbiter(Conduct):
                 continue
             if self._consider(remedy, change, number, cause, incident.onset_step, view):
                 return
+
+    def _own_step(self, finding: Finding) -> bool:
+        """A reward that stepped when a setting was put back: another temperature is paid otherwise, and is no loss."""
+        near = self._restored is not None and abs(finding.onset_step - self._restored) <= SETTLE
+        return near and finding.id.startswith("reward/")
 
     def _free_to_return(self, cause: str, members: Sequence[Finding], onset: int, view: RunView) -> bool:
         """Nothing was learned, so nothing is lost, since a divergence that began with a known change, or since a loss

@@ -33,7 +33,8 @@ class RollBack(Remedy):
 
     What it does
         Returns to the newest verified checkpoint older than the earliest onset of the incident's findings, changes what
-        caused it and draws the prompts ahead in another order.
+        caused it and draws the prompts ahead in another order; not where the change gives a setting back its former
+        value, for then the cause is known and one thing changes at a time.
 
     For
         Damage that is in the weights: turning a knob afterwards does not bring the reward back. The newest checkpoint

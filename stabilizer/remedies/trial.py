@@ -57,6 +57,8 @@ class Trial:
     """Steps by which a state should be older than the onset to be surely from before it."""
     back: bool = False
     """The change gives settings back the values they had before somebody changed them."""
+    replays: bool = False
+    """It goes back with its cause known and gone, so that one thing changes: the prompts ahead are those that were."""
     holds: float | None = None
     """Learning rate that the knob keeps a schedule at that ran away."""
     under: Trial | None = None

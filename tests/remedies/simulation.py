@@ -46,6 +46,8 @@ class Simulation:
         self.events: list[Event] = []
         self.orders: list[str] = []
         self.ended: list[str] = []
+        self.varied: list[bool] = []
+        """Of each return, whether other prompts came ahead."""
         self.saving_fails = False
         self._breaks_at, self._drifts_at, self._cause = breaks_at, drifts_at, cause
         self._rng = np.random.default_rng(seed)
@@ -139,8 +141,9 @@ class Simulation:
         self.events.append(Event(step, kind, text, attempt=self.history.attempt, data=data))
         self.history.events.append(self.events[-1])
 
-    def roll_back(self, checkpoint: Checkpoint, text: str, **data: Any) -> None:
-        self.controls.restore(checkpoint, vary_data=True)
+    def roll_back(self, checkpoint: Checkpoint, text: str, *, vary_data: bool = True, **data: Any) -> None:
+        self.varied.append(vary_data)
+        self.controls.restore(checkpoint, vary_data=vary_data)
         self.history = self.history.fork(checkpoint.step + 1, self.history.attempt + 1)
         self.declare(checkpoint.step + 1, "rollback", text, **data)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -479,3 +480,23 @@ def test_the_level_under_another_setting_is_no_measure_for_the_one_that_was_put_
     quiet = SimpleNamespace(active=lambda: [], incident=lambda number: Incident(1, 40), detectors=())
     run = history({"reward/mean": "0.5x60"})
     assert [trial.judge(quiet, run.view())[0] for _ in range(3)] == ["running", "running", "verified"]
+
+
+def test_prompts_stay_as_they_were_where_the_cause_is_known_and_differ_where_it_is_not() -> None:
+    known = Simulation("auto-full", cause=few_prompts).run(150, turn("control/prompts", 2, at=40))
+    assert known.varied == [False]
+    assert Simulation("auto-full", cause=too_fast).run(150).varied == [True]
+    twice = Simulation("auto-full").run(150, turn("control/prompts", 2, at=40))
+    assert twice.varied[:2] == [False, True], "what failed once is not replayed"
+
+
+def test_a_reward_that_steps_when_a_setting_is_put_back_is_no_loss() -> None:
+    arbiter = Simulation("auto-full").arbiter
+    fell = Finding(
+        id="reward/collapse", severity="critical", summary="", onset_step=122, detected_step=145, last_step=150
+    )
+    assert not arbiter._own_step(fell)
+    arbiter._restored = 122
+    assert arbiter._own_step(fell)
+    assert not arbiter._own_step(replace(fell, id="policy/kl-runaway"))
+    assert not arbiter._own_step(replace(fell, onset_step=140))
