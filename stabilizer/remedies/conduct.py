@@ -275,9 +275,9 @@ class Conduct:
             change = {}  # the cause is gone already: what is left to mend are the weights
         if change is None or any(knob not in self.controls for knob in change):
             return False
-        more = self._trial(
-            self._next_id(), remedy, change, trial.incident, trial.onset, view, trial.cause, margin=trial.margin
-        )
+        # what was saved since going back was trained under the change that is not enough
+        onset, margin = (trial.target.step + 1, 1) if trial.target else (trial.onset, trial.margin)
+        more = self._trial(self._next_id(), remedy, change, trial.incident, onset, view, trial.cause, margin=margin)
         more.under = trial
         more.replays = trial.back and not trial.target
         if own:

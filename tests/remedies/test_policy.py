@@ -500,3 +500,10 @@ def test_a_reward_that_steps_when_a_setting_is_put_back_is_no_loss() -> None:
     assert arbiter._own_step(fell)
     assert not arbiter._own_step(replace(fell, id="policy/kl-runaway"))
     assert not arbiter._own_step(replace(fell, onset_step=140))
+
+
+def test_a_second_return_goes_no_less_far_back_than_the_first() -> None:
+    run = Simulation("auto-full").run(250)
+    back = [action.data["back_to"] for action in run.actions if action.entry == "applied" and "back_to" in action.data]
+    assert len(back) == 2
+    assert back[1] <= back[0], "what was saved in between was trained under what was not enough"
