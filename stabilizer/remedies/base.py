@@ -39,6 +39,8 @@ class Remedy:
     """Waits for a person in every mode: nobody may be there to end what it begins."""
     harmless: ClassVar[bool] = False
     """Touches neither weights nor data, so that nothing can get worse and there is nothing to go back from."""
+    outlived_by: ClassVar[tuple[str, ...]] = ()
+    """Findings that measure what it can't take away, only make harmless: they say nothing about whether it helped."""
     horizon: ClassVar[int] = 30
     """Steps after which a trial is judged at the earliest; a noisy guard makes it longer."""
     by_hand: ClassVar[str] = ""
@@ -54,6 +56,10 @@ class Remedy:
     def against(self, cause: str, knobs: Mapping[str, float]) -> Change | None:
         """The change for one of the causes it answers: the same for all, unless a remedy knows better."""
         return self.change(knobs)
+
+    def outlived(self, cause: str) -> tuple[str, ...]:
+        """`outlived_by`, used against a cause."""
+        return self.outlived_by
 
     def given(
         self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()

@@ -68,6 +68,8 @@ class Conduct:
         self._kept: dict[str, Change] = {}
         self._held: dict[str, tuple[float, tuple[float | None, float | None]]] = {}
         """Action -> learning rate that it holds, and where its knob was and is."""
+        self._outlived: set[tuple[int, str]] = set()
+        """Incident and finding that were made harmless and go on."""
         self._restored: int | None = None
         """The first step under a setting that was put back and kept."""
         self._actions = 0
@@ -264,7 +266,7 @@ class Conduct:
         """
         way = trial.target is not None or trial.remedy is LOWER_LR or trial.back
         own = self.mode == "auto-safe" and trial.remedy is LOWER_LR and not trial.critical and not trial.under
-        hurt = trial.harmed or (self.mode == "auto-full" and self._critical(trial.incident))
+        hurt = trial.harmed or (self.mode == "auto-full" and self._critical(trial))
         if not hurt or trial.depth >= DEEPEST or not (own or (self.mode == "auto-full" and way)):
             return False
         for knob, values in trial.course.items():  # it may not have arrived where it was going
@@ -296,7 +298,7 @@ class Conduct:
             return
         before = Guard.of(view.at(trial.onset - 1), trial.remedy.horizon)
         state, level = before.verdict(view, max(trial.began, view.step - trial.window // 2), trial.window)
-        if state != "worse" and not self._critical(trial.incident):
+        if state != "worse" and not self._critical(trial):
             return
         more = self._trial(
             self._next_id(), ROLL_BACK, {}, trial.incident, trial.onset, view, trial.cause, margin=trial.margin
@@ -309,9 +311,9 @@ class Conduct:
         else:
             self._apply(more, view)
 
-    def _critical(self, number: int) -> bool:
-        standing = [f for f in self.watch.active() if f.incident == number and f.state != "recovering"]
-        return any(finding.severity == "critical" for finding in standing)
+    def _critical(self, trial: Trial) -> bool:
+        standing = [f for f in self.watch.active() if f.incident == trial.incident and f.state != "recovering"]
+        return any(finding.severity == "critical" and finding.id not in trial.outlived for finding in standing)
 
     def _hold(self, view: RunView) -> None:
         """A knob that keeps a runaway schedule where it was follows it, down again too; one that was turned since is
@@ -351,6 +353,7 @@ class Conduct:
             self._journal(under, "verified", view.step, f"together with {trial.action}")
         self._kept[trial.action] = trial.change
         self._journal(trial, "verified", view.step, reason, **self._measured(trial, view))
+        self._outlived |= {(trial.incident, found) for found in trial.outlived}
         if trial.back and not trial.target:
             self._restored = trial.began
         self._mend(trial, view)

@@ -73,7 +73,7 @@ class Arbiter(Conduct):
 
     def _serve(self, number: int, view: RunView) -> None:
         members = [f for f in self.watch.active() if f.incident == number and f.severity != "info"]
-        members = [f for f in members if not self._own_step(f)]
+        members = [f for f in members if not self._own_step(f) and (number, f.id) not in self._outlived]
         if not members:
             return
         critical = any(f.severity == "critical" for f in members)

@@ -79,6 +79,9 @@ class RollBack(Remedy):
         own = _OWN.get(cause)
         return (own.change(knobs) if own else None) or self.change(knobs)
 
+    def outlived(self, cause: str) -> tuple[str, ...]:
+        return _OWN[cause].outlived_by if cause in _OWN else ()
+
     def given(
         self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()
     ) -> Change | None:

@@ -71,6 +71,11 @@ class Trial:
         """How many trials stand or fall together with it, itself among them."""
         return 1 + len(self.chain())
 
+    @property
+    def outlived(self) -> tuple[str, ...]:
+        """Findings that stand whether it helps or not."""
+        return self.remedy.outlived(self.cause)
+
     def chain(self) -> list[Trial]:
         """What it is built on, newest first."""
         return [self.under, *self.under.chain()] if self.under else []
@@ -139,7 +144,8 @@ class Trial:
             return ""
         for finding in watch.active():
             here = finding.last_step == view.step and finding.attempt == view.attempt
-            if finding.incident == self.incident and finding.severity == "critical" and here:
+            ours = finding.incident == self.incident and finding.id not in self.outlived
+            if ours and finding.severity == "critical" and here:
                 return f"{finding.id} is critical after {self.ticks} steps: {finding.summary}"
         return ""
 
@@ -158,7 +164,7 @@ class Trial:
         they can't see, which is not the same as being well. So they are asked as if nothing had been declared.
         """
         untold = view.ignoring(self.action)
-        members = set(watch.incident(self.incident).findings)
+        members = set(watch.incident(self.incident).findings) - set(self.outlived)
         for detector in watch.detectors:
             if detector.id in members:
                 finding = detector.check(untold)

@@ -507,3 +507,14 @@ def test_a_second_return_goes_no_less_far_back_than_the_first() -> None:
     back = [action.data["back_to"] for action in run.actions if action.entry == "applied" and "back_to" in action.data]
     assert len(back) == 2
     assert back[1] <= back[0], "what was saved in between was trained under what was not enough"
+
+
+def test_a_correction_is_not_judged_by_what_it_corrects() -> None:
+    mismatch = Finding(id="policy/mismatch", severity="critical", summary="", onset_step=40, detected_step=41,
+                       last_step=60, incident=1)  # fmt: skip
+    run = history({"reward/mean": "0.5x60"}).view()
+    for cause, outcome in (("engine-mismatch", "running"), ("lr-too-high", "failed")):
+        trial = Trial("a1", ROLL_BACK, 1, 40, True, {}, Guard("reward/mean", 0.5, 0.1, 10, 0.01), cause, ticks=20)
+        trial.target = Checkpoint(30, 0, Path("step-30"))
+        loud = SimpleNamespace(active=lambda: [mismatch], incident=lambda number: Incident(1, 40), detectors=())
+        assert trial.judge(loud, run)[0] == outcome
