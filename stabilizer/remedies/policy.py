@@ -19,7 +19,7 @@ from stabilizer.remedies.conduct import MODES, Conduct, Host, Mode
 from stabilizer.remedies.controls import Controls
 from stabilizer.remedies.limits import MAX_FAILURES, quiet_hours
 from stabilizer.remedies.trial import SETTLE, Trial
-from stabilizer.remedies.turns import turns
+from stabilizer.remedies.turns import LR, turns
 from stabilizer.runs.history import RunView
 from stabilizer.runs.requests import Request
 from stabilizer.watch import Watch
@@ -219,6 +219,7 @@ class Arbiter(Conduct):
     def _take_over(self, earlier: Sequence[Action]) -> None:
         """Know what was known; what was in flight is undone, so that no knob differs from what the journal says."""
         self.limits.recall(earlier)
+        held = {action.action: float(action.data["holds"]) for action in earlier if "holds" in action.data}
         latest: dict[str, Action] = {}
         for action in earlier:
             latest[action.action] = action
@@ -233,6 +234,8 @@ class Arbiter(Conduct):
         for action in latest.values():
             if action.entry == "verified":
                 self._kept[action.action] = dict(action.change)
+                if action.action in held and LR in action.change:
+                    self._held[action.action] = (held[action.action], action.change[LR])
             elif action.entry in ("applied", "approved"):
                 self._tried.discard((action.incident, action.remedy))
                 made = (

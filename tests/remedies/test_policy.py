@@ -518,3 +518,17 @@ def test_a_correction_is_not_judged_by_what_it_corrects() -> None:
         trial.target = Checkpoint(30, 0, Path("step-30"))
         loud = SimpleNamespace(active=lambda: [mismatch], incident=lambda number: Incident(1, 40), detectors=())
         assert trial.judge(loud, run)[0] == outcome
+
+
+def test_a_rate_that_was_held_is_held_after_a_restart() -> None:
+    def rate(tick: int) -> float:
+        return 8.0 if tick <= 20 else 1.0
+
+    change = {"control/lr_scale": (1.0, 0.125)}
+    journal = tuple(
+        Action("a1", entry, "roll-back", 50, 1, change=change, data=data)
+        for entry, data in (("applied", {"holds": 1e-4}), ("verified", {}))
+    )
+    run = Simulation("auto-full", rate=rate, earlier=journal, knobs={"control/lr_scale": 0.125}).run(15)
+    assert run.controls.get("control/lr_scale") == 0.125
+    assert run.run(30).controls.get("control/lr_scale") == 1.0
