@@ -13,7 +13,7 @@ from stabilizer.remedies.controls import KNOBS, Checkpoint, Controls
 from stabilizer.remedies.fork import Fork
 from stabilizer.remedies.guard import Guard
 from stabilizer.remedies.limits import COOLDOWN, MAX_FAILURES, Limits
-from stabilizer.remedies.trial import Trial
+from stabilizer.remedies.trial import SETTLE, Trial
 from stabilizer.remedies.turns import LR, rate_now, turns
 from stabilizer.runs.history import RunView
 from stabilizer.watch import Watch
@@ -266,7 +266,7 @@ class Conduct:
         """
         way = trial.target is not None or trial.remedy is LOWER_LR or trial.back
         own = self.mode == "auto-safe" and trial.remedy is LOWER_LR and not trial.critical and not trial.under
-        hurt = trial.harmed or (self.mode == "auto-full" and self._critical(trial))
+        hurt = trial.harmed or (self.mode == "auto-full" and not trial.outlived and self._critical(trial))
         if not hurt or trial.depth >= DEEPEST or not (own or (self.mode == "auto-full" and way)):
             return False
         for knob, values in trial.course.items():  # it may not have arrived where it was going
@@ -294,7 +294,7 @@ class Conduct:
 
     def _mend(self, trial: Trial, view: RunView) -> None:
         """What is kept stopped the damage; where the run is still worse than before the onset, its weights go back."""
-        if self.mode != "auto-full" or trial.target or trial.remedy.harmless:
+        if self.mode != "auto-full" or trial.target or trial.outlived or trial.remedy.harmless:
             return
         before = Guard.of(view.at(trial.onset - 1), trial.remedy.horizon)
         state, level = before.verdict(view, max(trial.began, view.step - trial.window // 2), trial.window)
@@ -313,7 +313,7 @@ class Conduct:
 
     def _critical(self, trial: Trial) -> bool:
         standing = [f for f in self.watch.active() if f.incident == trial.incident and f.state != "recovering"]
-        return any(finding.severity == "critical" and finding.id not in trial.outlived for finding in standing)
+        return any(finding.severity == "critical" for finding in standing)
 
     def _hold(self, view: RunView) -> None:
         """A knob that keeps a runaway schedule where it was follows it, down again too; one that was turned since is
@@ -353,7 +353,9 @@ class Conduct:
             self._journal(under, "verified", view.step, f"together with {trial.action}")
         self._kept[trial.action] = trial.change
         self._journal(trial, "verified", view.step, reason, **self._measured(trial, view))
-        self._outlived |= {(trial.incident, found) for found in trial.outlived}
+        if trial.outlived:
+            early = [f for f in self.watch.active() if f.onset_step <= trial.began + SETTLE]
+            self._outlived |= {(f.incident, f.id) for f in early if f.incident == trial.incident}
         if trial.back and not trial.target:
             self._restored = trial.began
         self._mend(trial, view)

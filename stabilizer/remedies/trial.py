@@ -112,6 +112,8 @@ class Trial:
     def judge(self, watch: Watch, view: RunView) -> tuple[Outcome, str]:
         """How the trial stands one tick later, and why."""
         self.ticks += 1
+        if self.outlived:
+            return self._lessened(view)
         if not self.remedy.harmless:
             if damage := self._damage(watch, view):
                 self.harmed = True
@@ -138,14 +140,23 @@ class Trial:
             return "failed", f"{self.guard.metric} is {compared}, below the guard of {self.guard.level:.3g}"
         return "verified", f"findings quiet and {self.guard.metric} {compared}"
 
+    def _lessened(self, view: RunView) -> tuple[Outcome, str]:
+        """Of what makes harmless and takes nothing away: what is still broken still shows, in the reward too, so that
+        only what gets worse from there counts."""
+        early = Guard.of(view.at(self.began + SETTLE - 1), self.remedy.horizon)
+        state, level = early.verdict(view, self.began + SETTLE, self.window)
+        compared = "unknown" if level is None else f"{level:.3g} on average against {early.level:.3g} at its beginning"
+        if state == "worse" and self.ticks >= 2 * SETTLE:
+            return "failed", f"{early.metric} is {compared}, worse than noise explains"
+        return ("running", "") if self.ticks < self.window else ("verified", f"{early.metric} is {compared}")
+
     def _damage(self, watch: Watch, view: RunView) -> str:
         """Damage that is back after a rollback, or came after a change that was to prevent it."""
         if (not self.target and self.critical) or self.ticks < (SETTLE if self.target else WORSENS):
             return ""
         for finding in watch.active():
             here = finding.last_step == view.step and finding.attempt == view.attempt
-            ours = finding.incident == self.incident and finding.id not in self.outlived
-            if ours and finding.severity == "critical" and here:
+            if finding.incident == self.incident and finding.severity == "critical" and here:
                 return f"{finding.id} is critical after {self.ticks} steps: {finding.summary}"
         return ""
 
@@ -164,7 +175,7 @@ class Trial:
         they can't see, which is not the same as being well. So they are asked as if nothing had been declared.
         """
         untold = view.ignoring(self.action)
-        members = set(watch.incident(self.incident).findings) - set(self.outlived)
+        members = set(watch.incident(self.incident).findings)
         for detector in watch.detectors:
             if detector.id in members:
                 finding = detector.check(untold)

@@ -509,15 +509,19 @@ def test_a_second_return_goes_no_less_far_back_than_the_first() -> None:
     assert back[1] <= back[0], "what was saved in between was trained under what was not enough"
 
 
-def test_a_correction_is_not_judged_by_what_it_corrects() -> None:
-    mismatch = Finding(id="policy/mismatch", severity="critical", summary="", onset_step=40, detected_step=41,
+@pytest.mark.parametrize(
+    ("reward", "outcome"), [("0.5x30 0.3~0.01x40", "verified"), ("0.5x30 0.3x8 0.1~0.01x40", "failed")]
+)
+def test_a_correction_is_judged_by_what_follows_and_not_by_what_it_corrects(reward: str, outcome: str) -> None:
+    """A sampler that is still broken still shows in every sample."""
+    run = history({"reward/mean": reward})
+    mismatch = Finding(id="policy/mismatch", severity="critical", summary="", onset_step=30, detected_step=31,
                        last_step=60, incident=1)  # fmt: skip
-    run = history({"reward/mean": "0.5x60"}).view()
-    for cause, outcome in (("engine-mismatch", "running"), ("lr-too-high", "failed")):
-        trial = Trial("a1", ROLL_BACK, 1, 40, True, {}, Guard("reward/mean", 0.5, 0.1, 10, 0.01), cause, ticks=20)
-        trial.target = Checkpoint(30, 0, Path("step-30"))
-        loud = SimpleNamespace(active=lambda: [mismatch], incident=lambda number: Incident(1, 40), detectors=())
-        assert trial.judge(loud, run)[0] == outcome
+    loud = SimpleNamespace(active=lambda: [mismatch], incident=lambda number: Incident(1, 30), detectors=())
+    trial = Trial("a1", ROLL_BACK, 1, 30, True, {}, Guard("reward/mean", 0.5, 0.01, 10, 0.01), "engine-mismatch")
+    trial.target, trial.began = Checkpoint(30, 0, Path("step-30")), 31
+    told = [trial.judge(loud, run.view(step))[0] for step in range(31, 61)]
+    assert next(word for word in told if word != "running") == outcome
 
 
 def test_a_rate_that_was_held_is_held_after_a_restart() -> None:
