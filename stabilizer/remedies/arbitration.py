@@ -73,6 +73,8 @@ def objection(remedy: Remedy, cause: str, members: Sequence[Finding], watch: Wat
         return "" if _agreement(view) >= AGREE else "the noise of the gradient, not the step, is what is too large"
     if remedy.id == "grow-batch" and cause == "noise-floor" and _agreement(view) >= AGREE:
         return f"halves of a batch agree on the gradient (cosine {_agreement(view):.2f}): it is large enough"
+    if remedy.id == "early-stop":
+        return _held_out_holds(view)
     if remedy.id == "longer-answers":
         return _length_not_earned(view)
     return ""
@@ -139,6 +141,18 @@ def _entropy_is_low(view: RunView) -> str:
 def _agreement(view: RunView) -> float:
     """Cosine of the gradients of two halves of a batch; 0 where nobody measured it, which speaks for a larger batch."""
     return recent(view, "optim/grad_cosine") or 0.0
+
+
+def _held_out_holds(view: RunView) -> str:
+    """Ending early saves what would be lost; where held-out accuracy is known and not lower, nothing is being lost."""
+    held = view.series("accuracy/val").finite().values
+    if len(held) < 3:
+        return ""
+    best, now = float(held.max()), float(held[-2:].mean())
+    problems = view.config("validation.problems")
+    count = problems if isinstance(problems, int) and problems > 0 else 256
+    noise = float(np.sqrt(max(best * (1 - best), 0.01) / count))
+    return "" if best - now > 2 * noise else f"held-out accuracy is {now:.3g}, and was {best:.3g} at best"
 
 
 def _length_not_earned(view: RunView) -> str:
