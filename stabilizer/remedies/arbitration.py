@@ -148,11 +148,12 @@ def _held_out_holds(view: RunView) -> str:
     held = view.series("accuracy/val").finite().values
     if len(held) < 3:
         return ""
-    best, now = float(held.max()), float(held[-2:].mean())
+    pairs = (held[1:] + held[:-1]) / 2
+    best, now = float(pairs.max()), float(pairs[-1])
     problems = view.config("validation.problems")
     count = problems if isinstance(problems, int) and problems > 0 else 256
-    noise = float(np.sqrt(max(best * (1 - best), 0.01) / count))
-    return "" if best - now > 2 * noise else f"held-out accuracy is {now:.3g}, and was {best:.3g} at best"
+    noise = float(np.sqrt(max(best * (1 - best), 0.01) / count))  # of the difference of two pairs
+    return "" if best - now > 3 * noise else f"held-out accuracy is {now:.3g}, and was {best:.3g} at best"
 
 
 def _length_not_earned(view: RunView) -> str:
