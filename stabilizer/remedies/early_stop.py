@@ -18,7 +18,7 @@ class EarlyStop(Remedy):
         learned can't be trusted.
 
     Preconditions
-        The finding is critical: nothing is stopped on a suspicion.
+        The finding is critical: nothing is stopped on a suspicion. Where held-out accuracy is known, it has fallen.
 
     Dose and bounds
         Once.
