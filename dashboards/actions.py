@@ -20,9 +20,14 @@ from dashboards.state import Runs
 TOKEN = "action-token"  # noqa: S105
 
 
-def buttons(runs: Runs, run: str, action: str = "") -> html.Div:
-    """What may be asked about an action of the journal (`a1`), or, without one, of the run as a whole."""
+def buttons(runs: Runs, run: str, action: str = "", *, reasons: bool = True) -> html.Div:
+    """What may be asked about an action of the journal (`a1`), or, without one, of the run as a whole.
+
+    Without `reasons` it is an empty place when nothing may be asked, rather than a word on why.
+    """
     found = offers(runs, run, action)
+    if found.refused and not reasons:
+        found = Offers(run, action)
     return html.Div(_shown(found), id={"type": "answers", "run": run, "of": action}, className="answers")
 
 

@@ -14,9 +14,11 @@ from urllib.parse import parse_qsl, urlencode
 
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, no_update
+from dash.dash import _default_index
 from dash.exceptions import PreventUpdate
 
 from dashboards import actions, frame
+from dashboards.door import Door
 from dashboards.guard import guard
 from dashboards.pages import PAGES
 from dashboards.state import Runs
@@ -25,8 +27,8 @@ _scheme_before_first_paint = cache(dmc.pre_render_color_scheme)
 """A hook on all apps of the process, so it is put there once."""
 
 
-def build(roots: Sequence[Path]) -> Dash:
-    """The app over the runs under `roots`; `app.server` is the WSGI application."""
+def build(roots: Sequence[Path], door: Door | None = None) -> Dash:
+    """The app over the runs under `roots`; `app.server` is the WSGI application. Without a `door`, for this machine."""
     runs = Runs(roots)
     _scheme_before_first_paint()
     app = Dash(
@@ -38,10 +40,16 @@ def build(roots: Sequence[Path]) -> Dash:
         enable_mcp=False,
         add_log_handler=False,
         suppress_callback_exceptions=True,  # a page's parts are there only while it is shown
+        index_string=_default_index.replace("<html>", '<html lang="en">'),  # a screen reader must know how to read it
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
     app.runs = runs
-    guard(app.server)
+    app.server.debug = False  # whatever the environment says: a debugger is for people who may run code here
+    app.enable_dev_tools(
+        debug=False, dev_tools_ui=False, dev_tools_props_check=False, dev_tools_serve_dev_bundles=False,
+        dev_tools_hot_reload=False,
+    )  # fmt: skip
+    guard(app.server, door or Door())
     app.layout = lambda: frame.skeleton(runs.lines(), runs.token)
     _frame(app, runs)
     actions.register(app, runs)
@@ -52,7 +60,7 @@ def build(roots: Sequence[Path]) -> Dash:
 
 def query_of(search: str | None) -> dict[str, str]:
     """The query of an address; of a repeated key the last."""
-    return dict(parse_qsl((search or "").lstrip("?")))
+    return dict(parse_qsl(search.lstrip("?"))) if isinstance(search, str) else {}
 
 
 def _frame(app: Dash, runs: Runs) -> None:
@@ -83,9 +91,10 @@ def _frame(app: Dash, runs: Runs) -> None:
     def open_page(path: str | None, search: str | None, theme: str | None) -> Any:
         if theme not in ("light", "dark"):
             raise PreventUpdate  # the browser says which in a moment
-        page, query = next((page for page in PAGES if page.PATH == (path or "/")), None), query_of(search)
+        path = path if isinstance(path, str) and path else "/"
+        page, query = next((page for page in PAGES if page.PATH == path), None), query_of(search)
         if page is None:
-            return frame.nowhere(path or ""), no_update
+            return frame.nowhere(path), no_update
         address = no_update
         if page.OF_A_RUN and not query.get("run") and (newest := next((line.id for line in runs.lines()), "")):
             query["run"] = newest
@@ -94,7 +103,7 @@ def _frame(app: Dash, runs: Runs) -> None:
 
     @app.callback(Output("tabs", "children"), Input("url", "pathname"), Input("url", "search"))
     def tabs(path: str | None, search: str | None) -> Any:
-        return frame.tabs(PAGES, path or "/", query_of(search).get("run", ""))
+        return frame.tabs(PAGES, path if isinstance(path, str) else "/", query_of(search).get("run", ""))
 
     @app.callback(
         Output("picker", "data"),
@@ -105,5 +114,6 @@ def _frame(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def rescan(_: int, typed: str | None, chosen: str | None, known: list[dict[str, str]]) -> Any:
-        found = frame.options(runs.lines(), chosen, typed)
+        said = (word if isinstance(word, str) else None for word in (chosen, typed))
+        found = frame.options(runs.lines(), *said)
         return no_update if found == known else found

@@ -73,7 +73,7 @@ def nowhere(path: str) -> html.Div:
     """The page of an address that means nothing."""
     return html.Div(
         html.Div(
-            empty("There is no such page", f"{path[:200]!r} is not an address of this dashboard."),
+            empty("There is no such page", f"{path[:200]!r} is not an address of this dashboard.", whole=True),
             className="card head",
         ),
         className="page",

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
+from dash.exceptions import DependencyException
 from flask import Flask, Response, request
 
-LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+from dashboards.door import Door
+
 MAX_BODY = 1024 * 1024
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; script-src 'self' 'unsafe-inline'; "
@@ -27,20 +29,25 @@ HEADERS = {
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(?::\d{1,5})?")
 
 
-def guard(server: Flask) -> None:
+def guard(server: Flask, door: Door) -> None:
     """Put the checks before every request and the headers on every response."""
     server.config["MAX_CONTENT_LENGTH"] = MAX_BODY
 
     @server.before_request
     def check() -> Response | None:
         host = request.headers.get("Host", "")
-        if not local(host):
-            return _refusal(400, "this dashboard answers to localhost only; use http://127.0.0.1 or an ssh tunnel")
+        if not named(host, door.hosts):
+            known = " or ".join(sorted(door.hosts))
+            return _refusal(400, f"this dashboard answers to {known} only; use that, or an ssh tunnel")
         if request.method not in ("GET", "HEAD", "OPTIONS") and foreign(host):
             return _refusal(403, "requests from other sites are refused")
         if (request.content_length or 0) > MAX_BODY:
             return _refusal(413, f"a request holds at most {MAX_BODY} bytes")
-        return None
+        return door.answer(request)
+
+    @server.errorhandler(DependencyException)
+    def no_such_script(_: DependencyException) -> Response:
+        return _refusal(404, "there is no such script")
 
     @server.after_request
     def seal(response: Response) -> Response:
@@ -48,10 +55,10 @@ def guard(server: Flask) -> None:
         return response
 
 
-def local(host: str) -> bool:
-    """Whether a Host header names this machine, with whatever port."""
+def named(host: str, hosts: frozenset[str]) -> bool:
+    """Whether a Host header is one of these names, with whatever port."""
     match = _HOST.fullmatch(host)
-    return bool(match) and match[1].lower() in LOCAL_HOSTS
+    return bool(match) and match[1].lower() in hosts
 
 
 def foreign(host: str) -> bool:

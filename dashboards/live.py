@@ -15,6 +15,7 @@ from dashboards.scene import Change, ChartView, Scene
 from dashboards.sections import Section, sections
 from dashboards.state import Followed, Page, heartbeat_of, page_of, state_of
 from stabilizer.figures.growth import Drawn
+from stabilizer.runs.asking import waiting
 
 FIRST = 4
 """Charts drawn at once, about what is seen without scrolling; the page is there sooner."""
@@ -77,7 +78,8 @@ class Placed:
 @dataclass(frozen=True)
 class News:
     """What changed since `Seen`. `whole` says that everything on the page is replaced; no page means that only the
-    heartbeat moved. `changes` holds only charts that have news, `more` those that get their figure now."""
+    heartbeat moved. `changes` holds only charts that have news, `more` those that get their figure now. `story` and
+    `asks` say that what was found and done, and what may be asked of the run, are no longer as told."""
 
     seen: Seen
     page: Page | None
@@ -86,6 +88,7 @@ class News:
     more: Mapping[str, ChartView] = field(default_factory=dict)
     changes: Mapping[str, Change] = field(default_factory=dict)
     story: bool = False
+    asks: bool = False
 
     @property
     def charts(self) -> tuple[ChartView, ...]:
@@ -142,6 +145,7 @@ def _scene(followed: Followed, look: Look) -> tuple[Scene, tuple[Any, ...], floa
         len(scene.checkpoints),
         state_of(reader.status, now),
         reader.skipped,
+        *(request.id for request in waiting(followed.path)),
     )
     return scene, rev, now
 
@@ -184,7 +188,7 @@ def _placed(
         charts={**seen.charts, **{id: drawn for id, (_, drawn) in views.items()}},
         rest=(*seen.rest, *(chart.id for chart in wanted if chart.id not in views)),
     )
-    return News(seen, page, whole, placed, story=whole)
+    return News(seen, page, whole, placed, story=whole, asks=whole)
 
 
 def _more(scene: Scene, seen: Seen, places: Mapping[str, Section], now: float) -> News:
@@ -202,6 +206,7 @@ def _grown(
 ) -> News:  # fmt: skip
     """The charts on the page with what is new in them; `anew` draws each once more, as one does with other axes."""
     story = rev[3:7] != seen.rev[3:7]
+    asks = rev[7:] != seen.rev[7:]  # the state, and what was asked of the run
     changes: dict[str, Change] = {}
     shown: dict[str, Drawn] = {}
     fresh = anew or rev != seen.rev
@@ -220,4 +225,4 @@ def _grown(
             changes[chart.id] = change
     page = page_of(scene.reader, now)
     kept = replace(seen, look=scene.look, rev=rev, heartbeat=page.heartbeat, charts=shown, behind=tuple(behind))
-    return News(kept, page, changes=changes, story=story)
+    return News(kept, page, changes=changes, story=story, asks=asks)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from flask import Flask, Response, request
 
@@ -45,16 +45,15 @@ class Packed:
             body = response.get_data()
             return _with(response, _gzip(body, 1)) if len(body) >= LEAST else response
 
-    def begin(self, server: Flask) -> None:
-        """Pack the scripts of the first page in the background."""
-        threading.Thread(target=self._begin, args=(server,), daemon=True).start()
+    def begin(self, server: Flask, headers: Mapping[str, str]) -> None:
+        """Pack the scripts of the first page in the background; `headers` are those with which one may ask."""
+        threading.Thread(target=self._begin, args=(server, headers), daemon=True).start()
 
-    def _begin(self, server: Flask) -> None:
-        client = server.test_client()
-        local = {"Host": "localhost"}
-        page = client.get("/", headers=local).get_data(as_text=True)
+    def _begin(self, server: Flask, headers: Mapping[str, str]) -> None:
+        client = server.test_client(use_cookies=False)
+        page = client.get("/", headers=headers).get_data(as_text=True)
         for address in self._wanted(re.findall(r'(?:src|href)="(/[^"]+)"', page)):
-            answer = client.get(address, headers=local)
+            answer = client.get(address, headers=headers)
             if answer.status_code == 200 and answer.mimetype in TEXT:
                 self.keep(address, answer.get_data())
 

@@ -40,9 +40,13 @@ def fact(label: str, value: str) -> html.Div:
     return html.Div([html.Span(label, className="quiet small"), html.Span(value)])
 
 
-def empty(title: str, text: str, command: str = "") -> html.Div:
-    """An empty place that says what comes next."""
+def empty(title: str, text: str, command: str = "", *, whole: bool = False) -> html.Div:
+    """An empty place that says what comes next; of a `whole` page its title is the page's heading."""
     return html.Div(
-        [html.Strong(title), html.P(text), html.Code(command, className="command") if command else None],
+        [
+            html.H1(title) if whole else html.Strong(title),
+            html.P(text),
+            html.Code(command, className="command") if command else None,
+        ],
         className="empty",
     )

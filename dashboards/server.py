@@ -11,26 +11,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dashboards.door import Door, in_address
+
 if TYPE_CHECKING:
     from waitress.server import BaseWSGIServer
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 THREADS = 8
 SWITCH_S = 0.001
 """How long one thread may keep the others waiting: a large run that is read must not hold up everybody's polls."""
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket on this machine's own address. ValueError or OSError say what to do when there is none."""
-    if host not in LOOPBACK:
-        raise ValueError(
-            f"--host {host}: the dashboard has no login, so it listens on this machine only; leave --host out and use "
-            f"`ssh -L 8050:127.0.0.1:8050 THIS_MACHINE`, then open http://127.0.0.1:8050"
-        )
+    """A socket that listens on one address of this machine. ValueError or OSError say what to do when there is none."""
     if not 0 <= port <= 65535:
         raise ValueError(f"--port {port}: a port is a number from 0 to 65535; 0 picks a free one")
-    family = socket.AF_INET6 if host == "::1" else socket.AF_INET
-    address = "::1" if host == "::1" else "127.0.0.1"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    address = "127.0.0.1" if host == "localhost" else host
     try:
         return _listen(family, address, port)
     except OSError as error:
@@ -38,6 +34,8 @@ def bind(host: str, port: int) -> socket.socket:
             free = _next_free(family, address, port)
             hint = f"try --port {free}" if free else "try --port 0"
             raise ValueError(f"port {port} is in use; {hint} (--port 0 picks a free one)") from None
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise ValueError(f"--host {host}: not an address of this machine; `ip addr` lists them") from None
         if error.errno == errno.EACCES:
             raise ValueError(f"port {port} is not for ordinary users; choose one above 1023, or --port 0") from None
         raise
@@ -48,8 +46,11 @@ def say(address: str) -> None:
     print(f"dashboard: {address}", flush=True)
 
 
-def prepare(paths: Sequence[Path], host: str = "127.0.0.1", port: int = 8050) -> tuple[BaseWSGIServer, str]:
-    """A server that is bound but does not answer yet, and its address."""
+def prepare(
+    paths: Sequence[Path], host: str = "127.0.0.1", port: int = 8050, *, token: bool = False
+) -> tuple[BaseWSGIServer, str]:
+    """A server that is bound but does not answer yet, and its address, with the token in it where there is one."""
+    door = Door.of(host, token)
     listener = bind(host, port)
     import waitress  # after binding: a taken port is said at once
 
@@ -57,16 +58,16 @@ def prepare(paths: Sequence[Path], host: str = "127.0.0.1", port: int = 8050) ->
     from dashboards.guard import MAX_BODY
     from dashboards.packed import Packed
 
-    app, packed = build(paths), Packed()
+    app, packed = build(paths, door), Packed()
     packed.take(app.server)
-    packed.begin(app.server)
+    packed.begin(app.server, door.key())
     app.runs.logs.start()
     server = waitress.create_server(
         app.server, sockets=[listener], threads=THREADS, ident=None, max_request_body_size=MAX_BODY
     )
     server.close = _both(app.runs.logs.stop, server.close)
-    shown = "[::1]" if host == "::1" else host
-    return server, f"http://{shown}:{listener.getsockname()[1]}/"
+    key = f"?token={door.token}" if door.token else ""
+    return server, f"http://{in_address(host)}:{listener.getsockname()[1]}/{key}"
 
 
 def serve(
@@ -74,11 +75,12 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8050,
     *,
+    token: bool = False,
     browser: bool = False,
     announce: Callable[[str], None] = say,
 ) -> None:
     """Bind, announce the address, and answer until interrupted."""
-    server, address = prepare(paths, host, port)
+    server, address = prepare(paths, host, port, token=token)
     sys.setswitchinterval(SWITCH_S)
     announce(address)
     if browser:

@@ -11,9 +11,10 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
+from dashboards.actions import buttons
 from dashboards.frame import address
 from dashboards.parts import STATE_ICONS, empty, pill, severity, verdict_words
-from dashboards.state import Card, KeyNumber, Page, Trial
+from dashboards.state import Card, KeyNumber, Page, Runs, Trial
 
 MOST = 20
 """Cards of one list; older ones have their pages."""
@@ -108,9 +109,9 @@ def _tile(number: KeyNumber) -> html.Div:
 # --- what matters now -------------------------------------------------------------------------------------------------
 
 
-def now(page: Page, run: str) -> list[Any]:
+def now(page: Page, runs: Runs, run: str) -> list[Any]:
     """What a person should know first: what waits for an answer, what is wrong, and what the newest fix does."""
-    said: list[Any] = [trial(waiting, run) for waiting in page.waiting]
+    said: list[Any] = [trial(waiting, runs, run) for waiting in page.waiting]
     said += [_line(card, run) for card in page.standing]
     if page.newest:
         said.append(_fix(page.newest))
@@ -176,30 +177,31 @@ def _incident(card: Card, run: str) -> html.Article:
 # --- journal ----------------------------------------------------------------------------------------------------------
 
 
-def journal(page: Page, run: str) -> list[Any]:
+def journal(page: Page, runs: Runs, run: str) -> list[Any]:
     """What was tried, as a timeline; what waits for an answer is at the top of the page instead."""
     title = html.H2("Journal")
     told = [tried for tried in page.journal if tried not in page.waiting]
     if not told:
         return [title, empty("Nothing tried yet", "Changes made against an incident are written down here.")]
     more = [html.P(f"and {len(told) - MOST} older ones", className="quiet small")] if len(told) > MOST else []
-    return [title, *[trial(tried, run) for tried in told[:MOST]], *more]
+    return [title, *[trial(tried, runs, run) for tried in told[:MOST]], *more]
 
 
-def trial(trial: Trial, run: str) -> html.Article:
-    """One fix from its proposal to what came of it; `answer` is where a person says yes or no."""
-    about = f"incident {trial.incident}" if trial.incident else ""
+def trial(trial: Trial, runs: Runs, run: str) -> html.Article:
+    """One fix from its proposal to what came of it, with the buttons to answer it while that means something."""
+    about = dcc.Link(f"incident {trial.incident}", href=address("/incident", run=run, n=str(trial.incident)))
     return html.Article(
         [
             html.Div(
                 [html.Code(trial.remedy),
                  html.Span("waits for your answer" if trial.waiting else trial.outcome,
                            className=f"pill entry-{trial.outcome}"),
-                 html.Span(" · ".join(part for part in (about, trial.safety) if part), className="quiet small")],
+                 html.Span(trial.safety, className="quiet small") if trial.safety else None,
+                 html.Span(about, className="small") if trial.incident else None],
                 className="incident-head",
             ),
             *[html.Code(line, className="change") for line in trial.change],
-            html.Div(id={"answer": trial.action}, className="answer"),
+            buttons(runs, run, trial.action, reasons=trial.waiting),
             html.Ol(
                 [
                     html.Li(
@@ -231,13 +233,15 @@ def trial(trial: Trial, run: str) -> html.Article:
 def no_runs(roots: Sequence[str]) -> html.Div:
     """The page before there is any run."""
     looked = f"Looked in {', '.join(roots)}. Train the built-in task and come back:"
-    return html.Div(empty("No runs here yet", looked, "stabilizer demo"), className="card head")
+    return html.Div(empty("No runs here yet", looked, "stabilizer demo", whole=True), className="card head")
 
 
 def unknown(run: str) -> html.Div:
     """The page of a run that is not there."""
     return html.Div(
-        empty("There is no such run", f"{run[:200]!r} is not among the runs found. Choose another one above."),
+        empty(
+            "There is no such run", f"{run[:200]!r} is not among the runs found. Choose another one above.", whole=True
+        ),
         className="card head",
     )
 
@@ -245,6 +249,10 @@ def unknown(run: str) -> html.Div:
 def broken(run: str, problem: str) -> html.Div:
     """The page of a run that can't be read, which it says and waits for."""
     return html.Div(
-        empty("This run can't be read", f"{run[:200]}: {problem[:600]}. The page tries again every few seconds."),
+        empty(
+            "This run can't be read",
+            f"{run[:200]}: {problem[:600]}. The page tries again every few seconds.",
+            whole=True,
+        ),
         className="card head",
     )

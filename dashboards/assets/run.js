@@ -141,13 +141,32 @@
     event.preventDefault();
   });
 
+  // What of which chart is looked at: a chart that is drawn anew, as when another one joins its section, keeps it.
+  var ranges = {};
+
+  function known(plot) {
+    var said = new URLSearchParams(window.location.search);
+    var graph = plot.closest(".graph");
+    return [said.get("run"), said.get("x"), graph ? graph.id : ""].join("|");
+  }
+
+  function keep(plot) {
+    var range = ranges[known(plot)];
+    var now = plot.layout && plot.layout.xaxis && plot.layout.xaxis.range;
+    if (range && now && (range[0] !== now[0] || range[1] !== now[1])) {
+      window.Plotly.relayout(plot, { "xaxis.range": range.slice() });
+    }
+  }
+
   // Zooming one chart zooms all, where that is wished for; the address keeps what they show.
   function zoomed(plot, change) {
     var said = look();
-    if (zooming || said.link !== "1") return;
     var range = change["xaxis.range"] || [change["xaxis.range[0]"], change["xaxis.range[1]"]];
     var whole = change["xaxis.autorange"] === true;
     if (!whole && (range[0] === undefined || range[1] === undefined)) return;
+    if (whole) delete ranges[known(plot)];
+    else ranges[known(plot)] = range.slice();
+    if (zooming || said.link !== "1") return;
     zooming = true;
     var others = plots().filter(function (other) {
       return other !== plot;
@@ -165,6 +184,7 @@
 
   function listen() {
     plots().forEach(function (plot) {
+      if (plot.on) keep(plot);
       if (plot.stabilizer || !plot.on) return;
       plot.stabilizer = true;
       plot.on("plotly_relayout", function (change) {

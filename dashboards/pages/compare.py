@@ -132,10 +132,10 @@ def register(app: Dash, runs: Runs) -> None:
         if not ctx.triggered_id or not isinstance(chosen, list):
             raise PreventUpdate
         query = {"runs": compared(map(str, chosen)), "ref": ref, "group": by, "x": "" if x == "step" else x}
-        query["metrics"] = ",".join(metrics) if isinstance(metrics, list) else ""
+        query["metrics"] = ",".join(map(str, metrics)) if isinstance(metrics, list) else ""
         chosen_now = {key: str(value) for key, value in query.items() if value}
         known = {line.id: line.path for line in runs.lines()}
-        before = dict(parse_qsl((search or "").lstrip("?")))
+        before = dict(parse_qsl(search.lstrip("?") if isinstance(search, str) else ""))
         if about_asked(chosen_now, known)[0] == about_asked(before, known)[0]:
             raise PreventUpdate  # the controls say what the address says already
         return "?" + urlencode(chosen_now)
@@ -326,7 +326,10 @@ def _endings(answer: Answer, theme: Theme) -> html.Section:
             table.append(
                 html.Tr(
                     [
-                        html.Th(chart.metric if place == 0 else "", scope="row"),
+                        html.Th(
+                            chart.metric if place == 0 else html.Span(chart.metric, className="runs-hidden"),
+                            scope="row",
+                        ),
                         html.Td([_swatch(answer.labels.index(ending.label), theme), ending.label]),
                         html.Td(_spread(ending.final, ending.final_sd), className="figure"),
                         html.Td(

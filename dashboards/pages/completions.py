@@ -229,9 +229,10 @@ def _asked(runs: Runs, index: Any, part: Any, at: Any) -> str | None:
 
 def _whole(value: Any) -> int | None:
     try:
-        return int(float(value))
+        found = int(float(value))
     except (TypeError, ValueError, OverflowError):
         return None
+    return found if abs(found) < 2**53 else None  # no step, and no number a browser can hold
 
 
 # --- what is seen -----------------------------------------------------------------------------------------------------
@@ -242,7 +243,8 @@ def _nothing_logged() -> html.Div:
         "Our trainer logs a few groups every 10 steps; this run logged none, or was read from another trainer's log."
     )
     return html.Div(
-        empty("No completions were logged", words, "stabilizer train --set samples.every=1"), className="card head"
+        empty("No completions were logged", words, "stabilizer train --set samples.every=1", whole=True),
+        className="card head",
     )
 
 

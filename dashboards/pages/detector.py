@@ -27,7 +27,8 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
         text = f"{id[:80]!r} is none of them." if id else "The address names none."
         to = dcc.Link("all detectors", href=address("/detectors"))
         return html.Div(
-            html.Div([empty("There is no such detector", text), to], className="card head centred"), className="page"
+            html.Div([empty("There is no such detector", text, whole=True), to], className="card head centred"),
+            className="page",
         )
     return html.Div(
         [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
@@ -26,6 +27,8 @@ PATH = "/incident"
 NAME = "Incidents"
 OF_A_RUN = True
 TICK_MS = 2000
+MAX_LISTED = 200
+"""Incidents in the list: those that stand, then the newest."""
 FAR = (
     "How far: median of up to 100 rows before the onset → of up to 30 since it left; where a finding gave the onset"
     " itself, its own baseline and value."
@@ -109,7 +112,7 @@ def _now(runs: Runs, run: str, key: str, followed: Followed, theme: Theme) -> tu
             page = told(reader, run, key)
             if page is None:
                 return [_nothing(run, key)], []
-            words = _words(runs, run, reader, page, theme)
+            words = _words(runs, run, followed.path, reader, page, theme)
             rest = [*_charts(reader, page, theme), html.Section(_lookalikes(page), className="column")]
     except Exception as error:  # whatever a directory holds, the page stays up and says so
         return [view.broken(run, str(error) or type(error).__name__)], []
@@ -130,7 +133,9 @@ def _all(run: str, cards: Sequence[Card]) -> list[Any]:
         said = "Detectors have seen no failure so far. What they look for: "
         to = dcc.Link("all detectors", href=address("/detectors"))
         return [head, html.Div([html.Strong("Nothing found"), html.P([said, to])], className="empty")]
-    return [head, html.Div([_line(run, card) for card in cards], className="page")]
+    left = len(cards) - MAX_LISTED
+    more = html.P(f"and {left:,} older ones; `stabilizer diagnose` lists them", className="quiet") if left > 0 else None
+    return [head, html.Div([*[_line(run, card) for card in cards[:MAX_LISTED]], more], className="page")]
 
 
 def _line(run: str, card: Card) -> html.Article:
@@ -147,7 +152,7 @@ def _line(run: str, card: Card) -> html.Article:
                 ],
                 className="incident-head",
             ),
-            html.P(card.summary, className="summary"),
+            html.P(card.summary[:600], className="summary"),
             html.P(cause + more, className="quiet small"),
         ],
         className=f"card incident {card.severity}" + ("" if card.open else " resolved"),
@@ -161,7 +166,7 @@ def _title(card: Card) -> str:
 def _nothing(run: str, key: str) -> html.Div:
     return html.Div(
         [
-            empty("There is no such incident", f"{run[:200]} has no incident {key[:80]!r}."),
+            empty("There is no such incident", f"{run[:200]} has no incident {key[:80]!r}.", whole=True),
             dcc.Link("all incidents of this run", href=address(PATH, run=run)),
         ],
         className="card head centred",
@@ -171,11 +176,11 @@ def _nothing(run: str, key: str) -> html.Div:
 # --- one incident -----------------------------------------------------------------------------------------------------
 
 
-def _words(runs: Runs, run: str, reader: RunReader, page: Told, theme: Theme) -> list[Any]:
+def _words(runs: Runs, run: str, path: Path, reader: RunReader, page: Told, theme: Theme) -> list[Any]:
     lives = {trial.action: [a for a in reader.actions if a.action == trial.action] for trial in page.trials}
     trials = [trial_card(runs, run, tried(trial, lives[trial.action]), to_incident=False) for trial in page.trials]
     return [
-        _head(run, page),
+        _head(run, path, page),
         html.Div(
             [
                 html.Section([*_order(reader, page, theme), *_evidence(page)], className="column"),
@@ -193,7 +198,7 @@ def _words(runs: Runs, run: str, reader: RunReader, page: Told, theme: Theme) ->
     ]
 
 
-def _head(run: str, page: Told) -> html.Div:
+def _head(run: str, path: Path, page: Told) -> html.Div:
     card, onset = page.card, page.onset
     note = None
     if page.left_behind is not None:
@@ -229,6 +234,7 @@ def _head(run: str, page: Told) -> html.Div:
                 [
                     fact("began", f"step {onset.step:,}, between {onset.earliest:,} and {onset.latest:,}"),
                     fact("noticed", f"step {card.detected:,}"), fact("last seen", f"step {card.last:,}"),
+                    _written(run, path, onset.step),
                 ],
                 className="facts",
             ),
@@ -246,6 +252,14 @@ def _head(run: str, page: Told) -> html.Div:
         ],
         className="card head",
     )  # fmt: skip
+
+
+def _written(run: str, path: Path, step: int) -> html.Div | None:
+    """The way to what the policy wrote when it began, where the run keeps that."""
+    if not (path / "samples").is_dir():
+        return None
+    to = dcc.Link(f"near step {step:,}", href=address("/completions", run=run, step=str(step)))
+    return html.Div([html.Span("completions", className="quiet small"), to])
 
 
 def _ways(run: str, page: Told) -> html.Nav:
@@ -414,7 +428,10 @@ def _similar(past: Similar) -> html.Section:
                     className="incident-head",
                 ),
                 html.Div(
-                    " · ".join(filter(None, (", ".join(one.ids[:4]), f"cause: {one.cause}" if one.cause else ""))),
+                    [
+                        *[part for id in one.ids[:4] for part in (detector_link(id), " ")],
+                        f"cause: {one.cause}" if one.cause else None,
+                    ],
                     className="quiet small text",
                 ),
                 html.Div(f"tried: {one.ended}", className="small text") if one.ended else None,

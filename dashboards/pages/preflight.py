@@ -13,7 +13,7 @@ from dash.exceptions import PreventUpdate
 from dashboards.data.preflight import FORMS, MAX_TEXT, TITLES, Asked, Judged, example, judged, of_run
 from dashboards.frame import address
 from dashboards.parts import empty, severity
-from dashboards.plain import inline
+from dashboards.plain import detector_link, inline
 from dashboards.state import Runs
 from stabilizer.figures import ICONS, Theme
 from stabilizer.preflight.page import SURE, VERDICTS, changes
@@ -181,7 +181,7 @@ def _finding(finding: Finding) -> html.Article:
     where = f"line {finding.line}" if finding.line else "not set"
     return html.Article(
         [
-            html.Div([severity(finding.severity), html.Code(finding.id)], className="incident-head"),
+            html.Div([severity(finding.severity), detector_link(finding.id)], className="incident-head"),
             html.Div(
                 [html.Strong(finding.key[:200]), html.Span(f" = {_value(finding.value)} · {where}", className="quiet")],
                 className="text",

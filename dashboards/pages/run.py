@@ -16,11 +16,12 @@ from dash.exceptions import PreventUpdate
 from flask import Response, request
 
 from dashboards import charts, view
+from dashboards.actions import buttons
 from dashboards.live import News, Seen, news
 from dashboards.look import Look
 from dashboards.packed import LAZY
 from dashboards.scene import Change
-from dashboards.state import Runs
+from dashboards.state import Page, Runs
 from stabilizer.figures import Theme
 from stabilizer.figures.metric import marks_trace
 from stabilizer.figures.table import table
@@ -38,7 +39,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
         waiting = view.no_runs([str(root) for root in runs.roots])
         return html.Div([dcc.Interval(id="wait", interval=LIVE_MS), waiting], className="page")
     look = Look.read(query["run"], theme, query)
-    head, now, incidents, journal, hidden, seen, beat, interval = _opening(runs, look)
+    head, asks, now, incidents, journal, hidden, seen, beat, interval = _opening(runs, look)
     return html.Div(
         [
             dcc.Store(id="seen", data=seen),
@@ -50,7 +51,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
             dcc.Download(id="file"),
             dcc.Interval(id="tick", interval=interval),
             dcc.Interval(id="watchdog", interval=5 * LIVE_MS),
-            html.Div(head, id="head"),
+            html.Div([html.Div(head, id="head"), html.Div(asks, id="asks")], className="top"),
             html.Div(now, id="now", className="now"),
             html.Div(
                 [
@@ -101,6 +102,7 @@ def register(app: Dash, runs: Runs) -> None:
         Output({"section": ALL}, "children"),
         Output({"slot": ALL}, "children"),
         Output("head", "children"),
+        Output("asks", "children"),
         Output("now", "children"),
         Output("incidents", "children"),
         Output("journal", "children"),
@@ -139,7 +141,7 @@ def register(app: Dash, runs: Runs) -> None:
         placed = {placed.section.id: charts.section(placed) for placed in found.placed}
         graphs = {id: charts.graph(view) for id, view in found.more.items()}
         parts = ([known.get(id, no_update) for id in ids] for known, ids in ((placed, places), (graphs, slots)))
-        return figures, *parts, *_news(found)
+        return figures, *parts, *_news(runs, found)
 
     @app.callback(Output("file", "data"), Input("wanted", "data"), State("seen", "data"), prevent_initial_call=True)
     def save(wanted: Any, kept: Any) -> Any:
@@ -187,33 +189,41 @@ def _in_the_browser(app: Dash) -> None:
 def _opening(runs: Runs, look: Look) -> tuple[Any, ...]:
     followed = runs.get(look.run)
     if followed is None:
-        return view.unknown(look.run), [], [], [], True, Seen(look).as_json(), None, OVER_MS
+        return view.unknown(look.run), [], [], [], [], True, Seen(look).as_json(), None, OVER_MS
     try:
         page = followed.page()
     except Exception as error:  # whatever a directory holds, the page stays up and says so
-        head, now, incidents, journal, hidden, _, seen, beat, interval = _unreadable(Seen(look), error)
-        return head, now, incidents, journal, hidden, seen, beat, interval
-    told = view.head(page), view.now(page, look.run), view.incident_list(page.cards, look.run)
-    return *told, view.journal(page, look.run), False, Seen(look).as_json(), page.heartbeat, LIVE_MS
+        *told, _, seen, beat, interval = _unreadable(Seen(look), error)
+        return *told, seen, beat, interval
+    told = view.head(page), _asks(runs, look.run), *_story(runs, page, look.run)
+    return *told, False, Seen(look).as_json(), page.heartbeat, LIVE_MS
 
 
-def _news(found: News) -> tuple[Any, ...]:
+def _story(runs: Runs, page: Page, run: str) -> tuple[list[Any], list[Any], list[Any]]:
+    return view.now(page, runs, run), view.incident_list(page.cards, run), view.journal(page, runs, run)
+
+
+def _asks(runs: Runs, run: str) -> Any:
+    """Pause, resume, save; in a place of its own, for the words above change with every step and a press must not."""
+    return buttons(runs, run, reasons=False)
+
+
+def _news(runs: Runs, found: News) -> tuple[Any, ...]:
     page, seen = found.page, found.seen
     if page is None:
-        return *[no_update] * 6, seen.as_json(), seen.heartbeat, no_update
-    told: tuple[Any, ...] = (no_update, no_update, no_update)
-    if found.story:
-        run = seen.look.run
-        told = view.now(page, run), view.incident_list(page.cards, run), view.journal(page, run)
+        return *[no_update] * 7, seen.as_json(), seen.heartbeat, no_update
+    run = seen.look.run
+    asks = _asks(runs, run) if found.asks else no_update
+    told = _story(runs, page, run) if found.story or found.asks else [no_update] * 3
     hidden = False if found.whole else no_update
     interval = SOON_MS if seen.rest else OVER_MS if page.over and not seen.behind else LIVE_MS
-    return view.head(page), *told, hidden, seen.problem, seen.as_json(), page.heartbeat, interval
+    return view.head(page), asks, *told, hidden, seen.problem, seen.as_json(), page.heartbeat, interval
 
 
 def _unreadable(seen: Seen, error: Exception) -> tuple[Any, ...]:
     words = str(error) or type(error).__name__
     kept = replace(seen, rev=(), charts={}, sections={}, broken=True).as_json()
-    return view.broken(seen.look.run, words), [], [], [], True, "", kept, None, OVER_MS
+    return view.broken(seen.look.run, words), [], [], [], [], True, "", kept, None, OVER_MS
 
 
 def _patch(change: Change | None) -> Any:

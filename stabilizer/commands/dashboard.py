@@ -17,7 +17,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="folders of runs, or logs of other trainers",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="a loopback address (default: %(default)s)")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="the one address to listen on; any but a loopback one needs --token (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--token", action="store_true", help="let in only who opens the address that is printed, which holds a token"
+    )
     parser.add_argument("--port", type=int, default=8050, help="0 picks a free one (default: %(default)s)")
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
 
@@ -27,5 +34,12 @@ def run(args: argparse.Namespace) -> int:
     from dashboards.server import say, serve
 
     announce = (lambda address: print(json.dumps({"address": address}), flush=True)) if args.json else say
-    serve(args.paths, args.host, args.port, browser=not (args.no_browser or args.json), announce=announce)
+    serve(
+        args.paths,
+        args.host,
+        args.port,
+        token=args.token,
+        browser=not (args.no_browser or args.json),
+        announce=announce,
+    )
     return 0

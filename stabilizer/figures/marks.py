@@ -28,6 +28,8 @@ DRAWN_EVENTS = {
 CHECKPOINT = "triangle-up"
 MAX_MARKS = 200
 """Newest lines of each sort that are drawn; a chart with more is no longer read but looked at."""
+MAX_HOVER = 400
+"""Characters of a summary that a chart holds; the incident's page has all of it."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ def _incident(
         failure = escape((mine.id.partition("/")[2] or mine.id)[:28])
         marks.label(start, f"{word} · {failure}{' · resolved' if over else ''}", colour, late)
     about = f"<b>{word}</b> {escape(told.id)} ({escape(told.state)}), steps {incident.onset}–{incident.last}"
-    marks.point(start, [about, *_paragraph(told.summary)], "square", colour, 8 if mine else 5)
+    marks.point(start, [about, *_paragraph(told.summary[:MAX_HOVER])], "square", colour, 8 if mine else 5)
 
 
 def _paragraph(text: str, width: int = 64, lines: int = 6) -> list[str]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
+from dashboards.data.fleet import compared
+from dashboards.pages import PAGES
 from dashboards.sections import SECTIONS
 
 RUN = "20260102-093000-sorting-7c2e"
@@ -100,3 +103,60 @@ def settled(client: Client, shown: dict[str, Any]) -> dict[str, Any]:
         client.app.runs.get(seen["run"])._read = 0
         seen = client.poll(seen)["seen"]["data"]
     return seen
+
+
+def addresses(run: str, other: str) -> list[tuple[str, str]]:
+    """Every page as it opens for a run: path and query."""
+    of = {"run": run}
+    queries: dict[str, list[dict[str, str]]] = {
+        "/": [{}, {"group": "seeds"}], "/run": [{**of, "pin": "entropy"}],
+        "/incident": [of, {**of, "n": "1"}, {**of, "n": "2"}],
+        "/completions": [of, {**of, "step": "10", "q": "1", "tokens": "1"}], "/journal": [of],
+        "/compare": [{}, {"runs": compared([run, other])}], "/preflight": [{}, of], "/detectors": [{}, {"q": "kl"}],
+        "/detector": [{"id": "policy/kl-runaway"}, {"id": "nothing"}],
+    }  # fmt: skip
+    return [
+        (page.PATH, "?" + urlencode(query) if query else "")
+        for page in PAGES
+        for query in queries.get(page.PATH, [{}, of])
+    ]
+
+
+def questions(app: Any, value: Any) -> Iterator[dict[str, Any]]:
+    """Every callback of the app asked once with nothing but `value`, in the values and in the ids of what is many."""
+    for key, entry in app.callback_map.items():
+        if "callback" not in entry:
+            continue  # the browser does that one by itself
+        outputs = [_named(*part.rsplit(".", 1), value) for part in key.strip(".").split("...")]
+        inputs = [_given(item, value) for item in entry["inputs"]]
+        body = {
+            "output": key, "outputs": outputs if key.startswith("..") else outputs[0], "inputs": inputs,
+            "state": [_given(item, value) for item in entry["state"]],
+        }  # fmt: skip
+        first = inputs[0][0] if isinstance(inputs[0], list) else inputs[0]
+        id = first["id"]
+        spelled = json.dumps(id, sort_keys=True, separators=(",", ":")) if isinstance(id, dict) else id
+        yield {**body, "changedPropIds": [f"{spelled}.{first['property']}"]}
+
+
+def _named(id: str, prop: str, value: Any) -> Any:
+    prop = prop.partition("@")[0]
+    if not id.startswith("{"):
+        return {"id": id, "property": prop}
+    wild = json.loads(id)
+    one = {"id": _concrete(wild, value), "property": prop}
+    return [one] if ["ALL"] in wild.values() else one
+
+
+def _given(item: dict[str, Any], value: Any) -> Any:
+    id = item["id"]
+    wild = json.loads(id) if isinstance(id, str) and id.startswith("{") else id
+    if not isinstance(wild, dict):
+        return {"id": id, "property": item["property"], "value": value}
+    one = {"id": _concrete(wild, value), "property": item["property"], "value": value}
+    return [one] if ["ALL"] in wild.values() else one
+
+
+def _concrete(wild: dict[str, Any], value: Any) -> dict[str, Any]:
+    word = value if isinstance(value, (str, int, float)) and not isinstance(value, bool) else "x"
+    return {key: word if isinstance(part, list) else part for key, part in wild.items()}

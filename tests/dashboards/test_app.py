@@ -17,7 +17,7 @@ from synthetic_run import values
 
 from dashboards.packed import LAZY, Packed
 from dashboards.pages import PAGES
-from dashboards.server import bind
+from dashboards.server import bind, prepare
 from stabilizer.figures import CONFIG
 from stabilizer.records import Action
 from stabilizer.runs.directory import RunWriter
@@ -91,14 +91,14 @@ def test_every_graph_has_our_configuration_and_nothing_dangerous_is_used(client)
     assert ways and {way.split("?")[0] for way in ways} <= {"/incident", *(page.PATH for page in PAGES)}
 
 
-def test_what_waits_for_an_answer_has_a_place_for_it_at_the_top(client, runs_folder: Path) -> None:
+def test_what_waits_for_an_answer_is_answered_at_the_top(client, runs_folder: Path) -> None:
     RunWriter.reopen(runs_folder / RUN).action(Action("trial-2", "proposed", "lower-lr", 400, text="why"))
     shown = client.show(f"?run={RUN}")
-    places = {c["props"]["id"]["answer"] for c in components(shown["now"]["children"]) if "answer" in _id(c)}
+    places = {_id(c)["of"] for c in components(shown["now"]["children"]) if _id(c).get("type") == "answers"}
     assert places == {"trial-2"}
     assert "waits for your answer" in json.dumps(shown["now"])
-    everywhere = [c["props"]["id"]["answer"] for c in components(shown["tree"]) if "answer" in _id(c)]
-    assert sorted(everywhere) == ["trial-1", "trial-2"], "each trial has one place"
+    everywhere = [_id(c)["of"] for c in components(shown["tree"]) if _id(c).get("type") == "answers"]
+    assert sorted(everywhere) == ["", "trial-1", "trial-2"], "the run and each trial have one place"
 
 
 def _id(component: dict[str, Any]) -> Any:
@@ -133,7 +133,7 @@ def test_the_address_says_how_a_run_is_looked_at(client) -> None:
 def test_scripts_travel_packed_and_are_the_same_unpacked(client) -> None:
     packed = Packed()
     packed.take(client.app.server)
-    packed._begin(client.app.server)
+    packed._begin(client.app.server, {"Host": "localhost"})
     for address in (LAZY[0], "/assets/run.js"):
         plain = client.http.get(address, headers={"Host": "localhost"})
         page = client.http.get("/", headers={"Host": "localhost"}).get_data(as_text=True)
@@ -236,7 +236,7 @@ def test_binds_loopback_whatever_the_environment_says(monkeypatch) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.4", "", "::", "example.org"])  # noqa: S104
 def test_other_addresses_are_refused_with_the_way_to_do_it(host: str) -> None:
     with pytest.raises(ValueError, match="ssh -L"):
-        bind(host, 0)
+        prepare([], host, 0)
 
 
 def test_a_taken_port_names_a_free_one() -> None:

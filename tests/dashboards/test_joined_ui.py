@@ -1,0 +1,194 @@
+"""The pages together in a real browser: none is hard to use for anybody, none asks another host, and a run that really
+trains is answered from its page."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import axe_playwright_python
+import pytest
+from asking_run import ASKING, asking, requests, take
+from page_client import CALM, RUN, addresses
+from synthetic_run import eventful, healthy, values
+from test_completions import log, sample
+from test_page_ui import Watched
+
+from dashboards.server import prepare
+
+pytestmark = pytest.mark.ui
+
+AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text()
+GRAVE = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
+  .filter(found => ["serious", "critical"].includes(found.impact))
+  .map(found => [found.id, found.nodes.length, found.nodes.slice(0, 3).map(node => node.html.slice(0, 200))])"""
+THERE = {
+    "/": ".runs-table tbody tr", "/run": ".chart .main-svg", "/incident": ".card.incident, .headline .ways",
+    "/completions": ".sample", "/journal": ".trial, .empty", "/preflight": "textarea", "/detectors": "tbody tr",
+    "/compare": ".compare-verdict, .compare-choice", "/detector": "h1",
+}  # fmt: skip
+"""What is seen of a page once it is there."""
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A served folder with all there is to look at: incidents, fixes, an answer to give, texts."""
+    folder = tmp_path_factory.mktemp("everything")
+    calm = healthy(folder / CALM)
+    calm.status("finished", 30, force=True)
+    calm.close()
+    eventful(folder / RUN).close()
+    asking(folder / ASKING).close()
+    for run in (CALM, RUN, ASKING):
+        log(folder / run, 10, [sample(10, g, float(g == i), f"<b>{g}</b> {i}") for g in range(2) for i in range(3)])
+        log(folder / run, 20, [sample(20, g, float(g == i), f"<b>{g}</b> {i}") for g in range(2) for i in range(3)])
+    server, address = prepare([folder], port=0)
+    threading.Thread(target=server.run, daemon=True).start()
+    yield address, folder
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def walking(browser: Any, everything: tuple[str, Path]) -> Iterator[Watched]:
+    """One tab in which page after page is opened."""
+    context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="light")
+    yield Watched(context.new_page(), everything[0])
+    context.close()
+
+
+def opened(watched: Watched, path: str, query: str) -> None:
+    watched.page.goto(watched.address.rstrip("/") + path + query)
+    watched.page.locator(THERE[path]).first.wait_for(timeout=60_000)
+
+
+PLACES = sorted({*addresses(RUN, CALM), *addresses(ASKING, CALM)[:4], ("/run", "?run=nothing"), ("/nowhere", "")})
+
+
+@pytest.mark.parametrize(("path", "query"), PLACES, ids=[path + query for path, query in PLACES])
+def test_a_page_is_for_everybody_and_stays_on_this_host_light_and_dark(walking: Watched, path: str, query: str) -> None:
+    walking.errors.clear()
+    page = walking.page
+    page.emulate_media(color_scheme="light")
+    page.goto(walking.address.rstrip("/") + path + query)
+    there = THERE[path] if path in THERE and "nothing" not in query else "main h1"
+    page.locator(there).first.wait_for(timeout=60_000)
+    page.evaluate(AXE)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        page.locator(f"html[data-mantine-color-scheme={scheme}]").wait_for()
+        page.locator(there).first.wait_for(timeout=60_000)
+        assert page.evaluate(GRAVE) == [], scheme
+    assert page.locator("h1").count() == 1 and page.locator("html[lang=en] main").count() == 1
+    assert walking.errors == []
+    assert {url for url in walking.requests if not url.startswith((walking.address, "data:", "blob:"))} == set()
+
+
+def test_pages_lead_to_one_another(walking: Watched) -> None:
+    page = walking.page
+    walking.errors.clear()
+    opened(walking, "/", "")
+    page.get_by_role("link", name=RUN).click()
+    page.locator(".incident-link").first.click()
+    page.locator(".headline .ways").wait_for()
+    incident = page.url
+    page.locator(".pills .code-link").click()
+    page.get_by_role("heading", name="Look-alikes").wait_for()
+    page.go_back()
+    page.locator(".facts a", has_text="near step").click()
+    page.locator(".sample").first.wait_for()
+    assert f"run={RUN}" in page.url and "step=" in page.url
+    page.goto(incident)
+    page.locator(".headline .ways").wait_for()
+    opened(walking, "/", "")
+    for name in (RUN, CALM):
+        page.get_by_role("checkbox", name=f"choose {name}").click()
+        page.get_by_role("checkbox", name=f"choose {name}", checked=True).wait_for()
+    page.get_by_role("link", name="compare them").click()
+    page.locator(".compare-verdict").wait_for(timeout=60_000)
+    assert walking.errors == []
+
+
+def test_a_press_on_the_run_page_survives_its_redraws(browser: Any, served: tuple[str, Path]) -> None:
+    writer = asking(served[1] / ASKING)
+    context = browser.new_context(viewport={"width": 1440, "height": 1000})
+    watched = Watched(context.new_page(), served[0]).open(f"?run={ASKING}")
+    page = watched.page
+    page.locator("#now").get_by_role("button", name="Approve").focus()
+    for step in (301, 302, 303):  # the page takes in steps; the button stays the same one, with its focus
+        writer.metrics(step, values(step))
+        watched.until(lambda step=step: watched.last_step() == step, 5)
+        assert page.evaluate("document.activeElement.textContent") == "Approve"
+    page.keyboard.press("Enter")
+    page.locator("#now").get_by_text("approve asked by dashboard").wait_for()
+    assert [row["kind"] for row in requests(served[1] / ASKING)] == ["approve"]
+    page.locator("#asks").get_by_role("button", name="Pause").click()
+    page.locator("#asks").get_by_text("pause asked").wait_for()
+    take(served[1] / ASKING)
+    writer.status("paused", 303, remedy="approve", force=True)
+    page.locator("#asks").get_by_role("button", name="Resume").wait_for()
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(node => node.id)")
+    assert len(ids) == len(set(ids)) and watched.errors == []
+    writer.close()
+    context.close()
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A real run whose learning rate is too high, in approve mode, with its dashboard: the address, and its folder."""
+    command = [sys.executable, "-m", "stabilizer", "train", "addition", "--variant", "unstable", "--seed", "11",
+               "--remedy", "approve", "--steps", "400", "--set", "samples.every=5", "--runs", str(tmp_path / "runs"),
+               "--dashboard", "--port", "0"]  # fmt: skip
+    environment = {**os.environ, "COLUMNS": "400", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+    with open(tmp_path / "said.txt", "w") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
+    try:
+        line = next((line for line in process.stdout if line.startswith("dashboard: http")), "")
+        assert line, (tmp_path / "said.txt").read_text()
+        threading.Thread(target=process.stdout.read, daemon=True).start()  # it must not wait for us to read on
+        yield line.split()[1], tmp_path / "runs"
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+
+
+def test_a_fix_is_approved_in_the_browser_and_the_trainer_applies_it(browser: Any, training: tuple[str, Path]) -> None:
+    address, folder = training
+    context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="dark")
+    watched = Watched(context.new_page(), address.partition("run?")[0])
+    page = watched.page
+    page.goto(address)
+    page.locator(".graph .main-svg").first.wait_for(timeout=60_000)
+    before = watched.last_step()
+    watched.until(lambda: watched.last_step() >= before + 3, 60)  # live, while it trains
+    box = page.locator(".graph .nsewdrag").first.bounding_box()
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.2, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, y, steps=8)
+    page.mouse.up()
+    zoom = "document.querySelector('.js-plotly-plot').layout.xaxis.range.map(end => end.toFixed(3))"
+    watched.until(lambda: float(page.evaluate(zoom)[0]) > 0.5, 5)
+    chosen = page.evaluate(zoom)
+
+    page.locator("#now").get_by_role("button", name="Approve").first.click(timeout=120_000)
+    page.locator("#journal .entry-applied").first.wait_for(timeout=60_000)
+    assert page.locator("#journal").get_by_text("control/lr_scale").first.is_visible()
+    watched.until(lambda: page.evaluate(zoom) == chosen, 5)  # also where a chart that joined had all drawn anew
+
+    page.locator("#find").fill("control/lr_scale")
+    watched.until(lambda: page.locator(".chart .js-plotly-plot").count() == 1, 20)
+    scale = "document.querySelector('.js-plotly-plot').data[0].y.at(-1)"
+    watched.until(lambda: page.evaluate(scale) < 1, 60)
+    (run,) = folder.iterdir()
+    assert '"entry":"approved"' in (run / "actions.jsonl").read_text()
+    page.get_by_role("link", name="Completions").click()
+    page.locator(".sample").first.wait_for()
+    assert watched.errors == []
+    assert {url for url in watched.requests if not url.startswith((watched.address, "data:", "blob:"))} == set()
+    context.close()
