@@ -8,6 +8,7 @@ worse (`sequential`), ends a trial at once, for every further step of it costs w
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -122,7 +123,8 @@ class Trial:
         restored = self.back and not self.target
         if restored and state == "worse":
             state = "open"  # a level under another setting is no measure for one under this
-        compared = "unknown" if level is None else f"{level:.3g} on average against {self.guard.level:.3g} before"
+        before = f"{self.guard.level:.3g} before" if math.isfinite(self.guard.level) else "nothing known before"
+        compared = "unknown" if level is None else f"{level:.3g} on average against {before}"
         falling_already = self.critical and not self.target
         if state == "worse" and self.ticks >= (self.window // 2 if falling_already else SETTLE):
             self.harmed = not self.remedy.harmless
