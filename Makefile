@@ -78,8 +78,8 @@ lint: $(VENV)/.installed ## ruff: rules and format
 bench: $(VENV)/.installed ## measure watching, reading, training beside TRL, and detection beside other tools (in environments of their own)
 	@$(RUN) -m stabilizer bench cost $(ARGS) && $(RUN) -m stabilizer bench read $(ARGS) && $(RUN) -m stabilizer bench train $(ARGS) && $(RUN) -m stabilizer bench detect $(ARGS)
 
-screenshots: $(VENV)/.installed ## the README's pictures, from a sample run (needs a Chromium)
-	@$(RUN) tests/dashboards/screenshots.py sample_runs/addition-rescued dashboards/screenshots
+screenshots: $(VENV)/.installed ## the README's pictures, from the sample runs (needs a Chromium)
+	@$(RUN) tests/dashboards/screenshots.py sample_runs dashboards/screenshots
 
 lock: $(VENV)/.installed ## pin the newest versions anew into requirements.lock
 	@$(PIP) uv && echo 'torch==$(TORCH_VERSION)' > $(VENV)/torch.txt

@@ -13,7 +13,7 @@ from playwright.sync_api import sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from page_client import CALM, RUN, Client  # noqa: E402
+from page_client import CALM, CHROMIUM, RUN, Client  # noqa: E402
 from synthetic_run import eventful, healthy  # noqa: E402
 
 
@@ -50,9 +50,7 @@ def served(runs_folder: Path) -> Iterator[tuple[str, Path]]:
 @pytest.fixture(scope="session")
 def browser(browser_path: str) -> Iterator[Any]:
     """A Chromium, driven by Playwright."""
-    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
-             "--disable-component-update", "--disable-default-apps", "--disable-sync"]  # fmt: skip
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=browser_path, args=quiet)
+        chromium = playwright.chromium.launch(executable_path=browser_path, args=list(CHROMIUM))
         yield chromium
         chromium.close()

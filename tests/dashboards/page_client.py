@@ -13,6 +13,14 @@ from dashboards.sections import SECTIONS
 
 RUN = "20260102-093000-sorting-7c2e"
 CALM = "20260101-080000-addition-0aa1"
+THERE = {
+    "/": ".runs-table tbody tr", "/run": ".chart .main-svg", "/incident": ".card.incident, .headline .ways",
+    "/completions": ".sample", "/journal": ".trial, .empty", "/preflight": "textarea", "/detectors": "tbody tr",
+    "/compare": ".compare-verdict, .compare-choice", "/detector": "h1",
+}  # fmt: skip
+"""What is seen of a page once it is there."""
+CHROMIUM = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
+            "--disable-component-update", "--disable-default-apps", "--disable-sync")  # fmt: skip
 
 
 def components(tree: Any) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import Any
 import axe_playwright_python
 import pytest
 from asking_run import ASKING, asking, requests, take
-from page_client import CALM, RUN, addresses
+from page_client import CALM, RUN, THERE, addresses
 from synthetic_run import eventful, healthy, values
 from test_completions import log, sample
 from test_page_ui import Watched
@@ -28,12 +28,6 @@ AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text()
 GRAVE = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
   .filter(found => ["serious", "critical"].includes(found.impact))
   .map(found => [found.id, found.nodes.length, found.nodes.slice(0, 3).map(node => node.html.slice(0, 200))])"""
-THERE = {
-    "/": ".runs-table tbody tr", "/run": ".chart .main-svg", "/incident": ".card.incident, .headline .ways",
-    "/completions": ".sample", "/journal": ".trial, .empty", "/preflight": "textarea", "/detectors": "tbody tr",
-    "/compare": ".compare-verdict, .compare-choice", "/detector": "h1",
-}  # fmt: skip
-"""What is seen of a page once it is there."""
 
 
 @pytest.fixture(scope="module")
