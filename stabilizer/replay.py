@@ -125,6 +125,8 @@ class Knobs:
             if entry.entry in ("verified", "reverted", "failed"):
                 self._courses.pop(entry.action, None)
             course = entry.data.get("course")
+            if entry.entry == "applied" and entry.remedy != journal.BY_HAND:
+                self._courses.clear()  # one trial at a time: one that a stronger change was put upon is at its end
             if entry.entry == "applied" and isinstance(course, dict) and course:
                 self._courses[entry.action] = (step, course)
                 self.values |= {knob: values[0] for knob, values in course.items()}

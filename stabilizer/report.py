@@ -370,11 +370,11 @@ def _interventions(analysis: Analysis) -> str:
     made = journal.interventions(analysis.run.actions)
     if not made:
         return ""
-    items = "".join(f"<li>{''.join(f'<p>{_t(line)}</p>' for line in _told(one))}</li>" for one in made[-MAX_ROWS:])
+    items = "".join(f"<li>{''.join(f'<p>{_t(line)}</p>' for line in _changed(one))}</li>" for one in made[-MAX_ROWS:])
     return f"<section><h2>What was changed while it trained</h2><ol>{items}</ol>{_left_out(len(made))}</section>"
 
 
-def _told(one: journal.Intervention) -> tuple[str, ...]:
+def _changed(one: journal.Intervention) -> tuple[str, ...]:
     """An intervention in four sentences: what, why, what came of it, what would have come without it."""
     who = f"by {one.by}" if one.remedy == journal.BY_HAND else f"by the remedy {one.remedy}"
     what = ", ".join(filter(None, [_changes(one.change), one.order])) or one.remedy
@@ -679,7 +679,7 @@ def markdown(analysis: Analysis) -> str:
         lines += ["", "## About this log", "", *(f"- {_md(note)}" for note in source.notes)]
     if made := journal.interventions(analysis.run.actions):
         lines += ["", "## What was changed while it trained", ""]
-        lines += [f"{place}. {_md(' '.join(_told(one)))}" for place, one in enumerate(made[-MAX_ROWS:], 1)]
+        lines += [f"{place}. {_md(' '.join(_changed(one)))}" for place, one in enumerate(made[-MAX_ROWS:], 1)]
     if analysis.run.actions:
         lines += ["", "## Journal", "", _comparable(analysis.run.actions), ""]
         lines += ["| step | entry | remedy | change | why |", "|---|---|---|---|---|"]

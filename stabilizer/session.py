@@ -269,9 +269,9 @@ class Session:
         """Write an event; detectors see it from that step on."""
         self.history.events.append(self.writer.event(step, kind, text, **data))
 
-    def roll_back(self, checkpoint: Checkpoint, text: str, **data: Any) -> None:
+    def roll_back(self, checkpoint: Checkpoint, text: str, *, vary_data: bool = True, **data: Any) -> None:
         """Return to a checkpoint: the trainer goes back, a new attempt begins, the old branch stays readable."""
-        self.trainer.controls.restore(checkpoint, vary_data=True)
+        self.trainer.controls.restore(checkpoint, vary_data=vary_data)
         self.trainer.attempt = self.writer.attempt + 1
         self.save_checkpoint()  # before the attempt is declared: a crash in between must not resume the old branch
         history = self.history.fork(checkpoint.step + 1, self.trainer.attempt)

@@ -218,5 +218,5 @@ def test_a_change_whose_state_can_not_be_saved_is_not_made(tmp_path, monkeypatch
     assert set(RunReader(path).history.view().series("control/prompts").values) == {2}
 
 
-def full_disk():
+def full_disk(**_):
     raise OSError(28, "No space left on device")

@@ -80,6 +80,7 @@ def test_the_json_has_exactly_the_promised_form(tmp_path, capsys):
     _, found, _ = answer(capsys, write(tmp_path / "run", broken_state()))
     assert list(found) == [
         "schema", "run", "source", "verdict", "worst", "incidents", "findings", "healthy", "not_checked", "forecast",
+        "interventions",
     ]  # fmt: skip
     assert list(found["source"]) == ["format", "trainer", "files", "steps", "skipped_lines"]
     assert found["schema"] == 1 and found["run"] == "run" and found["source"]["steps"] == 300

@@ -194,11 +194,30 @@
   }
   setInterval(listen, 500);
 
+  // An answer that was on its way when another run (or the other colours) were opened fills the new page with the old
+  // run: whoever sees that opens the page once more.
+  var last = null;
+
+  function recheck() {
+    var run = new URLSearchParams(window.location.search).get("run");
+    var page = document.querySelector(".page.run") && window.location.pathname === "/run";
+    if (!page || !run || !last) return;
+    var scheme = window.dash_clientside.stabilizer.scheme();
+    if (last.run === run && last.theme === scheme) return;
+    last = null;
+    window.dash_clientside.set_props("scheme", { data: scheme });
+  }
+
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     stabilizer_run: {
       // A new look is asked for at once; while a poll is on its way the next one does it, for two would cross.
       nudge: function (look, waiting) {
         return waiting ? window.dash_clientside.no_update : JSON.stringify(look);
+      },
+      astray: function (seen) {
+        last = seen;
+        setTimeout(recheck, 300);
+        return window.dash_clientside.no_update;
       },
       choose: function (x, y, smooth, find, linked) {
         var said = look();

@@ -163,8 +163,8 @@ def fleet(lines: Sequence[RunLine], view: View, now: float) -> Fleet:
 
 def group_choices(lines: Sequence[RunLine]) -> list[tuple[str, str]]:
     """What the list can be grouped by: (value, words)."""
-    own = ("task", "trainer", "state", "verdict")  # a key of the configuration may have the same name
-    keys = [*own, *(key for key in choices(lines) if key not in (*own, "", SEEDS))]
+    settings = [key for key in choices(lines) if key not in ("", SEEDS)]
+    keys = dict.fromkeys(("task", "trainer", "state", "verdict", *settings))  # a setting may be called `task` too
     return [("", "no groups"), (SEEDS, "seeds of one configuration"), *((key, key) for key in keys)]
 
 

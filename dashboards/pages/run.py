@@ -179,6 +179,7 @@ def _in_the_browser(app: Dash) -> None:
         Input("axis", "value"), Input("scale", "value"), Input("smooth", "value"), Input("find", "value"),
         Input("linked", "checked"), State("look", "data"), prevent_initial_call=True,
     )  # fmt: skip
+    app.clientside_callback(ours("stabilizer_run", "astray"), Output("grid", "title"), Input("seen", "data"))
     app.clientside_callback(
         ours("stabilizer_run", "nudge"), Output("nudge", "data"), Input("look", "data"), State("tick", "disabled"),
         prevent_initial_call=True,

@@ -73,6 +73,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(rows))
         return 0
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 160
     console.print(_table(rows))
     console.print(_how(module))
     return 0

@@ -35,6 +35,7 @@ from stabilizer.remedies.raise_lr import RaiseLr
 from stabilizer.remedies.raise_temperature import RaiseTemperature
 from stabilizer.remedies.reset_optimizer import ResetOptimizer
 from stabilizer.remedies.reset_reference import ResetReference
+from stabilizer.remedies.restore_setting import RestoreSetting
 from stabilizer.remedies.reweight_prompts import ReweightPrompts
 from stabilizer.remedies.roll_back import RollBack
 from stabilizer.remedies.shrink_batch import ShrinkBatch
@@ -44,10 +45,11 @@ from stabilizer.remedies.validate_more import ValidateMore
 from stabilizer.remedies.widen_clip import WidenClip
 from stabilizer.runs.history import RunView
 
-ROLL_BACK, LOWER_LR = RollBack(), LowerLr()
+ROLL_BACK, LOWER_LR, RESTORE = RollBack(), LowerLr(), RestoreSetting()
 
 REMEDIES: tuple[Remedy, ...] = (
     CHECK_REWARD,
+    RESTORE,
     SkipUpdate(),
     ROLL_BACK,
     LOWER_LR,
@@ -84,6 +86,9 @@ REMEDIES: tuple[Remedy, ...] = (
     *BY_HAND,
 )
 
+RECOVERS = 3
+"""Rows without a number in a row that are no single bad batch."""
+
 FIRST: dict[str, tuple[str, ...]] = {
     "no-kl-anchor": ("roll-back", "raise-beta"),
     "exploration-exhausted": ("target-entropy", "raise-entropy"),
@@ -114,13 +119,15 @@ def fitting(cause: str, view: RunView) -> list[Remedy]:
 
 
 def _unharmed(cause: str, view: RunView) -> bool:
-    """The trainer left out every update that was no number (`optim/skipped`)."""
+    """The trainer left out every update that was no number (`optim/skipped`), and numbers came back: a weight that is
+    no number makes every one of them so."""
     if cause != "numeric-overflow":
         return False
     left_out = view.series("optim/skipped").last(200)
     rows = [view.series(name).last(200) for name in ("policy/loss", "optim/grad_norm")]
     broken = {step for row in rows for step in row.steps[~np.isfinite(row.values)].tolist()}
-    return bool(broken) and broken <= set(left_out.steps[left_out.values > 0].tolist())
+    back = any(len(row) and np.isfinite(row.values[-RECOVERS:]).any() for row in rows)
+    return bool(broken) and back and broken <= set(left_out.steps[left_out.values > 0].tolist())
 
 
 def advise(causes: Sequence[Cause], view: RunView) -> tuple[RemedyAdvice, ...]:

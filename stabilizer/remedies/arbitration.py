@@ -38,6 +38,8 @@ TARGET_ENTROPY = 0.45
 """Share of its early level that entropy is meant to keep: the middle of the 0.3 to 0.6 that published runs hold."""
 DEAD_BAND = 0.25
 """Share of the target around it in which entropy is left alone."""
+GAIN = 10
+"""Rows on either side that say whether anything was gained."""
 AGREE = 0.5
 """Cosine of the gradients of two halves of a batch above which the batch is large enough."""
 
@@ -71,9 +73,24 @@ def objection(remedy: Remedy, cause: str, members: Sequence[Finding], watch: Wat
         return "" if _agreement(view) >= AGREE else "the noise of the gradient, not the step, is what is too large"
     if remedy.id == "grow-batch" and cause == "noise-floor" and _agreement(view) >= AGREE:
         return f"halves of a batch agree on the gradient (cosine {_agreement(view):.2f}): it is large enough"
+    if remedy.id == "early-stop":
+        return _held_out_holds(view)
     if remedy.id == "longer-answers":
         return _length_not_earned(view)
     return ""
+
+
+def gained(view: RunView, since: int) -> bool:
+    """Whether the reward since a step is above what it was in the rows before, by more than its noise explains."""
+    reward = progress(view)
+    if reward is None:
+        return False
+    before = view.series(reward.metric).between(0, since - 1).finite().last(GAIN).values
+    after = view.series(reward.metric).between(since, view.step).finite().last(GAIN).values
+    if not len(before) or not len(after):
+        return False
+    noise = reward.noise * float(np.sqrt(1 / len(before) + 1 / len(after)))
+    return float(after.mean() - before.mean()) > 2 * noise
 
 
 def _diverged_lately(watch: Watch, view: RunView) -> str:
@@ -124,6 +141,19 @@ def _entropy_is_low(view: RunView) -> str:
 def _agreement(view: RunView) -> float:
     """Cosine of the gradients of two halves of a batch; 0 where nobody measured it, which speaks for a larger batch."""
     return recent(view, "optim/grad_cosine") or 0.0
+
+
+def _held_out_holds(view: RunView) -> str:
+    """Ending early saves what would be lost; where held-out accuracy is known and not lower, nothing is being lost."""
+    held = view.series("accuracy/val").finite().values
+    if len(held) < 3:
+        return ""
+    pairs = (held[1:] + held[:-1]) / 2
+    best, now = float(pairs.max()), float(pairs[-1])
+    problems = view.config("validation.problems")
+    count = problems if isinstance(problems, int) and problems > 0 else 256
+    noise = float(np.sqrt(max(best * (1 - best), 0.01) / count))  # of the difference of two pairs
+    return "" if best - now > 3 * noise else f"held-out accuracy is {now:.3g}, and was {best:.3g} at best"
 
 
 def _length_not_earned(view: RunView) -> str:

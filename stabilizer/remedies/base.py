@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar, Literal
 
 from stabilizer.remedies import controls
@@ -39,6 +39,8 @@ class Remedy:
     """Waits for a person in every mode: nobody may be there to end what it begins."""
     harmless: ClassVar[bool] = False
     """Touches neither weights nor data, so that nothing can get worse and there is nothing to go back from."""
+    outlived_by: ClassVar[tuple[str, ...]] = ()
+    """Findings that measure what it can't take away, only make harmless: they say nothing about whether it helped."""
     horizon: ClassVar[int] = 30
     """Steps after which a trial is judged at the earliest; a noisy guard makes it longer."""
     by_hand: ClassVar[str] = ""
@@ -54,6 +56,16 @@ class Remedy:
     def against(self, cause: str, knobs: Mapping[str, float]) -> Change | None:
         """The change for one of the causes it answers: the same for all, unless a remedy knows better."""
         return self.change(knobs)
+
+    def outlived(self, cause: str) -> tuple[str, ...]:
+        """`outlived_by`, used against a cause."""
+        return self.outlived_by
+
+    def given(
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()
+    ) -> Change | None:
+        """The change for a cause in a run that went wrong at `onset`; knobs of `ours` were turned by a remedy."""
+        return self.against(cause, knobs)
 
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
         """Values of a knob at the steps of a trial, where it does not go to its new value at once."""

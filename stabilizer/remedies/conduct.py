@@ -7,13 +7,14 @@ from typing import Any, Literal, Protocol, get_args
 
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Action, JournalEntry
-from stabilizer.remedies import LOWER_LR
+from stabilizer.remedies import LOWER_LR, ROLL_BACK
 from stabilizer.remedies.base import Change, Remedy, in_words
-from stabilizer.remedies.controls import Checkpoint, Controls
+from stabilizer.remedies.controls import KNOBS, Checkpoint, Controls
 from stabilizer.remedies.fork import Fork
 from stabilizer.remedies.guard import Guard
 from stabilizer.remedies.limits import COOLDOWN, MAX_FAILURES, Limits
-from stabilizer.remedies.trial import Trial
+from stabilizer.remedies.trial import SETTLE, Trial
+from stabilizer.remedies.turns import LR, rate_now, turns
 from stabilizer.runs.history import RunView
 from stabilizer.watch import Watch
 
@@ -21,7 +22,11 @@ Mode = Literal["off", "suggest", "approve", "auto-safe", "auto-full"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 ONSET_MARGIN = 10
-"""Steps a rollback's target should be older than the onset, whose estimate is about that uncertain."""
+"""Steps a rollback's target should be older than the onset, whose estimate is uncertain by that at most."""
+DEEPEST = 3
+"""Trials that are built on one another."""
+SAME_RATE = 0.05
+"""Share by which a held learning rate may be off before its knob follows."""
 NO_CHANGE = "no change"
 """Name of the twin that is left alone."""
 
@@ -35,8 +40,8 @@ class Host(Protocol):
     def declare(self, step: int, kind: str, text: str, **data: Any) -> None:
         """Write an event."""
 
-    def roll_back(self, checkpoint: Checkpoint, text: str, **data: Any) -> None:
-        """Return the run to a checkpoint and begin a new attempt."""
+    def roll_back(self, checkpoint: Checkpoint, text: str, *, vary_data: bool = True, **data: Any) -> None:
+        """Return the run to a checkpoint and begin a new attempt, with other prompts ahead unless asked not to."""
 
     def pause(self, text: str) -> None:
         """Wait after the present step until a person says that the run may go on."""
@@ -61,6 +66,12 @@ class Conduct:
         self.trial: Trial | None = None
         self.limits = Limits()
         self._kept: dict[str, Change] = {}
+        self._held: dict[str, tuple[float, tuple[float | None, float | None]]] = {}
+        """Action -> learning rate that it holds, and where its knob was and is."""
+        self._outlived: set[tuple[int, str]] = set()
+        """Incident and finding that were made harmless and go on."""
+        self._restored: int | None = None
+        """The first step under a setting that was put back and kept."""
         self._actions = 0
 
     @property
@@ -69,16 +80,24 @@ class Conduct:
         return self.mode in ("auto-safe", "auto-full")
 
     def _trial(
-        self, action: str, remedy: Remedy, change: Change, number: int, onset: int, view: RunView, cause: str = ""
-    ) -> Trial:
-        target = next(iter(self._targets(onset)), None) if remedy.rollback else None
+        self, action: str, remedy: Remedy, change: Change, number: int, onset: int, view: RunView, cause: str = "",
+        *, margin: int | None = None,
+    ) -> Trial:  # fmt: skip
+        turned = turns(view, onset, self.limits.moves)
+        back = bool(change) and change == {turn.knob: (turn.now, turn.was) for turn in turned}
+        if back:
+            onset, margin = min(turn.step for turn in turned), 1
+        if margin is None:  # the sooner it was seen, the less it can be off
+            margin = min(ONSET_MARGIN, max(1, (view.step - onset) // 2))
+        target = next(iter(self._targets(onset, margin)), None) if remedy.rollback else None
         # What the run could do at the checkpoint; one too early to tell is measured by what it could before the onset.
         before = view
         if target:
             before = view.at(target.step) if progress(view.at(target.step)) else view.at(onset - 1)
         guard = Guard.of(before, remedy.horizon)
         knobs = self.controls.values()
-        course = {knob: values for knob, values in remedy.course(change, knobs).items() if knob in self.controls}
+        steps = {} if back else remedy.course(change, knobs)
+        course = {knob: values for knob, values in steps.items() if knob in self.controls}
         return Trial(
             action=action,
             remedy=remedy,
@@ -89,19 +108,23 @@ class Conduct:
             guard=guard,
             cause=cause,
             course=course,
+            back=back,
+            replays=back,
+            margin=margin,
+            holds=next((turn.rate for turn in turned if back and turn.rate), None),
             target=target,
             began=view.step + 1,
             window=guard.window(remedy.horizon),
         )
 
-    def _change(self, remedy: Remedy, cause: str) -> Change | None:
+    def _change(self, remedy: Remedy, cause: str, view: RunView, onset: int) -> Change | None:
         """What the remedy would change as the knobs stand now; None when it can't help this run."""
-        change = remedy.against(cause, self.controls.values())
+        change = remedy.given(cause, self.controls.values(), view, onset, self.limits.moves)
         return None if change is None or any(knob not in self.controls for knob in change) else change
 
     def _refused(self, trial: Trial, view: RunView) -> str:
         """Why the automatic modes must not do this now; empty when they may."""
-        if reason := self.limits.refusal(trial.change, self.controls, view.step):
+        if reason := self.limits.refusal(trial.change, self.controls, view.step, back=trial.back):
             return reason
         if trial.returns:
             return self.limits.too_dear(view.step - trial.returns.step, view)
@@ -110,16 +133,16 @@ class Conduct:
         lost = view.step - trial.target.step if trial.target else 0
         return self.limits.too_often(trial.cause) or self.limits.too_dear(lost, view)
 
-    def _targets(self, onset: int) -> list[Checkpoint]:
+    def _targets(self, onset: int, margin: int) -> list[Checkpoint]:
         """Checkpoints older than the onset, those safely older first, the newest of each kind first."""
         older = [checkpoint for checkpoint in self.controls.checkpoints() if checkpoint.step < onset]
-        return sorted(older, key=lambda c: (c.step <= onset - ONSET_MARGIN, c.step, c.attempt), reverse=True)
+        return sorted(older, key=lambda c: (c.step <= onset - margin, c.step, c.attempt), reverse=True)
 
     def _ways_back(self, trial: Trial) -> list[Checkpoint]:
         """States a trial may begin from, best first; none for one that begins where the run is."""
         if trial.returns:
             return [trial.returns]
-        return self._targets(trial.onset) if trial.remedy.rollback else []
+        return self._targets(trial.onset, trial.margin) if trial.remedy.rollback else []
 
     def _apply(self, trial: Trial, view: RunView) -> bool:
         """Snapshot, try on a copy where that is wanted, change. False when the copy speaks for something else."""
@@ -157,6 +180,9 @@ class Conduct:
             return True
         self.limits.note(trial.change, view.step)
         data: dict[str, Any] = {"course": trial.course} if trial.course else {}
+        if trial.holds is not None:
+            self._held[trial.action] = (trial.holds, trial.change[LR])
+            data["holds"] = trial.holds
         if trial.target:
             lost = view.step - trial.target.step
             data |= {"back_to": trial.target.step, "back_for": trial.cause, "extra_steps": lost}
@@ -210,13 +236,14 @@ class Conduct:
 
     def _roll_back(self, trial: Trial, targets: list[Checkpoint], text: str) -> Checkpoint:
         """Return to the first of `targets` that is sound; damage shows in loading, before anything is touched."""
+        varied = not trial.replays
         for target in targets[:-1]:
             try:
-                self.host.roll_back(target, text, action=trial.action, incident=trial.incident)
+                self.host.roll_back(target, text, vary_data=varied, action=trial.action, incident=trial.incident)
                 return target
             except OSError as error:
                 self.host.declare(target.step, "note", f"checkpoint {target.path.name} can't be used: {error}")
-        self.host.roll_back(targets[-1], text, action=trial.action, incident=trial.incident)
+        self.host.roll_back(targets[-1], text, vary_data=varied, action=trial.action, incident=trial.incident)
         return targets[-1]
 
     def _follow(self, view: RunView) -> None:
@@ -231,32 +258,83 @@ class Conduct:
             self._fail(trial, view, reason)
 
     def _escalate(self, trial: Trial, view: RunView, reason: str) -> bool:
-        """Damage in spite of smaller steps asks for still smaller ones, from the state before; both trials stand or
-        fall together.
+        """Damage in spite of a change that goes the right way asks for more of it, from the state before; such trials
+        stand or fall together.
 
         Putting the knob back first would be to go on with what did the damage. `auto-full` returns to before the
         onset, once more if it has to; what only `auto-safe` may return to is the snapshot of its own trial.
         """
-        again = self.mode == "auto-full" and trial.target is not None
-        own = self.mode == "auto-safe" and trial.remedy is LOWER_LR and not trial.critical
-        if trial.under or not trial.harmed or not (again or own):
+        way = trial.target is not None or trial.remedy is LOWER_LR or trial.back
+        own = self.mode == "auto-safe" and trial.remedy is LOWER_LR and not trial.critical and not trial.under
+        hurt = trial.harmed or (self.mode == "auto-full" and not trial.outlived and self._critical(trial))
+        if not hurt or trial.depth >= DEEPEST or not (own or (self.mode == "auto-full" and way)):
             return False
         for knob, values in trial.course.items():  # it may not have arrived where it was going
             self.controls.set(knob, values[-1])
-        change = self._change(trial.remedy, trial.cause)
-        if change is None:
+        remedy = LOWER_LR if own else ROLL_BACK
+        change = remedy.against(trial.cause, self.controls.values())
+        if trial.back and (change is None or not trial.target):
+            change = {}  # the cause is gone already: what is left to mend are the weights
+        if change is None or any(knob not in self.controls for knob in change):
             return False
-        more = self._trial(self._next_id(), trial.remedy, change, trial.incident, trial.onset, view, trial.cause)
+        # what was saved since going back was trained under the change that is not enough
+        onset, margin = (trial.target.step + 1, 1) if trial.target else (trial.onset, trial.margin)
+        more = self._trial(self._next_id(), remedy, change, trial.incident, onset, view, trial.cause, margin=margin)
         more.under = trial
+        more.replays = trial.back and not trial.target
         if own:
             more.returns = trial.snapshot
-        text = f"{trial.action} was not enough ({reason}), so the run goes back with a stronger change"
+        text = f"{trial.action} was not enough ({reason}), so the run goes back with what it changed, and more of it"
         self._journal(more, "proposed", view.step, text, hypothesis=more.hypothesis(), builds_on=trial.action)
         if refused := self._refused(more, view):
             self._journal(more, "rejected", view.step, refused)
             return False
         self._apply(more, view)
         return self.trial is more
+
+    def _mend(self, trial: Trial, view: RunView) -> None:
+        """What is kept stopped the damage; where the run is still worse than before the onset, its weights go back."""
+        if self.mode != "auto-full" or trial.target or trial.outlived or trial.remedy.harmless:
+            return
+        before = Guard.of(view.at(trial.onset - 1), trial.remedy.horizon)
+        state, level = before.verdict(view, max(trial.began, view.step - trial.window // 2), trial.window)
+        if state != "worse" and not self._critical(trial):
+            return
+        more = self._trial(
+            self._next_id(), ROLL_BACK, {}, trial.incident, trial.onset, view, trial.cause, margin=trial.margin
+        )
+        more.replays = trial.back
+        text = f"{trial.action} is kept, and {before.metric} is {level:.3g}, {before.level:.3g} before the onset"
+        self._journal(more, "proposed", view.step, text, hypothesis=more.hypothesis(), builds_on=trial.action)
+        if refused := self._refused(more, view):
+            self._journal(more, "rejected", view.step, refused)
+        else:
+            self._apply(more, view)
+
+    def _critical(self, trial: Trial) -> bool:
+        standing = [f for f in self.watch.active() if f.incident == trial.incident and f.state != "recovering"]
+        return any(finding.severity == "critical" for finding in standing)
+
+    def _hold(self, view: RunView) -> None:
+        """A knob that keeps a runaway schedule where it was follows it, down again too; one that was turned since is
+        left alone."""
+        rate = rate_now(view)
+        for action, (usual, (before, set_to)) in list(self._held.items()):
+            now = self.controls.get(LR)
+            if now != set_to or before is None or not rate:
+                del self._held[action]
+                continue
+            after = max(KNOBS[LR].low, before * min(1.0, usual / rate))
+            if abs(after / now - 1) <= SAME_RATE:
+                continue
+            self.controls.set(LR, after)
+            self._held[action] = (usual, (before, after))
+            if self.trial and self.trial.action == action:
+                self.trial.change = self.trial.change | {LR: (before, after)}
+            elif action in self._kept:
+                self._kept[action] = self._kept[action] | {LR: (before, after)}
+            text = f"{action}: {LR} {now:.3g} → {after:.3g}, so that the learning rate stays at {usual * before:.2g}"
+            self.host.declare(view.step + 1, "note", text, action=action, change={LR: [now, after]})
 
     def _go_on(self, trial: Trial) -> None:
         """The next step of what does not happen at once; a knob that somebody turned meanwhile is theirs."""
@@ -270,16 +348,22 @@ class Conduct:
     def _keep(self, trial: Trial, view: RunView, reason: str) -> None:
         self.trial, self.limits.rest = None, COOLDOWN
         self._save_quietly(view)
-        if trial.under:
-            self._kept[trial.under.action] = trial.under.change
-            self._journal(trial.under, "verified", view.step, f"together with {trial.action}")
+        for under in reversed(trial.chain()):
+            self._kept[under.action] = under.change
+            self._journal(under, "verified", view.step, f"together with {trial.action}")
         self._kept[trial.action] = trial.change
         self._journal(trial, "verified", view.step, reason, **self._measured(trial, view))
+        if trial.outlived:
+            early = [f for f in self.watch.active() if f.onset_step <= trial.began + SETTLE]
+            self._outlived |= {(f.incident, f.id) for f in early if f.incident == trial.incident}
+        if trial.back and not trial.target:
+            self._restored = trial.began
+        self._mend(trial, view)
 
     def _fail(self, trial: Trial, view: RunView, reason: str) -> None:
         self.trial, self.limits.rest = None, COOLDOWN
         self.limits.failures[trial.incident] += 1
-        self._revert(trial, view, reason, **self._measured(trial, view))
+        self._put_back(trial, view, reason, **self._measured(trial, view))
         self._revert_under(trial, view)
         if self.limits.failures[trial.incident] >= MAX_FAILURES:
             text = f"incident {trial.incident}: {MAX_FAILURES} fixes failed, so no more are tried; a person should look"
@@ -305,10 +389,18 @@ class Conduct:
 
     def _revert_under(self, trial: Trial, view: RunView) -> None:
         """What a trial was built on goes with it."""
-        if trial.under:
+        for under in trial.chain():
             self.limits.failures[trial.incident] += 1
-            text = f"what was built on it, {trial.action}, was undone"
-            self._revert(trial.under, view, text, ticks=trial.under.ticks)
+            self._put_back(under, view, f"what was built on it, {trial.action}, was undone", ticks=under.ticks)
+
+    def _put_back(self, trial: Trial, view: RunView, reason: str, **data: Any) -> None:
+        """Undo a trial that failed; a setting is not given back the value after whose coming things broke."""
+        if trial.back:
+            self._kept[trial.action] = trial.change
+            text = f"not enough ({reason}); what was changed without a word stays as it was before"
+            self._journal(trial, "verified", view.step, text, **data)
+        else:
+            self._revert(trial, view, reason, **data)
 
     def _back_to_snapshot(self, trial: Trial, view: RunView, text: str) -> int:
         """Put the weights back too, where the run got worse or an order has no other undo; returns the steps lost."""

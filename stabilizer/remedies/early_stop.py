@@ -18,7 +18,8 @@ class EarlyStop(Remedy):
         learned can't be trusted.
 
     Preconditions
-        The finding is critical: nothing is stopped on a suspicion.
+        A person agrees, in every mode: on tiny runs that were broken on purpose, ending them by itself cost accuracy
+        more often than it saved any. The finding is critical; where held-out accuracy is known, it has fallen.
 
     Dose and bounds
         Once.
@@ -37,6 +38,7 @@ class EarlyStop(Remedy):
     safety = "hard"
     answers = ("saturated", "reward-hackable", "wrong-groups")
     orders = ("stop",)
+    asks = True
     harmless = True
     horizon = 0
     why = "going on costs time and makes the policy worse"

@@ -74,8 +74,11 @@ class Limits:
         for knob, (before, after) in change.items():
             self.moves[knob] = (step, (before or 0.0) - (after or 0.0))
 
-    def refusal(self, change: Change, controls: Controls, step: int) -> str:
-        """Why the automatic modes must not do this now; empty when they may."""
+    def refusal(self, change: Change, controls: Controls, step: int, *, back: bool = False) -> str:
+        """Why the automatic modes must not do this now; empty when they may.
+
+        How far knobs may be taken is no question to a change that goes `back` to what the run was well with.
+        """
         if self.applied >= MAX_ACTIONS:
             return f"{MAX_ACTIONS} fixes were applied already; a person should look"
         for knob, (before, after) in change.items():
@@ -84,7 +87,7 @@ class Limits:
             moved_at, direction = self.moves.get(knob, (-LOCK, 0.0))
             if (after - before) * direction < 0 and step - moved_at < LOCK:
                 return f"{knob} was moved the other way {step - moved_at} steps ago; a person should decide"
-            base, reach = controls.base(knob), REACH.get(knob)
+            base, reach = controls.base(knob), None if back else REACH.get(knob)
             if reach and base and not base / reach * 0.999 <= after <= base * reach * 1.001:
                 return f"{knob} would be {after:g}, more than {reach:g} times away from the configured {base:g}"
         return ""

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stabilizer.records import Action, Finding, JournalEntry
-from stabilizer.remedies import LOWER_LR, ROLL_BACK, fitting
-from stabilizer.remedies.arbitration import DIVERGENCE, most_urgent, objection, rank
+from stabilizer.remedies import LOWER_LR, RESTORE, ROLL_BACK, fitting
+from stabilizer.remedies.arbitration import DIVERGENCE, gained, most_urgent, objection, rank
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.conduct import MODES, Conduct, Host, Mode
 from stabilizer.remedies.controls import Controls
 from stabilizer.remedies.limits import MAX_FAILURES, quiet_hours
-from stabilizer.remedies.trial import Trial
+from stabilizer.remedies.trial import SETTLE, Trial
+from stabilizer.remedies.turns import LR, turns
 from stabilizer.runs.history import RunView
 from stabilizer.runs.requests import LIFE, Request
 from stabilizer.watch import Watch
@@ -57,6 +58,8 @@ class Arbiter(Conduct):
             self._heed(request, view)
         if self.mode == "off":
             return
+        if self._held:
+            self._hold(view)
         if self.trial:
             self._follow(view)
             return
@@ -72,6 +75,9 @@ class Arbiter(Conduct):
 
     def _serve(self, number: int, view: RunView) -> None:
         members = [f for f in self.watch.active() if f.incident == number and f.severity != "info"]
+        members = [f for f in members if not self._own_step(f) and (number, f.id) not in self._outlived]
+        if not members:
+            return
         critical = any(f.severity == "critical" for f in members)
         failures = self.limits.failures[number]
         if failures >= MAX_FAILURES or (self.limits.rest and not critical):
@@ -82,31 +88,49 @@ class Arbiter(Conduct):
         if not incident.causes or (self._acts and not critical and quiet_hours(view)):
             return
         cause = incident.causes[0].id
-        remedies = self._candidates(cause, members, view, critical=critical)
+        returns = critical or self._free_to_return(cause, members, incident.onset_step, view)
+        remedies = self._candidates(cause, members, incident.onset_step, view, critical=critical, returns=returns)
         if self.mode == "auto-full" and failures and not critical and any(r.rollback for r in remedies):
             return  # the last trial is kept for going back, should it come to damage
         for remedy in remedies:
             if self._suggested_enough(number):
                 return
-            if (number, remedy.id) in self._tried or (remedy.rollback and not critical):
+            if (number, remedy.id) in self._tried or (remedy.rollback and not returns):
                 continue
             if remedy.id == "early-stop" and not critical:
                 continue
-            change = self._change(remedy, cause)
+            change = self._change(remedy, cause, view, incident.onset_step)
             if change is None or objection(remedy, cause, members, self.watch, view):
                 continue
             if self._consider(remedy, change, number, cause, incident.onset_step, view):
                 return
 
-    def _candidates(self, cause: str, members: Sequence[Finding], view: RunView, *, critical: bool) -> list[Remedy]:
+    def _own_step(self, finding: Finding) -> bool:
+        """A reward that stepped when a setting was put back: another temperature is paid otherwise, and is no loss."""
+        near = self._restored is not None and abs(finding.onset_step - self._restored) <= SETTLE
+        return near and finding.id.startswith("reward/")
+
+    def _free_to_return(self, cause: str, members: Sequence[Finding], onset: int, view: RunView) -> bool:
+        """Nothing was learned, so nothing is lost, since a divergence that began with a known change, or since a loss
+        that nobody can explain."""
+        turned = turns(view, onset, self.limits.moves)
+        lost = cause == "undetermined" and any(finding.id == "reward/collapse" for finding in members)
+        diverged = bool(turned) and any(rank(finding) <= DIVERGENCE for finding in members)
+        return (lost or diverged) and not gained(view, min((turn.step for turn in turned), default=onset))
+
+    def _candidates(
+        self, cause: str, members: Sequence[Finding], onset: int, view: RunView, *, critical: bool, returns: bool
+    ) -> list[Remedy]:
         """Remedies in the order of trying; damage done by a divergence is gone back from first."""
-        remedies = fitting(cause, view)
+        remedies = [RESTORE, *fitting(cause, view)]
         diverged = critical and any(rank(finding) == DIVERGENCE for finding in members)
-        if cause == "undetermined" and diverged:
-            remedies = [ROLL_BACK]  # damage is proven, whatever did it
+        unanswered = all(remedy.safety == "advice" or remedy.asks for remedy in remedies[1:])
+        damaged = (diverged or returns) and unanswered
+        if ROLL_BACK not in remedies and (damaged or turns(view, onset, self.limits.moves)):
+            remedies.append(ROLL_BACK)  # whatever did it
         if diverged and (cause == "undetermined" or cause in ROLL_BACK.answers) and LOWER_LR not in remedies:
             remedies.append(LOWER_LR)  # where there is no going back, smaller steps are what contains it
-        first = self.mode == "auto-full" and critical
+        first = self.mode == "auto-full" and returns
         return sorted(remedies, key=lambda remedy: not remedy.rollback) if first else remedies
 
     def _suggested_enough(self, number: int) -> bool:
@@ -175,7 +199,7 @@ class Arbiter(Conduct):
         if approved is None:
             return False
         asked = self._questions.pop(approved).trial
-        change = self._change(asked.remedy, asked.cause)
+        change = self._change(asked.remedy, asked.cause, view, asked.onset)
         if change is None:
             self._journal(
                 asked, "expired", view.step, "the knobs have changed since it was proposed; it no longer applies"
@@ -200,6 +224,7 @@ class Arbiter(Conduct):
     def _take_over(self, earlier: Sequence[Action]) -> None:
         """Know what was known; what was in flight is undone, so that no knob differs from what the journal says."""
         self.limits.recall(earlier)
+        held = {action.action: float(action.data["holds"]) for action in earlier if "holds" in action.data}
         latest: dict[str, Action] = {}
         for action in earlier:
             latest[action.action] = action
@@ -214,6 +239,8 @@ class Arbiter(Conduct):
         for action in latest.values():
             if action.entry == "verified":
                 self._kept[action.action] = dict(action.change)
+                if action.action in held and LR in action.change:
+                    self._held[action.action] = (held[action.action], action.change[LR])
             elif action.entry in ("applied", "approved"):
                 self._tried.discard((action.incident, action.remedy))
                 made = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from stabilizer.remedies.base import Change, Course, Remedy
 from stabilizer.remedies.correct_mismatch import CorrectMismatch
@@ -13,6 +13,8 @@ from stabilizer.remedies.mend_critic import MendCritic
 from stabilizer.remedies.narrow_clip import NarrowClip
 from stabilizer.remedies.other_kl_estimator import OtherKlEstimator
 from stabilizer.remedies.target_entropy import TargetEntropy
+from stabilizer.remedies.turns import turned_back
+from stabilizer.runs.history import RunView
 
 _LOWER_LR = LowerLr()
 _OWN: dict[str, Remedy] = {
@@ -31,19 +33,22 @@ class RollBack(Remedy):
 
     What it does
         Returns to the newest verified checkpoint older than the earliest onset of the incident's findings, changes what
-        caused it and draws the prompts ahead in another order.
+        caused it and draws the prompts ahead in another order; not where the change gives a setting back its former
+        value, for then the cause is known and one thing changes at a time.
 
     For
         Damage that is in the weights: turning a knob afterwards does not bring the reward back. The newest checkpoint
         is often taken after the trouble began, so the target is chosen by the onset and not by the reward.
 
     Preconditions
-        Damage (a critical finding), and a checkpoint older than the onset. Going back without another change would only
-        replay the failure.
+        Damage (a critical finding), and a checkpoint older than the onset. Going back with the cause in place would
+        only replay the failure; where no cause can be told, other prompts ahead are the change, and a smaller learning
+        rate is the second answer.
 
     Dose and bounds
-        The learning rate is halved, a quarter of the configured one at the least, and warms up again; a cause that has
-        a knob of its own (clip range, passes, entropy bonus) has that turned instead. Twice a cause.
+        A setting that was changed around the onset gets its former value. Where none was, the learning rate is halved,
+        a quarter of the configured one at the least, and warms up again; a cause that has a knob of its own (clip
+        range, passes, entropy bonus) has that turned instead. Twice a cause.
 
     Undo
         The knob goes back; the branch that was left stays readable.
@@ -73,6 +78,15 @@ class RollBack(Remedy):
         """The cause's own knob, or the learning rate where it has none or stands at its bound."""
         own = _OWN.get(cause)
         return (own.change(knobs) if own else None) or self.change(knobs)
+
+    def outlived(self, cause: str) -> tuple[str, ...]:
+        return _OWN[cause].outlived_by if cause in _OWN else ()
+
+    def given(
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()
+    ) -> Change | None:
+        """What was changed around the onset is changed back; else what answers the cause, if that is known."""
+        return turned_back(view, onset, ours) or (self.against(cause, knobs) if cause in self.answers else {})
 
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
         """As the remedy whose change it is would: a lowered rate warms up, a critic is left alone for a while."""

@@ -8,6 +8,7 @@ worse (`sequential`), ends a trial at once, for every further step of it costs w
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -53,10 +54,32 @@ class Trial:
     ticks: int = 0
     harmed: bool = False
     """It failed because the run got worse, so that its weights are no better than its knobs."""
+    margin: int = 1
+    """Steps by which a state should be older than the onset to be surely from before it."""
+    back: bool = False
+    """The change gives settings back the values they had before somebody changed them."""
+    replays: bool = False
+    """It goes back with its cause known and gone, so that one thing changes: the prompts ahead are those that were."""
+    holds: float | None = None
+    """Learning rate that the knob keeps a schedule at that ran away."""
     under: Trial | None = None
     """The trial it is built on, which was not enough."""
     twin: dict[str, Any] | None = None
     """What a copy of the run did meanwhile without the change."""
+
+    @property
+    def depth(self) -> int:
+        """How many trials stand or fall together with it, itself among them."""
+        return 1 + len(self.chain())
+
+    @property
+    def outlived(self) -> tuple[str, ...]:
+        """Findings that stand whether it helps or not."""
+        return self.remedy.outlived(self.cause)
+
+    def chain(self) -> list[Trial]:
+        """What it is built on, newest first."""
+        return [self.under, *self.under.chain()] if self.under else []
 
     def hypothesis(self) -> dict[str, Any]:
         """What was promised before anything was changed."""
@@ -90,12 +113,18 @@ class Trial:
     def judge(self, watch: Watch, view: RunView) -> tuple[Outcome, str]:
         """How the trial stands one tick later, and why."""
         self.ticks += 1
+        if self.outlived:
+            return self._lessened(view)
         if not self.remedy.harmless:
             if damage := self._damage(watch, view):
                 self.harmed = True
                 return "failed", damage
         state, level = self.guard.verdict(view, self.began, self.window)
-        compared = "unknown" if level is None else f"{level:.3g} on average against {self.guard.level:.3g} before"
+        restored = self.back and not self.target
+        if restored and state == "worse":
+            state = "open"  # a level under another setting is no measure for one under this
+        before = f"{self.guard.level:.3g} before" if math.isfinite(self.guard.level) else "nothing known before"
+        compared = "unknown" if level is None else f"{level:.3g} on average against {before}"
         falling_already = self.critical and not self.target
         if state == "worse" and self.ticks >= (self.window // 2 if falling_already else SETTLE):
             self.harmed = not self.remedy.harmless
@@ -104,11 +133,24 @@ class Trial:
             return "failed", f"no sign of help after {self.ticks} steps: {self._standing(watch, view)}"
         if self.ticks < self.window:
             return "running", ""
+        if restored:  # what the run was well with has nothing to prove
+            return "verified", f"{self.guard.metric} is {compared}"
         if standing := self._standing(watch, view):
             return "failed", f"still true after {self.ticks} steps: {standing}"
-        if level is None or (state == "open" and self.guard.level - level > self.guard.tolerance):
+        short = level is None or (state == "open" and self.guard.level - level > self.guard.tolerance)
+        if short and not self.target:  # what did the damage is not put back because chance has a say in the level
             return "failed", f"{self.guard.metric} is {compared}, below the guard of {self.guard.level:.3g}"
         return "verified", f"findings quiet and {self.guard.metric} {compared}"
+
+    def _lessened(self, view: RunView) -> tuple[Outcome, str]:
+        """Of what makes harmless and takes nothing away: what is still broken still shows, in the reward too, so that
+        only what gets worse from there counts."""
+        early = Guard.of(view.at(self.began + SETTLE - 1), self.remedy.horizon)
+        state, level = early.verdict(view, self.began + SETTLE, self.window)
+        compared = "unknown" if level is None else f"{level:.3g} on average against {early.level:.3g} at its beginning"
+        if state == "worse" and self.ticks >= 2 * SETTLE:
+            return "failed", f"{early.metric} is {compared}, worse than noise explains"
+        return ("running", "") if self.ticks < self.window else ("verified", f"{early.metric} is {compared}")
 
     def _damage(self, watch: Watch, view: RunView) -> str:
         """Damage that is back after a rollback, or came after a change that was to prevent it."""
@@ -122,7 +164,8 @@ class Trial:
 
     def _futile(self, watch: Watch, view: RunView) -> bool:
         """Damage that was there, is there after half of the window, and nothing gets better."""
-        if self.target or not self.critical or self.remedy.harmless or self.ticks != self.window // 2:
+        waits = self.target or self.remedy.harmless or self.back
+        if waits or not self.critical or self.ticks != self.window // 2:
             return False
         reward = progress(view)
         return bool(self._standing(watch, view)) and not (reward and reward.rising)

@@ -288,3 +288,9 @@ def test_what_lies_inside_a_run_is_part_of_it(tmp_path: Path) -> None:
     healthy(tmp_path / "run" / "twin", 1).close()
     healthy(tmp_path / "group" / "other", 1).close()
     assert [path.name for path in list_runs(tmp_path)] == ["run", "other"]
+
+
+def test_a_setting_of_the_same_name_as_a_column_is_one_choice() -> None:
+    lines = [replace(LINES[0], settings={"task": "addition"}), replace(LINES[0], settings={"task": "sorting"})]
+    choices = [value for value, _ in group_choices(lines)]
+    assert len(choices) == len(set(choices)), "a list that names a choice twice is not drawn at all"

@@ -34,16 +34,20 @@ class Simulation:
         self, mode: Mode, *, breaks_at: int = 40, cause: Callable[[dict[str, float]], bool] = lambda knobs: True,
         earlier: tuple[Action, ...] = (), seed: int = 0, knobs: dict[str, float] | None = None,
         growth: float = 0.003, growth_with_batch: float = 0.0, prompts: int = 16, fork: int = 0,
-        drifts_at: int = 10_000,
+        drifts_at: int = 10_000, rate: Callable[[int], float] | None = None,
     ):  # fmt: skip
         self.controls = Controls(KNOBS | {"control/prompts": prompts} | (knobs or {}), self)
         self._growth, self._growth_with_batch = growth, growth_with_batch
+        self._rate, self.ticks = rate, 0
+        """What the schedule does to the rate at a tick, whatever the knob says; ticks go on where steps go back."""
         self.watch = Watch()
         self.history = History()
         self.actions: list[Action] = []
         self.events: list[Event] = []
         self.orders: list[str] = []
         self.ended: list[str] = []
+        self.varied: list[bool] = []
+        """Of each return, whether other prompts came ahead."""
         self.saving_fails = False
         self._breaks_at, self._drifts_at, self._cause = breaks_at, drifts_at, cause
         self._rng = np.random.default_rng(seed)
@@ -61,6 +65,7 @@ class Simulation:
         for _ in range(2_000):
             if self.step >= steps:
                 break
+            self.ticks += 1
             self._train_step()
             self.watch.tick(self.history.view())
             self.arbiter.tick(self.history.view(), requests(self))
@@ -81,9 +86,12 @@ class Simulation:
     def _numbers(self) -> dict[str, float]:
         state, noise = self._state, self._rng.normal(size=6)
         state["step"] += 1
-        if state["step"] > self._breaks_at and self._cause(self.controls.values()):
+        knobs = self.controls.values()
+        schedule = self._rate(self.ticks) if self._rate else 1.0
+        knobs["control/lr_scale"] *= schedule
+        if state["step"] > self._breaks_at and self._cause(knobs):
             state["broken"] = min(1.0, state["broken"] + 0.5)
-        elif state["step"] > self._drifts_at and self._cause(self.controls.values()):
+        elif state["step"] > self._drifts_at and self._cause(knobs):
             state["broken"] = min(0.05, state["broken"] + 0.005)
         broken = state["broken"]
         growth = self._growth + self._growth_with_batch * (self.controls.get("control/prompts") >= 16)
@@ -100,6 +108,7 @@ class Simulation:
             "optim/grad_norm": float(np.exp(0.2 * noise[4])) * (0.5 + 3 * broken),
             "batch/prompts": self.controls.get("control/prompts"),
             "batch/updates": 1,
+            **({"optim/lr": 1e-4 * knobs["control/lr_scale"]} if self._rate else {}),
             "policy/entropy": max(0.001, 1.0 - 0.9 * broken + 0.02 * noise[5]),
             **self.controls.values(),
         }
@@ -132,8 +141,9 @@ class Simulation:
         self.events.append(Event(step, kind, text, attempt=self.history.attempt, data=data))
         self.history.events.append(self.events[-1])
 
-    def roll_back(self, checkpoint: Checkpoint, text: str, **data: Any) -> None:
-        self.controls.restore(checkpoint, vary_data=True)
+    def roll_back(self, checkpoint: Checkpoint, text: str, *, vary_data: bool = True, **data: Any) -> None:
+        self.varied.append(vary_data)
+        self.controls.restore(checkpoint, vary_data=vary_data)
         self.history = self.history.fork(checkpoint.step + 1, self.history.attempt + 1)
         self.declare(checkpoint.step + 1, "rollback", text, **data)
 

@@ -86,3 +86,8 @@ def test_the_rate_is_not_raised_within_a_hundred_steps_of_a_divergence() -> None
     assert objected("raise-lr", curves, seen=[finding("policy/kl-runaway", last=150)])
     assert not objected("raise-lr", curves, seen=[finding("policy/kl-runaway", last=90)])
     assert not objected("raise-lr", curves, seen=[finding("reward/plateau", last=199)])
+
+
+@pytest.mark.parametrize(("held_out", "objects"), [("0.6~0.01x12", True), ("0.6x8 0.3x4", False), ("0.6x2", False)])
+def test_a_run_is_ended_early_only_where_held_out_accuracy_is_not_known_to_hold(held_out: str, objects: bool) -> None:
+    assert bool(objected("early-stop", {"reward/mean": "0.5x60", "accuracy/val": held_out})) is objects

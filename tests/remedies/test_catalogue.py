@@ -13,7 +13,7 @@ import stabilizer.remedies
 from stabilizer.cli import main
 from stabilizer.diagnosis import CAUSES
 from stabilizer.records import Cause
-from stabilizer.remedies import FIRST, REMEDIES, advise, fitting, for_cause
+from stabilizer.remedies import FIRST, REMEDIES, RESTORE, advise, fitting, for_cause
 from stabilizer.remedies.advice import Advice
 from stabilizer.remedies.base import SECTIONS
 from stabilizer.remedies.controls import KNOBS, Controls
@@ -34,7 +34,7 @@ DEFAULTS = {
 SOFT = {
     "skip-update", "lower-lr", "narrow-clip", "widen-clip", "raise-beta", "grow-batch", "grow-group", "filter-groups",
     "correct-mismatch", "target-entropy", "raise-entropy", "lower-entropy-bonus", "validate-more", "clip-updates",
-    "fewer-epochs",
+    "fewer-epochs", "restore-setting",
 }  # fmt: skip
 HARD = {
     "roll-back", "reset-reference", "reset-optimizer", "raise-lr", "raise-beta-further", "lower-beta",
@@ -71,7 +71,8 @@ def test_page_has_its_sections_and_id_matches_file_and_class(remedy) -> None:
     assert all(text.strip() for text in re.split("|".join(f"\n{section}\n" for section in SECTIONS), page))
     assert type(remedy).__module__ == f"stabilizer.remedies.{remedy.id.replace('-', '_')}"
     assert type(remedy).__name__ == "".join(word.title() for word in remedy.id.split("-"))
-    assert remedy.why and remedy.expects and remedy.answers
+    assert remedy.why and remedy.expects
+    assert bool(remedy.answers) is (remedy is not RESTORE), "it answers what was changed, whatever cause is told"
 
 
 def test_every_file_of_the_catalogue_is_in_use() -> None:
@@ -107,7 +108,7 @@ def test_changes_name_knobs_start_at_what_they_are_and_stay_within_bounds(remedy
 @each
 def test_a_change_taken_back_leaves_every_knob_as_it_was(remedy) -> None:
     for knobs in reachable():
-        change = remedy.against(remedy.answers[0], knobs)
+        change = remedy.against((*remedy.answers, "undetermined")[0], knobs)
         if change is None:
             continue
         controls = Controls(knobs, backend=None)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
-from stabilizer.records import Action
-from stabilizer.remedies import REMEDIES
-from stabilizer.remedies.controls import Controls
+from stabilizer.records import Action, Finding
+from stabilizer.remedies import REMEDIES, RESTORE, ROLL_BACK, fitting
+from stabilizer.remedies.controls import Checkpoint, Controls
+from stabilizer.remedies.guard import Guard
+from stabilizer.remedies.trial import Trial
 from stabilizer.runs.requests import Request
 from stabilizer.watch import Incident
 from tests.remedies.simulation import Simulation
+from tests.series import history
 
 
 def too_fast(knobs: dict[str, float]) -> bool:
@@ -366,3 +373,166 @@ def test_auto_safe_returns_to_the_snapshot_of_its_own_trial_with_still_smaller_s
     applied = [(a.change["control/lr_scale"], a.data.get("back_to")) for a in run.actions if a.entry == "applied"]
     assert applied[:2] == [((1.0, 0.5), None), ((0.5, 0.25), 40)]
     assert {action.safety for action in run.actions if action.entry == "applied"} == {"soft"}
+
+
+def turn(knob: str, value: float, at: int):
+    """A knob is turned without a word, as by a configuration's next stage."""
+
+    def turns(run: Simulation) -> list[Request]:
+        if run.ticks == at:
+            run.controls.set(knob, value)
+        return []
+
+    return turns
+
+
+def few_prompts(knobs: dict[str, float]) -> bool:
+    return knobs["control/prompts"] < 8
+
+
+@pytest.mark.parametrize(("mode", "remedy"), [("auto-full", "roll-back"), ("auto-safe", "restore-setting")])
+def test_what_was_changed_just_before_things_broke_is_changed_back_first(mode: str, remedy: str) -> None:
+    run = Simulation(mode, cause=few_prompts).run(200, turn("control/prompts", 2, at=40))
+    first = next(action for action in run.actions if action.entry == "applied")
+    assert (first.remedy, first.change) == (remedy, {"control/prompts": (2, 16)})
+    assert run.controls.get("control/prompts") == 16
+    assert (run._state["broken"] == 0) is (mode == "auto-full"), "going back mends what was damaged, too"
+
+
+def test_a_change_that_somebody_declared_is_not_changed_back() -> None:
+    def declared(run: Simulation) -> list[Request]:
+        if run.ticks == 40:
+            run.declare(run.step + 1, "intervention", "fewer prompts")
+        return turn("control/prompts", 2, at=40)(run)
+
+    run = Simulation("auto-full", cause=few_prompts).run(200, declared)
+    assert "control/prompts" not in {knob for action in run.actions for knob in action.change}
+
+
+def test_a_setting_that_was_changed_back_stays_so_even_where_that_was_not_enough() -> None:
+    run = Simulation("auto-full").run(250, turn("control/prompts", 2, at=40))
+    assert run.controls.get("control/prompts") == 16
+    assert run.controls.get("control/lr_scale") == 1.0, "what was tried on top of it is undone"
+
+
+def test_a_rate_that_left_its_schedule_is_held_where_it_was_for_as_long_as_it_is_up() -> None:
+    def rate(tick: int) -> float:
+        return 8.0 if 40 < tick <= 90 else 1.0
+
+    run = Simulation("auto-full", rate=rate, cause=lambda knobs: knobs["control/lr_scale"] > 2)
+    run.run(60)
+    assert run.controls.get("control/lr_scale") == pytest.approx(1 / 8)
+    run.run(160)
+    assert run.controls.get("control/lr_scale") == 1.0
+    assert run._state["broken"] == 0
+    assert [entry for _, entry in run.entries()] == ["proposed", "approved", "applied", "verified"]
+
+
+def test_a_held_rate_is_let_go_when_somebody_turns_its_knob() -> None:
+    run = Simulation(
+        "auto-full", rate=lambda tick: 8.0 if tick > 40 else 1.0, cause=lambda k: k["control/lr_scale"] > 2
+    )
+    run.run(150)
+    run.controls.set("control/lr_scale", 0.2)
+    run.run(170)
+    assert run.controls.get("control/lr_scale") == 0.2
+
+
+def test_going_back_is_kept_though_the_level_is_not_quite_what_it_was() -> None:
+    """Chance has a say in a level; what did the damage is not put back for it."""
+    trial = Trial("a1", ROLL_BACK, 1, 40, True, {}, Guard("reward/mean", 0.5, 0.1, 10, 0.01), window=3)
+    trial.target = Checkpoint(30, 0, Path("step-30"))
+    run = history({"reward/mean": "0.48x60"})
+    quiet = SimpleNamespace(active=lambda: [], incident=lambda number: Incident(1, 40), detectors=())
+    trial.began = 50
+    assert [trial.judge(quiet, run.view())[0] for _ in range(3)] == ["running", "running", "verified"]
+
+
+def test_weights_with_a_hole_are_gone_back_from_and_a_bad_batch_is_not() -> None:
+    skipped = {"optim/skipped": "0x50 1x10", "policy/loss": "0.1x50 nanx10", "optim/grad_norm": "0.5x50 nanx10"}
+    hole = history(skipped).view()
+    batch = history({name: f"{rows} {rows[: rows.index('x')]}x5" for name, rows in skipped.items()}).view()
+    assert ROLL_BACK in fitting("numeric-overflow", hole)
+    assert ROLL_BACK not in fitting("numeric-overflow", batch)
+
+
+def test_a_state_right_before_a_known_change_is_gone_back_to_and_an_estimated_onset_keeps_its_distance() -> None:
+    known = Simulation("auto-full", cause=few_prompts).run(150, turn("control/prompts", 2, at=40))
+    assert next(action for action in known.actions if action.entry == "applied").data["back_to"] == 40
+    run = Simulation("auto-full", cause=too_fast).run(30)
+    assert [c.step for c in run.arbiter._targets(onset=25, margin=10)] == [10, 0, 20]
+    assert [c.step for c in run.arbiter._targets(onset=25, margin=2)] == [20, 10, 0]
+
+
+def test_a_loss_that_nobody_can_explain_is_gone_back_from_and_one_that_is_made_good_is_not() -> None:
+    lost = history({"reward/mean": "0.1+0.005~0.01x60 0.2~0.01x20"}).view()
+    regained = history({"reward/mean": "0.1+0.005~0.01x60 0.2+0.02x20"}).view()
+    fell = [Finding(id="reward/collapse", severity="warn", summary="", onset_step=61, detected_step=70, last_step=80)]
+    arbiter = Simulation("auto-full").arbiter
+    assert arbiter._free_to_return("undetermined", fell, 61, lost)
+    assert not arbiter._free_to_return("undetermined", fell, 61, regained)
+    assert not arbiter._free_to_return("data-shift", fell, 61, lost), "what is known to be the data's doing is not"
+
+
+def test_the_level_under_another_setting_is_no_measure_for_the_one_that_was_put_back() -> None:
+    trial = Trial("a1", RESTORE, 1, 40, False, {}, Guard("reward/mean", 0.9, 0.01, 10, 0.01), window=3, back=True)
+    trial.began = 50
+    quiet = SimpleNamespace(active=lambda: [], incident=lambda number: Incident(1, 40), detectors=())
+    run = history({"reward/mean": "0.5x60"})
+    assert [trial.judge(quiet, run.view())[0] for _ in range(3)] == ["running", "running", "verified"]
+
+
+def test_prompts_stay_as_they_were_where_the_cause_is_known_and_differ_where_it_is_not() -> None:
+    known = Simulation("auto-full", cause=few_prompts).run(150, turn("control/prompts", 2, at=40))
+    assert known.varied == [False]
+    assert Simulation("auto-full", cause=too_fast).run(150).varied == [True]
+    twice = Simulation("auto-full").run(150, turn("control/prompts", 2, at=40))
+    assert twice.varied[:2] == [False, True], "what failed once is not replayed"
+
+
+def test_a_reward_that_steps_when_a_setting_is_put_back_is_no_loss() -> None:
+    arbiter = Simulation("auto-full").arbiter
+    fell = Finding(
+        id="reward/collapse", severity="critical", summary="", onset_step=122, detected_step=145, last_step=150
+    )
+    assert not arbiter._own_step(fell)
+    arbiter._restored = 122
+    assert arbiter._own_step(fell)
+    assert not arbiter._own_step(replace(fell, id="policy/kl-runaway"))
+    assert not arbiter._own_step(replace(fell, onset_step=140))
+
+
+def test_a_second_return_goes_no_less_far_back_than_the_first() -> None:
+    run = Simulation("auto-full").run(250)
+    back = [action.data["back_to"] for action in run.actions if action.entry == "applied" and "back_to" in action.data]
+    assert len(back) == 2
+    assert back[1] <= back[0], "what was saved in between was trained under what was not enough"
+
+
+@pytest.mark.parametrize(
+    ("reward", "outcome"), [("0.5x30 0.3~0.01x40", "verified"), ("0.5x30 0.3x8 0.1~0.01x40", "failed")]
+)
+def test_a_correction_is_judged_by_what_follows_and_not_by_what_it_corrects(reward: str, outcome: str) -> None:
+    """A sampler that is still broken still shows in every sample."""
+    run = history({"reward/mean": reward})
+    mismatch = Finding(id="policy/mismatch", severity="critical", summary="", onset_step=30, detected_step=31,
+                       last_step=60, incident=1)  # fmt: skip
+    loud = SimpleNamespace(active=lambda: [mismatch], incident=lambda number: Incident(1, 30), detectors=())
+    trial = Trial("a1", ROLL_BACK, 1, 30, True, {}, Guard("reward/mean", 0.5, 0.01, 10, 0.01), "engine-mismatch")
+    trial.target, trial.began = Checkpoint(30, 0, Path("step-30")), 31
+    told = [trial.judge(loud, run.view(step))[0] for step in range(31, 61)]
+    assert next(word for word in told if word != "running") == outcome
+
+
+def test_a_rate_that_was_held_is_held_after_a_restart() -> None:
+    def rate(tick: int) -> float:
+        return 8.0 if tick <= 20 else 1.0
+
+    change = {"control/lr_scale": (1.0, 0.125)}
+    journal = tuple(
+        Action("a1", entry, "roll-back", 50, 1, change=change, data=data)
+        for entry, data in (("applied", {"holds": 1e-4}), ("verified", {}))
+    )
+    run = Simulation("auto-full", rate=rate, earlier=journal, knobs={"control/lr_scale": 0.125}).run(15)
+    assert run.controls.get("control/lr_scale") == 0.125
+    assert run.run(30).controls.get("control/lr_scale") == 1.0

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stabilizer.bench.dashboard import listing
+from stabilizer.bench.dashboard import listing, page
 
-PARTS = (listing,)
+PARTS = (listing, page)
 """Modules with a `measure` of their own."""
 
 

@@ -83,15 +83,10 @@ def callbacks(run: Path, *, polls: int = 100, charts: int = 12) -> list[dict[str
     """What a poll costs the server while the run writes a step before each, so many charts in sight: milliseconds from
     the request to the whole answer, and bytes. The run is written to; give it a copy of one that matters."""
     from dashboards.app import build
-    from dashboards.live import Seen
-    from dashboards.look import Look
-    from dashboards.sections import SECTIONS
 
     app = build([run.parent])
-    asking = _Asking(app, run.name)
-    seen = asking.ask(Seen(Look(run.name)).as_json(), [], SECTIONS)
-    while seen["rest"]:
-        seen = asking.ask(seen, list(seen["charts"]), SECTIONS)
+    asking = Asking(app, run.name)
+    seen = asking.all()
     writer = RunWriter.reopen(run)
     view = app.runs.get(run.name).reader.history.view()
     last = {name: view.latest(name) for name in view.names()}
@@ -100,7 +95,7 @@ def callbacks(run: Path, *, polls: int = 100, charts: int = 12) -> list[dict[str
     for step in range(view.step + 1, view.step + 1 + polls):
         writer.metrics(step, last)
         app.runs.get(run.name)._read = 0.0  # as if the time viewers share a refresh had passed
-        seen = asking.ask(seen, list(seen["charts"]), SECTIONS, list(seen["charts"])[:charts])
+        seen = asking.step(seen, charts)
     writer.close()
     return [
         {"what": f"poll with a new step, {charts} charts", "ms": float(np.median(asking.took)),
@@ -108,7 +103,7 @@ def callbacks(run: Path, *, polls: int = 100, charts: int = 12) -> list[dict[str
     ]  # fmt: skip
 
 
-class _Asking:
+class Asking:
     """Polls the run page's callback as a browser does."""
 
     def __init__(self, app: Any, run: str):
@@ -118,8 +113,25 @@ class _Asking:
         self.key, self.entry = next(
             (key, entry)
             for key, entry in app.callback_map.items()
-            if "seen.data" in key and not entry.get("clientside_function")
+            if "...seen.data" in key and not entry.get("clientside_function")
         )
+
+    def all(self) -> dict[str, Any]:
+        """Open the page, to its last chart."""
+        from dashboards.live import Seen
+        from dashboards.look import Look
+        from dashboards.sections import SECTIONS
+
+        seen = self.ask(Seen(Look(self.run)).as_json(), [], SECTIONS)
+        while seen["rest"]:
+            seen = self.ask(seen, list(seen["charts"]), SECTIONS)
+        return seen
+
+    def step(self, seen: dict[str, Any], charts: int = 12) -> dict[str, Any]:
+        """A poll with so many charts in sight."""
+        from dashboards.sections import SECTIONS
+
+        return self.ask(seen, list(seen["charts"]), SECTIONS, list(seen["charts"])[:charts])
 
     def ask(
         self, seen: dict[str, Any], charts: Sequence[str], places: Sequence[str], visible: Sequence[str] | None = None

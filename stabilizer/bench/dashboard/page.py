@@ -1,0 +1,175 @@
+"""One large run: how long its page takes to appear, what a poll of it costs, and TensorBoard on the same numbers.
+
+TensorBoard runs in an environment of its own. Its first word is the list of the run's metrics, its first chart the
+series of one of them: both as its server answers them, for what its page then does with them is its own affair.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stabilizer.bench.dashboard.paint import callbacks, paint, write_run
+from stabilizer.bench.environment import CACHE, install, python_of, says_yes
+
+TENSORBOARD = "tensorboard==2.20.0"
+VIEWERS = 8
+WRITE = """
+import json, sys
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+writer = EventFileWriter(sys.argv[2])
+for line in open(sys.argv[1]):
+    row = json.loads(line)
+    values = [Summary.Value(tag=name, simple_value=value) for name, value in row["m"].items()]
+    writer.add_event(Event(step=row["step"], wall_time=row["t"], summary=Summary(value=values)))
+writer.close()
+"""
+
+
+def measure(*, seed: int = 0, quick: bool = False) -> list[dict[str, Any]]:
+    """Rows for the page of a run of a million points, and for TensorBoard beside it."""
+    steps = 2_000 if quick else 20_000
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "runs" / "large"
+        run.parent.mkdir()
+        write_run(run, steps=steps, seed=seed)
+        rows: list[Times] = []
+        try:
+            for row in paint(run, times=1 if quick else 3):
+                target = 1500.0 if "numbers" in row["what"] else None
+                rows.append(Times(row["what"], row["ms"], row["worst_ms"], target))
+        except (ValueError, ImportError) as error:
+            print(f"pages are not measured: {error}", file=sys.stderr)
+        rows += _tensorboard(run, Path(folder) / "events")
+        for row in callbacks(run, polls=20 if quick else 200):
+            rows.append(
+                Times(f"{row['what']}, {row['bytes'] / 1024:.0f} KB; slowest: p95", row["ms"], row["p95_ms"], 25.0)
+            )
+        rows.append(_viewers(run, 5 if quick else 30))
+    return [
+        {"what": row.what, "runs": 1, "steps": steps, "median ms": row.median, "slowest ms": row.slowest,
+         "cpu ms": None, "at most ms": row.target, "metric files opened": None}
+        for row in rows
+    ]  # fmt: skip
+
+
+class Times(NamedTuple):
+    """One row: milliseconds, and what was aimed at."""
+
+    what: str
+    median: float
+    slowest: float
+    target: float | None = None
+
+
+def _viewers(run: Path, seconds: int) -> Times:
+    """Polls of eight viewers, once a second each, while the run writes a step a second."""
+    from dashboards.app import build
+    from stabilizer.bench.dashboard.paint import Asking
+    from stabilizer.runs.directory import RunWriter
+
+    app = build([run.parent])
+    took: list[float] = []
+    over = threading.Event()
+
+    def look(first: Asking) -> None:
+        seen = first.all()
+        first.took.clear()
+        while not over.wait(1.0):
+            seen = first.step(seen)
+        took.extend(first.took)
+
+    threads = [threading.Thread(target=look, args=(Asking(app, run.name),)) for _ in range(VIEWERS)]
+    for thread in threads:
+        thread.start()
+    writer = RunWriter.reopen(run)
+    view = app.runs.get(run.name).refresh().history.view()
+    last = {name: view.latest(name) for name in view.names()}
+    for step in range(view.step + 1, view.step + 1 + seconds):
+        writer.metrics(step, last)
+        time.sleep(1.0)
+    over.set()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    took.sort()
+    p95 = took[int(0.95 * len(took))]
+    return Times(f"poll with a new step, {VIEWERS} viewers at once; slowest: p95", statistics.median(took), p95, 100.0)
+
+
+# --- TensorBoard ------------------------------------------------------------------------------------------------------
+
+
+def _tensorboard(run: Path, events: Path) -> list[Times]:
+    python, problem = _environment()
+    if problem:
+        print(f"TensorBoard is left out: {problem}", file=sys.stderr)
+        return []
+    metrics = next((run / "metrics").glob("*.jsonl"))
+    subprocess.run([python, "-c", WRITE, metrics, events / run.name], check=True)  # noqa: S603
+    began = time.perf_counter()
+    with _serving(python, events) as address:
+        marks = {}
+        tag = ""
+        while not tag:
+            tags = _ask(f"{address}/data/plugin/scalars/tags").get(run.name, {})
+            tag = next(iter(tags), "")
+            time.sleep(0.02)
+        marks["list of metrics"] = time.perf_counter() - began
+        wanted = f"{address}/data/plugin/scalars/scalars?run={run.name}&tag={tag}"
+        while len(_ask(wanted)) < 1 or not _whole(_ask(wanted), run):
+            time.sleep(0.02)
+        marks["series of one metric, whole"] = time.perf_counter() - began
+    return [Times(f"TensorBoard: {what}, from its start", 1000 * took, 1000 * took) for what, took in marks.items()]
+
+
+def _whole(points: list[Any], run: Path) -> bool:
+    """Whether the last step is among the points: it loads a file piece by piece, and thins it out."""
+    return points[-1][1] >= int(json.loads((run / "status.json").read_text())["step"])
+
+
+def _environment() -> tuple[Path, str]:
+    folder = CACHE / f"peers-{TENSORBOARD}".replace("==", "-")
+    python = python_of(folder)
+    if not says_yes(python, "import tensorboard"):
+        venv.create(folder, with_pip=True, clear=True)
+        if problem := install(python, TENSORBOARD, "setuptools<81"):
+            return python, problem
+    return python, ""
+
+
+@contextmanager
+def _serving(python: Path, events: Path) -> Iterator[str]:
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [python, "-m", "tensorboard.main", "--logdir", events, "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
+
+def _ask(address: str) -> Any:
+    try:
+        with urllib.request.urlopen(address, timeout=60) as answer:  # noqa: S310
+            return json.load(answer)
+    except (OSError, ValueError):
+        return {}

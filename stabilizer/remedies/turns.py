@@ -1,0 +1,96 @@
+"""What was changed shortly before things broke, and nobody declared: the first suspect, and what it was before.
+
+A change that was declared is somebody's decision; one that was not is a typing error, the next stage of a
+configuration or a schedule that ran away. The knobs tell it, and so does the learning rate beside its knob.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+
+from stabilizer.remedies.base import Change
+from stabilizer.remedies.controls import KNOBS
+from stabilizer.runs.history import RunView, Series
+
+LR = "control/lr_scale"
+BEFORE = 100
+"""Steps before the onset within which a change can be the cause; an onset is an estimate, so a later one can be too."""
+STEADY = 5
+"""Rows of one value before a change; what moves all the time is a controller's business."""
+JUMP = 1.5
+"""Factor from which a rate has left its schedule: no schedule climbs like this after it has rested."""
+
+
+class Turn(NamedTuple):
+    """A knob that was changed, or that can make up for what changed beside it."""
+
+    knob: str
+    step: int
+    now: float
+    was: float
+    rate: float | None = None
+    """Learning rate without its knob before it left its schedule."""
+
+
+def turns(view: RunView, onset: int, ours: Collection[str] = ()) -> list[Turn]:
+    """Every knob that was changed around the onset or since without a word, and the rate where it left its schedule up.
+
+    Not those of `ours`, which a remedy has in its hands.
+    """
+    found = []
+    for knob in KNOBS:
+        series = view.series(knob).between(onset - BEFORE, view.step)
+        row = None if knob in ours else _first_turn(view, series)
+        if row is not None and series.values[-1] != series.values[row - 1]:
+            found.append(Turn(knob, int(series.steps[row]), float(series.values[-1]), float(series.values[row - 1])))
+    if LR not in ours and all(turn.knob != LR for turn in found):
+        found += _runaway(view, onset)
+    return found
+
+
+def turned_back(view: RunView, onset: int, ours: Collection[str] = ()) -> Change:
+    """From what those knobs are to what they were; empty when nothing was changed."""
+    return {turn.knob: (turn.now, turn.was) for turn in turns(view, onset, ours)}
+
+
+def _runaway(view: RunView, onset: int) -> list[Turn]:
+    rates = _rates(view)
+    series = rates.between(onset - BEFORE, view.step)
+    values = series.values
+    for row in range(STEADY, len(values)):
+        was = values[row - STEADY : row]
+        rested = 0 < was.min() and was.max() < 1.02 * was.min()
+        if rested and values[row] > 1.02 * was[-1] and values[-1] > JUMP * was[-1]:
+            step, usual, scale = int(series.steps[row]), float(was[-1]), view.latest(LR) or 1.0
+            to = max(KNOBS[LR].low, scale * usual / float(values[-1]))
+            return [] if _declared(view, step) else [Turn(LR, step, scale, to, usual)]
+    return []
+
+
+def rate_now(view: RunView) -> float | None:
+    """The newest learning rate without what its knob does to it."""
+    values = _rates(view).values
+    return float(values[-1]) if len(values) else None
+
+
+def _rates(view: RunView) -> Series:
+    rates, scales = view.series("optim/lr"), view.series(LR)
+    if len(rates) != len(scales) or not np.array_equal(rates.steps, scales.steps):
+        return Series(rates.steps[:0], rates.values[:0])
+    return Series(rates.steps, rates.values / np.maximum(scales.values, 1e-12))
+
+
+def _first_turn(view: RunView, series: Series) -> int | None:
+    for row in np.flatnonzero(np.diff(series.values)) + 1:
+        rested = row >= STEADY and not np.diff(series.values[row - STEADY : row]).any()
+        step = int(series.steps[row])
+        if rested and not _declared(view, step):
+            return int(row)
+    return None
+
+
+def _declared(view: RunView, step: int) -> bool:
+    return any(abs(event.step - step) <= 1 and event.kind != "note" for event in view.events())

@@ -1,0 +1,67 @@
+"""What was changed shortly before things broke, and what is no such thing."""
+
+from __future__ import annotations
+
+import pytest
+
+from stabilizer.remedies.turns import turned_back
+from tests.series import history
+
+ONSET = 60
+
+
+def changed(series: dict[str, str], *, events=(), ours=()):
+    return turned_back(history({"reward/mean": "0.5x80", **series}, events=events).view(), ONSET, ours)
+
+
+def test_a_knob_that_was_turned_without_a_word_goes_back_to_what_it_was() -> None:
+    turned = changed({"control/beta": "0.01x55 0.0x25", "control/inner_epochs": "1x58 4x22"})
+    assert turned == {"control/beta": (0.0, 0.01), "control/inner_epochs": (4.0, 1.0)}
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        "0.01x80",  # never turned
+        "0.01*1.01x80",  # a controller moves it all the time
+        "0.01x55 0.0x5 0.01x20",  # back already
+    ],
+)
+def test_a_knob_that_nobody_turned_before_the_onset_is_left_alone(series: str) -> None:
+    assert changed({"control/beta": series}) == {}
+
+
+@pytest.mark.parametrize("kind", ["intervention", "schedule", "data-stage", "resume", "rollback"])
+def test_what_was_declared_is_somebodys_decision(kind: str) -> None:
+    assert changed({"control/beta": "0.01x55 0.0x25"}, events=[(55, kind)]) == {}
+    assert changed({"control/beta": "0.01x55 0.0x25"}, events=[(55, "note")])
+
+
+def test_a_knob_in_the_hands_of_a_remedy_is_left_to_it() -> None:
+    assert changed({"control/beta": "0.01x55 0.0x25"}, ours=("control/beta",)) == {}
+
+
+@pytest.mark.parametrize(("rate", "to"), [("1e-4x55 8e-4x25", 1 / 8), ("1e-4x50 1e-4*1.05x30", 1 / 1.05**29)])
+def test_a_rate_that_left_its_schedule_upward_is_brought_back_by_its_knob(rate: str, to: float) -> None:
+    assert changed({"optim/lr": rate, "control/lr_scale": "1x80"})["control/lr_scale"] == pytest.approx((1.0, to))
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [
+        "1e-4x80",
+        "1e-6+2e-6x80",  # warms up
+        "1e-4*0.98x80",  # decays
+        "1e-4x55 1e-5x25",  # dropped: a step of a schedule, and no danger
+        "1e-4x55 8e-4x10 1e-4x15",  # over
+        "_x80",
+    ],
+)
+def test_a_rate_that_keeps_its_schedule_is_left_alone(rate: str) -> None:
+    run = history({"reward/mean": "0.5x80", "optim/lr": rate, "control/lr_scale": "1x80"})
+    assert turned_back(run.view(), ONSET) == {}
+
+
+def test_a_rate_raised_by_its_knob_is_the_knobs_business() -> None:
+    series = {"optim/lr": "1e-4x55 4e-4x25", "control/lr_scale": "1x55 4x25"}
+    assert changed(series) == {"control/lr_scale": (4.0, 1.0)}
