@@ -75,8 +75,9 @@ $(VLLM_VENV)/.installed: $(VLLM_VENV)/.vllm-$(VLLM_VERSION) pyproject.toml
 lint: $(VENV)/.installed ## ruff: rules and format
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
 
-bench: $(VENV)/.installed ## measure watching, reading, training beside TRL, and detection beside other tools (in environments of their own)
-	@$(RUN) -m stabilizer bench cost $(ARGS) && $(RUN) -m stabilizer bench read $(ARGS) && $(RUN) -m stabilizer bench train $(ARGS) && $(RUN) -m stabilizer bench detect $(ARGS)
+bench: $(VENV)/.installed ## measure everything, beside TRL and other tools in environments of their own: hours
+	@$(RUN) -m stabilizer bench cost $(ARGS) && $(RUN) -m stabilizer bench read $(ARGS) && $(RUN) -m stabilizer bench train $(ARGS) && $(RUN) -m stabilizer bench detect $(ARGS) \
+	  && $(RUN) -m stabilizer bench rescue $(ARGS) && $(RUN) -m stabilizer bench dashboard $(ARGS)
 
 screenshots: $(VENV)/.installed ## the README's pictures, from the sample runs (needs a Chromium)
 	@$(RUN) tests/dashboards/screenshots.py sample_runs dashboards/screenshots
