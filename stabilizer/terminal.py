@@ -156,6 +156,7 @@ class _Page:
     def _finding(self, finding: Finding) -> None:
         line = Text.assemble((plain(finding.id), "bold"), (f"  {WORDS[finding.severity]}", STYLES[finding.severity]))
         line.append(f", {finding.state}, onset {finding.onset_step:,}, seen at {finding.detected_step:,}", "dim")
+        line.append(f", last at {finding.last_step:,}" if finding.last_step > finding.detected_step else "", "dim")
         self._line(line, 2)
         self._line(Text(self._typed(plain(finding.summary))), 4)
         name = finding.evidence.get("metric")

@@ -200,3 +200,11 @@ def test_help_answers_within_half_a_second() -> None:
         return time.perf_counter() - began
 
     assert min(once() for _ in range(5)) <= 0.5
+
+
+def test_a_list_of_runs_names_them_whole(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    name = "20260102-101500-addition-with-a-long-name-3f2a"
+    run_with_proposal(tmp_path / name)
+    assert main(["runs", str(tmp_path)]) == 0
+    assert name in capsys.readouterr().out

@@ -52,7 +52,7 @@ def _named(id: str | None) -> Detector:
         return by_id[id]
     endings = [known for known in by_id if known.rpartition("/")[2] == id.rpartition("/")[2]]
     near = endings or difflib.get_close_matches(id, by_id, 1, 0.0)
-    raise UsageError(f"no detector {id!r}; did you mean {near[0]!r}? `stabilizer detectors` lists all {len(by_id)}")
+    raise UsageError(f"no detector {id!r}; did you mean {near[0]!r}? `stabilizer detectors` lists all")
 
 
 def _list(as_json: bool) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.padding import Padding
 from rich.text import Text
 
 from stabilizer.records import Action, Event, as_json
@@ -111,17 +111,20 @@ def _list(latest: dict[str, Action], events: Sequence[Event], *, as_object: bool
     if not latest:
         console.print("the journal is empty: nothing was proposed")
         return
-    table = Table("action", "remedy", "incident", "state", "step", "change", "why", box=None, padding=(0, 2, 0, 0))
     for action in latest.values():
-        change = ", ".join(f"{knob} {before} → {after}" for knob, (before, after) in action.change.items())
-        cells = (
-            action.action,
-            action.remedy,
-            str(action.incident or ""),
-            action.entry,
-            str(action.step),
-            change,
-            action.text,
-        )
-        table.add_row(*(Text(plain(cell)) for cell in cells))
-    console.print(table)
+        change = ", ".join(_turned(knob, before, after) for knob, (before, after) in action.change.items())
+        about = f" · incident {action.incident}" if action.incident else ""
+        console.print(Text(plain(f"{action.action}  {action.remedy}  {action.entry} at step {action.step:,}{about}")))
+        for line in ("" if change in action.text else change, action.text):
+            if line:
+                console.print(Padding(Text(plain(line)), (0, 0, 0, 4), expand=False))
+
+
+def _turned(knob: str, before: float | None, after: float | None) -> str:
+    if before == after:
+        return f"{knob} warmed up again to {after:g}" if after is not None else knob
+    return f"{knob} {_number(before)} → {_number(after)}"
+
+
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{value:g}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -55,13 +56,15 @@ def _print(lines: list[RunLine], folder: Path, now: float) -> None:
     from stabilizer.terminal import plain
 
     console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 160  # a name that is cut or folded can't be pasted
     if not lines:
         console.print(Text(f"No runs in {plain(folder)} yet. `stabilizer demo` makes one in about two minutes."))
         return
     table = Table(box=None, pad_edge=False, header_style="dim", collapse_padding=True)
     for title, side in (("run", "left"), ("state", "left"), ("step", "right"), ("verdict", "left"), ("reward", "right"),
                         ("accuracy", "right"), ("changed", "right"), ("age", "right")):  # fmt: skip
-        table.add_column(title, justify=side, overflow="fold" if title == "run" else "ellipsis")
+        table.add_column(title, justify=side, overflow="ellipsis", no_wrap=title == "run")
     for line in lines:
         steps = "" if line.step is None else f"{line.step:,}" + (f"/{line.steps:,}" if line.steps else "")
         table.add_row(

@@ -144,5 +144,6 @@ def _unknown(view: View) -> Iterable[str]:
         ("lr", "learning rate"),
     )
     for name, text in asked:
-        if name in view.known and view.number(name) is None and not (name == "lr" and view.value("model") == "builtin"):
+        builtin = str(view.value("model")).partition(":")[0] == "builtin"
+        if name in view.known and view.number(name) is None and not (name == "lr" and builtin):
             yield text

@@ -108,3 +108,11 @@ def test_preflight_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "transformers", "jsonargparse", "dash"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("model", ["builtin", "builtin:addition"])
+def test_the_tiny_model_may_learn_at_a_tiny_models_rate(tmp_path, capsys, model) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"task: addition\nmodel: {model}\noptim: {{lr: 8e-4}}\nrollout: {{prompts: 64}}\n")
+    main(["preflight", str(path), "--trainer", "stabilizer", "--json"])
+    assert "lr/range" not in capsys.readouterr().out

@@ -86,7 +86,8 @@ class KlRunaway(Detector):
         return self.finding(
             view, "critical", min(onset, reward.drop_step),
             f"KL to the reference is {now:.3g} nats/token, up from {at_best:.3g} when {reward.metric} was at its"
-            f" best (step {reward.peak_step}); it has since fallen from {reward.best:.3g} to {reward.now:.3g}",
+            f" best (step {reward.peak_step}); {reward.metric} has since fallen from {reward.best:.3g}"
+            f" to {reward.now:.3g}",
             metric="policy/kl_ref", baseline=at_best, now=now,
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ import numpy as np
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure
 from stabilizer.detectors.progress import level, progress
-from stabilizer.detectors.worth import unheard_of, worth
+from stabilizer.detectors.worth import GUARDS, unheard_of, worth
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 
@@ -81,7 +81,8 @@ class Truncation(Detector):
         verdict = worth(view, onset)
         fate = verdict.verdict if verdict else "flat"
         rows = len(shares.between(onset, view.step))
-        said = verdict.words if verdict else "no reward is logged"
+        logged = any(len(view.series(name)) for name in GUARDS)
+        said = verdict.words if verdict else "too early to judge the reward" if logged else "no reward is logged"
         long = rows >= (self.patience // 3 if now >= self.nearly_all else self.patience)
         if fate == "gained" or (reward and (reward.solved or reward.rising)):
             severity = "info"

@@ -56,7 +56,7 @@ def quantities(ask: Ask) -> dict[str, Quantity]:
     off = Quantity(value=0.0, key="policy.kl_in")
     in_loss = ask.raw("policy.kl_in") != "reward"
     prompts, parts, passes = (ask.num(k) for k in ("rollout.prompts", "policy.minibatches", "policy.inner_epochs"))
-    builtin = ask.raw("model") == "builtin"
+    builtin = str(ask.raw("model")).partition(":")[0] == "builtin"
     lr = ask("optim.lr")
     how = f"{prompts:g} prompts / {parts:g} minibatches" if prompts and parts else ""
     return {
