@@ -24,6 +24,8 @@ from stabilizer.runs.loaded import LoadedRun
 STORY, NUMBERS = "case.toml", "arms.json"
 LARGEST = 2_000_000
 """Bytes beyond which such a file is not read."""
+LIMIT = 1e100
+"""Beyond this nothing was measured."""
 T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 """Student's t for a 95 % interval, by degrees of freedom from 1 on; 2 beyond."""
 
@@ -92,7 +94,7 @@ def read(folder: Path) -> Case:
     numbers = _file(folder / NUMBERS, json.loads, problems) if (folder / NUMBERS).exists() else {}
     try:
         trials = tuple(_trials(numbers))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         trials = ()
         problems.append(f"{NUMBERS}: not as expected ({type(error).__name__}: {error})")
     measured = numbers.get("measured")
@@ -149,6 +151,8 @@ def _said(difference: Difference | None) -> str:
 
 def _file(path: Path, parse: Any, problems: list[str]) -> Mapping[str, Any]:
     try:
+        if not path.is_file():
+            raise ValueError("is no plain file")
         if path.stat().st_size > LARGEST:
             raise ValueError(f"is larger than {LARGEST:,} bytes")
         value = parse(path.read_text(encoding="utf-8"))
@@ -169,11 +173,15 @@ def _paragraphs(value: Any) -> tuple[str, ...]:
 def _checked(folder: Path, story: Mapping[str, Any], problems: list[str]) -> Preflight | None:
     """What preflight says of the configuration the case began with; only a file of the folder itself is opened."""
     name = story.get("config")
-    if not isinstance(name, str) or Path(name).name != name:
+    if not isinstance(name, str) or Path(name).name != name or name == "..":
         return None
     said = story.get("said")
     said = said if isinstance(said, dict) else {}
-    options = {key: said[key] for key in ("version", "processes", "prompts") if key in said}
+    kinds = {"version": str, "processes": int, "prompts": int}
+    options = {key: said[key] for key, kind in kinds.items() if key in said}
+    if wrong := [key for key, value in options.items() if not isinstance(value, kinds[key])]:
+        problems.append(f"{STORY}: said.{wrong[0]} is no {'text' if wrong[0] == 'version' else 'whole number'}")
+        return None
     try:
         return preflight(folder / name, Options(**options))
     except (ConfigError, OSError, ValueError, TypeError) as error:
@@ -189,12 +197,25 @@ def _trials(numbers: Mapping[str, Any]) -> Iterator[Trial]:
 
 
 def _arm(arm: Mapping[str, Any]) -> Arm:
-    steps, spent = (tuple(float(x) for x in arm[key]) for key in ("steps", "completions"))
-    values = tuple(tuple(float(x) for x in row) for row in arm["values"])
+    steps, spent = (tuple(_number(x) for x in arm[key]) for key in ("steps", "completions"))
+    values = tuple(tuple(_number(x) for x in row) for row in arm["values"])
     seeds = tuple(int(seed) for seed in arm["seeds"])
     if not steps or len(spent) != len(steps) or len(values) != len(seeds) or any(len(r) != len(steps) for r in values):
         raise ValueError(f"arm {arm['name']!r}: one value per seed and step is expected")
     pace = arm.get("step_s")
     return Arm(
-        str(arm["name"]), str(arm.get("change", "")), seeds, steps, spent, values, None if pace is None else float(pace)
+        str(arm["name"]),
+        str(arm.get("change", "")),
+        seeds,
+        steps,
+        spent,
+        values,
+        None if pace is None else _number(pace),
     )
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if not abs(number) <= LIMIT:  # also refuses NaN; sums and squares of what is let in stay finite
+        raise ValueError(f"{value!r} is no number that could have been measured")
+    return number

@@ -47,6 +47,8 @@ class Desk:
         """Answers that were handed on and are not on record yet; their files stay."""
         self._asked: list[Request] = []
         self._complained: set[str] = set()
+        self._stuck: set[str] = set()
+        """Requests that were answered and whose files can't be taken away: they are not answered again."""
         self._return: _Return | None = None
 
     def note(self, entry: Action) -> None:
@@ -56,7 +58,7 @@ class Desk:
     def look(self) -> None:
         """Take in what came. Pausing and turning by hand happen at once, answers wait for `answers`."""
         session = self._session
-        seen = look(session.writer.path, {f"{id}.json" for id in self._open} | self._complained)
+        seen = look(session.writer.path, self._known())
         for name, why in seen.refused.items():
             self._complained.add(name)
             if len(self._complained) <= MAX_COMPLAINTS:
@@ -64,23 +66,41 @@ class Desk:
         done = {entry.data.get("request") for entry in self._entries if entry.entry in ("applied", "failed")}
         for request in seen.requests:
             if request.id in done:  # it died between acting on it and taking it away
-                settle(session.writer.path, request)
-            elif request.kind in ("pause", "resume"):
-                session.hold(request.kind == "pause")
-                self._say(f"{request.kind} asked for by {request.by}", by=request.by)
-                settle(session.writer.path, request)
-            elif request.kind in ("set", "do"):
-                self._by_hand(request)
-                settle(session.writer.path, request)
-            elif why := self._too_late(request):
-                self._say(f"request to {request.kind} {request.action} by {request.by}: {why}", by=request.by)
-                settle(session.writer.path, request)
-            elif request.kind == "revert" and self._newest(request.action).remedy == BY_HAND:
-                self._undo(request)
-                settle(session.writer.path, request)
-            else:
-                self._open[request.id] = request
-                self._asked.append(request)
+                self._take_away(request)
+                continue
+            try:
+                answered = self._answer(request)
+            except Exception as error:  # whatever one request does, the others are heard, and training goes on
+                answered = True
+                why = f"{type(error).__name__}: {error}"
+                self._say(f"{request.kind} {request.action!r} by {request.by} could not be done: {why}", by=request.by)
+            if answered:
+                self._take_away(request)
+
+    def _answer(self, request: Request) -> bool:
+        """Do at once what can be; False when the policy is to answer it."""
+        if request.kind in ("pause", "resume"):
+            self._session.hold(request.kind == "pause")
+            self._say(f"{request.kind} asked for by {request.by}", by=request.by)
+        elif request.kind in ("set", "do"):
+            self._by_hand(request)
+        elif why := self._too_late(request):
+            self._say(f"request to {request.kind} {request.action} by {request.by}: {why}", by=request.by)
+        elif request.kind == "revert" and self._newest(request.action).remedy == BY_HAND:
+            self._undo(request)
+        else:
+            self._open[request.id] = request
+            self._asked.append(request)
+            return False
+        return True
+
+    def _known(self) -> set[str]:
+        """Files in `requests/` that were looked at."""
+        return {f"{id}.json" for id in self._open} | self._complained | self._stuck
+
+    def _take_away(self, request: Request) -> None:
+        if not settle(self._session.writer.path, request):
+            self._stuck.add(f"{request.id}.json")
 
     def answers(self) -> list[Request]:
         """Answers for the policy, each handed on once."""
@@ -95,7 +115,7 @@ class Desk:
             if request in self._asked or (waits and self._session.arbiter.mode == "approve"):
                 continue
             del self._open[request.id]
-            settle(self._session.writer.path, request)
+            self._take_away(request)
 
     def return_if_asked(self) -> None:
         """Go back after everything else of the step is done: the view the others judged by is of the old branch."""

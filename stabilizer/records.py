@@ -271,7 +271,14 @@ def _restore(kind: type, name: str, value: Any) -> Any:
 
 
 def _change(change: Mapping[str, Any]) -> dict[str, tuple[float | None, float | None]]:
-    return {knob: (before, after) for knob, (before, after) in change.items()}
+    return {knob: (_setting(before), _setting(after)) for knob, (before, after) in change.items()}
+
+
+def _setting(value: Any) -> float | None:
+    value = _floats(value)
+    if value is not None and not isinstance(value, (int, float)):
+        raise ValueError(f"a knob can't be at {value!r:.60}")
+    return value
 
 
 def _floats(value: Any) -> Any:

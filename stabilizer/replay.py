@@ -127,7 +127,7 @@ class Knobs:
             course = entry.data.get("course")
             if entry.entry == "applied" and entry.remedy != journal.BY_HAND:
                 self._courses.clear()  # one trial at a time: one that a stronger change was put upon is at its end
-            if entry.entry == "applied" and isinstance(course, dict) and course:
+            if entry.entry == "applied" and isinstance(course, dict) and course and all(course.values()):
                 self._courses[entry.action] = (step, course)
                 self.values |= {knob: values[0] for knob, values in course.items()}
         for began, course in self._courses.values():
@@ -147,14 +147,22 @@ def replay(
     reader = RunReader(run)
     if reader.about.get("trainer") != "stabilizer":
         raise RunError(f"{run}: only runs of this trainer can be replayed, not {reader.about.get('trainer')}'s")
-    if hidden := hidden_keys(reader.about["config"]):
+    try:
+        config = config_from_dict(reader.about["config"])
+        plan = Plan(reader)
+        hidden = hidden_keys(reader.about["config"])
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise RunError(f"{run}: run.json or actions.jsonl is not as this trainer writes it ({why})") from None
+    if not any(step > 0 for rows in plan.rows.values() for step in rows):
+        raise RunError(f"{run / 'metrics'}: no step was recorded, so there is nothing to compare")
+    if hidden:
         raise RunError(f"{run / 'run.json'}: {hidden[0]} was not stored; put its value in place of {HIDDEN!r} first")
     chain = journal.verify(run / "actions.jsonl")
     if chain.broken:
         raise RunError(f"{run / 'actions.jsonl'}: the journal can't be trusted: {chain.broken}")
-    config = config_from_dict(reader.about["config"])
     wanted = replace(config, checkpoint=replace(config.checkpoint, every=0, keep=KEEP_ALL, best=False))
-    again = _Again(Plan(reader), Session.start(wanted, out, "off"), reader.events)
+    again = _Again(plan, Session.start(wanted, out, "off"), reader.events)
     total = sum(len([s for s in rows if s > 0]) for rows in again.plan.rows.values())
     limit = total if steps is None else min(steps, total)
     again.follow(limit, told)
@@ -231,7 +239,8 @@ class _Again:
             given, repeats = [str(entry.data.get("order", ""))], 1
         else:
             life = [other for other in self.plan.actions if other.action == entry.action]
-            said = next((other.data["hypothesis"] for other in life if "hypothesis" in other.data), {})
+            told = (other.data.get("hypothesis") for other in life)
+            said = next((hypothesis for hypothesis in told if isinstance(hypothesis, dict)), {})
             given = list(said.get("orders", ()))
             known = {remedy.id: remedy for remedy in REMEDIES}
             repeats = int(said.get("repeats", getattr(known.get(entry.remedy), "repeats", 1)))
@@ -299,10 +308,11 @@ def _notes(reader: RunReader) -> list[str]:
     import torch
 
     notes = []
-    versions = reader.about.get("versions", {})
+    versions, hardware = (reader.about.get(name) for name in ("versions", "hardware"))
+    versions, hardware = (value if isinstance(value, dict) else {} for value in (versions, hardware))
     if versions.get("torch") not in (None, torch.__version__):
         notes.append(f"the run used torch {versions['torch']}, and this is {torch.__version__}")
-    machine = reader.about.get("hardware", {}).get("machine")
+    machine = hardware.get("machine")
     if machine not in (None, platform.machine()):
         notes.append(f"the run was made on {machine}, and this is {platform.machine()}")
     if config_from_dict(reader.about["config"]).device != "cpu" and torch.cuda.is_available():

@@ -226,8 +226,11 @@ class Session:
     def _wait_while_paused(self) -> None:
         while self._paused and not self.stop_reason:
             self._status("paused")
-            self.desk.look()
-            self.desk.return_if_asked()
+            try:
+                self.desk.look()
+                self.desk.return_if_asked()
+            except Exception as error:  # as after a step: whatever somebody asks for never ends the run
+                self.writer.event(self.trainer.step, "note", f"monitor failed: {type(error).__name__}: {error}")
             time.sleep(0.2)
 
     def _status(self, state: RunState) -> None:

@@ -14,9 +14,11 @@ is an answer (approve, reject, revert) or a pause: no knob is turned from here.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -194,11 +196,20 @@ class Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Give the place back whatever happens."""
+        """Give the place back whatever happens, and soon: a sender who sends a byte now and then waits on nobody."""
+        ends = threading.Timer(TIMEOUT_S, _hang_up, (request,))
+        ends.daemon = True
+        ends.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            ends.cancel()
             self._places.release()
+
+
+def _hang_up(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 
@@ -123,3 +124,22 @@ def test_an_arm_that_spends_more_is_also_judged_at_equal_completions(tmp_path) -
     table = rows(read(written(tmp_path / "case", "title = 'x'", numbers)).trials[0])
     # the last three of all: (3 + 5 + 6) / 3 - 1; of those within 40 completions: (2 + 3) / 2 - 1
     assert table[1][3:5] == ("+3.667 ± 0.000", "+1.500 ± 0.000") and table[1][5] == "80"
+
+
+@pytest.mark.parametrize("value", ["1e999", "NaN", "1e308", "9" * 400])
+def test_numbers_nobody_can_have_measured_are_said_and_stop_nothing(tmp_path, value) -> None:
+    arm = f'{{"name": "a", "seeds": [1, 2], "steps": [1], "completions": [1], "values": [[{value}], [{value}]]}}'
+    numbers = f'{{"trials": [{{"title": "t", "metric": "m", "arms": [{arm}, {arm}]}}]}}'
+    case = read(written(tmp_path / "case", 'title = "x"', numbers))
+    assert not case.trials and "not as expected" in case.problems[0]
+    seeds = numbers.replace(value, "1").replace('"seeds": [1, 2]', '"seeds": [1e999, 2]')
+    assert not read(written(tmp_path / "case", 'title = "x"', seeds)).trials
+
+
+def test_what_is_no_file_is_not_opened_and_what_is_no_text_not_believed(tmp_path) -> None:
+    folder = written(tmp_path / "case", 'config = "c.json"\n[said]\nversion = ["x"]')
+    (folder / "c.json").write_text('{"learning_rate": 1e-5}')
+    os.mkfifo(folder / "arms.json")
+    problems = " ".join(read(folder).problems)
+    assert "no plain file" in problems and "said.version is no text" in problems
+    assert read(written(tmp_path / "case", 'config = ".."')).checked is None

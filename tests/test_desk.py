@@ -12,6 +12,7 @@ from stabilizer.figures.marks import story
 from stabilizer.figures.theme import PALETTES
 from stabilizer.readers import load
 from stabilizer.records import Action
+from stabilizer.remedies.controls import parse_turn
 from stabilizer.runs.journal import newest, summary, verify
 from stabilizer.runs.listing import run_line
 from stabilizer.runs.reader import RunReader
@@ -220,3 +221,51 @@ def test_a_change_whose_state_can_not_be_saved_is_not_made(tmp_path, monkeypatch
 
 def full_disk(**_):
     raise OSError(28, "No space left on device")
+
+
+def test_a_number_beyond_all_bounds_is_refused_and_holds_up_nobody(tmp_path) -> None:
+    session = start(tmp_path / "run", 4)
+    for tick in session.run():
+        if tick.step == 1:
+            ask(tmp_path / "run", "pause")
+            ask(tmp_path / "run", "set", "prompts=1e999")
+            ask(tmp_path / "run", "set", "prompts=6")
+            ask(tmp_path / "run", "resume")
+    reader = RunReader(tmp_path / "run")
+    told = [event.text for event in reader.events]
+    assert sum("prompts=1e999" in text and "refused" in text for text in told) == 1
+    assert not any("monitor failed" in text for text in told)
+    assert reader.history.view().latest("batch/prompts") == 6 and not list((tmp_path / "run/requests").iterdir())
+    for value in ("inf", "-inf", "1e999", "nan"):
+        with pytest.raises(ValueError, match="between 1 and 4096"):
+            parse_turn(f"prompts={value}")
+
+
+def test_a_request_that_fails_in_a_pause_ends_neither_the_run_nor_the_others(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "run"
+    session = start(path, 3)
+
+    def broken() -> None:
+        raise RuntimeError("out of memory")
+
+    for tick in session.run():
+        if tick.step == 1:
+            ask(path, "pause")
+        if tick.step == 2:
+            monkeypatch.setattr(session.trainer.controls, "reset_reference", broken)
+            ask(path, "do", "reset-reference")
+            ask(path, "resume")
+    told = [event.text for event in RunReader(path).events]
+    assert any("reset-reference" in text and "out of memory" in text for text in told)
+    assert RunReader(path).status["state"] == "finished"
+
+
+def test_a_request_that_can_not_be_taken_away_is_heeded_once(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "run"
+    monkeypatch.setattr("stabilizer.desk.settle", lambda run, request: False)
+    session = start(path, 4)
+    for tick in session.run():
+        if tick.step == 1:
+            ask(path, "set", "prompts=0")
+            (path / "requests" / ".json").write_text('{"kind": "set", "action": "prompts=0", "t": 1}')
+    assert sum("refused" in event.text for event in RunReader(path).events) == 1

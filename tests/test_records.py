@@ -186,3 +186,12 @@ def test_what_a_sample_does_not_know_takes_no_room_and_what_it_knows_comes_back(
     assert b"tokens" not in encode(SAMPLE) and b"solved" not in encode(SAMPLE)
     told = replace(SAMPLE, solved=False, tokens=("1", "2"), logps=(-0.5, None))
     assert decode(Sample, encode(told)) == told
+
+
+def test_a_knob_of_the_journal_is_at_a_number_or_nowhere() -> None:
+    line = b'{"action":"a1","entry":"applied","remedy":"r","step":1,"change":{"control/beta":[%s,{"nf":"inf"}]}}'
+    before, after = decode(Action, line % b"null").change["control/beta"]
+    assert before is None and after == float("inf")
+    for wrong in (b'"a"', b"[1]", b"{}"):
+        with pytest.raises(RecordError):
+            decode(Action, line % wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,3 +100,22 @@ def test_a_run_of_remedies_is_the_same_again(tmp_path) -> None:
     done = replay(tmp_path / "run", tmp_path / "again")
     assert done.first is None, done.first.words()
     assert isinstance(RunReader(tmp_path / "again").actions[0], Action)
+
+
+@pytest.mark.parametrize(
+    "key,value", [("config", None), ("config", [1]), ("attempts", [{"attempt": 0}]), ("attempts", 1)]
+)
+def test_a_damaged_run_is_refused_in_words(run, tmp_path, key, value) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    about = json.loads((tmp_path / "run/run.json").read_text())
+    (tmp_path / "run/run.json").write_text(json.dumps({**about, key: value}))
+    with pytest.raises(RunError, match="not as this trainer writes it"):
+        replay(tmp_path / "run", tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_run_without_rows_agrees_with_nothing(run, tmp_path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/metrics")
+    with pytest.raises(RunError, match="nothing to compare"):
+        replay(tmp_path / "run", tmp_path / "again")

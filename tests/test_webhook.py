@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -208,3 +209,28 @@ def test_a_run_that_waits_for_nobody_asks_nobody(run) -> None:
     status = json.loads((run / "status.json").read_text())
     (run / "status.json").write_text(json.dumps(status | {"remedy": "suggest"}))
     assert follow(run, load).look().asked == []
+
+
+def test_senders_who_drip_keep_no_place(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("stabilizer.webhook.TIMEOUT_S", 0.5)
+    server = Server(Answers(tmp_path, b"s" * 32), "127.0.0.1", 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    slow = [socket.create_connection(server.server_address) for _ in range(16)]
+    try:
+        for connection in slow:
+            connection.sendall(b"POST /answer HTTP/1.0\r\nContent-Length: 16000\r\n\r\n")
+        until = time.time() + 1.5
+        while time.time() < until:
+            for connection in list(slow):
+                try:
+                    connection.sendall(b"a")
+                except OSError:
+                    slow.remove(connection)
+            time.sleep(0.1)
+        with pytest.raises(HTTPError, match="405"):
+            urlopen(f"http://127.0.0.1:{server.server_address[1]}/answer", timeout=5)
+    finally:
+        for connection in slow:
+            connection.close()
+        server.shutdown()
+        server.server_close()

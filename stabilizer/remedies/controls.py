@@ -214,10 +214,10 @@ class Controls:
             if value not in knob.choices:
                 raise ValueError(f"{name} = {value!r}: must be {_words(knob)}")
             value = knob.choices.index(value)
-        if knob.whole and value != int(value):
-            raise ValueError(f"{name} = {value!r}: must be a whole number")
         if not knob.low <= value <= knob.high:  # also refuses NaN
             raise ValueError(f"{name} = {value!r}: must be between {knob.low:g} and {knob.high:g}")
+        if knob.whole and value != int(value):
+            raise ValueError(f"{name} = {value!r}: must be a whole number")
         return int(value) if knob.whole else float(value)
 
 

@@ -104,10 +104,13 @@ def look(run: Path, known: Collection[str] = ()) -> Seen:
     return seen
 
 
-def settle(run: Path, request: Request) -> None:
-    """A request was acted on, or refused, and that is on record: take it away."""
-    with contextlib.suppress(OSError):
-        (run / "requests" / f"{request.id}.json").unlink()
+def settle(run: Path, request: Request) -> bool:
+    """A request was acted on, or refused, and that is on record: take it away. False when it can't be."""
+    try:
+        (run / "requests" / f"{request.id}.json").unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
 
 
 def _oldest(folder: Path, known: Collection[str]) -> list[str]:
@@ -116,7 +119,7 @@ def _oldest(folder: Path, known: Collection[str]) -> list[str]:
         with os.scandir(folder) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
-                    if entry.name.endswith(".json") and entry.name not in known:
+                    if entry.name.endswith(".json") and entry.name[0] != "." and entry.name not in known:
                         ages.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
     except OSError:
         pass
