@@ -241,9 +241,11 @@ class _Again:
             life = [other for other in self.plan.actions if other.action == entry.action]
             told = (other.data.get("hypothesis") for other in life)
             said = next((hypothesis for hypothesis in told if isinstance(hypothesis, dict)), {})
-            given = list(said.get("orders", ()))
+            orders, told_repeats = said.get("orders"), said.get("repeats")
+            given = orders if isinstance(orders, list) else []
             known = {remedy.id: remedy for remedy in REMEDIES}
-            repeats = int(said.get("repeats", getattr(known.get(entry.remedy), "repeats", 1)))
+            usual = getattr(known.get(entry.remedy), "repeats", 1)
+            repeats = told_repeats if isinstance(told_repeats, int) else usual
         return repeats, [order for order in given if order in OBEYED]
 
     def _branch(self) -> int:

@@ -7,7 +7,7 @@ A message is a POST to /answer with three headers,
     Stabilizer-Signature: sha256=HMAC-SHA256(secret, TIMESTAMP "." NONCE "." BODY) in hexadecimal
 
 and as its body what the notification of a proposal holds under `answer`, with the kind filled in. The signature is
-checked before anything of the message is looked at. A message counts for `WINDOW_S` around its time and once; one
+checked before anything of the message is looked at. A message counts for `WINDOW_S` after its time and once; one
 from before the server started is refused, so that a restart forgets no nonce that still matters. What can be asked for
 is an answer (approve, reject, revert) or a pause: no knob is turned from here.
 """
@@ -35,6 +35,8 @@ from stabilizer.runs.requests import Request, ask
 
 KINDS = ("approve", "reject", "revert", "pause", "resume")
 WINDOW_S = 300.0
+AHEAD_S = 5.0
+"""Seconds by which a clock may run ahead: a message from the future could be sent again after a restart."""
 """Seconds a message's time may be off."""
 MAX_BODY = 16 * 1024
 MAX_NONCES = 100_000
@@ -104,7 +106,7 @@ class Answers:
         if not stamp.isascii() or not stamp.isdigit() or len(stamp) > 12 or not _NONCE.fullmatch(nonce):
             raise Refused(400, "Stabilizer-Timestamp is whole seconds, Stabilizer-Nonce 16 to 64 of A-Z a-z 0-9 - _")
         now, sent = self._now(), float(stamp)
-        if abs(now - sent) > WINDOW_S:
+        if not -AHEAD_S <= now - sent <= WINDOW_S:
             raise Refused(
                 401, f"the message is {now - sent:+.0f} s old; {WINDOW_S:.0f} s is the most (check the clocks)"
             )

@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     import time
 
     reader = RunReader(args.run_directory)
+    if args.id and args.what in ("list", "verify", "pause", "resume"):
+        raise ValueError(f"{args.what} takes nothing after it, and {args.id!r} was given")
     if args.what == "verify":
         return _verify(args.run_directory, as_object=args.json)
     latest = newest(reader.actions)

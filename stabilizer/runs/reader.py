@@ -46,6 +46,8 @@ class Tail:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             return
+        except OSError as error:  # a link that leads to itself, or a file of somebody else's
+            raise RunError(f"{self.path}: {error.strerror}; it can't be read") from None
         with os.fdopen(descriptor, "rb", buffering=0) as file:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):

@@ -62,11 +62,12 @@ def read(checkpoint: Checkpoint) -> dict[str, bytes]:
         files = {name: (checkpoint.path / name).read_bytes() for name in manifest["files"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointDamaged(f"{checkpoint.path}: {error}") from error
-    if manifest["schema"] != SCHEMA:
-        raise CheckpointDamaged(f"{checkpoint.path}: schema {manifest['schema']}, and this version reads {SCHEMA}")
+    if manifest.get("schema") != SCHEMA:
+        raise CheckpointDamaged(f"{checkpoint.path}: schema {manifest.get('schema')}, and this version reads {SCHEMA}")
     for name, data in files.items():
         entry = manifest["files"][name]
-        if len(data) != entry["size"] or _digest(data) != entry["sha256"]:
+        whole = isinstance(entry, dict) and (len(data), _digest(data)) == (entry.get("size"), entry.get("sha256"))
+        if not whole:
             raise CheckpointDamaged(f"{checkpoint.path / name}: {len(data)} bytes that are not the ones written")
     return files
 

@@ -185,8 +185,8 @@ class ResumeMismatch(Detector):
             return None
         first, least = float(drift.values[0]), float(np.min(drift.values[:2]))
         moved = view.series("policy/kl_old").values[:1]
-        if not least > self.kl_start or (len(moved) and not first > 3 * moved[0]):
-            return None
+        if not least > self.kl_start or (len(moved) and (moved[0] >= self.kl_start or not first > 3 * moved[0])):
+            return None  # a first update that goes this far takes the KL to the reference with it
         return self.finding(
             view, "info", int(drift.steps[0]),
             f"the reference is not the policy this run starts from: KL to it is {first:.3g} nats/token at step"
