@@ -148,7 +148,7 @@ class _Page:
             self._finding(finding)
         if incident.severity != "info" or incident.cause != "undetermined":
             self._causes(incident.explained.causes)
-        self._remedies(incident.explained.remedies)
+        self._remedies(incident.explained.remedies, "What to do" if incident.open else "If it returns")
         if incident.severity != "info" and incident.cause == "undetermined" and incident.open:
             words = f"turn no knob for a guess: keep a checkpoint from before step {incident.onset_step:,}, and read"
             self._label("What to do", Text(f"{words} ten answers, with their rewards, from before it and after"))
@@ -198,7 +198,7 @@ class _Page:
         for other in others:
             self._label("Or else", Text(self._typed(f"{plain(other.id)} ({other.confidence:.0%}): {plain(other.why)}")))
 
-    def _remedies(self, remedies: Sequence[RemedyAdvice]) -> None:
+    def _remedies(self, remedies: Sequence[RemedyAdvice], label: str) -> None:
         for place, remedy in enumerate(remedies, 1):
             text = Text.assemble((plain(remedy.id), "bold"))
             if changes := changed(remedy):
@@ -206,7 +206,7 @@ class _Page:
             text.append(f"  [{remedy.safety}]", "dim")
             text.append(f"\n{self._typed(plain(remedy.how))}")
             text.append(f"\n{self._typed(plain(remedy.why))}", "dim")
-            self._label("What to do" if place == 1 else "", Text.assemble(f"{place}. ", text), hang=True)
+            self._label(label if place == 1 else "", Text.assemble(f"{place}. ", text), hang=True)
         if any(remedy.change for remedy in remedies):
             self._label("", Text("One at a time, and look at the reward before the next.", "dim"))
 

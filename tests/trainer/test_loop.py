@@ -14,7 +14,7 @@ from stabilizer.trainer.schedule import learning_rate
 from stabilizer.vocabulary import VOCABULARY
 
 ELSEWHERE = {"time/monitor_s", "policy/router_shift", "rollout/language_frac"}  # what only other trainers log
-WITH_A_CRITIC = {name for name in VOCABULARY if name.startswith("value/")}
+WITH_A_CRITIC = {name for name in VOCABULARY if name.startswith("value/")} | {"control/actor_frozen"}
 WHEN_CONFIGURED = {
     "optim/clip_limit", "policy/dual_clip_frac", "policy/guarded_frac", "policy/off_policy_masked_frac",
     "policy/mismatch_k1", "policy/mismatch_ratio_max", "policy/mismatch_masked_frac", "reward/overlong/mean",
