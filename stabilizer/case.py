@@ -173,7 +173,7 @@ def _paragraphs(value: Any) -> tuple[str, ...]:
 def _checked(folder: Path, story: Mapping[str, Any], problems: list[str]) -> Preflight | None:
     """What preflight says of the configuration the case began with; only a file of the folder itself is opened."""
     name = story.get("config")
-    if not isinstance(name, str) or Path(name).name != name or name == "..":
+    if not isinstance(name, str) or Path(name).name != name or name == ".." or (folder / name).is_symlink():
         return None
     said = story.get("said")
     said = said if isinstance(said, dict) else {}

@@ -149,9 +149,9 @@ def _differing(a: Member, b: Member) -> list[str]:
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as dotted keys; lists stay whole, as text compares well enough."""
+    """Nested settings as dotted keys; lists stay whole, as text compares well enough. What is no mapping has none."""
     out: dict[str, Any] = {}
-    for key, inner in value.items():
+    for key, inner in value.items() if isinstance(value, Mapping) else ():
         if isinstance(inner, Mapping) and inner:
             out |= flat(inner, f"{prefix}{key}.")
         else:

@@ -25,3 +25,9 @@ WEAK = 0.45
 """More likely than any other single cause."""
 UNLIKELY = 0.35
 """It fits, and something that was seen explains it better: told as an alternative, never as the cause."""
+
+
+def few_prompts(each: float) -> str:
+    """What a batch this small does, in words."""
+    words = "1 prompt an update leaves" if round(each) == 1 else f"{each:.0f} prompts an update leave"
+    return f"{words} the gradient to noise"

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from stabilizer.diagnosis.case import Case
-from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, WEAK, Table, Verdict
+from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, WEAK, Table, Verdict, few_prompts
 from stabilizer.forecast import asymptote
 from stabilizer.signals import median, trend
 
@@ -123,7 +123,7 @@ def small_batch(case: Case) -> Answer:
         return UNKNOWN
     each = prompts / max(updates or 1, 1)
     if each < 16:
-        return Answer(WEAK, f"{each:.0f} prompts an update leave the gradient to noise")
+        return Answer(WEAK, few_prompts(each))
     return Answer(0.0, f"{each:.0f} prompts an update speak against a batch too small") if each >= 64 else UNKNOWN
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stabilizer.diagnosis.case import TOGETHER, Case
-from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, WEAK, Table, Verdict
+from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, WEAK, Table, Verdict, few_prompts
 
 
 def hackable(case: Case) -> Verdict:
@@ -133,7 +133,7 @@ def swings(case: Case) -> Verdict:
         return NO
     if prompts is None or prompts / max(updates or 1, 1) >= 16:
         return NO
-    return FITS, [found.summary, f"{prompts / max(updates or 1, 1):.0f} prompts an update leave the gradient to noise"]
+    return FITS, [found.summary, few_prompts(prompts / max(updates or 1, 1))]
 
 
 def noise_floor(case: Case) -> Verdict:
