@@ -179,7 +179,7 @@ def test_how_it_is_looked_at_is_in_the_address_and_the_same_after_a_reload_and_i
     watched.until(lambda: charts_of(watched)[:1] == ["entropy"], 10)
     page.locator("#scale").get_by_text("log").click()
     page.locator("#axis").get_by_text("tokens").click()
-    kind = "(g => [g.layout.xaxis.title.text, g.layout.yaxis.type])(document.querySelector('.js-plotly-plot'))"
+    kind = "(g => [g?.layout?.xaxis?.title?.text, g?.layout?.yaxis?.type])(document.querySelector('.js-plotly-plot'))"
     watched.until(lambda: page.evaluate(kind) == ["tokens", "log"], 10)
     for word in ("open=policy", "pin=entropy", "y=log", "x=tokens"):
         assert word in page.url

@@ -88,6 +88,6 @@ def test_no_sideways_scrolling_on_a_phone(browser: Any, served: tuple[str, Path]
     context = browser.new_context(viewport={"width": 390, "height": 844})
     page = context.new_page()
     page.goto(served[0] + path)
-    page.locator(".sample, .compare-table").first.wait_for(timeout=60_000)
+    page.locator(".sample:visible, .compare-table:visible").first.wait_for(timeout=60_000)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     context.close()
