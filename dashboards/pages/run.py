@@ -151,7 +151,7 @@ def register(app: Dash, runs: Runs) -> None:
             raise PreventUpdate
         try:
             names, numbers = followed.chart(str(id))
-        except Exception:
+        except Exception:  # no such chart, or a run that can't be read, which the page says at its next poll
             raise PreventUpdate from None
         text, left_out = table(numbers, names)
         newest = "-newest" if left_out else ""

@@ -5,17 +5,13 @@ Nothing here writes but `leave`, and it writes nothing but a request.
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from stabilizer.records import Action
 from stabilizer.runs.listing import state_of, writer_lives
-from stabilizer.runs.requests import MAX_BYTES, MAX_TAKEN, Kind, Request, ask
+from stabilizer.runs.requests import Kind, Request, ask, look
 
 ANSWERS: Mapping[str, tuple[Kind, ...]] = {
     "proposed": ("approve", "reject"),
@@ -65,33 +61,5 @@ def leave(run: Path, kind: Kind, action: str = "", by: str = "cli", *, proposal:
 
 
 def waiting(run: Path) -> list[Request]:
-    """Requests the training process has not taken yet, oldest first. Reads at most `MAX_TAKEN`; nothing raises."""
-    found = []
-    try:
-        with os.scandir(run / "requests") as entries:
-            names = [entry.name for entry in entries if entry.name.endswith(".json")]
-    except OSError:
-        return []
-    for name in sorted(names)[:MAX_TAKEN]:
-        request = _request(run / "requests" / name)
-        if request is not None:
-            found.append(request)
-    return sorted(found, key=lambda request: request.t)
-
-
-def _request(path: Path) -> Request | None:
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
-            return None
-        row = orjson.loads(os.read(handle, MAX_BYTES))
-        words = {name: str(row.get(name, ""))[:200] for name in ("kind", "action", "by")}
-        return Request(path.stem, words["kind"], words["action"], words["by"], float(row["t"]))  # type: ignore[arg-type]
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
-        return None
-    finally:
-        os.close(handle)
+    """Requests the training process has not taken yet, oldest first, as it will see them."""
+    return look(run).requests
