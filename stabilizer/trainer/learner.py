@@ -21,7 +21,7 @@ from stabilizer.trainer.kl import k3, kl_penalty
 from stabilizer.trainer.knobs import Knobs
 from stabilizer.trainer.losses import average_tokens, denominator, masked_mean, policy_loss
 from stabilizer.trainer.model import Policy
-from stabilizer.trainer.rollout.logprobs import completion_logps
+from stabilizer.trainer.rollout.logprobs import TokenStats, completion_logps
 from stabilizer.trainer.rollout.rollouts import Rollouts
 from stabilizer.trainer.schedule import learning_rate
 from stabilizer.trainer.settings import TrainConfig
@@ -30,6 +30,8 @@ from stabilizer.trainer.values import value_loss
 
 MEASURED = 20_000
 """Weights of which the change over a step is measured: of a larger model a slice from the middle of every tensor."""
+IDLE = 0.25
+"""Share of rows without a gradient from which on a pass of their own is cheaper than the gradients of nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +146,7 @@ class Learner:
         """A pass of the model over some rows: (loss, metrics, the numbers per token that the metrics came from)."""
         shared = self._critic is not None and self._critic.shared
         with self.arithmetic():
-            stats = completion_logps(
-                self._policy.model, batch.rollouts, knobs.temperature, hidden=shared,
-                entropy_grad=knobs.entropy_coef != 0, head_dtype=torch.float32 if knobs.head_float32 else None,
-            )  # fmt: skip
+            stats = self._stats(batch, knobs, hidden=shared)
             hidden_BTH = stats.hidden_BTH
             if shared and only_critic:
                 hidden_BTH = hidden_BTH.detach()  # while the critic warms up the policy stays as it is
@@ -155,6 +154,33 @@ class Learner:
         seen = (stats.logp_BT, stats.entropy_BT, value_BT)
         loss, metrics = self._terms(batch, *seen, knobs, per_token, only_critic=only_critic)
         return loss, metrics, tuple(None if value is None else value.detach() for value in seen)
+
+    def _stats(self, batch: Batch, knobs: Knobs, *, hidden: bool) -> TokenStats:
+        """A pass of the policy. Rows that pull at nothing are only measured: no gradient is computed for them."""
+        rollouts, dtype = batch.rollouts, torch.float32 if knobs.head_float32 else None
+        idle_B = self._idle(batch, knobs)
+        if not IDLE <= idle_B.float().mean() < 1:
+            return completion_logps(
+                self._policy.model, rollouts, knobs.temperature, hidden=hidden,
+                entropy_grad=knobs.entropy_coef != 0, head_dtype=dtype,
+            )  # fmt: skip
+        idle_R, pulling_R = idle_B.nonzero()[:, 0], (~idle_B).nonzero()[:, 0]
+        pulling = completion_logps(self._policy.model, rollouts.rows(pulling_R), knobs.temperature, head_dtype=dtype)
+        with torch.no_grad():
+            idle = completion_logps(self._policy.model, rollouts.rows(idle_R), knobs.temperature, head_dtype=dtype)
+        back_B = torch.cat([pulling_R, idle_R]).argsort()
+        return TokenStats(
+            torch.cat([pulling.logp_BT, idle.logp_BT])[back_B],
+            torch.cat([pulling.entropy_BT, idle.entropy_BT])[back_B],
+            None,
+        )
+
+    def _idle(self, batch: Batch, knobs: Knobs) -> Tensor:
+        """Rows without any gradient, as in a group whose answers are all alike: nothing but advantages moves a row."""
+        in_loss = knobs.beta and self._config.policy.kl_in == "loss" and batch.ref_logp_BT is not None
+        if self._critic or knobs.entropy_coef or in_loss:
+            return torch.zeros(len(batch), dtype=torch.bool, device=batch.mask_BT.device)
+        return ~((batch.advantage_BT != 0) & batch.mask_BT).any(1)
 
     def _terms(
         self, batch: Batch, logp_BT: Tensor, entropy_BT: Tensor, value_BT: Tensor | None, knobs: Knobs,
