@@ -548,8 +548,8 @@ def _item(item: Item) -> html.Article:
                         **{"aria-label": mark[1]},
                     ),
                     html.Strong(_short(item.reward), title="reward"),
-                    html.Span(f"advantage {_short(item.advantage, sign=True)}"),
-                    html.Span(f"{item.length:,} tokens"),
+                    None if math.isnan(item.advantage) else html.Span(f"advantage {_short(item.advantage, sign=True)}"),
+                    html.Span(item.length),
                     html.Span(className="spring"),
                     dcc.Clipboard(
                         id={"kind": "sample-copy", "row": item.index},
