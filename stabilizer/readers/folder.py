@@ -81,7 +81,7 @@ def richest(
     if not runs:
         raise errors[0]
     _refuse_several(root, runs)
-    path, run = max(runs, key=lambda pair: (not pair[1].texts.steps, _values(pair[1])))
+    path, run = max(runs, key=lambda pair: (_part(pair[1]), _values(pair[1])))
     if len(found) == 1:
         return run
     for other, dump in runs:
@@ -110,6 +110,11 @@ def _refuse_several(root: Path, runs: list[tuple[Path, LoadedRun]]) -> None:
 
 def _below(path: Path, root: Path) -> str:
     return "the folder itself" if path == root else str(path.relative_to(root))
+
+
+def _part(run: LoadedRun) -> int:
+    """A log goes before the dump of its completions, and what was trained on before what was held out."""
+    return 2 if not run.texts.steps else int(run.source.format != verl_rollouts.VALIDATION)
 
 
 def _values(run: LoadedRun) -> int:

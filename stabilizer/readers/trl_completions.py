@@ -262,22 +262,25 @@ def _right(functions: list[str]) -> str:
 
 
 def _followed(tables: list[_Table], weights: dict[str, float]) -> bool:
-    """Whether, within groups, advantages are the rewards' distances from their mean times something positive."""
-    agree = total = 0
-    for table in tables:
-        reward_N = _total(table, weights)
-        for members in _groups(table):
-            reward, advantage = reward_N[members], table.advantages[members]
-            if len(members) < 2 or not (np.isfinite(reward).all() and np.isfinite(advantage).all()):
-                continue
-            total += 1
-            apart, paid = reward - reward.mean(), advantage - advantage.mean()
-            sizes = float(np.linalg.norm(apart)), float(np.linalg.norm(paid))
-            if min(sizes) < 1e-6:
-                agree += max(sizes) < 1e-3
-            else:
-                agree += float(apart @ paid) / (sizes[0] * sizes[1]) > 0.999
-    return agree >= 0.95 * total  # without a group that can say so, the sum is taken
+    """Whether, within groups, advantages are the rewards' distances from their mean times something positive.
+
+    Of a pair that says no more than who got more, so larger groups decide where there are some.
+    """
+    asked = [(table, members) for table in tables for members in _groups(table) if len(members) > 1]
+    asked = [(table, members) for table, members in asked if len(members) > 2] or asked
+    totals = {id(table): _total(table, weights) for table in tables}
+    told = []
+    for table, members in asked:
+        reward, advantage = totals[id(table)][members], table.advantages[members]
+        if not (np.isfinite(reward).all() and np.isfinite(advantage).all()):
+            continue
+        apart, paid = reward - reward.mean(), advantage - advantage.mean()
+        sizes = float(np.linalg.norm(apart)), float(np.linalg.norm(paid))
+        if min(sizes) < 1e-6:
+            told.append(max(sizes) < 1e-3)
+        else:
+            told.append(float(apart @ paid) / (sizes[0] * sizes[1]) > 0.999)
+    return sum(told) >= 0.95 * len(told)  # without a group that can say so, the sum is taken
 
 
 def _total(table: _Table, weights: dict[str, float]) -> np.ndarray:
