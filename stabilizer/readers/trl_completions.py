@@ -37,6 +37,8 @@ NAME = "trl_completions"
 WHAT = "the folder of completions_N.parquet that TRL saves with log_completions=True"
 
 STEP_FILE = re.compile(r"completions_(\d{1,12})\.parquet")
+MAX_ROWS = 200_000
+"""Of one file: a few kilobytes can hold billions of equal rows."""
 TRIED = 8
 """Files by which it is found out what the reward is made of."""
 
@@ -176,7 +178,13 @@ def _table(file: Path) -> _Table:
         raise RunError(f"{file}: {_NO_PYARROW}") from None
     try:
         with file.open("rb") as opened:
-            columns = parquet.read_table(opened, use_threads=False).to_pydict()
+            packed = parquet.ParquetFile(opened)
+            size = sum(packed.metadata.row_group(i).total_byte_size for i in range(packed.metadata.num_row_groups))
+            if packed.metadata.num_rows > MAX_ROWS or size > MAX_BYTES:
+                raise RunError(f"{file}: {packed.metadata.num_rows:,} rows are more than this reader takes of one step")
+            columns = packed.read(use_threads=False).to_pydict()
+    except RunError:
+        raise
     except (pyarrow.ArrowException, OSError, ValueError, RecursionError) as error:
         raise RunError(f"{file}: not readable as Parquet: {str(error).splitlines()[0][:200]}") from None
     if not {"prompt", "completion"} <= columns.keys():

@@ -58,6 +58,8 @@ _PAID = re.compile(r"(?:^|_)(?:reward|score|format|penalty|bonus)(?:_|$)")
 """Words in the name of something the reward is made of; other numbers the reward function returned stay veRL's."""
 MAX_EXTRAS = 100
 MAX_LINE = 64 * 2**20
+MAX_FILE = 512 * 2**20
+"""Of one step, whose completions are in memory together."""
 
 
 def recognises(path: Path) -> bool:
@@ -81,6 +83,11 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     where: dict[int, Path] = {}
     skipped, held_out, binary = 0, True, True
     for file in files:
+        if file.stat().st_size > MAX_FILE:
+            notes.append(
+                f"passed over: {file.name} is larger than the {MAX_FILE >> 20} MiB this reader takes of a step"
+            )
+            continue
         records, bad = _records(file)
         skipped += bad
         for step, members in records.items():

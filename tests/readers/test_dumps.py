@@ -206,6 +206,13 @@ def test_a_line_longer_than_any_completion_is_left_out_piece_by_piece(tmp_path, 
     assert latest(run, "verl/characters/max") == 17 and run.source.skipped_lines > 1
 
 
+def test_a_step_too_large_for_memory_is_passed_over_aloud(tmp_path, monkeypatch):
+    dump(tmp_path, 2, [row(2, text="z" * 5000)])
+    monkeypatch.setattr(verl_rollouts, "MAX_FILE", 4000)
+    run = load(dump(tmp_path, 1, ROWS).parent)
+    assert [step for _, step in run.ticks] == [1] and "passed over: 2.jsonl" in said(run)
+
+
 def test_a_folder_of_other_numbered_json_is_no_dump(tmp_path):
     dump(tmp_path, 1, [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.6}])
     assert load(tmp_path).source.format == "json"
@@ -407,6 +414,12 @@ def test_every_truncation_of_a_completions_file_is_an_error_in_words(tmp_path):
         path.write_bytes(raw[:length])
         with pytest.raises(RunError, match=r"completions_00001\.parquet"):
             load(path)
+
+
+def test_a_few_kilobytes_of_a_billion_rows_are_not_unpacked(tmp_path):
+    path = table(tmp_path, 1, {"r": [1.0] * 300_000, "completion": ["same"] * 300_000, "advantage": [0.0] * 300_000})
+    with pytest.raises(RunError, match="300,000 rows are more"):
+        load(path)
 
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch):
