@@ -99,6 +99,11 @@ KNOB_KEYS: dict[str, dict[str, Key]] = {
         ),
         "control/epsilon_low": Key("cliprange={value} in PPOConfig (it clips both sides)", _CONFIG),
         "control/temperature": Key("temperature={value} in PPOConfig", _SAMPLING),
+        "control/prompts": Key(
+            "gradient_accumulation_steps so that per_device_train_batch_size x processes x gradient_accumulation_steps "
+            "= {value} (TRL 0.12 to 0.16: x num_mini_batches)",
+            _BUILT_ONCE,
+        ),
         "control/inner_epochs": Key("num_ppo_epochs={value} in PPOConfig", _CONFIG),
         "control/minibatches": Key("num_mini_batches={value} in PPOConfig", _CONFIG),
         "control/max_completion": Key("response_length={value} in PPOConfig", _SAMPLING),
