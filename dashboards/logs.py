@@ -25,7 +25,7 @@ from stabilizer.readers.places import MAX_LOGS, find, format_of
 from stabilizer.records import Action, Event, Finding, Sample
 from stabilizer.runs.history import History
 from stabilizer.runs.listing import KEY_NUMBERS, Reading, RunLine, recipe, settings, whole_number, word
-from stabilizer.runs.loaded import LoadedRun, NoMetrics
+from stabilizer.runs.loaded import LoadedRun, NoMetrics, Texts
 from stabilizer.runs.trend import Trend
 
 MAX_BYTES = 256 * 2**20
@@ -62,6 +62,7 @@ class LogReader:
     notes: tuple[str, ...] = ()
     verdict: str = "waiting"
     times: dict[int, float] = field(default_factory=dict)
+    texts: Texts = field(default_factory=Texts)
 
     @property
     def history(self) -> History:
@@ -73,12 +74,12 @@ class LogReader:
         return []
 
     def samples(self, step: int) -> list[Sample]:
-        """Completions are not read from foreign logs."""
-        return []
+        """Completions logged at a step, where the log keeps them."""
+        return self.texts.read(step)
 
     def sample_steps(self) -> list[int]:
-        """None, for the same reason."""
-        return []
+        """Steps that have completions."""
+        return list(self.texts.steps)
 
 
 class Later(Exception):
@@ -187,6 +188,7 @@ class Log:
             self.path, {**about, "trainer": run.source.trainer, "config": about.get("config") or {}}, status,
             run.histories, list(run.ticks), actions=list(run.actions), events=list(run.history.events),
             skipped=run.source.skipped_lines, notes=_told(run) if self._judged == files else (*_told(run), JUDGING),
+            texts=run.texts,
         )  # fmt: skip
         with self._lock:
             before = self._reader

@@ -44,6 +44,9 @@ class Meaning(NamedTuple):
 _MEMORY_KEYS = {
     "trl": "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation stays the same);"
     " with a colocated vLLM also lower vllm_gpu_memory_utilization, or shorten max_completion_length",
+    "trl-ppo": "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation stays the"
+    " same), lower local_rollout_forward_batch_size, or shorten response_length",
+    "trl-old-ppo": "halve mini_batch_size and double gradient_accumulation_steps (the optimisation stays the same)",
     "verl": "halve actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu and the two log_prob_micro_batch_size_per_gpu"
     " (with use_dynamic_bsz: ppo_max_token_len_per_gpu); they change memory and speed alone. If the traceback is"
     " vLLM's, lower actor_rollout_ref.rollout.gpu_memory_utilization",

@@ -317,6 +317,27 @@ NOWHERE = {
 }  # fmt: skip
 WITHOUT_A_KEY = {
     "trl": NOWHERE | {"control/filter_groups"},
+    "trl-ppo": NOWHERE
+    | {
+        "control/entropy_coef",
+        "control/epsilon_high",
+        "control/filter_groups",
+        "control/group_size",
+        "control/mask_truncated",
+        "control/max_grad_norm",
+        "control/validate_every",
+    },
+    "trl-old-ppo": NOWHERE
+    | {
+        "control/entropy_coef",
+        "control/epsilon_high",
+        "control/filter_groups",
+        "control/group_size",
+        "control/mask_truncated",
+        "control/max_completion",
+        "control/temperature",
+        "control/validate_every",
+    },
     "verl": NOWHERE | {"control/mask_truncated"},
     "search_r1": NOWHERE | {"control/mask_truncated", "control/epsilon_high", "control/filter_groups"},
     "easyr1": NOWHERE | {"control/mask_truncated", "control/entropy_coef"},

@@ -98,7 +98,8 @@ class Item:
     reward: float
     parts: tuple[tuple[str, float], ...]
     advantage: float
-    length: int
+    length: str
+    """With its unit: tokens, or characters where a log kept texts alone."""
     cut: bool
     right: bool | None
 
@@ -258,7 +259,7 @@ def _sorted(rows: list[Row], sort: str, by: str) -> list[Row]:
     sign = 1 if sort.startswith("-") else -1
     ask = {
         "reward": lambda row: _value(row, by), "advantage": lambda row: row.sample.advantage,
-        "length": lambda row: row.sample.length,
+        "length": lambda row: _length(row),
     }[sort.lstrip("-")]  # fmt: skip
     return sorted(rows, key=lambda row: (not math.isfinite(ask(row)), sign * ask(row), row.index))
 
@@ -362,10 +363,23 @@ def _item(row: Row, most: int, hits: Hits, wanted: Wanted, judge: _Judge, other:
         reward=sample.reward,
         parts=tuple(sample.rewards.items())[:12],
         advantage=sample.advantage,
-        length=sample.length,
+        length=f"{_length(row):,} {_unit(row)}",
         cut=sample.truncated,
         right=judge(row),
     )
+
+
+def _counted(row: Row) -> bool:
+    return row.sample.length > 0 or not row.sample.completion
+
+
+def _length(row: Row) -> int:
+    """In tokens; in characters where nobody counted those."""
+    return row.sample.length if _counted(row) else len(row.sample.completion)
+
+
+def _unit(*rows: Row) -> str:
+    return "tokens" if all(map(_counted, rows)) else "characters"
 
 
 def tokens_of(row: Row, most: int) -> tuple[tuple[str, str, str], ...]:
@@ -396,7 +410,7 @@ def _summary(rows: list[Row], judge: _Judge, by: str) -> tuple[tuple[str, str], 
         groups.setdefault(row.key, []).append(row)
     outcomes = [_outcome(group, judge) for group in groups.values()]
     teaching = sum(len({row.sample.reward for row in group}) > 1 for group in groups.values())
-    lengths = [row.sample.length for row in rows]
+    lengths, unit = [_length(row) for row in rows], _unit(*rows)
     facts = [("completions", f"{len(rows):,} in {len(groups):,} groups")]
     if rewards:
         spread = f" ± {stdev(rewards):.3g}" if len(rewards) > 1 else ""
@@ -406,9 +420,10 @@ def _summary(rows: list[Row], judge: _Judge, by: str) -> tuple[tuple[str, str], 
     facts += [
         ("groups with a difference in reward", f"{teaching:,} of {len(groups):,}"),
         ("all right / all wrong", f"{outcomes.count('right'):,} / {outcomes.count('wrong'):,} groups"),
-        ("length, mean and longest", f"{fmean(lengths):,.1f}, {max(lengths):,} tokens"),
-        ("cut off", f"{sum(row.sample.truncated for row in rows) / len(rows):.0%}"),
+        ("length, mean and longest", f"{fmean(lengths):,.1f}, {max(lengths):,} {unit}"),
     ]
+    if unit == "tokens":  # a log that counted none says nothing of a limit either
+        facts.append(("cut off", f"{sum(row.sample.truncated for row in rows) / len(rows):.0%}"))
     return tuple(facts)
 
 

@@ -12,12 +12,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import orjson
 
 from stabilizer.records import RecordError, Sample, decode
-from stabilizer.runs.reader import Tail
+from stabilizer.runs.loaded import Texts
+from stabilizer.runs.reader import RunError, Tail
 
 MAX_BYTES = 32 << 20
 """Of one step's files."""
@@ -143,6 +145,35 @@ class Shelf:
             while len(self._steps) > 32:
                 self._steps.popitem(last=False)
         return found
+
+
+class LogShelf(Shelf):
+    """The completions that another trainer's log keeps, which are read where they lie."""
+
+    def __init__(self, texts: Texts):
+        super().__init__()
+        self.texts = texts
+
+    def steps(self, run: Path) -> list[int]:
+        """Steps with completions, ascending."""
+        return list(self.texts.steps)
+
+    def step(self, run: Path, step: int) -> Step:
+        """The completions of a step, as many as the log's reader hands on."""
+        return _of_log(self.texts, step)
+
+    def elsewhere(self, run: Path, step: int, prompt: str, most: int = 12) -> list[int]:
+        """Not looked for: every other step would have to be read whole."""
+        return []
+
+
+@lru_cache(maxsize=8)
+def _of_log(texts: Texts, step: int) -> Step:
+    try:
+        found = texts.read(step)
+    except (OSError, RunError):  # gone since the log was read
+        found = []
+    return Step(step, tuple(Row(index, 0, 0, _plain(sample)) for index, sample in enumerate(found)))
 
 
 def read_step(step: int, files: Sequence[Path]) -> Step:

@@ -28,11 +28,11 @@ from dashboards.data.completions import (
     whole_prompt,
     whole_text,
 )
-from dashboards.data.shelf import Shelf
+from dashboards.data.shelf import LogShelf, Shelf
 from dashboards.data.texts import Excerpt, Piece, one_line, pieces
 from dashboards.frame import address
 from dashboards.parts import empty, fact, pill
-from dashboards.state import Runs
+from dashboards.state import Followed, Runs
 from stabilizer.figures import CONFIG, Theme
 from stabilizer.figures.completions import group_rewards_figure
 
@@ -60,7 +60,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     if followed is None:
         return html.Div(view.unknown(run), className="page")
     wanted, step = Wanted.of(query), _whole(query.get("step"))
-    found = look(_SHELF, followed.path, step, wanted)
+    found = look(_shelf(followed), followed.path, step, wanted)
     if found is None:
         return html.Div(_nothing_logged(), className="page")
     return html.Div(
@@ -122,7 +122,7 @@ def register(app: Dash, runs: Runs) -> None:
         wanted = Wanted.of(dict(zip(_CONTROLS, values, strict=True)))
         if why not in ("page", "news"):
             wanted = Wanted.of({**wanted.__dict__, "page": 1})
-        steps = _SHELF.steps(followed.path)
+        steps = _shelf(followed).steps(followed.path)
         if not steps:
             raise PreventUpdate
         step = _moved(why, steps, at, go, place)
@@ -132,7 +132,7 @@ def register(app: Dash, runs: Runs) -> None:
             quiet = [no_update] * 13
             quiet[6] = len(steps) - 1
             return quiet
-        found = look(_SHELF, followed.path, step, wanted)
+        found = look(_shelf(followed), followed.path, step, wanted)
         if found is None:
             raise PreventUpdate
         theme: Theme = "dark" if at.get("theme") == "dark" else "light"
@@ -186,7 +186,8 @@ def register(app: Dash, runs: Runs) -> None:
         if prompt is None or not clicks:
             raise PreventUpdate
         run, shown = str(at["run"]), int(at["shown"])
-        others = _SHELF.elsewhere(runs.get(run).path, shown, prompt)
+        followed = runs.get(run)
+        others = _shelf(followed).elsewhere(followed.path, shown, prompt)
         if not others:
             return html.Span("no other step within reach logged this prompt", className="quiet small")
         links = [
@@ -215,6 +216,11 @@ def _moved(why: str, steps: Sequence[int], at: Mapping[str, Any], go: Any, place
     return at.get("step")
 
 
+def _shelf(followed: Followed) -> Shelf:
+    """Where the completions are: in the run's directory, or in the log of another trainer."""
+    return _SHELF if followed.log is None else LogShelf(followed.refresh().texts)
+
+
 def _query(run: str, step: int | None, wanted: Wanted) -> str:
     return urlencode({"run": run, **({} if step is None else {"step": str(step)}), **wanted.query()})
 
@@ -224,7 +230,7 @@ def _asked(runs: Runs, index: Any, part: Any, at: Any) -> str | None:
     if followed is None or not isinstance(index, int) or not isinstance(at.get("shown"), int):
         return None
     ask = whole_prompt if part == "prompt" else whole_text
-    return ask(_SHELF, followed.path, at["shown"], index)
+    return ask(_shelf(followed), followed.path, at["shown"], index)
 
 
 def _whole(value: Any) -> int | None:
@@ -240,7 +246,8 @@ def _whole(value: Any) -> int | None:
 
 def _nothing_logged() -> html.Div:
     words = (
-        "Our trainer logs a few groups every 10 steps; this run logged none, or was read from another trainer's log."
+        "Our trainer logs a few groups every 10 steps; this run logged none. Of other trainers' logs, veRL's rollout "
+        "dumps and TRL's log_completions have them; a log that was just opened takes a moment to be read."
     )
     return html.Div(
         empty("No completions were logged", words, "stabilizer train --set samples.every=1", whole=True),
@@ -548,8 +555,8 @@ def _item(item: Item) -> html.Article:
                         **{"aria-label": mark[1]},
                     ),
                     html.Strong(_short(item.reward), title="reward"),
-                    html.Span(f"advantage {_short(item.advantage, sign=True)}"),
-                    html.Span(f"{item.length:,} tokens"),
+                    None if math.isnan(item.advantage) else html.Span(f"advantage {_short(item.advantage, sign=True)}"),
+                    html.Span(item.length),
                     html.Span(className="spring"),
                     dcc.Clipboard(
                         id={"kind": "sample-copy", "row": item.index},

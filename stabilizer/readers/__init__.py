@@ -20,19 +20,23 @@ from stabilizer.readers import (
     hf_jsonl,
     json_log,
     mlflow,
+    mlflow_db,
     nemo_rl,
     notebook,
     openrlhf,
     own,
     prime_rl,
+    prime_rl_console,
     skyrl,
     table,
     tensorboard,
     trackio,
+    trl_completions,
     trl_console,
     trl_state,
     verl_console,
     verl_file,
+    verl_rollouts,
     wandb,
 )
 from stabilizer.runs.listing import list_runs
@@ -40,7 +44,8 @@ from stabilizer.runs.loaded import LoadedRun, NoMetrics
 from stabilizer.runs.reader import RunError
 
 READERS: tuple[ModuleType, ...] = (
-    own, trl_state, tensorboard, wandb, mlflow, trackio, notebook, easyr1, verl_file, prime_rl, hf_jsonl, verl_console,
+    own, trl_state, tensorboard, wandb, mlflow, mlflow_db, trackio, notebook, easyr1, verl_file, verl_rollouts,
+    trl_completions, prime_rl, prime_rl_console, hf_jsonl, verl_console,
     openrlhf, skyrl, nemo_rl, trl_console, json_log, table,
 )  # fmt: skip
 

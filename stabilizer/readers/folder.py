@@ -1,7 +1,8 @@
 """A folder that holds logs of one training somewhere below: each is read, the richest counts, the others are named.
 
 Trainers write the same numbers to several places (a state file, event files, W&B, the console). Which of them is the
-richest is decided by the number of values; of equals the reader that stands first in `READERS` wins.
+richest is decided by the number of values; of equals the reader that stands first in `READERS` wins. Dumps of
+completions are no poorer logs but another part of the same training, and join it (`joined`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+from stabilizer.readers import trl_completions, verl_rollouts
+from stabilizer.readers.joined import belongs, joined
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
 
@@ -28,6 +31,9 @@ _NO_LOG_NAMES = {
     "vocab.json", "added_tokens.json", "wandb-summary.json", "wandb-metadata.json", "package.json",
     "adapter_config.json", "experiment_config.json", "checkpoint_tracker.json", "requirements.txt",
 }  # fmt: skip
+
+_DUMPS = {reader: reader.STEP_FILE for reader in (verl_rollouts, trl_completions)}
+"""Readers of folders with a file for every step, and how those are called."""
 
 Recognised = Callable[[Path], ModuleType | None]
 
@@ -47,8 +53,9 @@ def search(root: Path, recognised: Recognised) -> list[tuple[Path, ModuleType]]:
             if reader is not whole:
                 found.append((folder, reader))
             continue
+        of_whole = _DUMPS.get(whole) if whole and folder == root else None
         for file in sorted(folder / name for name in files):
-            if not may_be_log(file):
+            if not may_be_log(file) or (of_whole and of_whole.fullmatch(file.name)):
                 continue
             if file.stat().st_size <= MAX_BYTES and (reader := recognised(file)) not in (None, whole):
                 found.append((file, reader))
@@ -74,10 +81,17 @@ def richest(
     if not runs:
         raise errors[0]
     _refuse_several(root, runs)
-    path, run = max(runs, key=lambda pair: _values(pair[1]))
+    path, run = max(runs, key=lambda pair: (_part(pair[1]), _values(pair[1])))
     if len(found) == 1:
         return run
-    aside = [f"{_below(other, root)} ({kept.source.format})" for other, kept in runs if other != path]
+    for other, dump in runs:
+        if other != path and dump.texts.steps and belongs(dump, run):
+            run = joined(run, dump, _below(other, root))
+    aside = [
+        f"{_below(other, root)} ({kept.source.format})"
+        for other, kept in runs
+        if other != path and not (kept.texts.steps and belongs(kept, run))
+    ]
     notes = [f"read from {path.relative_to(root)}"] if path != root else []
     if aside:
         notes.append(f"set aside as poorer logs of the same folder: {', '.join(aside[:5])}{', ...' * (len(aside) > 5)}")
@@ -96,6 +110,11 @@ def _refuse_several(root: Path, runs: list[tuple[Path, LoadedRun]]) -> None:
 
 def _below(path: Path, root: Path) -> str:
     return "the folder itself" if path == root else str(path.relative_to(root))
+
+
+def _part(run: LoadedRun) -> int:
+    """A log goes before the dump of its completions, and what was trained on before what was held out."""
+    return 2 if not run.texts.steps else int(run.source.format != verl_rollouts.VALIDATION)
 
 
 def _values(run: LoadedRun) -> int:

@@ -26,6 +26,7 @@ class Key:
 _BUILT_ONCE = "the data loader is built once, at the start"
 _SAMPLING = "sampling parameters are copied when the trainer is built"
 _WORKERS = "the workers take their copy of the configuration when they are built"
+_CONFIG = "the trainer reads its PPOConfig when it is built"
 _ACTORS = "the Ray actors take their arguments when they are built"
 
 
@@ -90,6 +91,33 @@ KNOB_KEYS: dict[str, dict[str, Key]] = {
             "mask_truncated_completions=True in GRPOConfig", "the log's trainer has no live control"
         ),
         "control/validate_every": Key("eval_steps={value} in GRPOConfig", "the log's trainer has no live control"),
+    },
+    "trl-ppo": {
+        "control/beta": Key("kl_coef={value} in PPOConfig", "the log's trainer has no live control"),
+        "control/lr_scale": Key(
+            "learning_rate={value} in PPOConfig", "the schedule is built at the start", scales="learning_rate"
+        ),
+        "control/epsilon_low": Key("cliprange={value} in PPOConfig (it clips both sides)", _CONFIG),
+        "control/temperature": Key("temperature={value} in PPOConfig", _SAMPLING),
+        "control/prompts": Key(
+            "gradient_accumulation_steps so that per_device_train_batch_size x processes x gradient_accumulation_steps "
+            "= {value} (TRL 0.12 to 0.16: x num_mini_batches)",
+            _BUILT_ONCE,
+        ),
+        "control/inner_epochs": Key("num_ppo_epochs={value} in PPOConfig", _CONFIG),
+        "control/minibatches": Key("num_mini_batches={value} in PPOConfig", _CONFIG),
+        "control/max_completion": Key("response_length={value} in PPOConfig", _SAMPLING),
+    },
+    "trl-old-ppo": {
+        "control/beta": Key("init_kl_coef={value} in PPOConfig", "the KL controller is built at the start"),
+        "control/lr_scale": Key(
+            "learning_rate={value} in PPOConfig", "the optimizer is built at the start", scales="learning_rate"
+        ),
+        "control/epsilon_low": Key("cliprange={value} in PPOConfig (it clips both sides)", _CONFIG),
+        "control/max_grad_norm": Key("max_grad_norm={value} in PPOConfig", _CONFIG),
+        "control/prompts": Key("batch_size={value} in PPOConfig (mini_batch_size must divide it)", _BUILT_ONCE),
+        "control/inner_epochs": Key("ppo_epochs={value} in PPOConfig", _CONFIG),
+        "control/minibatches": Key("mini_batch_size = batch_size / {value} in PPOConfig", _CONFIG),
     },
     "verl": _verl("data.train_batch_size"),
     "search_r1": {
@@ -160,6 +188,16 @@ PROCEDURES: dict[str, dict[str, str]] = {
         "reset-optimizer": "resume_from_checkpoint=<a checkpoint-N with optimizer.pt in it>, not its weights as model",
         "more-bits": "bf16=True fp16=False, and cast_lm_head_to_fp32=True (TRL 0.25.1 or later)",
         "declare-data": "shuffle_dataset=True unless the order is meant",
+    },
+    "trl-ppo": {
+        "longer-answers": "double response_length=, with a missing_eos_penalty=",
+        "other-kl-estimator": "kl_estimator='k3' (TRL 0.17 or later)",
+        "fewer-epochs": "num_ppo_epochs=1",
+        "mend-critic": "a third of learning_rate=, cliprange_value=0.2, vf_coef=0.1",
+    },
+    "trl-old-ppo": {
+        "fewer-epochs": "ppo_epochs=1",
+        "mend-critic": "a third of learning_rate=, cliprange_value=0.2, vf_coef=0.1",
     },
     "verl": {
         "roll-back": "trainer.resume_mode=resume_path trainer.resume_from_path=<newest global_step_N, N below {onset}>",

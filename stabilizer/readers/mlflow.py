@@ -1,10 +1,11 @@
 """MLflow: the folder of a run in its file store, `mlruns/<experiment>/<run>/`, with one file a metric.
 
 A line of `metrics/<name>` is `timestamp value step`; a name's slashes are folders. Parameters are one file each in
-`params/`. From 3.7 on MLflow keeps a database instead unless it is told otherwise; that is not read. Traps:
+`params/`. From 3.7 on MLflow keeps a database instead unless it is told otherwise (`mlflow_db`). Traps:
 
 - MLflow refuses some characters, so trainers write `@` as `_at_`; names are given back as the trainer had them.
 - A step logged twice has two lines: the last one counts. A step that goes back within a metric is a restart.
+- System metrics (`system/...`) count steps of their own, so they are left out.
 - A folder of several runs is no run: the one with the most in it is read, and the others are named.
 """
 
@@ -48,7 +49,9 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     if len(files) > MAX_NAMES:
         raise RunError(f"{run}: {len(files):,} metrics are more than the {MAX_NAMES:,} this reader takes")
     for file in files:
-        name = file.relative_to(run / "metrics").as_posix().replace("_at_", "@")
+        name = theirs(file.relative_to(run / "metrics").as_posix())
+        if name is None:
+            continue
         if file.stat().st_size > MAX_BYTES:
             raise RunError(f"{file}: more than the {MAX_BYTES // 2**20} MiB this reader takes of one metric")
         for text in file.read_text("utf-8", "replace").splitlines():
@@ -65,7 +68,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         notes.append(f"{skipped} lines left out: not `timestamp value step`, or cut off")
     return named_log(
         _text(run / "tags" / "mlflow.runName") or run.name,
-        _rows(lines),
+        in_order(lines),
         format=NAME,
         files=[run],
         mapping=mapping,
@@ -74,6 +77,27 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         skipped=skipped,
         notes=notes,
     )
+
+
+def theirs(name: str) -> str | None:
+    """A metric's name as the trainer had it; None for those of the machine."""
+    return None if name.startswith("system/") else name.replace("_at_", "@")
+
+
+def in_order(lines: list[tuple[float, int, str, float]]) -> list[Row]:
+    """Rows in the order of their times: what one call logged has one time and one step."""
+    rows: list[Row] = []
+    for _, step, name, value in sorted(lines, key=lambda line: (line[0], line[1])):
+        if not rows or rows[-1][0] != step:
+            rows.append((step, {}))
+        rows[-1][1][name] = value
+    return rows
+
+
+def setting(text: str) -> Any:
+    """A parameter, which MLflow keeps as text."""
+    value = number(text)
+    return {"True": True, "False": False, "None": None}.get(text, text if value is None else value)
 
 
 def _runs(path: Path) -> list[Path]:
@@ -92,22 +116,10 @@ def _size(run: Path) -> int:
     return sum(file.stat().st_size for file in _metrics(run))
 
 
-def _rows(lines: list[tuple[float, int, str, float]]) -> list[Row]:
-    """Rows in the order of their times: what one call logged has one time and one step."""
-    rows: list[Row] = []
-    for _, step, name, value in sorted(lines, key=lambda line: (line[0], line[1])):
-        if not rows or rows[-1][0] != step:
-            rows.append((step, {}))
-        rows[-1][1][name] = value
-    return rows
-
-
 def _settings(run: Path) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for file in sorted((run / "params").glob("*"))[:2_000] if (run / "params").is_dir() else []:
-        text = _text(file)
-        value = number(text)
-        settings[file.name] = {"True": True, "False": False, "None": None}.get(text, text if value is None else value)
+        settings[file.name] = setting(_text(file))
     return settings
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stabilizer.readers import trl_state, verl_names
+from stabilizer.readers import trl_ppo, trl_state, verl_names
 from stabilizer.readers.files import config_file
 from stabilizer.readers.naming import Row, named_run
 from stabilizer.readers.rows import assemble, check_mapping, definition, step_number
@@ -108,6 +108,11 @@ def named_log(
         )
         return replace(run, source=replace(run.source, files=tuple(str(file) for file in files)))
     settings = config_file(config) if config else dict(settings or {})
+    if trl_ppo.wrote(seen):
+        return named_run(
+            name, trl_ppo.naming(), trl_ppo.per_token(rows), format=format, files=files, mapping=mapping,
+            config=trl_ppo.with_beta(settings), skipped=skipped, notes=notes,
+        )  # fmt: skip
     if _verl(seen):
         settings = verl_names.with_beta(settings)
         naming = verl_names.naming(verl_names.trainer_of(seen), rows, settings, notes)

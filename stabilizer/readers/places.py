@@ -13,7 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from stabilizer.readers import easyr1, mlflow, prime_rl, recognised, tensorboard, trl_state
+from stabilizer.readers import (
+    easyr1,
+    mlflow,
+    prime_rl,
+    prime_rl_console,
+    recognised,
+    tensorboard,
+    trl_completions,
+    trl_state,
+    verl_rollouts,
+)
 from stabilizer.readers.folder import PASSED_OVER, may_be_log
 from stabilizer.runs.reader import RunError
 
@@ -79,7 +89,7 @@ def find(root: Path, ask: Ask = format_of) -> list[Place]:
 
 def _whole(folder: Path) -> str:
     """The format that takes this very folder as one log."""
-    for reader in (trl_state, easyr1, prime_rl):
+    for reader in (trl_state, easyr1, prime_rl, prime_rl_console, verl_rollouts, trl_completions):
         if reader.recognises(folder):
             return reader.NAME
     return mlflow.NAME if (folder / "meta.yaml").is_file() and (folder / "metrics").is_dir() else ""

@@ -53,6 +53,9 @@ NAMES = {
 }  # fmt: skip
 """Beside these `rewards/<f>/mean` and `/std` become `reward/<f>/mean` and `/std`; others keep their name: `trl/...`."""
 
+PPO = "trl-ppo"
+"""The experimental PPOTrainer as a trainer of its own: its settings are others than GRPOTrainer's."""
+
 OLD_NAMES = {
     # TRL 0.14-0.16                    ours
     "completion_length":               "rollout/length_mean",
@@ -69,6 +72,7 @@ PPO_NAMES = {
     "policy/approxkl_avg":             "policy/kl_old",
     "policy/clipfrac_avg":             "policy/clip_frac",
     "policy/entropy_avg":              "policy/entropy",
+    "val/clipfrac_avg":                "value/clip_frac",
 }  # fmt: skip
 """Its `objective/kl` and `objective/entropy` are sums over a sequence, not per token, and so keep their names."""
 
@@ -176,7 +180,7 @@ def run_of(
     return assemble(
         name or _run_name(file),
         format=format,
-        trainer=trainer if online else "transformers",
+        trainer=(PPO if ppo and trainer == "trl" else trainer) if online else "transformers",
         files=[file],
         rows=entries,
         about=about,

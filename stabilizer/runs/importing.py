@@ -1,6 +1,7 @@
 """Writing a loaded run as a run directory: rows and events as they were read, incidents as a live watch finds them.
 
-When the rows were written is not known of most logs, so their times are those of the import; the directory says so.
+Completions that the log keeps come with it, at most a few hundred a step. When the rows were written is not known of
+most logs, so their times are those of the import; the directory says so.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ def write_run(run: LoadedRun, path: Path) -> Path:
     attempt, step = run.ticks[0] if run.ticks else (0, 0)
     rows = {number: _rows(history) for number, history in run.histories.items()}
     told = 0
+    newest = {step: attempt for attempt, step in run.ticks}
+    texts = set(run.texts.steps)
     writer.event(0, "note", f"imported from {', '.join(run.source.files)}; times are those of the import")
     for now, step in run.ticks:
         history = run.histories[now]
@@ -42,6 +45,8 @@ def write_run(run: LoadedRun, path: Path) -> Path:
             writer.event(event.step, event.kind, event.text, **event.data)
             told += 1
         writer.metrics(step, rows[now][step])
+        if step in texts and newest[step] == now:  # a dump holds what the newest attempt wrote
+            writer.samples(step, run.texts.read(step))
         for finding in watch.tick(history.view(step)):
             writer.finding(finding)
     for finding in watch.end(run.history.view()):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from stabilizer.records import Action, Finding
+from stabilizer.records import Action, Finding, Sample
 from stabilizer.runs.history import History, RunView
 from stabilizer.runs.reader import RunError, RunReader
 
@@ -23,6 +23,18 @@ class Source:
     notes: tuple[str, ...] = ()
 
 
+def _none(_step: int) -> list[Sample]:
+    return []
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Completions that a log keeps: which steps have some, and how one step's are read when somebody wants them."""
+
+    steps: tuple[int, ...] = ()
+    read: Callable[[int], list[Sample]] = _none
+
+
 @dataclass
 class LoadedRun:
     """Lineages by attempt, and `ticks`: (attempt, step) in the order things were written."""
@@ -33,6 +45,7 @@ class LoadedRun:
     ticks: list[tuple[int, int]]
     recorded: list[Finding] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
+    texts: Texts = field(default_factory=Texts)
 
     @property
     def history(self) -> History:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -11,12 +14,17 @@ from typing import Any
 import pytest
 from page_client import CALM, Client, components
 
+from dashboards.app import build
 from dashboards.data.completions import PER_PAGE, Wanted, look, nearest, whole_text
 from dashboards.data.pattern import PatternError, find
-from dashboards.data.shelf import MAX_ROWS, Shelf, read_step
+from dashboards.data.shelf import MAX_ROWS, LogShelf, Shelf, read_step
 from dashboards.data.texts import MAX_PIECES, excerpt, one_line, pieces, spelt, word_diff
 from stabilizer.figures.completions import GroupRewards, group_rewards_figure
+from stabilizer.readers import load
 from stabilizer.records import Sample, encode
+from stabilizer.runs.importing import write_run
+from stabilizer.runs.loaded import Texts
+from stabilizer.runs.reader import RunError
 
 RLO, ESC = "\u202e", "\x1b"
 HOSTILE = (
@@ -288,6 +296,39 @@ def test_a_new_step_is_followed_and_a_chosen_one_stays(client: Client, logged: P
     assert answer["completions-at"]["data"]["shown"] == 15
     quiet = client.call("completions-list", "completions-news.n_intervals", chosen)
     assert set(quiet) == {"completions-slider"} and quiet["completions-slider"]["max"] == 2
+
+
+DUMPS = Path(__file__).parent.parent / "readers" / "samples" / "verl-dumps"
+
+
+def test_another_trainers_completions_are_read_in_place_and_once_imported(tmp_path: Path) -> None:
+    shutil.copytree(DUMPS / "rollout", tmp_path / "rollout")
+    write_run(load(DUMPS / "rollout"), tmp_path / "imported")
+    client = Client(build([tmp_path]))
+    client.app.runs.logs.settle()
+    for run in ("rollout", "imported"):
+        shown = text_of(client.open("/completions", f"?run={run}&step=2&by=format_reward"))
+        assert "What is 3 + 6?" in shown and "#### 9" in shown and "12 in 3 groups" in shown
+        assert re.search(r"\d characters", shown) and not re.search(r"\d tokens", shown)
+        assert not re.search(r'"advantage [^"]', shown)  # not in the dump
+        values = controls(client, f"?run={run}&step=10")
+        answer = client.call("completions-list", "completions-prev.n_clicks", values)
+        assert answer["completions-at"]["data"]["step"] == 2
+
+
+def test_a_log_whose_files_went_away_shows_an_empty_step() -> None:
+    def gone(step: int) -> list[Sample]:
+        raise RunError("no such file") if step == 1 else FileNotFoundError(step)
+
+    shelf = LogShelf(Texts((1, 2), gone))
+    assert [look(shelf, Path(), step, Wanted()).total for step in (1, 2)] == [0, 0]
+
+
+def test_lengths_nobody_counted_are_characters() -> None:
+    texts = Texts((1,), lambda step: [Sample(1, 0, "p", "x" * n, 1.0, math.nan) for n in (30, 10)])
+    found = look(LogShelf(texts), Path(), 1, Wanted(sort="-length"))
+    assert [item.length for item in found.groups[0].items] == ["10 characters", "30 characters"]
+    assert dict(found.summary)["length, mean and longest"] == "20.0, 30 characters"
 
 
 def test_empty_and_unknown_runs_say_what_to_do(client: Client, runs_folder: Path) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from stabilizer.readers import hf_jsonl, nemo_rl, openrlhf, prime_rl, skyrl, verl_names
+from stabilizer.readers import hf_jsonl, nemo_rl, openrlhf, prime_rl, prime_rl_console, skyrl, verl_names
 from tests.readers.trl_logs import record
 
 Numbers = Mapping[str, float]
@@ -101,6 +101,18 @@ def prime(step: int, numbers: Numbers) -> str:
     return "".join(json.dumps({"step": step, "time": 1.79e9, **part}) + "\n" for part in records)
 
 
+def prime_line(step: int, numbers: Numbers, colon: str = "") -> str:
+    """A step of prime-rl's console; shares in percent, and with colons as until spring 2026."""
+    spent = f"Time: {numbers['Time']!r}s" if colon else f"   {numbers['Time']!r}s"
+    cells = [
+        f"{key}{colon} {value * 100!r}%" if key == "Truncation" else f"{key}{colon} {value!r}"
+        for key, value in numbers.items()
+        if key != "Time"
+    ]
+    line = " | ".join([f"Step {step}", spent, *cells])
+    return f"\x1b[2m10:00:00\x1b[0m\x1b[32m\x1b[1m SUCCESS\x1b[0m \x1b[32m\x1b[1m\x1b[22m{line}\x1b[0m\n"
+
+
 def trl_v5(row: Mapping[str, Any]) -> str:
     """As transformers 5 prints a record: numbers as text with four digits."""
     return repr({key: f"{value:.4g}" for key, value in _printed(row).items()})
@@ -169,6 +181,10 @@ EASYR1 = {
     "reward/format": "reward/format/mean",
 }
 
+_ORCHESTRATED = ("Reward", "Truncation", "Turns", "Time")
+PRIME_TRAINER = {key: ours for key, ours in prime_rl_console.NAMES.items() if key == "Time" or key not in _ORCHESTRATED}
+PRIME_ORCHESTRATOR = {key: prime_rl_console.NAMES[key] for key in _ORCHESTRATED}
+
 LOGS: dict[str, tuple[str, str, Mapping[str, str], Callable[[int, Numbers], str]]] = {
     "verl 0.9": ("verl_console", "verl", VERL, lambda step, n: verl(step, n, np_float)),
     "verl 0.5": ("verl_console", "verl", VERL, verl),
@@ -197,6 +213,11 @@ LOGS: dict[str, tuple[str, str, Mapping[str, str], Callable[[int, Numbers], str]
     "prime-rl orchestrator": (
         "prime_rl", "prime_rl", {**ORCHESTRATOR, "eval/math/effective/solver/avg@4": "accuracy/val"}, prime
     ),
+    "prime-rl trainer.log": ("prime_rl_console", "prime_rl", PRIME_TRAINER, prime_line),
+    "prime-rl trainer.log of 2025": (
+        "prime_rl_console", "prime_rl", PRIME_TRAINER, lambda step, n: prime_line(step, n, ":")
+    ),
+    "prime-rl orchestrator.log": ("prime_rl_console", "prime_rl", PRIME_ORCHESTRATOR, prime_line),
 }  # fmt: skip
 """Format, trainer, names (theirs -> ours) and how a step is written, by kind of log."""
 
@@ -218,4 +239,6 @@ def any_log(kind: str) -> str:
 
 
 KINDS = (*LOGS, "trl console", hf_jsonl.SWIFT, hf_jsonl.LLAMA_FACTORY)
-CONSOLES = tuple(kind for kind in KINDS if not any(word in kind for word in ("file", "prime", "swift", "llama")))
+CONSOLES = tuple(
+    kind for kind in KINDS if not any(word in kind for word in ("file", "prime", "swift", "llama")) or "log" in kind
+)

@@ -139,6 +139,11 @@ OTHERS = {
     "log.csv": b"step,reward,kl\n" + b"".join(b"%d,0.5,0.25\n" % step for step in range(20)),
     "log.jsonl": b"".join(b'{"step": %d, "reward": 0.5}\n' % step for step in range(20)),
     "log.json": json.dumps([{"step": step, "reward": 0.5} for step in range(20)]).encode(),
+    "7.jsonl": b"".join(
+        b'{"input": "p%d", "output": "a b a b", "gts": "7", "score": %d.0, "step": 7, "acc": true}\n' % (n // 2, n % 2)
+        for n in range(6)
+    ),
+    "completions_00001.parquet": (SAMPLES / "trl-1.16" / "completions" / "completions_00001.parquet").read_bytes(),
     "nb.ipynb": json.dumps({"cells": [{"outputs": [{"text": "{'loss': 0.1, 'reward': 0.5, 'epoch': 0.1}"}]}]}).encode(),
 }
 

@@ -25,6 +25,8 @@ EXPECTED = {
     "skyrl.log":              ("skyrl_console",    "skyrl",         2,    0.45,        None,    "rollout_batch"),
     "nemo-rl.log":            ("nemo_rl_console",  "nemo_rl",       2,    0.45,        None,    "rollout_batch"),
     "prime-rl":               ("prime_rl",         "prime_rl",      2,    0.45,        1e-6,    "optimizer_step"),
+    "prime-rl-logs":          ("prime_rl_console", "prime_rl",      3,    0.4312,      1e-6,    "optimizer_step"),
+    "verl-dumps":             ("verl_rollouts",    "verl",          4,    0.5,         None,    "rollout_batch"),
     "ms-swift.jsonl":         ("hf_jsonl",         "ms-swift",      2,    0.45,        9.8e-7,  "optimizer_step"),
     "llama-factory.jsonl":    ("hf_jsonl",         "llama-factory", 2,    0.45,        9.8e-7,  "optimizer_step"),
 }  # fmt: skip
@@ -47,7 +49,8 @@ def test_every_sample_is_expected():
     "name,metric,step",
     [("verl-0.5.log", "optim/grad_norm", 2), ("verl-0.9.log", "value/explained_variance", 1),
      ("verl-file.jsonl", "policy/loss", 2), ("easyr1", "optim/grad_norm", 2), ("prime-rl", "policy/loss", 2),
-     ("easyr1-console.log", "optim/grad_norm", 2), ("trl-transformers-4.log", "optim/grad_norm", 2)],
+     ("easyr1-console.log", "optim/grad_norm", 2), ("trl-transformers-4.log", "optim/grad_norm", 2),
+     ("prime-rl-logs", "optim/grad_norm", 2)],
 )  # fmt: skip
 def test_a_nan_is_a_nan_however_it_is_written(name, metric, step):
     series = load(SAMPLES / name).history.view().series(metric)

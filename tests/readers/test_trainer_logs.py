@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from stabilizer.readers import READERS, load, nemo_rl, openrlhf, prime_rl, skyrl, verl_names
+from stabilizer.readers import READERS, load, nemo_rl, openrlhf, prime_rl, prime_rl_console, skyrl, verl_names
 from stabilizer.readers.naming import Naming
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
@@ -57,6 +57,7 @@ def test_every_row_of_every_table_is_in_a_sample():
     tables = (
         verl_names.NAMES, verl_names.INSTEAD, verl_names.SEARCH_R1_NAMES, verl_names.EASYR1_NAMES, openrlhf.NAMES,
         openrlhf.INSTEAD, skyrl.NAMES, skyrl.INSTEAD, prime_rl.NAMES, logs.ORCHESTRATOR, nemo_rl.LABELS.values(),
+        prime_rl_console.NAMES,
     )  # fmt: skip
     assert {key for table in tables for key in table} - shown == set()
 
@@ -69,7 +70,7 @@ def test_each_name_of_nemo_rls_loggers(theirs, ours):
 @pytest.mark.parametrize(
     "table",
     [verl_names.NAMES, openrlhf.NAMES, skyrl.NAMES, nemo_rl.NAMES, prime_rl.NAMES, prime_rl.AGENT_NAMES,
-     verl_names.EASYR1_NAMES, verl_names.SEARCH_R1_NAMES],
+     verl_names.EASYR1_NAMES, verl_names.SEARCH_R1_NAMES, prime_rl_console.NAMES],
 )  # fmt: skip
 def test_no_two_names_of_a_table_share_one_of_ours(table):
     assert len(set(table.values())) == len(table)

@@ -27,7 +27,7 @@ EXTRA: dict[str, dict[str, float]] = {
     "ppo": {
         "objective/kl": 4.0, "objective/entropy": 60.0, "objective/scores": 0.5, "objective/rlhf_reward": 0.3, "eps": 3,
         "policy/approxkl_avg": 0.002, "policy/clipfrac_avg": 0.03, "policy/entropy_avg": 1.1, "loss/policy_avg": -0.01,
-        "loss/value_avg": 0.2, "val/ratio": 1.0, "lr": 3e-6, "episode": 512,
+        "loss/value_avg": 0.2, "val/ratio": 1.0, "val/clipfrac_avg": 0.04, "lr": 3e-6, "episode": 512,
     },
     "sft": {"mean_token_accuracy": 0.8, "num_tokens": 9000.0, "entropy": 0.9},
     "dpo": {"rewards/chosen": 0.1, "rewards/rejected": -0.2, "rewards/accuracies": 0.7, "logps/chosen": -80.0},
