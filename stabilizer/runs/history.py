@@ -309,6 +309,11 @@ class RunView:
             and not (self._ignored and event.data.get("action") == self._ignored)
         ]
 
+    def declared(self, step: int) -> bool:
+        """Whether anything was declared within a step of this one: who turned a knob is a fact, whatever is ignored."""
+        events = self._history.events
+        return any(abs(e.step - step) <= 1 and e.step <= self.step and e.kind != "note" for e in events)
+
     def baseline_start(self) -> int:
         """The first step whose numbers compare with today's: that of the newest declared change, or the run's first."""
         declared = len(self._history.events)
