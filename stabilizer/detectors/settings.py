@@ -105,7 +105,8 @@ def _harmed(view: RunView, step: int) -> bool:
 def _overridden(view: RunView) -> Iterator[Change]:
     peak = view.config("optim.lr")
     if isinstance(peak, (int, float)) and peak > 0:
-        yield from _differs(view, RATE, "control/lr_scale", times=float(peak), up=True)
+        rests = view.config("optim.schedule") == "constant" and view.step > (view.config("optim.warmup_steps") or 0)
+        yield from _differs(view, RATE, "control/lr_scale", times=float(peak), up=True, down=rests)
     if not view.config("policy.kl_target"):
         yield from _differs(view, "policy/beta", "control/beta", up=True, down=True)
     if not view.latest("control/entropy_target"):

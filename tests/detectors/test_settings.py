@@ -80,3 +80,11 @@ def test_rows_without_an_update_do_not_hide_a_rate_above_its_peak() -> None:
     found = Invariant().check(run.view(70))
     assert found is not None
     assert found.onset_step == 64
+
+
+@pytest.mark.parametrize(("schedule", "told"), [("constant", True), ("cosine", False)])
+def test_a_rate_below_its_peak_is_a_mistake_only_where_it_should_rest(schedule: str, told: bool) -> None:
+    optim = {"lr": 1e-4, "schedule": schedule, "warmup_steps": 20}
+    run = run_with({"optim/lr": "5e-6+5e-6x19 1e-4x40 2e-5x61"}, config={"optim": optim})
+    said = [step for step in range(1, 121) if Invariant().check(run.view(step))]
+    assert said == (list(range(62, 121)) if told else [])

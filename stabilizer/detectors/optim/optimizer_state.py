@@ -11,7 +11,7 @@ from stabilizer.detectors.departure import departure
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median
+from stabilizer.signals import median, median_scale
 
 RATIO, RATE, NORM = "optim/update_ratio", "optim/lr", "optim/grad_norm"
 FRESH = 25
@@ -30,11 +30,11 @@ class OptimizerState(Detector):
         `optim/update_ratio` has left its course (`departure`) by a factor of `factor`, up or down, and still differs
         from before by as much after division by the learning rate, while the gradient norm stayed within a factor of
         `alike`. `info` by itself; `warn` when a row of `spike` times the usual gradient norm came right before, when
-        the steps changed `torn` times from one row to the next, or when the reward has dropped since. After a declared
-        resume or rollback, which starts a new course, the first 5 rows are compared with the last 20 before it: moments
-        that were not restored make steps `factor` times as large (`warn`). Where nothing was declared, steps that are
-        `fresh` times as large from one row to the next at one rate, and come down from there row by row, are those of
-        averages that begin anew (`warn`, for 25 rows).
+        the steps changed so much from one row to the next, `torn` standard deviations of what rows differ by, or when
+        the reward has dropped since. After a declared resume or rollback, which starts a new course, the first 5 rows
+        are compared with the last 20 before it: moments that were not restored make steps `factor` times as large
+        (`warn`). Where nothing was declared, steps that are `fresh` times as large from one row to the next at one
+        rate, and come down from there row by row, are those of averages that begin anew (`warn`, for 25 rows).
 
     Why it matters
         Adam divides by the root of a running mean of squares. One gradient of a hundred times the usual multiplies that
@@ -72,8 +72,8 @@ class OptimizerState(Detector):
     """Factor over the usual gradient norm of a row that is held responsible."""
     fresh: float = 2.0
     """Factor by which the first steps of forgotten averages are larger at least: they are of full size."""
-    torn: float = 8.0
-    """Factor between two rows that no data and no batch makes."""
+    torn: float = 10.0
+    """Standard deviations of what rows differ by: a step to another level is not made by data or batch."""
     near: int = 30
     """Rows before the onset in which a spike is looked for, and after a resume in which its steps are compared."""
 
@@ -145,9 +145,11 @@ class OptimizerState(Detector):
         """Whether the steps changed at once near the onset, and nothing declares it."""
         series = view.series(RATIO)
         place = int(series.steps.searchsorted(onset))
-        near = series.values[max(0, place - self.near // 3) : place + self.near // 3]
-        near = near[np.isfinite(near) & (near > 0)]
-        return len(near) > 1 and bool(np.abs(np.diff(np.log(near))).max() >= np.log(self.torn))
+        near = series.values[max(0, place - BEFORE - self.near // 3) : place + self.near // 3]
+        jumps = np.diff(np.log(near[np.isfinite(near) & (near > 0)]))
+        if len(jumps) < BEFORE:
+            return False
+        return float(np.abs(jumps).max()) >= max(np.log(self.factor), self.torn * median_scale(jumps)[1])
 
     def _steps(self, view: RunView, name: str, onset: int, resumed: bool, *, new: bool = False) -> float:
         """Level of a metric before or after the onset; 0 when it is not known."""
