@@ -53,8 +53,7 @@ def undeclared(view: RunView) -> list[Change]:
     own = _own(view)
     found = []
     for name in SETTINGS if own else FOREIGN:
-        values = view.series(name).values
-        if len(values) > STEADY and values[-1] != values[-min(len(values), REACH)]:  # most end here, cheaply
+        if view.moved(name, REACH):  # seldom
             change = _turn(view, name, view.series(name).last(REACH))
             if change and (own or _harmed(view, change.step)):
                 found.append(change)
