@@ -15,7 +15,7 @@ import numpy as np
 from stabilizer.detectors.departure import scaled
 from stabilizer.detectors.progress import progress
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import inflation, mean, median, median_scale, step_noise, trend
+from stabilizer.signals import finite, inflation, mean, median, median_scale, step_noise, trend
 
 BEFORE = 30
 """Rows before the onset that are its reward."""
@@ -68,6 +68,25 @@ def outcome(view: RunView, step: int) -> Outcome | None:
     noise = max(reward.noise, step_noise(before), step_noise(after), median_scale(before)[1]) * spread
     error = noise * float(np.sqrt(1 / len(before) + 1 / len(after)))
     return Outcome(reward.metric, was, float(after.mean()), error, rows)
+
+
+def since_first(view: RunView, step: int) -> Outcome | None:
+    """`outcome` for what began in a run's first rows: the up to 5 rows until `step` are what there was to lose.
+
+    One of them is enough, for what a run begins with was had without learning; None without 5 rows after.
+    """
+    reward = progress(view)
+    if reward is None:
+        return None
+    series = view.series(reward.metric)
+    first, split = series.steps.searchsorted(view.baseline_start()), series.steps.searchsorted(step, side="right")
+    before, after = finite(series.values[max(first, split - 5) : split]), series.values[split:]
+    rows, after = len(after), finite(after[-AFTER:])
+    if not len(before) or len(after) < 5:
+        return None
+    noise = max(reward.noise, step_noise(after))
+    error = noise * float(np.sqrt(1 / len(before) + 1 / len(after)))
+    return Outcome(reward.metric, mean(before), mean(after), error, rows)
 
 
 def slowed(view: RunView, step: int) -> bool:

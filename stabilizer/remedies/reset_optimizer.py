@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Course, Remedy
 from stabilizer.remedies.lower_lr import LOWEST, LR, REWARM
+from stabilizer.runs.history import RunView
+from stabilizer.signals import median
 
 
 class ResetOptimizer(Remedy):
@@ -19,7 +21,7 @@ class ResetOptimizer(Remedy):
         Averages that do not belong to these gradients: after a resume without them, or after a spike.
 
     Preconditions
-        None.
+        The steps have not just grown: averages that begin anew make them large by themselves, for some rows.
 
     Dose and bounds
         Once an incident.
@@ -43,6 +45,12 @@ class ResetOptimizer(Remedy):
     )
     why = "the optimizer's running averages do not belong to these gradients, so steps are too large or too small"
     expects = "the change of the weights per step is back at its level"
+
+    def unfit(self, view: RunView) -> str:
+        """Averages that have just begun anew make steps too large, and beginning once more repeats that."""
+        steps = view.series("optim/update_ratio").last(60).finite().values
+        larger = len(steps) >= 30 and steps[20:].max() > 2 * median(steps[:20]) > 0
+        return "the averages have just begun anew" if larger else ""
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return {} if knobs else None

@@ -70,12 +70,14 @@ class _Column:
 
     def __init__(self) -> None:
         self.size = 0
+        self.newest = -(2**63)
+        """The newest step, as a number that compares quickly: every question to a view asks for it."""
         self._steps = np.empty(64, np.int64)
         self._values = np.empty(64)
         self.memo: dict[Any, _Memo] = {}
 
     def add(self, step: int, value: float) -> None:
-        if self.size and step <= self._steps[self.size - 1]:
+        if self.size and step <= self.newest:
             self._insert(step, value)
             return
         if self.size == len(self._steps):
@@ -84,6 +86,7 @@ class _Column:
         self._steps[self.size] = step
         self._values[self.size] = value
         self.size += 1
+        self.newest = int(step)
 
     def _insert(self, step: int, value: float) -> None:
         index = int(np.searchsorted(self._steps[: self.size], step))
@@ -97,7 +100,7 @@ class _Column:
         self.memo = {key: memo.fork(index) for key, memo in self.memo.items()}
 
     def upto(self, step: int) -> int:
-        if self.size and self._steps[self.size - 1] <= step:
+        if self.newest <= step:
             return self.size
         return int(np.searchsorted(self._steps[: self.size], step, side="right"))
 
@@ -121,6 +124,7 @@ class _Column:
     def fork(self, count: int) -> _Column:
         other = _Column()
         other.size = count
+        other.newest = int(self._steps[count - 1]) if count else other.newest
         other._steps = self._steps[: max(count, 64)].copy()
         other._values = self._values[: max(count, 64)].copy()
         other.memo = {key: memo.fork(count) for key, memo in self.memo.items()}
@@ -273,8 +277,15 @@ class RunView:
 
     def latest(self, name: str) -> float | None:
         """The newest value of a metric, however old; None when there is none."""
-        values = self.series(name).values
-        return float(values[-1]) if len(values) else None
+        column = self._history._columns.get(name)
+        count = 0 if column is None else column.upto(self.step)
+        return float(column._values[count - 1]) if column is not None and count else None
+
+    def moved(self, name: str, rows: int) -> bool:
+        """Whether the newest value of a metric differs from the one so many rows ago, or the oldest: a cheap look."""
+        column = self._history._columns.get(name)
+        count = 0 if column is None else column.upto(self.step)
+        return column is not None and count > 1 and column._values[count - 1] != column._values[max(0, count - rows)]
 
     def at(self, step: int) -> RunView:
         """The same run, seen from an earlier step."""
@@ -308,6 +319,11 @@ class RunView:
             and (wanted is None or event.kind in wanted)
             and not (self._ignored and event.data.get("action") == self._ignored)
         ]
+
+    def declared(self, step: int) -> bool:
+        """Whether anything was declared within a step of this one: who turned a knob is a fact, whatever is ignored."""
+        events = self._history.events
+        return any(abs(e.step - step) <= 1 and e.step <= self.step and e.kind != "note" for e in events)
 
     def baseline_start(self) -> int:
         """The first step whose numbers compare with today's: that of the newest declared change, or the run's first."""

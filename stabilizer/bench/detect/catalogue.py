@@ -124,7 +124,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         apply=m.kl_pinned,
-        accept=("policy/kl-pinned", "reward/plateau"),
+        accept=("policy/kl-pinned", "reward/plateau", "system/invariant"),
         causes=("pinned-by-kl",),
         speed="plateau",
         host=_OWN,

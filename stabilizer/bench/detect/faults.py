@@ -27,6 +27,8 @@ DIVERGED = (
     "policy/entropy-explosion", "reward/collapse", "reward/oscillation",
 )  # fmt: skip
 """Any of these is a right thing to say of a policy that its own updates are destroying."""
+SETTING = "system/invariant"
+"""A right thing to say where the log itself holds that a setting is not what was set: it names which, since when."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +56,9 @@ FAULTS = (
     # the optimizer
     Fault(kind="lr-jump", act=updates.lr_times, hosts=("grpo", "ppo", "grpo"),
           develop=(4, 10, 30), report=(5, 13, 40),
-          accept=DIVERGED, causes=("lr-too-high",), shows=("policy/kl_old+", "optim/update_ratio+")),
+          accept=(SETTING, *DIVERGED), causes=("lr-too-high",), shows=("policy/kl_old+", "optim/update_ratio+")),
     Fault(kind="lr-ramp", act=updates.lr_ramp, hosts=("grpo", "grpo", "ppo"), develop=(5, 12, 30), report=(6, 15, 40),
-          accept=DIVERGED, causes=("lr-too-high",), shows=("policy/kl_old+", "optim/update_ratio+")),
+          accept=(SETTING, *DIVERGED), causes=("lr-too-high",), shows=("policy/kl_old+", "optim/update_ratio+")),
     Fault(kind="lr-too-low", act=updates.lr_times, speed="plateau",
           develop=(0.1, 0.03, 0.005), report=(0.08, 0.02, 0.003),
           accept=("optim/lr-too-low", "optim/no-update", "reward/plateau"),
@@ -92,13 +94,13 @@ FAULTS = (
           accept=("numerics/non-finite", "reward/collapse"), causes=("numeric-overflow",), shows=("optim/skipped+",)),
     # the objective
     Fault(kind="entropy-bonus", act=updates.entropy_bonus, develop=(0.06, 0.15, 0.6), report=(0.08, 0.2, 0.8),
-          accept=("policy/entropy-explosion", "policy/kl-runaway", "reward/collapse"),
+          accept=(SETTING, "policy/entropy-explosion", "policy/kl-runaway", "reward/collapse"),
           causes=("entropy-bonus-too-large",), shows=("policy/entropy+",)),
     Fault(kind="entropy-penalty", act=updates.entropy_bonus, develop=(-0.2, -0.8, -4.0), report=(-0.25, -1.0, -5.0),
-          accept=("policy/entropy-collapse", "reward/plateau", "reward/no-signal", "reward/collapse"),
+          accept=(SETTING, "policy/entropy-collapse", "reward/plateau", "reward/no-signal", "reward/collapse"),
           causes=("exploration-exhausted",), shows=("policy/entropy-",)),
     Fault(kind="kl-pinned", act=updates.anchored, speed="plateau", develop=(0.2, 1.0, 5.0), report=(0.3, 1.5, 7.0),
-          accept=("policy/kl-pinned", "reward/plateau", "reward/collapse"),
+          accept=(SETTING, "policy/kl-pinned", "reward/plateau", "reward/collapse"),
           causes=("pinned-by-kl",), shows=("policy/kl_ref-",)),
     Fault(kind="advantages-scaled", act=updates.advantage_times, develop=(4, 12, 40), report=(5, 15, 60),
           accept=("optim/grad-explosion", "optim/grad-spike", "reward/scale-shift", "system/invariant",
@@ -139,10 +141,10 @@ FAULTS = (
           accept=("policy/stale-rollouts", "policy/mismatch", "system/invariant", *DIVERGED),
           causes=("stale-weights", "engine-mismatch"), shows=("policy/mismatch_kl+",)),
     Fault(kind="length-capped", act=rollouts.capped, hosts=("length",), develop=(28, 20, 14), report=(6, 5, 3),
-          accept=("rollout/truncation", "rollout/length-collapse", "reward/collapse"),
+          accept=(SETTING, "rollout/truncation", "rollout/length-collapse", "reward/collapse"),
           causes=("capped-length",), shows=("rollout/truncated_frac+",)),
     Fault(kind="batch-shrunk", act=rollouts.fewer_prompts, speed="slow", develop=(4, 2, 1), report=(5, 3, 1),
-          accept=("reward/noise-floor", "reward/oscillation", "reward/plateau", "reward/no-signal",
+          accept=(SETTING, "reward/noise-floor", "reward/oscillation", "reward/plateau", "reward/no-signal",
                   "reward/collapse"),
           causes=("batch-too-small",), shows=("batch/prompts-",)),
     # the verifier

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import departure
-from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.departure import HOLD, departure
+from stabilizer.detectors.progress import LEVEL, level, progress
+from stabilizer.detectors.since import since_first
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import LAG, MINIMUM, median
 
 ZERO = 1e-9
 """Norm under which there was no gradient: what comes after a start without rewards is no explosion."""
+EARLY = 40
+"""Rows of a run in which there is no course yet."""
 WARM = 10
 """Rows the CUSUM may take to see what the first rows show already."""
 
@@ -26,20 +29,23 @@ class GradExplosion(Detector):
     Signature
         The gradient norm has left its course upward (`departure`: a CUSUM on its logarithm against a lagged window of
         its own past), and the median of the last 5 rows, and of up to 15 since the onset, is at least `material` times
-        what that past made expect.
-        Where the run is too young for that window, the first rows are the reference and the rise must be at least
-        `young` times. Severity follows the damage: `info` while everything else is calm, `warn` when the swings grow
-        and the clip fraction has left its band as well, `critical` when the reward has fallen.
+        what that past made expect. Where the run is too young for that window, the first rows are the reference and the
+        rise must be at least `young` times; `orders` times the first 5 rows, reached within the first 40, stays one for
+        200 rows, for a window then holds nothing but the explosion. Severity follows the damage: `info` while
+        everything else is calm, `warn` when the swings grow and the clip fraction has left its band as well, or where
+        the first rows grew by `orders` and the reward is no better than they had it, `critical` when the reward has
+        fallen.
 
     Why it matters
         Clipping hides the size of the gradient but not its direction: updates made of a few extreme tokens wreck a
         policy within tens of steps, and the damage is in the weights before the reward shows it.
 
     Look-alikes
-        A slow creep over thousands of steps with a rising reward is common and harmless (TRL issue 2980): `info`,
-        and it triggers nothing. Shorter answers raise the norm (a mean over fewer tokens); a KL term switched on adds
-        to it. One outlier does not move a median of 5. What is logged is the norm before clipping, so a value far
-        above `max_grad_norm` does not mean clipping is broken.
+        A slow creep over thousands of steps with a rising reward is common and harmless (TRL issue 2980): `info`, and
+        it triggers nothing. Shorter answers raise the norm (a mean over fewer tokens); a KL term switched on adds to
+        it. A run that begins without any spread of rewards has next to no gradient until it finds some: growth from
+        there is learning. One outlier does not move a median of 5. What is logged is the norm before clipping, so a
+        value far above `max_grad_norm` does not mean clipping is broken.
 
     False alarms
         Undeclared changes of data or batch size shift the level. Declared events start a new reference, and a shift
@@ -61,18 +67,25 @@ class GradExplosion(Detector):
     """Factor over the predicted norm below which a shift is not worth a word."""
     young: float = 5.0
     """Factor over the first rows that is needed while there is no lagged reference."""
+    orders: float = 30.0
+    """Factor over the first 5 rows that no start of a healthy run has."""
 
     def check(self, view: RunView) -> Finding | None:
         series = view.series("optim/grad_norm")
-        left = self._departed(view, series)
+        early = self._at_once(view, series)
+        left = early or self._departed(view, series)
         if left is None:
             return None
         onset, baseline, now = left
         reward = progress(view)
         harm = bool(reward and reward.dropped and not reward.rising and reward.drop_step >= onset - 20)
+        since = since_first(view, onset) if early and reward and not (reward.rising or reward.solved) else None
         if harm:
             severity = "critical"
             judgement = f"and {reward.metric} has fallen from {reward.best:.3g} to {reward.now:.3g}"
+        elif since and not since.paid:
+            severity = "critical" if since.fell else "warn"
+            judgement = f"and {since.metric} was {since.before:.3g} until then and is {since.now:.3g}"
         elif self._restless(view, series):
             severity, judgement = "warn", "with growing swings and a clip fraction out of its band; not yet harmful"
         elif reward and reward.dropped:
@@ -85,6 +98,22 @@ class GradExplosion(Detector):
             f" ({baseline:.3g}), {judgement}",
             metric="optim/grad_norm", baseline=baseline, now=now,
         )  # fmt: skip
+
+    def _at_once(self, view: RunView, series: Series) -> tuple[int, float, float] | None:
+        """The same, of a run whose first rows grew by orders of magnitude though they had something to learn from."""
+        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        if not MINIMUM // 2 <= len(series) - first <= HOLD or not series.values[-1] > ZERO:
+            return None
+        fresh = Series(series.steps[first:], series.values[first:]).finite()
+        baseline, now = median(fresh.values[:LEVEL]), level(fresh)
+        if not now >= self.orders * baseline > ZERO or len(fresh) < MINIMUM // 2:
+            return None
+        silent = view.series("reward/zero_std_frac").between(int(fresh.steps[0]), view.step).values[:LEVEL]
+        spread = view.series("reward/std_group").between(int(fresh.steps[0]), view.step).values[:LEVEL]
+        if not (len(silent) or len(spread)) or (silent >= 0.9).any() or (spread <= ZERO).any():
+            return None
+        row = int(np.argmax(fresh.values >= np.sqrt(baseline * now)))
+        return (int(fresh.steps[row]), baseline, now) if row < EARLY else None
 
     def _departed(self, view: RunView, series: Series) -> tuple[int, float, float] | None:
         """(onset, level before, level now) of a material rise, from the first rows on."""

@@ -11,9 +11,15 @@ from stabilizer.detectors.departure import departure
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median
+from stabilizer.signals import median, median_scale
 
 RATIO, RATE, NORM = "optim/update_ratio", "optim/lr", "optim/grad_norm"
+FRESH = 25
+"""Rows for which averages that begin anew are told of."""
+BEFORE, SINCE = 20, 4
+"""Rows before and after their beginning that tell it from one large step."""
+CLEAR = 6.0
+"""Standard deviations of a row by which the first step stands out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +29,12 @@ class OptimizerState(Detector):
     Signature
         `optim/update_ratio` has left its course (`departure`) by a factor of `factor`, up or down, and still differs
         from before by as much after division by the learning rate, while the gradient norm stayed within a factor of
-        `alike`. `info` by itself; `warn` when a row of `spike` times the usual gradient norm came right
-        before, or when the reward has dropped since. After a declared resume or rollback, which starts a new course,
-        the first 5 rows are compared with the last 20 before it: moments that were not restored make steps `factor`
-        times as large (`warn`).
+        `alike`. `info` by itself; `warn` when a row of `spike` times the usual gradient norm came right before, when
+        the steps changed so much from one row to the next, `torn` standard deviations of what rows differ by, or when
+        the reward has dropped since. After a declared resume or rollback, which starts a new course, the first 5 rows
+        are compared with the last 20 before it: moments that were not restored make steps `factor` times as large
+        (`warn`). Where nothing was declared, steps that are `fresh` times as large from one row to the next at one
+        rate, and come down from there row by row, are those of averages that begin anew (`warn`, for 25 rows).
 
     Why it matters
         Adam divides by the root of a running mean of squares. One gradient of a hundred times the usual multiplies that
@@ -36,8 +44,8 @@ class OptimizerState(Detector):
     Look-alikes
         A learning rate that changes (divided out). A gradient that fades, as on a task nearly solved, takes the steps
         with it: its norm falls too. The first hundred steps, in which the moments fill, end in a level and are over
-        before a course is known. Another batch size moves the noise in the gradient and its norm with it. Steps of
-        exactly 0 are `optim/no-update`.
+        before a course is known. One large gradient makes one large step and smaller ones after it. Another batch size
+        moves the noise in the gradient and its norm with it. Steps of exactly 0 are `optim/no-update`.
 
     False alarms
         Other data whose gradients point elsewhere with the same norm; declare them. An epsilon of Adam above the
@@ -62,10 +70,23 @@ class OptimizerState(Detector):
     """Factor by which the gradient norm may differ and still count as the same."""
     spike: float = 10.0
     """Factor over the usual gradient norm of a row that is held responsible."""
+    fresh: float = 2.0
+    """Factor by which the first steps of forgotten averages are larger at least: they are of full size."""
+    torn: float = 10.0
+    """Standard deviations of what rows differ by: a step to another level is not made by data or batch."""
     near: int = 30
     """Rows before the onset in which a spike is looked for, and after a resume in which its steps are compared."""
 
     def check(self, view: RunView) -> Finding | None:
+        if begun := self._begun_anew(view):
+            onset, before, first, now = begun
+            return self.finding(
+                view, "warn", onset,
+                f"the optimizer forgot its averages at step {onset} and nothing declares it: steps were"
+                f" {first / before:.2g} times as large from one row to the next at the same learning rate, and come"
+                " down since",
+                metric=RATIO, baseline=before, now=now, spike=0.0, fresh=True,
+            )  # fmt: skip
         left = departure(view, RATIO, up=True) or departure(view, RATIO, up=False)
         resumed = [event for event in view.events(("resume", "rollback"))][-1:]
         if left is not None and left.rows >= 5:
@@ -89,6 +110,8 @@ class OptimizerState(Detector):
         spike = self._spike(view, onset)
         if spike and not why:
             why = f", after a gradient of {spike:.0f} times the usual"
+        if not why and self._torn(view, onset):
+            why = ", from one row to the next"
         why += f", and {reward.metric} has fallen to {reward.now:.3g}" if harm else ""
         same = "and the gradient norm are" if pull else "is"
         return self.finding(
@@ -97,6 +120,36 @@ class OptimizerState(Detector):
             f" {before:.2g} before) while the learning rate {same} as they were{why}",
             metric=RATIO, baseline=before, now=now, spike=spike or 0.0,
         )  # fmt: skip
+
+    def _begun_anew(self, view: RunView) -> tuple[int, float, float, float] | None:
+        """(onset, level before, first step since, step now) of averages that were forgotten within the last 25 rows."""
+        series = view.series(RATIO).last(2 * FRESH).finite()
+        values = series.values
+        row = len(values) - FRESH + int(np.argmax(values[-FRESH:])) if len(values) >= FRESH + BEFORE else 0
+        if not BEFORE <= row < len(values) - SINCE:
+            return None
+        old, since, onset = values[row - BEFORE : row], values[row + 1 : row + 1 + SINCE], int(series.steps[row])
+        usual, first = median(old), float(values[row])
+        if not old.min() > 0 or first < self.fresh * usual or np.log(first / usual) < CLEAR * np.log(old).std():
+            return None
+        falling = since.min() > 1.1 * usual and since.max() < first and since[-1] < 0.8 * first
+        rates = view.series(RATE).between(int(series.steps[row - BEFORE]), onset + 1).finite().values
+        if not falling or len(rates) < BEFORE or rates.max() > 1.1 * rates.min() or view.declared(onset):
+            return None
+        pull = view.series(NORM).between(int(series.steps[row - BEFORE]), onset).finite().values
+        if len(pull) and pull[-1] > self.spike * median(pull):
+            return None
+        return onset, usual, first, float(values[-1])
+
+    def _torn(self, view: RunView, onset: int) -> bool:
+        """Whether the steps changed at once near the onset, and nothing declares it."""
+        series = view.series(RATIO)
+        place = int(series.steps.searchsorted(onset))
+        near = series.values[max(0, place - BEFORE - self.near // 3) : place + self.near // 3]
+        jumps = np.diff(np.log(near[np.isfinite(near) & (near > 0)]))
+        if len(jumps) < BEFORE:
+            return False
+        return float(np.abs(jumps).max()) >= max(np.log(self.factor), self.torn * median_scale(jumps)[1])
 
     def _steps(self, view: RunView, name: str, onset: int, resumed: bool, *, new: bool = False) -> float:
         """Level of a metric before or after the onset; 0 when it is not known."""

@@ -8,8 +8,8 @@ import numpy as np
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure
-from stabilizer.detectors.progress import Progress, level, progress
-from stabilizer.detectors.since import began, outcome
+from stabilizer.detectors.progress import LEVEL, Progress, level, progress
+from stabilizer.detectors.since import began, outcome, since_first
 from stabilizer.detectors.stagnation import stagnation
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
@@ -25,9 +25,11 @@ class KlRunaway(Detector):
         `critical`. While the reward merely stands still, `warn` in three cases: KL has left the course of its own past
         (`departure`) and doubled; it has tripled within `burst` rows, which no steady drift does, and can be seen in a
         log too short for a course; or it has doubled over a stretch in which the reward provably stood still
-        (`stagnation`). The growth must be at least `material` nats per token, or half of that after a fall: a
-        nat is a unit with a meaning, unlike a multiple of something tiny. All levels are medians in nats, so estimates
-        that are negative now and then (k1) count as what they are.
+        (`stagnation`). The growth must be at least `material` nats per token, or half of that after a fall: a nat is a
+        unit with a meaning, unlike a multiple of something tiny. All levels are medians in nats, so estimates that are
+        negative now and then (k1) count as what they are. A run that its first updates ruin has neither past nor best:
+        there a KL that came to `far` nats per token within `first` rows and is still there is `warn` when the reward is
+        no better than that of the rows until then, and `critical` when it is worse or KL is ten times `far`.
 
     Why it matters
         Distance that buys no reward is distance for its own sake: noise, an exploited reward, or updates too large to
@@ -36,7 +38,8 @@ class KlRunaway(Detector):
     Look-alikes
         KL that grows while the reward rises is learning, whatever its size. With beta = 0 most trainers log 0.0 or
         nothing, which says nothing. A KL near 1 from the first step means the reference is not the starting policy;
-        only growth counts. One extreme token can throw a single step's estimate: the level is a median.
+        only growth counts, or a first step whose own updates are known to be as large. One extreme token can throw a
+        single step's estimate: the level is a median.
 
     False alarms
         A sum over the sequence instead of a mean over tokens grows with the answer's length; readers name such
@@ -57,6 +60,10 @@ class KlRunaway(Detector):
     material: float = 0.1
     """Nats per token of growth below which nothing is said."""
 
+    far: float = 1.0
+    """Nats per token at which a text of a hundred tokens is e^100 times likelier to one policy than to the other."""
+    first: int = 40
+    """Rows of a run within which nothing but a blow-up gets that far."""
     late: int = 40
     """Rows by which a ramp fitted in nats may miss the foot of an exponential, which the course sees earlier."""
     burst: int = 20
@@ -72,7 +79,9 @@ class KlRunaway(Detector):
         reward = progress(view)
         if reward is None or reward.solved or reward.rising:
             return None
-        return self._lost(view, series, reward, now) if reward.dropped else self._unpaid(view, series, now)
+        if reward.dropped and (found := self._lost(view, series, reward, now)):
+            return found
+        return self._at_once(view, now) or (None if reward.dropped else self._unpaid(view, series, now))
 
     def _lost(self, view: RunView, series: Series, reward: Progress, now: float) -> Finding | None:
         """The reward fell, and the policy had moved."""
@@ -89,6 +98,34 @@ class KlRunaway(Detector):
             f" best (step {reward.peak_step}); {reward.metric} has since fallen from {reward.best:.3g}"
             f" to {reward.now:.3g}",
             metric="policy/kl_ref", baseline=at_best, now=now,
+        )  # fmt: skip
+
+    def _at_once(self, view: RunView, now: float) -> Finding | None:
+        """The first rows took it so far that no course is needed to tell: a run begins at its reference."""
+        if now < self.far:
+            return None
+        series = view.series("policy/kl_ref").between(view.baseline_start(), view.step).finite()
+        head = series.values[: self.first]
+        row = int(np.argmax(head >= self.far))
+        if (
+            not head[row] >= self.far
+            or len(series) - row < LEVEL
+            or level(series.last(2 * LEVEL), 2 * LEVEL) < self.far
+        ):
+            return None
+        leap = view.series("policy/kl_old").between(0, int(series.steps[0])).last(1).values
+        if head[0] > self.far / 10 and not (len(leap) and leap[0] >= self.far / 20):
+            return None  # the reference is another policy, as far as anybody can tell
+        onset = int(series.steps[row])
+        since = since_first(view, onset)
+        if since is None or since.paid:
+            return None
+        lost = since.fell or now >= 10 * self.far
+        return self.finding(
+            view, "critical" if lost else "warn", onset,
+            f"KL to the reference came to {head[row]:.3g} nats/token at step {onset}, row {row + 1} of the run, and is"
+            f" {now:.3g}; {since.metric} was {since.before:.3g} until then and is {since.now:.3g}",
+            metric="policy/kl_ref", baseline=float(head[0]) if row else 0.0, now=now,
         )  # fmt: skip
 
     def _unpaid(self, view: RunView, series: Series, now: float) -> Finding | None:

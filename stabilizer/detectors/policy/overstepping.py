@@ -9,7 +9,7 @@ import numpy as np
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import Departure, departure
 from stabilizer.detectors.progress import LEVEL, Progress, level, progress
-from stabilizer.detectors.since import slowed
+from stabilizer.detectors.since import since_first, slowed
 from stabilizer.records import Finding, Severity
 from stabilizer.runs.history import RunView
 from stabilizer.signals import inflation
@@ -24,13 +24,14 @@ class Overstepping(Detector):
     """KL between the policy before and after a step, or the share of clipped tokens, is too large for what it brings.
 
     Signature
-        KL to the sampling policy has left its course upward (`departure`), to at least `factor` times what was
-        expected and `material` nats per token; or the clip fraction has, by at least `clipped`. A smaller step that
-        grew `factor` times is told of only once the reward has suffered. A rise that the learning rate explains (KL
-        goes with its square) is taken off first. It is `info` while the reward does not mind, `warn` when the reward
+        KL to the sampling policy has left its course upward (`departure`), to at least `factor` times what was expected
+        and `material` nats per token; or the clip fraction has, by at least `clipped`. A smaller step that grew
+        `factor` times is told of only once the reward has suffered. A rise that the learning rate explains (KL goes
+        with its square) is taken off first. It is `info` while the reward does not mind, `warn` when the reward
         thrashes, is lower or has lost its pace (`since.slowed`), or stands still with KL above `large` or the clip
         fraction above `saturated`, and `critical` when it has dropped. A run that was so from its first rows has no
-        course to leave: `large` or `saturated` and a reward that does not rise are enough there, after 15 rows.
+        course to leave: `large` or `saturated` and a reward that does not rise are enough there, after 15 rows; so is
+        one of those rows in which a step's KL came to `leap`, if the reward of the rows until then is lost: `critical`.
 
     Why it matters
         Ratios far from 1 make the surrogate a poor guide, and clipping only stops tokens that already moved too far.
@@ -66,6 +67,8 @@ class Overstepping(Detector):
     """Rise of the share of clipped tokens below which nothing is said."""
     large: float = 0.1
     """Nats per token that no step should move the policy by, ten times what PPO aims at."""
+    leap: float = 0.5
+    """Nats per token by which no sound step moves a policy even once."""
     saturated: float = 0.4
     """Share of clipped tokens at which most of the batch no longer teaches."""
 
@@ -88,7 +91,26 @@ class Overstepping(Detector):
                 head = since.values[:ENOUGH]
                 if len(since) >= ENOUGH and (head > limit).mean() > 0.5 and level(since.last(10).finite()) > limit:
                     return self._say(view, name, int(since.steps[0]), limit, level(since.finite()))
-        return None
+        return self._leapt(view)
+
+    def _leapt(self, view: RunView) -> Finding | None:
+        """One of the first steps was so large that what the run began with is gone; later ones may be as small as they
+        like, for nothing is left to learn from."""
+        head = view.series(KL).between(view.baseline_start(), view.step).values[:ENOUGH]
+        far = np.flatnonzero((head >= self.leap) & np.isfinite(head))
+        reward = progress(view) if len(far) else None
+        if reward is None or reward.rising or reward.solved:
+            return None
+        onset = int(view.series(KL).between(view.baseline_start(), view.step).steps[far[0]])
+        since = since_first(view, onset)
+        if since is None or not since.fell:
+            return None
+        return self.finding(
+            view, "critical", onset,
+            f"the updates of step {onset} moved the policy by {head[far[0]]:.2g} nats/token at once, and {since.metric}"
+            f" has fallen from {since.before:.3g} to {since.now:.3g}",
+            metric=KL, baseline=self.large, now=float(head[far[0]]),
+        )  # fmt: skip
 
     @staticmethod
     def _faster(view: RunView, left: Departure) -> float:

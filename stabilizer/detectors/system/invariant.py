@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stabilizer.detectors.base import Detector
+from stabilizer.detectors.settings import not_in_force, undeclared
 from stabilizer.records import Finding, Severity
 from stabilizer.runs.history import RunView
 from stabilizer.signals import median
@@ -33,6 +34,10 @@ class Broken(NamedTuple):
     limit: float
     now: float
     words: str
+    onset: int | None = None
+    """Since when, where the rule itself can tell."""
+    setting: str = ""
+    """The metric of a setting that is not what it should be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +45,19 @@ class Invariant(Detector):
     """A rule that holds in every correct run, whatever it learns, does not hold here.
 
     Signature
-        One row is proof for: a group's mean advantage that is not 0 (`reward/advantage_center_error`, logged only
-        where the algorithm centres per group: PPO and whitening over the batch do not); a ratio that is not 1 before
-        any weight moved, where the builtin engine generates in float32; a log-probability of the probe that differs
-        between engine and learner after the weights were handed over, or a hand-over that had to be repeated; groups
-        of one answer under an algorithm that compares within groups. In shorter precision, or an unknown one, a ratio
-        far from 1 must stand for 5 rows, and so must ratio or probe where they are `apart` times the worst of the first
-        20 rows since the last declared event: precision does not change in mid-run. Where nobody logs the group size:
-        30 rows from the first in which rewards differ between prompts and never within one (`warn`).
+        One row is proof for: a group's mean advantage that is not 0 (`reward/advantage_center_error`, logged only where
+        the algorithm centres per group: PPO and whitening over the batch do not); a ratio that is not 1 before any
+        weight moved, where the builtin engine generates in float32; a log-probability of the probe that differs between
+        engine and learner after the weights were handed over, or a hand-over that had to be repeated; groups of one
+        answer under an algorithm that compares within groups. In shorter precision, or an unknown one, a ratio far from
+        1 must stand for 5 rows, and so must ratio or probe where they are `apart` times the worst of the first 20 rows
+        since the last declared event: precision does not change in mid-run. Where nobody logs the group size: 30 rows
+        from the first in which rewards differ between prompts and never within one (`warn`). Settings are judged as
+        well (`warn`): a knob of our trainer that stood still and was turned by a quarter or more while no event
+        declares it (more prompts, answers or tokens are no mistake), for 300 rows or until it is back; a rate above the
+        configured peak, fewer prompts, shorter answers, another weight of KL or entropy than the knobs ask for, in 3
+        rows. A foreign log declares nothing, so there a turned knob, or a rate that jumps by half out of a rest, counts
+        once the reward has fallen or lost its pace.
 
     Why it matters
         These are bugs and no instabilities: mixed-up group ids, an off-by-one in a mask, stale weights in the engine.
@@ -58,14 +68,17 @@ class Invariant(Detector):
         Rounding: the limits lie 100 times above what correct float32 runs show. bfloat16, mixed precision and vLLM
         round visibly, so their ratio has a loose limit here and their disagreement is judged by `policy/mismatch`.
         Groups without spread late in a run are a converged policy, early with rewards all equal a task too hard:
-        neither is proof, so the first rows must have shown it with rewards that differ. Weights that do not move at
-        all are `optim/no-update`. PPO with one answer per prompt is right: its critic is what it compares with.
+        neither is proof, so the first rows must have shown it with rewards that differ. Weights that do not move at all
+        are `optim/no-update`. PPO with one answer per prompt is right: its critic is what it compares with. A schedule
+        that moves at every row, an adaptive weight, a batch that varies with what is filtered never stood still; what
+        is declared is somebody's decision.
 
     False alarms
         None known for the exact rules. Sampling at temperature 0, on purpose, looks like groups of one answer; there
         is nothing to learn from it either.
 
     Remedies
+        `restore-setting` puts back a knob that was turned without a word; declare the change if it was meant.
         `roll-back` to a checkpoint from before the onset once the bug is mended; it is no fix by itself. By hand: stop
         and look at what the finding names. For advantages, the order in which completions and group ids are joined;
         for the ratio, the shift between tokens and log-probabilities, padding and temperature; for the engine, its log
@@ -77,7 +90,7 @@ class Invariant(Detector):
     """
 
     id = "system/invariant"
-    needs = ("|".join((*EXACT, "batch/group_size", "reward/std_group")),)
+    needs = ("|".join((*EXACT, "batch/group_size", "reward/std_group", "control/lr_scale", "optim/lr")),)
     confirm = 1
 
     centre: float = 1e-6
@@ -102,11 +115,13 @@ class Invariant(Detector):
         if not broken:
             return None
         worst = next((rule for rule in broken if rule.severity == "critical"), broken[0])
-        onset = _onset(view, worst)
+        onset = _onset(view, worst) if worst.onset is None else worst.onset
+        settings = [rule.setting for rule in broken if rule.setting]
         also = "".join(f"; also: {rule.words}" for rule in broken if rule is not worst)
         return self.finding(
             view, worst.severity, onset, f"{worst.words}, since step {onset}{also}",
             metric=worst.metric, baseline=worst.limit, now=worst.now, rules=len(broken),
+            **({"settings": settings} if settings else {}),
         )  # fmt: skip
 
     def _broken(self, view: RunView) -> Iterator[Broken]:
@@ -121,6 +136,18 @@ class Invariant(Detector):
         yield from self._ratio(view)
         yield from self._hand_over(view)
         yield from self._groups(view)
+        for change in undeclared(view):
+            yield Broken(
+                "warn", change.metric, change.was, change.now,
+                f"{change.metric} was changed from {change.was:.4g} to {change.now:.4g} and nothing declares it",
+                change.step, change.metric,
+            )  # fmt: skip
+        for change in not_in_force(view):
+            yield Broken(
+                "warn", change.metric, change.was, change.now,
+                f"{change.metric} is {change.now:.4g} where settings ask for {change.was:.4g}",
+                change.step, change.metric,
+            )  # fmt: skip
 
     def _ratio(self, view: RunView) -> Iterator[Broken]:
         error = view.latest("policy/ratio_first_error")

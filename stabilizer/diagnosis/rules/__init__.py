@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stabilizer.diagnosis.rules import integrity, plateau, reward, update
+from stabilizer.diagnosis.rules import integrity, plateau, reward, settings, update
 from stabilizer.diagnosis.rules.base import Table
 
-RULES: Table = (*integrity.RULES, *update.RULES, *reward.RULES, *plateau.RULES)
+RULES: Table = (*integrity.RULES, *settings.RULES, *update.RULES, *reward.RULES, *plateau.RULES)
 
 CAUSES: tuple[str, ...] = tuple(dict.fromkeys(cause for cause, _ in RULES))
 """Every cause there is a rule for."""

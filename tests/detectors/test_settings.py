@@ -1,0 +1,90 @@
+"""Settings that were changed without a word, and settings that are not in force."""
+
+from __future__ import annotations
+
+import pytest
+
+from stabilizer.detectors.system.invariant import Invariant
+from stabilizer.diagnosis import causes
+from stabilizer.records import Event
+from stabilizer.runs.history import History
+from tests.series import history
+
+OWN = {"trainer": "stabilizer"}
+STILL = {"control/lr_scale": "1x120", "reward/mean": "0.3+0.002~0.03x120"}
+
+
+def run_with(series: dict[str, str], **about: object) -> History:
+    return history(STILL | series, about=OWN | about)
+
+
+@pytest.mark.parametrize(
+    ("knob", "course", "cause"),
+    [
+        ("control/lr_scale", "1x60 3x60", "lr-too-high"),
+        ("control/lr_scale", "1x60 0.2x60", "lr-too-low"),
+        ("control/beta", "0.02x60 0.5x60", "pinned-by-kl"),
+        ("control/beta", "0.02x60 0x60", "no-kl-anchor"),
+        ("control/epsilon_high", "0.2x60 10x60", "clip-too-wide"),
+        ("control/inner_epochs", "1x60 8x60", "too-many-epochs"),
+        ("control/entropy_coef", "0x60 0.1x60", "entropy-bonus-too-large"),
+        ("control/entropy_coef", "0x60 -0.1x60", "exploration-exhausted"),
+        ("control/temperature", "1x60 0.3x60", "exploration-exhausted"),
+        ("control/prompts", "16x60 2x60", "batch-too-small"),
+        ("control/max_completion", "20x60 5x60", "capped-length"),
+    ],
+)
+def test_a_turned_knob_is_told_of_at_once_and_its_cause_is_named(knob: str, course: str, cause: str) -> None:
+    run = run_with({knob: course})
+    assert Invariant().check(run.view(60)) is None
+    view = run.view(61)
+    found = Invariant().check(view)
+    assert found is not None
+    assert (found.severity, found.onset_step, found.evidence["metric"]) == ("warn", 61, knob)
+    assert causes([found], view)[0].id == cause
+
+
+def test_it_stands_until_the_knob_is_back() -> None:
+    run = run_with({"control/prompts": "16x60 4x20 16x40"})
+    assert [step for step in range(50, 121) if Invariant().check(run.view(step))] == list(range(61, 81))
+
+
+def test_what_is_declared_later_does_not_unsay_what_was_said() -> None:
+    run = run_with({"control/prompts": "16x60 4x60"})
+    said = Invariant().check(run.view(61))
+    run.events.append(Event(62, "intervention", "too late"))
+    assert Invariant().check(run.view(61)) == said is not None
+
+
+def test_a_fix_is_no_undeclared_change_for_whoever_judges_its_success() -> None:
+    run = run_with({"control/lr_scale": "1x60 0.5x60"})
+    run.events.append(Event(61, "intervention", "lower-lr", {"action": "a1"}))
+    assert Invariant().check(run.view(80).ignoring("a1")) is None
+
+
+def test_putting_a_knob_back_is_a_success_even_untold() -> None:
+    run = run_with({"control/prompts": "16x60 4x10 16x50"})
+    run.events.append(Event(71, "intervention", "restore-setting", {"action": "a1"}))
+    untold = [Invariant().check(run.view(step).ignoring("a1")) for step in (70, 71, 80)]
+    assert [found is not None for found in untold] == [True, False, False]
+
+
+def test_a_foreign_log_may_turn_its_knobs_while_the_reward_does_not_mind() -> None:
+    run = history(STILL | {"control/beta": "0.02x60 0.2x60"}, about={"trainer": "trl"})
+    assert all(Invariant().check(run.view(step)) is None for step in range(1, 121))
+
+
+def test_rows_without_an_update_do_not_hide_a_rate_above_its_peak() -> None:
+    rates = "1e-4x60 _x3 4e-4x10 _x2 4e-4x45"
+    run = run_with({"optim/lr": rates}, config={"optim": {"lr": 1e-4}})
+    found = Invariant().check(run.view(70))
+    assert found is not None
+    assert found.onset_step == 64
+
+
+@pytest.mark.parametrize(("schedule", "told"), [("constant", True), ("cosine", False)])
+def test_a_rate_below_its_peak_is_a_mistake_only_where_it_should_rest(schedule: str, told: bool) -> None:
+    optim = {"lr": 1e-4, "schedule": schedule, "warmup_steps": 20}
+    run = run_with({"optim/lr": "5e-6+5e-6x19 1e-4x40 2e-5x61"}, config={"optim": optim})
+    said = [step for step in range(1, 121) if Invariant().check(run.view(step))]
+    assert said == (list(range(62, 121)) if told else [])
