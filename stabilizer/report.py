@@ -196,11 +196,12 @@ def _header(analysis: Analysis) -> str:
         "too-short": "There are too few rows to say anything either way.",
         "not-rl": "No rewards, completions or KL are logged: this is another kind of training.",
     }.get(analysis.verdict, "" if analysis.findings else "Nothing was found by the detectors that could be asked.")
+    doubts = "".join(f"<p>But {_t(item.why)}.</p>" for item in analysis.not_checked if item.why)
     return (
         f"<header><p class=eyebrow>Training report</p><h1>{_t(analysis.run.name)}</h1>"
         f"<p class='verdict {tone}'><span>{_icon(analysis.verdict)}</span> "
         f"{_t(VERDICTS.get(analysis.verdict, analysis.verdict))}{way}</p>"
-        f"<p>{_t(words)}</p><dl class=facts>{cells}</dl>"
+        f"<p>{_t(words)}</p>{doubts}<dl class=facts>{cells}</dl>"
         + (f"<ol class=lead>{lead}</ol>" if lead else "")
         + "".join(f"<p class=muted>Outlook: {_t(line)}.</p>" for line in _outlook(analysis))
         + "</header>"
@@ -318,7 +319,7 @@ def _healthy(analysis: Analysis) -> str:
         f"<li><b>{_t(item.what)}</b><br><span class=muted>{_t(item.why)}</span></li>" for item in analysis.healthy
     )
     blind = "".join(
-        f"<li><code>{_t(item.id)}</code> <span class=muted>log {_t(_wants(item.needs))}</span></li>"
+        f"<li><code>{_t(item.id)}</code> <span class=muted>{_t(item.why or 'log ' + _wants(item.needs))}</span></li>"
         for item in analysis.not_checked
     )
     notes = "".join(f"<li>{_t(note)}</li>" for note in analysis.run.source.notes)
@@ -673,7 +674,7 @@ def markdown(analysis: Analysis) -> str:
     if analysis.healthy:
         lines += ["", "## Healthy", "", *(f"- **{_md(i.what)}**: {_md(i.why)}" for i in analysis.healthy)]
     if analysis.not_checked:
-        wants = (f"- {_md(i.id)}: log {_md(_wants(i.needs))}" for i in analysis.not_checked)
+        wants = (f"- {_md(i.id)}: {_md(i.why or 'log ' + _wants(i.needs))}" for i in analysis.not_checked)
         lines += ["", "## Not checked, for want of a metric", "", *wants]
     if source.notes:
         lines += ["", "## About this log", "", *(f"- {_md(note)}" for note in source.notes)]

@@ -133,9 +133,10 @@ class _Page:
             return [f"{self.analysis.run.source.steps} rows are too few for the detectors to say anything either way."]
         if verdict == "not-rl":
             return ["No rewards, completions or KL are logged, so the detectors have nothing to judge."]
+        doubts = [f"But {item.why}." for item in self.analysis.not_checked if item.why]
         if verdict == "healthy" and not self.analysis.findings:
-            return ["Nothing found by the detectors that could be asked."]
-        return []
+            return ["Nothing found by the detectors that could be asked.", *doubts]
+        return doubts
 
     def _incident(self, incident: Incident) -> None:
         state = "open" if incident.open else "resolved"
@@ -243,7 +244,8 @@ class _Page:
         self._title("Not checked, for want of a metric")
         for item in self.analysis.not_checked:
             wants = ", ".join(plain(need).replace("|", " or ") for need in item.needs)
-            self._line(Text.assemble(f"{'-' if self.ascii else '·'} {plain(item.id)}", (f": log {wants}", "dim")), 2)
+            said = f"log {wants}" + (" of more problems, or more often (see the head)" if item.why else "")
+            self._line(Text.assemble(f"{'-' if self.ascii else '·'} {plain(item.id)}", (f": {said}", "dim")), 2)
 
     def _notes(self) -> None:
         if not self.analysis.run.source.notes:

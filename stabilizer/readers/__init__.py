@@ -115,7 +115,12 @@ def _unknown(path: Path) -> RunError:
     else:
         what = "not a log in a known format"
     consoles = [path] if path.is_file() else [file for file in sorted(path.iterdir()) if file.suffix in _CONSOLES]
-    return _failed_in(consoles) or RunError(
+    if failed := _failed_in(consoles):
+        return failed
+    if path.is_file() and path.suffix.lower() in console.DOCUMENTS and b"\0" not in console.head(path)[:4096]:
+        said = f"{path}: a document and not a log; give the file or folder that the trainer wrote"
+        return NoMetrics(said, console.document(path))
+    return RunError(
         f"{path}: {what}. Known are {known}. If it is one of them, name it with --format NAME"
     )
 
