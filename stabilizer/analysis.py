@@ -170,9 +170,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
     )
 
 
-def _not_checked(
-    view: RunView, findings: Iterable[Finding], detectors: tuple[Detector, ...]
-) -> tuple[NotChecked, ...]:
+def _not_checked(view: RunView, findings: Iterable[Finding], detectors: tuple[Detector, ...]) -> tuple[NotChecked, ...]:
     doubt = unproven_fall(view, findings)
     doubted = (NotChecked("reward/hacking", ("accuracy/val",), doubt),) if doubt else ()
     return doubted + tuple(

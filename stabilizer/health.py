@@ -14,12 +14,12 @@ import numpy as np
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
 
+
 class Healthy(NamedTuple):
     """Something that is as it should be, and the numbers that say so."""
 
     what: str
     why: str
-
 
 
 MIN_ROWS = 20
@@ -235,10 +235,11 @@ def unproven_fall(view: RunView, findings: Iterable[Finding]) -> str:
     steps, part = found.val.steps.tolist(), found.part
     count = _problems(found.val.values)
     few = f"{len(steps)} values" + (f" in steps of 1/{count}, as of {count} problems," if count else "")
+    at, now = _at((steps[0], steps[part - 1])), _at((steps[-part], steps[-1]))
     return (
-        f"accuracy/val went from {found.before:.2g} ({_at((steps[0], steps[part - 1]))}) to {found.now:.2g}"
-        f" ({_at((steps[-part], steps[-1]))}) while training solves {found.train:.0%}: learned by heart, if it is no chance. {few} can't tell: validate on 100"
-        " problems or more, ten times or more in a run"
+        f"accuracy/val went from {found.before:.2g} ({at}) to {found.now:.2g} ({now}) while training solves"
+        f" {found.train:.0%}: learned by heart, if it is no chance. {few} can't tell: validate on 100 problems or more,"
+        " ten times or more in a run"
     )
 
 

@@ -178,14 +178,14 @@ def test_names_in_a_log_cannot_paint_the_terminal_through_an_error(tmp_path, cap
 
 @pytest.mark.parametrize("name", ["README.md", "page.html", "notes.rst"])
 def test_a_document_that_speaks_of_crashes_is_none_and_no_training(tmp_path, capsys, name):
-    text = "# Failures\n\nWe saw CUDA out of memory, SIGKILL and\nValueError: must be divisible\n| `a` | Out Of Memory |\n"
+    text = "# Failures\n\nCUDA out of memory, SIGKILL and\nValueError: must be divisible\n| `a` | Out Of Memory |\n"
     (tmp_path / name).write_text(text)
     code, found, _ = answer(capsys, tmp_path / name)
     assert code == 0 and found["verdict"] == "not-rl" and found["findings"] == []
 
 
 def test_a_traceback_in_a_document_is_still_a_crash(tmp_path, capsys):
-    trace = 'Traceback (most recent call last):\n  File "train.py", line 3, in f\ntorch.OutOfMemoryError: CUDA out of memory.\n'
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\ntorch.OutOfMemoryError: out of memory\n'
     (tmp_path / "issue.md").write_text(f"# It crashed\n\n```\n{trace}```\n")
     code, found, _ = answer(capsys, tmp_path / "issue.md")
     assert code == 1 and found["verdict"] == "crashed" and found["findings"][0]["causes"][0]["id"] == "out-of-memory"

@@ -95,6 +95,8 @@ def _named(name: str) -> ModuleType:
 def _check(path: Path) -> None:
     if "\0" in str(path):
         raise RunError(f"{str(path)!r}: a path can't hold a NUL character")
+    if path.is_symlink() and not path.exists():
+        raise RunError(f"{path}: a link that leads nowhere; give the file it was meant for")
     if not path.exists():
         near = path.parent
         while not near.exists():
@@ -120,9 +122,7 @@ def _unknown(path: Path) -> RunError:
     if path.is_file() and path.suffix.lower() in console.DOCUMENTS and b"\0" not in console.head(path)[:4096]:
         said = f"{path}: a document and not a log; give the file or folder that the trainer wrote"
         return NoMetrics(said, console.document(path))
-    return RunError(
-        f"{path}: {what}. Known are {known}. If it is one of them, name it with --format NAME"
-    )
+    return RunError(f"{path}: {what}. Known are {known}. If it is one of them, name it with --format NAME")
 
 
 def _failed_in(consoles: list[Path]) -> NoMetrics | None:

@@ -29,6 +29,9 @@ MAX_LINE = 4_000_000
 HEAD = 16_000_000
 """Bytes in which the first line of metrics must stand for a file to be recognised as a trainer's console."""
 
+LARGEST_LINE = 1 << 28
+"""Characters of a line after which nothing is read on: it is no log that has such a line."""
+
 LARGEST_WITHOUT_A_STEP = 1 << 28
 """Bytes up to which a file without metrics is searched for the reason."""
 
@@ -91,20 +94,26 @@ def _plain(text: str) -> str:
 def _raw(path: Path) -> Iterator[Line]:
     with path.open("rb") as file:
         utf16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    number, held, dropping = 1, "", False
+    number, held, dropping, dropped = 1, "", False, 0
     with path.open(encoding="utf-16" if utf16 else "utf-8-sig", errors="replace", newline="") as file:
         while chunk := file.read(_CHUNK):
             *full, rest = (held + chunk).split("\n")
             for text in full:
                 if not dropping:
                     yield Line(number, text[:MAX_LINE], len(text) <= MAX_LINE)
-                dropping = False
+                dropping, dropped = False, 0
                 number += 1
             held = "" if dropping else rest
             if len(held) > MAX_LINE:
                 if not dropping:
                     yield Line(number, held[:MAX_LINE], False)
+                dropped += len(held)
                 held, dropping = "", True
+            elif dropping:
+                dropped += len(rest)
+            if dropped > LARGEST_LINE:
+                todo = f"; cut it with `head -n {number - 1}` and give what is left" if number > 1 else "; is it one?"
+                raise RunError(f"{path}: line {number} has more than {LARGEST_LINE:,} characters, as no log has{todo}")
     if held and not dropping:
         yield Line(number, held, False)
 

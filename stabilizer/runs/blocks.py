@@ -6,11 +6,14 @@ memory of as many dictionaries, and goes into the columns of a `History` column 
 
 from __future__ import annotations
 
+import operator
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
+FEW = 8
+"""Rows below which a table costs more than it saves."""
 MAX_ROWS = 4096
 """Rows of one block; a longer table becomes several."""
 
@@ -27,18 +30,35 @@ class Block:
         """When each row was written, in seconds since the epoch; 0 where that is not known."""
         self._values = array("d")
 
+    @classmethod
+    def of(cls, names: tuple[str, ...], steps: list[int], table: np.ndarray) -> Block:
+        """The block of a table that is there already: a row a step, a column a name."""
+        block = cls(names)
+        block.steps, block.times = steps, [0.0] * len(steps)
+        block._values.frombytes(table.tobytes())
+        return block
+
     def __len__(self) -> int:
         return len(self.steps)
 
     def add(self, step: int, values: Iterable[float], t: float = 0.0) -> None:
-        """One more row; `values` in the order of `names`."""
-        self._values.extend(values)
+        """One more row; `values` in the order of `names`. OverflowError, and no row, for what is beyond a float."""
+        row = array("d", values)
+        self._values.extend(row)
         self.steps.append(step)
         self.times.append(t)
+
+    def ascending(self) -> bool:
+        """Whether every step lies behind the one before."""
+        return all(map(operator.lt, self.steps, self.steps[1:]))
 
     def table(self) -> np.ndarray:
         """A row a step, a column a name."""
         return np.array(self._values, float).reshape(len(self.steps), len(self.names))
+
+    def column(self, name: str) -> np.ndarray:
+        """The values of one name."""
+        return self.table()[:, self.names.index(name)]
 
     def rows(self) -> Iterator[tuple[int, dict[str, float], float]]:
         """The rows one by one: step, values, time."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from stabilizer.records import Event
-from stabilizer.runs.blocks import Block
+from stabilizer.runs.blocks import FEW, Block
 
 Advance = Callable[[np.ndarray, int, Any], Sequence[Any]]
 """(values so far, for how many of them the signal is known, its newest row or None) -> the rows that are missing: a
@@ -25,9 +25,6 @@ number, or a tuple of numbers, per value."""
 
 REACH = 2048
 """Newest rows of a signal that whoever asks for it can count on."""
-
-FEW = 8
-"""Rows below which a table costs more than it saves."""
 
 T = TypeVar("T")
 
@@ -222,7 +219,7 @@ class History:
         steps = np.array(block.steps, np.int64)
         columns = [self._columns.setdefault(name, _Column()) for name in block.names]
         known = max((column.newest() for column in (*columns, self._times)), default=-1)
-        if len(steps) < FEW or steps[0] <= known or not (np.diff(steps) > 0).all():
+        if len(steps) < FEW or steps[0] <= known or not block.ascending():
             for step, values, t in block.rows():
                 self.append(step, values, t)
             return

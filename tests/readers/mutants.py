@@ -1,4 +1,4 @@
-"""Good logs of every format, and what can happen to one on its way: bits flip, lines go missing, numbers become nonsense.
+"""Good logs of every format, and what can happen to one on its way: bits flip, lines go, numbers become nonsense.
 
 Everything follows from a seed, so a sample that breaks a reader can be made again: `mutant(reader, number)`.
 """
@@ -20,13 +20,15 @@ from tests.readers.test_trackers import mlflow_run, trackio_base
 
 HERE = Path(__file__).parent
 NUMBERS = (
-    b"NaN", b"nan", b"-inf", b"Infinity", b"1e999", b"-0", b"0x1F", b"1_000", b"1,5", b"9" * 400, b"1e-400", b"null", b"true",
+    b"NaN", b"nan", b"-inf", b"Infinity", b"1e999", b"-0", b"0x1F", b"1_000", b"1,5", b"9" * 400, b"1e-400", b"null",
+    b"true",
     b'""', b'"high"', b"[]", b"{}", b"[1, 2]", b'{"a": {"b": 1}}', b"", b"18446744073709551616", b"-1", b"3.0000000001",
     b"\xff\xfe", "١".encode(), b"%", b"(", b"'",
 )  # fmt: skip
 """What may stand where a number stood."""
-TEXTS = (b"\n", b"\r", b"\r\n", b"\0", b"\x1b[31m", b"\xc3", b"\xef\xbb\xbf", b'"', b"'", b"{", b"}", b"]", b",", b":",
-         b"Traceback (most recent call last):\n", b"ValueError: x\n", "\u202e".encode(), b"(pid=1) ", b"|" * 50)  # fmt: skip
+TEXTS = (b"\n", b"\r", b"\r\n", b"\0", b"\x1b[31m", b"\xc3", b"\xef\xbb\xbf", b'"', b"'", b"{", b"}", b"]", b",",
+         b":", b"Traceback (most recent call last):\n", b"ValueError: x\n", "\u202e".encode(), b"(pid=1) ",
+         b"|" * 50)  # fmt: skip
 """What may be put anywhere."""
 
 Files = dict[str, bytes]
