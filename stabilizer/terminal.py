@@ -40,6 +40,8 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
 _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = "_.-=+*%#"
+MOST_ENTRIES = 40
+"""Newest entries of the journal that are shown."""
 LONGEST = 600
 """Characters of any single piece of foreign text that are shown."""
 
@@ -215,8 +217,11 @@ class _Page:
         actions = self.analysis.run.actions
         if not actions:
             return
-        self._title("What was tried")
-        for action in actions:
+        tried = any(action.entry == "applied" for action in actions)
+        self._title("What was tried" if tried else "What was proposed, and not done")
+        if len(actions) > MOST_ENTRIES:
+            self._line(Text(f"{len(actions) - MOST_ENTRIES:,} earlier entries are in the report", "dim"), 2)
+        for action in actions[-MOST_ENTRIES:]:
             text = Text(f"step {action.step:,}  ", "dim")
             text.append(f"{action.entry} {plain(action.remedy)}", "bold")
             text.append(f"  {self._typed(plain(action.text))}" if action.text else "")
