@@ -151,7 +151,7 @@ class _Page:
             self._finding(finding)
         if incident.severity != "info" or incident.cause != "undetermined":
             self._causes(incident.explained.causes)
-        self._remedies(incident.explained.remedies, "What to do" if incident.open else "If it returns")
+        self._remedies(incident.explained.remedies, "What to do" if incident.open else "Next time")
         if incident.severity != "info" and incident.cause == "undetermined" and incident.open:
             words = f"turn no knob for a guess: keep a checkpoint from before step {incident.onset_step:,}, and read"
             self._label("What to do", Text(f"{words} ten answers, with their rewards, from before it and after"))
