@@ -1,13 +1,12 @@
 """From a run to an answer: replay it, group what was found, say what is healthy and what nobody checked.
 
 `analyse` is what `diagnose` and `report` show; `as_json` is the form that scripts hold on to (`diagnose --json`).
-Claims of health are made only where numbers were logged and no open finding speaks against them, and they carry those
-numbers.
+What is healthy is decided in `health`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,10 +16,11 @@ from stabilizer import records
 from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
 from stabilizer.forecast import Forecast, forecast
+from stabilizer.health import Healthy, healthy, unproven_fall
 from stabilizer.readers.knobs import PROCEDURES, how
 from stabilizer.records import SCHEMA, SEVERITIES, Cause, Finding, RemedyAdvice, worst
 from stabilizer.remedies import for_cause
-from stabilizer.runs.history import RunView, Series
+from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import summary
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.vocabulary import is_rl, metric
@@ -29,18 +29,15 @@ from stabilizer.watch import watch_run
 LIVE_STATES = frozenset({"created", "running", "paused", "stalled"})
 
 
-class Healthy(NamedTuple):
-    """Something that is as it should be, and the numbers that say so."""
-
-    what: str
-    why: str
-
-
 class NotChecked(NamedTuple):
-    """A detector that had nothing to look at, and the metrics it would need (alternatives joined by `|`)."""
+    """A detector that had nothing to look at, and the metrics it would need (alternatives joined by `|`).
+
+    `why` is said where the metrics are there and prove nothing: too few values, of too few problems.
+    """
 
     id: str
     needs: tuple[str, ...]
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +123,8 @@ def analyse(run: LoadedRun, detectors: tuple[Detector, ...] = DETECTORS) -> Anal
         worst=gravest,
         incidents=_incidents(findings),
         findings=tuple(findings),
-        healthy=tuple(_healthy(view, findings)) if verdict not in ("not-rl", "too-short") else (),
-        not_checked=tuple(
-            NotChecked(detector.id, tuple(missing)) for detector in detectors if (missing := detector.missing(view))
-        ),
+        healthy=tuple(healthy(view, findings)) if verdict not in ("not-rl", "too-short") else (),
+        not_checked=_not_checked(view, findings, detectors),
         forecast=forecast(view) if verdict in ("healthy", *SEVERITIES) else None,
         state=str(view.about("state", "")),
         first_step=min(steps),
@@ -165,10 +160,21 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
             ],
             "findings": [_finding_json(finding) for finding in analysis.findings],
             "healthy": [item._asdict() for item in analysis.healthy],
-            "not_checked": [item._asdict() for item in analysis.not_checked],
+            "not_checked": [
+                {"id": item.id, "needs": item.needs, **({"why": item.why} if item.why else {})}
+                for item in analysis.not_checked
+            ],
             "forecast": analysis.forecast,
             "interventions": summary(analysis.run.actions),
         }
+    )
+
+
+def _not_checked(view: RunView, findings: Iterable[Finding], detectors: tuple[Detector, ...]) -> tuple[NotChecked, ...]:
+    doubt = unproven_fall(view, findings)
+    doubted = (NotChecked("reward/hacking", ("accuracy/val",), doubt),) if doubt else ()
+    return doubted + tuple(
+        NotChecked(detector.id, tuple(missing)) for detector in detectors if (missing := detector.missing(view))
     )
 
 
@@ -252,185 +258,6 @@ def _incidents(findings: list[Finding]) -> tuple[Incident, ...]:
 def _finding_json(finding: Finding) -> dict[str, Any]:
     fields = ("id", "incident", "severity", "state", "onset_step", "detected_step", "last_step", "summary", "evidence")
     return {name: getattr(finding, name) for name in (*fields, "causes", "remedies")}
-
-
-# --- what is healthy -----------------------------------------------------------------------------------------------
-
-MIN_ROWS = 20
-"""Finite values a metric needs before anything is said of it."""
-
-
-class _Ends(NamedTuple):
-    """Medians of the first and the last fifth of a metric, where those lie, and the noise of such a median."""
-
-    start: float
-    now: float
-    start_steps: tuple[int, int]
-    now_steps: tuple[int, int]
-    noise: float
-
-
-def _ends(series: Series) -> _Ends | None:
-    series = series.finite()
-    rows = len(series)
-    if rows < MIN_ROWS:
-        return None
-    part = max(5, rows // 5)
-    first, last = series.values[:part], series.values[-part:]
-    steps = series.steps
-    noise = 1.25 * 1.4826 * float(np.median(np.abs(np.diff(series.values)))) / np.sqrt(2 * part)
-    return _Ends(
-        float(np.median(first)), float(np.median(last)),
-        (int(steps[0]), int(steps[part - 1])), (int(steps[-part]), int(steps[-1])), noise,
-    )  # fmt: skip
-
-
-def _healthy(view: RunView, findings: Iterable[Finding]) -> list[Healthy]:
-    loud = tuple(f.id for f in findings if f.state != "resolved" and f.severity != "info")
-    said = []
-    for check, against in _CHECKS:
-        if not any(finding.startswith(against) for finding in loud) and (claim := check(view)):
-            said.append(claim)
-    return said
-
-
-def _at(steps: tuple[int, int]) -> str:
-    return f"steps {steps[0]}-{steps[1]}"
-
-
-def _finite(view: RunView) -> Healthy | None:
-    columns = [view.series(name).values for name in view.names()]
-    if not columns or not all(np.isfinite(values).all() for values in columns):
-        return None
-    count = sum(len(values) for values in columns)
-    return Healthy("every number is finite", f"no NaN or Inf among {count:,} values of {len(columns)} metrics")
-
-
-def _reward(view: RunView) -> Healthy | None:
-    return _rises(view, "reward/mean", "the reward rises")
-
-
-def _accuracy(view: RunView) -> Healthy | None:
-    name = "accuracy/val" if len(view.series("accuracy/val").finite()) >= MIN_ROWS else "accuracy/train"
-    return _rises(view, name, "held-out accuracy rises" if name == "accuracy/val" else "training accuracy rises")
-
-
-def _rises(view: RunView, name: str, what: str) -> Healthy | None:
-    ends = _ends(view.series(name))
-    if ends is None or not ends.now - ends.start > max(4 * ends.noise, 1e-9):
-        return None
-    return Healthy(what, f"{name} {ends.start:.3g} ({_at(ends.start_steps)}) to {ends.now:.3g} ({_at(ends.now_steps)})")
-
-
-def _grad_norm(view: RunView) -> Healthy | None:
-    series = view.series("optim/grad_norm").finite()
-    ends = _ends(series)
-    if ends is None or ends.start <= 0 or ends.now <= 0:
-        return None
-    median, largest = float(np.median(series.values)), float(np.max(series.values))
-    if not (0.4 < ends.now / ends.start < 2.0 and largest < 5 * median):
-        return None
-    return Healthy(
-        "the gradient norm is steady",
-        f"{ends.start:.3g} at the start, {ends.now:.3g} now, largest {largest:.3g} (before clipping)",
-    )
-
-
-def _entropy(view: RunView) -> Healthy | None:
-    ends = _ends(view.series("policy/entropy"))
-    if ends is None or ends.start <= 0 or not 0.4 < ends.now / ends.start < 2.0:
-        return None
-    return Healthy(
-        "the policy still explores",
-        f"entropy {ends.start:.3g} nats/token at the start, {ends.now:.3g} now ({ends.now / ends.start:.0%})",
-    )
-
-
-def _clip(view: RunView) -> Healthy | None:
-    series = view.series("policy/clip_frac").finite()
-    if len(series) < MIN_ROWS:
-        return None
-    if not series.values.any():
-        return Healthy(
-            "no token is clipped",
-            "policy/clip_frac is 0 throughout, as it must be when each batch is used for one update",
-        )
-    high = float(np.quantile(series.values, 0.95))
-    return Healthy("few tokens are clipped", f"95 % of rows below {high:.2g} of tokens") if high < 0.1 else None
-
-
-def _kl(view: RunView) -> Healthy | None:
-    series = view.series("policy/kl_ref").finite()
-    ends = _ends(series)
-    if ends is None or (high := float(np.quantile(series.values, 0.99))) > 0.1:
-        return None
-    return Healthy(
-        "the policy stays near its reference",
-        f"KL {ends.now:.2g} nats/token ({_at(ends.now_steps)}), 99 % of rows below {high:.2g}",
-    )
-
-
-def _signal(view: RunView) -> Healthy | None:
-    ends = _ends(view.series("reward/zero_std_frac"))
-    if ends is None or ends.now > 0.5:
-        return None
-    return Healthy("most groups carry a signal", f"{ends.now:.0%} of groups have equal rewards ({_at(ends.now_steps)})")
-
-
-def _truncation(view: RunView) -> Healthy | None:
-    ends = _ends(view.series("rollout/truncated_frac"))
-    if ends is None or ends.now > 0.1:
-        return None
-    return Healthy("answers are finished", f"{ends.now:.1%} cut by the length limit ({_at(ends.now_steps)})")
-
-
-def _length(view: RunView) -> Healthy | None:
-    ends = _ends(view.series("rollout/length_mean"))
-    if ends is None or ends.start <= 0 or not 0.67 < ends.now / ends.start < 1.5:
-        return None
-    return Healthy("answers keep their length", f"{ends.start:.3g} tokens at the start, {ends.now:.3g} now")
-
-
-def _critic(view: RunView) -> Healthy | None:
-    ends = _ends(view.series("value/explained_variance"))
-    if ends is None or ends.now < 0.2:
-        return None
-    return Healthy("the critic predicts", f"explained variance {ends.now:.2g} ({_at(ends.now_steps)}); 1 is perfect")
-
-
-def _on_policy(view: RunView) -> Healthy | None:
-    series = view.series("policy/ratio_first_error").finite()
-    if len(series) < MIN_ROWS or float(np.max(series.values)) > 1e-3:
-        return None
-    return Healthy(
-        "sampler and learner are the same policy",
-        f"ratio on the first update off by at most {np.max(series.values):.1g} over {len(series)} steps",
-    )
-
-
-def _time(view: RunView) -> Healthy | None:
-    ends = _ends(view.series("time/step_s"))
-    if ends is None or ends.start <= 0 or not 0.5 < ends.now / ends.start < 1.3:
-        return None
-    return Healthy("steps keep their pace", f"{ends.start:.3g} s at the start, {ends.now:.3g} s now")
-
-
-_CHECKS: tuple[tuple[Callable[[RunView], Healthy | None], tuple[str, ...]], ...] = (
-    (_reward, ("reward/",)),
-    (_accuracy, ("reward/collapse", "reward/hacking")),
-    (_finite, ("numerics/",)),
-    (_grad_norm, ("optim/grad",)),
-    (_entropy, ("policy/entropy",)),
-    (_kl, ("policy/kl",)),
-    (_clip, ("policy/overstepping",)),
-    (_signal, ("reward/no-signal", "reward/std-blowup")),
-    (_truncation, ("rollout/trunc", "rollout/length")),
-    (_length, ("rollout/length",)),
-    (_critic, ("value/",)),
-    (_on_policy, ("system/invariant", "policy/stale-rollouts", "policy/mismatch")),
-    (_time, ("system/slowdown", "system/stalled")),
-)
-"""Each claim with the findings (by prefix) that silence it."""
 
 
 # --- the numbers of a run, for the report --------------------------------------------------------------------------

@@ -30,6 +30,7 @@ RunState = Literal["created", "running", "paused", "preempted", "finished", "sto
 
 JournalEntry = Literal["proposed", "approved", "rejected", "expired", "applied", "verified", "reverted", "failed"]
 
+_PLAIN = frozenset({int, float})
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -185,8 +186,9 @@ def decode_metrics(line: bytes) -> Metrics:
     if not isinstance(step, int) or isinstance(step, bool) or abs(step) >= 2**62 or not isinstance(values, dict):
         raise RecordError("metrics record whose 'step' is not an integer or whose 'm' is not an object")
     non_finite = row.get("nf") or {}
-    out: dict[str, float] = {}
-    for name, value in values.items():
+    plain = _PLAIN.issuperset(map(type, values.values()))  # the common case, at a tenth of the cost of the loop
+    out: dict[str, float] = values if plain else {}
+    for name, value in () if plain else values.items():
         if value is None:
             word = non_finite.get(name) if isinstance(non_finite, dict) else None
             if word in _NON_FINITE:

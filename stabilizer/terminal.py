@@ -40,6 +40,8 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
 _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = "_.-=+*%#"
+MOST_ENTRIES = 40
+"""Newest entries of the journal that are shown."""
 LONGEST = 600
 """Characters of any single piece of foreign text that are shown."""
 
@@ -133,9 +135,10 @@ class _Page:
             return [f"{self.analysis.run.source.steps} rows are too few for the detectors to say anything either way."]
         if verdict == "not-rl":
             return ["No rewards, completions or KL are logged, so the detectors have nothing to judge."]
+        doubts = [f"But {item.why}." for item in self.analysis.not_checked if item.why]
         if verdict == "healthy" and not self.analysis.findings:
-            return ["Nothing found by the detectors that could be asked."]
-        return []
+            return ["Nothing found by the detectors that could be asked.", *doubts]
+        return doubts
 
     def _incident(self, incident: Incident) -> None:
         state = "open" if incident.open else "resolved"
@@ -148,7 +151,7 @@ class _Page:
             self._finding(finding)
         if incident.severity != "info" or incident.cause != "undetermined":
             self._causes(incident.explained.causes)
-        self._remedies(incident.explained.remedies, "What to do" if incident.open else "If it returns")
+        self._remedies(incident.explained.remedies, "What to do" if incident.open else "Next time")
         if incident.severity != "info" and incident.cause == "undetermined" and incident.open:
             words = f"turn no knob for a guess: keep a checkpoint from before step {incident.onset_step:,}, and read"
             self._label("What to do", Text(f"{words} ten answers, with their rewards, from before it and after"))
@@ -214,8 +217,11 @@ class _Page:
         actions = self.analysis.run.actions
         if not actions:
             return
-        self._title("What was tried")
-        for action in actions:
+        tried = any(action.entry == "applied" for action in actions)
+        self._title("What was tried" if tried else "What was proposed, and not done")
+        if len(actions) > MOST_ENTRIES:
+            self._line(Text(f"{len(actions) - MOST_ENTRIES:,} earlier entries are in the report", "dim"), 2)
+        for action in actions[-MOST_ENTRIES:]:
             text = Text(f"step {action.step:,}  ", "dim")
             text.append(f"{action.entry} {plain(action.remedy)}", "bold")
             text.append(f"  {self._typed(plain(action.text))}" if action.text else "")
@@ -243,7 +249,8 @@ class _Page:
         self._title("Not checked, for want of a metric")
         for item in self.analysis.not_checked:
             wants = ", ".join(plain(need).replace("|", " or ") for need in item.needs)
-            self._line(Text.assemble(f"{'-' if self.ascii else '·'} {plain(item.id)}", (f": log {wants}", "dim")), 2)
+            said = f"log {wants}" + (" of more problems, or more often (see the head)" if item.why else "")
+            self._line(Text.assemble(f"{'-' if self.ascii else '·'} {plain(item.id)}", (f": {said}", "dim")), 2)
 
     def _notes(self) -> None:
         if not self.analysis.run.source.notes:

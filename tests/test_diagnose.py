@@ -176,6 +176,51 @@ def test_names_in_a_log_cannot_paint_the_terminal_through_an_error(tmp_path, cap
 # --- verdicts that are none ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["README.md", "page.html", "notes.rst"])
+def test_a_document_that_speaks_of_crashes_is_none_and_no_training(tmp_path, capsys, name):
+    text = "# Failures\n\nCUDA out of memory, SIGKILL and\nValueError: must be divisible\n| `a` | Out Of Memory |\n"
+    (tmp_path / name).write_text(text)
+    code, found, _ = answer(capsys, tmp_path / name)
+    assert code == 0 and found["verdict"] == "not-rl" and found["findings"] == []
+
+
+def test_a_traceback_in_a_document_is_still_a_crash(tmp_path, capsys):
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\ntorch.OutOfMemoryError: out of memory\n'
+    (tmp_path / "issue.md").write_text(f"# It crashed\n\n```\n{trace}```\n")
+    code, found, _ = answer(capsys, tmp_path / "issue.md")
+    assert code == 1 and found["verdict"] == "crashed" and found["findings"][0]["causes"][0]["id"] == "out-of-memory"
+
+
+def validated(path, values, every=20, solved=0.96):
+    """A run that solves its training problems ever better, with these held-out accuracies."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for step in range(1, 121):
+        accuracy = 0.3 + (solved - 0.3) * min(1.0, step / 80) + float(rng.normal(0, 0.02))
+        held_out = {"accuracy/val": values[step // every - 1]} if step % every == 0 else {}
+        rows.append({"step": step, "reward": accuracy, "accuracy/train": accuracy, "kl": 0.01, **held_out})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_fall_of_held_out_accuracy_that_proves_nothing_is_said_and_no_health_is_claimed(tmp_path, capsys):
+    path = validated(tmp_path / "log.jsonl", [0.25, 0.25, 0.0, 0.0], every=30)
+    _, found, _ = answer(capsys, path)
+    doubt = next(item for item in found["not_checked"] if item["id"] == "reward/hacking")
+    assert list(doubt) == ["id", "needs", "why"] and doubt["needs"] == ["accuracy/val"]
+    assert "0.25 (step 30) to 0 (step 120)" in doubt["why"] and "as of 4 problems" in doubt["why"]
+    assert "training accuracy rises" not in {item["what"] for item in found["healthy"]}
+    main(["diagnose", str(path)])
+    assert "learned by heart" in " ".join(capsys.readouterr().out.split()).partition("Incident")[0]
+
+
+@pytest.mark.parametrize("values", [[0.25] * 6, [0.2, 0.25, 0.3, 0.3, 0.35, 0.4], [0.25, 0.24, 0.26, 0.23, 0.22, 0.22]])
+def test_held_out_accuracy_that_holds_raises_no_doubt(tmp_path, capsys, values):
+    _, found, _ = answer(capsys, validated(tmp_path / "log.jsonl", values))
+    assert all(list(item) == ["id", "needs"] for item in found["not_checked"])
+    assert "training accuracy rises" in {item["what"] for item in found["healthy"]}
+
+
 def test_few_rows_are_too_short(tmp_path, capsys):
     code, found, _ = answer(capsys, write(tmp_path, state("0.20", rows=12)))
     assert (code, found["verdict"], found["worst"], found["healthy"]) == (0, "too-short", None, [])

@@ -27,9 +27,16 @@ def run(args: argparse.Namespace) -> int:
     from stabilizer.analysis import analyse
     from stabilizer.readers import load
     from stabilizer.report import default_name, write
+    from stabilizer.runs.loaded import NoMetrics
     from stabilizer.terminal import plain
 
-    analysis = analyse(load(args.path, format=args.format, mapping=mapping(args.map), config=args.config))
+    try:
+        loaded = load(args.path, format=args.format, mapping=mapping(args.map), config=args.config)
+    except NoMetrics as told:
+        if not told.run.history.events:
+            raise  # a document: nothing to report on
+        loaded = told.run  # training failed before its first number: the page says of what
+    analysis = analyse(loaded)
     target = write(analysis, args.output or Path(default_name(analysis)))
     if args.json:
         print(json.dumps({"report": str(target), "run": analysis.run.name, "verdict": analysis.verdict}))

@@ -13,7 +13,8 @@ from stabilizer.compare.gaps import Compared
 from stabilizer.compare.words import STATES, how, rows, seeds, sentence, support_rows
 from stabilizer.figures.compared import REFERENCE, RUN, Line, compared_figure
 from stabilizer.figures.words import short
-from stabilizer.report import charts_json, document, refuse, write_text
+from stabilizer.page import charts_json, document
+from stabilizer.report import refuse, write_text
 from stabilizer.runs.reader import RunError
 from stabilizer.terminal import plain
 from stabilizer.vocabulary import metric

@@ -100,6 +100,8 @@ def _named(name: str) -> ModuleType:
 def _check(path: Path) -> None:
     if "\0" in str(path):
         raise RunError(f"{str(path)!r}: a path can't hold a NUL character")
+    if path.is_symlink() and not path.exists():
+        raise RunError(f"{path}: a link that leads nowhere; give the file it was meant for")
     if not path.exists():
         near = path.parent
         while not near.exists():
@@ -120,9 +122,12 @@ def _unknown(path: Path) -> RunError:
     else:
         what = "not a log in a known format"
     consoles = [path] if path.is_file() else [file for file in sorted(path.iterdir()) if file.suffix in _CONSOLES]
-    return _failed_in(consoles) or RunError(
-        f"{path}: {what}. Known are {known}. If it is one of them, name it with --format NAME"
-    )
+    if failed := _failed_in(consoles):
+        return failed
+    if path.is_file() and path.suffix.lower() in console.DOCUMENTS and b"\0" not in console.head(path)[:4096]:
+        said = f"{path}: a document and not a log; give the file or folder that the trainer wrote"
+        return NoMetrics(said, console.document(path))
+    return RunError(f"{path}: {what}. Known are {known}. If it is one of them, name it with --format NAME")
 
 
 def _failed_in(consoles: list[Path]) -> NoMetrics | None:

@@ -19,7 +19,8 @@ from typing import NamedTuple
 from stabilizer.failures import KINDS, kind_of
 from stabilizer.readers.rows import KEPT, assemble
 from stabilizer.records import Event
-from stabilizer.runs.loaded import LoadedRun, NoMetrics
+from stabilizer.runs.history import History
+from stabilizer.runs.loaded import LoadedRun, NoMetrics, Source
 from stabilizer.runs.reader import RunError
 
 MAX_LINE = 4_000_000
@@ -28,8 +29,15 @@ MAX_LINE = 4_000_000
 HEAD = 16_000_000
 """Bytes in which the first line of metrics must stand for a file to be recognised as a trainer's console."""
 
+LARGEST_LINE = 1 << 28
+"""Characters of a line after which nothing is read on: it is no log that has such a line."""
+
 LARGEST_WITHOUT_A_STEP = 1 << 28
 """Bytes up to which a file without metrics is searched for the reason."""
+
+DOCUMENTS = {".md", ".markdown", ".rst", ".adoc", ".html", ".htm", ".tex"}
+SOURCES = {".py", ".sh", ".js", ".c", ".cpp", ".cu", ".rs", ".go", ".yaml", ".yml", ".toml", ".ini", ".cfg"}
+"""Texts about runs and not logs of one: a failure they mention is none."""
 
 _CHUNK = 1 << 20
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
@@ -86,20 +94,26 @@ def _plain(text: str) -> str:
 def _raw(path: Path) -> Iterator[Line]:
     with path.open("rb") as file:
         utf16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    number, held, dropping = 1, "", False
+    number, held, dropping, dropped = 1, "", False, 0
     with path.open(encoding="utf-16" if utf16 else "utf-8-sig", errors="replace", newline="") as file:
         while chunk := file.read(_CHUNK):
             *full, rest = (held + chunk).split("\n")
             for text in full:
                 if not dropping:
                     yield Line(number, text[:MAX_LINE], len(text) <= MAX_LINE)
-                dropping = False
+                dropping, dropped = False, 0
                 number += 1
             held = "" if dropping else rest
             if len(held) > MAX_LINE:
                 if not dropping:
                     yield Line(number, held[:MAX_LINE], False)
+                dropped += len(held)
                 held, dropping = "", True
+            elif dropping:
+                dropped += len(rest)
+            if dropped > LARGEST_LINE:
+                todo = f"; cut it with `head -n {number - 1}` and give what is left" if number > 1 else "; is it one?"
+                raise RunError(f"{path}: line {number} has more than {LARGEST_LINE:,} characters, as no log has{todo}")
     if held and not dropping:
         yield Line(number, held, False)
 
@@ -158,6 +172,7 @@ _TRAINERS = {
 _SUSPICIOUS = re.compile(
     r"Traceback|Error|Exception|Interrupt|out of memory|oom-kill|unexpectedly|SIG|Segmentation|timeout|not finite"
 )
+_MARKED = re.compile(r"\s*(?:[|>#]|[-*] )")  # a table, a quotation, a heading, a list: somebody tells of a failure
 _NOT_FINITE = re.compile(r"grad_norm is not finite", re.I)
 _MOST = 10_000
 """Failures looked at; a log with more tells of no other kind."""
@@ -167,10 +182,12 @@ class Failures:
     """Collects what a console says went wrong, as events that carry their kind in `data["failure"]`.
 
     Fed line by line. A traceback's last exception is its cause, so it is reported when the traceback is over. A
-    failure is a fact of the log and no verdict: a run may survive one, e.g. of a reward function.
+    failure is a fact of the log and no verdict: a run may survive one, e.g. of a reward function. In `talk`, a text
+    about failures, only a whole traceback counts as one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, talk: bool = False) -> None:
+        self._talk = talk
         self.count = 0
         self.not_finite = 0
         self.trainer = ""
@@ -200,6 +217,8 @@ class Failures:
             return None
         if "Traceback (most recent call last)" in text:
             self._inside, self._raised = True, ""
+        elif self._talk or _MARKED.match(text):
+            return None
         elif _NOT_FINITE.search(text):
             self.not_finite += 1
             if self.not_finite == 1:
@@ -247,12 +266,19 @@ class Failures:
         return said
 
 
+def document(path: Path) -> LoadedRun:
+    """A text for people in the place of a log: a run of no steps and no failure."""
+    note = "a document and not a log: give the file or folder that the trainer wrote"
+    source = Source("document", "unknown", (str(path),), 0, notes=(note,))
+    return LoadedRun(path.name, source, {0: History({"run": path.name}, step=0)}, [])
+
+
 def failed_run(path: Path) -> LoadedRun | None:
     """A file without a number in which a failure is told: a run of no steps. Large and binary files are none."""
     start = head(path)[:4096]
     if b"\0" in start or path.stat().st_size > LARGEST_WITHOUT_A_STEP:
         return None
-    failures = Failures()
+    failures = Failures(talk=path.suffix.lower() in DOCUMENTS | SOURCES)
     events = [event for line in lines(path) if (event := failures.see(line))] + failures.pending()
     try:
         trainer = failures.trainer or "unknown"

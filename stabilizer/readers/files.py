@@ -40,8 +40,13 @@ def json_value(path: Path) -> Any:
         return json.loads(raw)
     except RecursionError:
         raise RunError(f"{path}: nested too deeply to be a log; is this the right file?") from None
-    except UnicodeDecodeError:
-        raise RunError(f"{path}: not text, so not JSON; is this the right file?") from None
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        byte = raw[error.start]
+        raise RunError(
+            f"{path}: not UTF-8 text (byte 0x{byte:02x} in line {line}), so not JSON; is this the right file? Text in"
+            " another encoding becomes UTF-8 with `iconv -f ENCODING -t UTF-8`"
+        ) from None
     except json.JSONDecodeError as error:
         text = raw.decode("utf-8", "replace")
         if not text[error.pos :].strip() or error.msg.startswith("Unterminated"):

@@ -30,6 +30,8 @@ WHAT = "JSON lines with a record a step, a JSON list of records, or JSON columns
 
 _START = re.compile(rb"\{|\[\s*[{\]]")  # a console line may begin with "[2025-02-10 12:00:00]" or "[rank0]"
 
+FIRST, MANY = 1_000_000, 20
+"""Bytes and lines that say whether each line is a record."""
 LEAST = 2
 """Numbers a column must have to be one."""
 
@@ -52,10 +54,10 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
 
 
 def _records(path: Path) -> list[Any]:
-    first = head(path).removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0]
-    if _object(first):
+    first = head(path)[:FIRST].lstrip().splitlines()[:MANY]
+    if any(map(_object, first)):  # not the first alone: a line of it may be damaged
         found = list(json_lines(path))
-        if len(found) > 1:
+        if sum(isinstance(record, dict) for record in found) > 1:
             return found
     return _in_value(json_value(path))
 
@@ -63,7 +65,7 @@ def _records(path: Path) -> list[Any]:
 def _object(line: bytes) -> bool:
     """Whether a line is an object by itself."""
     try:
-        return line.startswith(b"{") and isinstance(json.loads(line), dict)
+        return line.startswith(b"{") and isinstance(json.loads(line.decode("utf-8", "replace")), dict)
     except (ValueError, RecursionError):
         return False
 

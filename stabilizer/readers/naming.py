@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stabilizer.readers.rows import assemble, check_mapping, definition
+from stabilizer.readers.rows import assemble, check_mapping, check_names, definition
 from stabilizer.records import Event
 from stabilizer.runs.loaded import LoadedRun
 
@@ -93,6 +93,7 @@ def named_run(
             for key, value in entry[1].items():
                 if value != 0 or key not in seen:
                     seen[key] = value != 0
+    check_names(len(seen), files[0])
     check_mapping(mapping, seen, files[0])
     zero = [key for key in naming.unmeasured if counted > 1 and seen.get(key) is False]
     names = naming.ours(seen, mapping, zero)

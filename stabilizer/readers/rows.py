@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from stabilizer.records import Event
+from stabilizer.runs.blocks import Block
 from stabilizer.runs.history import History
 from stabilizer.runs.loaded import LoadedRun, NoMetrics, Source
 from stabilizer.runs.reader import RunError
 from stabilizer.vocabulary import metric
 
 LARGEST_STEP = 2**53
+MAX_NAMES = 50_000
+"""Different names of one log; one that has more writes values into its names."""
 KEPT = 20
 """Failures of one log kept as events, beside the last: a reward that always fails would fill the page."""
 
@@ -53,6 +56,12 @@ def definition(ours: str, source: str, **differs: str) -> dict[str, str]:
     }  # fmt: skip
 
 
+def check_names(count: int, where: object) -> None:
+    """RunError when a log has more names than any log of metrics."""
+    if count > MAX_NAMES:
+        raise RunError(f"{where}: more than {MAX_NAMES:,} different names; is each name a metric, and not a value?")
+
+
 def check_mapping(mapping: Mapping[str, str], names: Iterable[str], where: object) -> None:
     """RunError when `--map` asks for a name this log does not have."""
     have = sorted(names)
@@ -71,14 +80,15 @@ def assemble(
     format: str,
     trainer: str,
     files: Iterable[Any],
-    rows: Iterable[tuple[int, Mapping[str, float]] | Event],
+    rows: Iterable[tuple[int, Mapping[str, float]] | Event | Block],
     about: Mapping[str, Any],
     skipped: int = 0,
     notes: Iterable[str] = (),
 ) -> LoadedRun:
     """The run made of rows (step, values) in the order they were logged. RunError when there is no number in them.
 
-    An `Event` among the rows is declared at the step reached so far. Without any row, `NoMetrics` holds the events.
+    An `Event` among the rows is declared at the step reached so far. A `Block` is as many rows at once, and many times
+    as fast. Without any row, `NoMetrics` holds the events.
     """
     attempts: list[dict[str, Any]] = [{"attempt": 0, "from_step": 0, "parent": None, "reason": "start"}]
     said = {"run": name, "trainer": trainer, **about, "attempts": attempts}
@@ -87,7 +97,14 @@ def assemble(
     ticks: list[tuple[int, int]] = []
     paths = tuple(str(file) for file in files)
     told, left_out = 0, None
-    for row in rows:
+    names: set[str] = set()
+    for row in _one_by_one(rows):
+        if isinstance(row, Block):
+            current.extend(row)
+            ticks += [(current.attempt, step) for step in row.steps]
+            names.update(row.names)
+            check_names(len(names), paths[0])
+            continue
         if isinstance(row, Event):
             row = replace(row, step=max(current.step, 0), attempt=current.attempt, data={**row.data, "file": paths[0]})
             told, left_out = told + 1, row if told >= KEPT else None
@@ -105,6 +122,8 @@ def assemble(
             current = histories[attempt] = current.fork(step, attempt)
             current.events.append(Event(step=step, kind="resume", text=text, attempt=attempt))
         current.append(step, values)
+        names.update(values)
+        check_names(len(names), paths[0])
         if not ticks or ticks[-1] != (current.attempt, step):
             ticks.append((current.attempt, step))
     current.events += [left_out] if left_out and left_out.attempt == current.attempt else []
@@ -112,6 +131,24 @@ def assemble(
         raise _no_metrics(name, trainer, paths, current)
     source = Source(format, trainer, paths, len(set(ticks)), skipped, tuple(notes))
     return LoadedRun(name, source, histories, ticks)
+
+
+def _one_by_one(
+    rows: Iterable[tuple[int, Mapping[str, float]] | Event | Block],
+) -> Iterator[tuple[int, Mapping[str, float]] | Event | Block]:
+    """The rows as they are; those of a block singly where steps repeat or go back."""
+    reached = -1
+    for row in rows:
+        if isinstance(row, Block):
+            if row.ascending() and row.names and row.steps[0] > reached:
+                yield row
+            else:
+                yield from ((step, values) for step, values, _ in row.rows())
+            reached = row.steps[-1]
+            continue
+        yield row
+        if not isinstance(row, Event) and row[1]:
+            reached = row[0]
 
 
 def _no_metrics(name: str, trainer: str, paths: tuple[str, ...], history: History) -> RunError:

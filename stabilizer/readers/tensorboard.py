@@ -27,6 +27,7 @@ import numpy as np
 
 from stabilizer.readers.names import Row, named_log
 from stabilizer.readers.protobuf import fields
+from stabilizer.readers.rows import check_names
 from stabilizer.runs.history import Series
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
@@ -36,7 +37,6 @@ WHAT = "a TensorBoard event file (events.out.tfevents...), or a folder with such
 
 MAX_BYTES = 2**32
 MAX_FOLDERS = 2_000
-MAX_NAMES = 50_000
 ROUNDS = 512
 """Values of one event that are read side by side with those of all others; what is beyond is read one by one."""
 MAX_RESTARTS = 100
@@ -83,8 +83,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     elif not path.is_file():
         raise RunError(f"{path}: not a file; give an event file, or the folder that holds it")
     points = _joined([scalars(file) for file in files])
-    if len(points.tags) > MAX_NAMES:
-        raise RunError(f"{path}: {len(points.tags):,} different names, more than {MAX_NAMES:,}; is each name a metric?")
+    check_names(len(points.tags), path)
     if not len(points.step):
         held = f"{points.other} images, texts or histograms but no scalars" if points.other else "no events"
         raise RunError(f"{path}: {held} in it; was the trainer stopped before its first log?")

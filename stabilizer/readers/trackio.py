@@ -22,6 +22,8 @@ NAME = "trackio"
 WHAT = "the .db file of a trackio project"
 
 MAX_ROWS = 2_000_000
+_DAMAGED = (sqlite3.Error, UnicodeDecodeError)
+"""What a damaged database ends in: its own messages may hold bytes that are no text."""
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -35,7 +37,7 @@ def recognises(path: Path) -> bool:
                 return False
         with closing(_open(path)) as base:
             return {"run_name", "step", "metrics"} <= _columns(base, "metrics")
-    except (OSError, sqlite3.Error):
+    except (OSError, *_DAMAGED):
         return False
 
 
@@ -55,7 +57,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
                 "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY id LIMIT ?", (run, MAX_ROWS)
             ).fetchall()
             settings = _settings(base, run)
-    except sqlite3.Error as error:
+    except _DAMAGED as error:
         raise RunError(f"{path}: not readable as a trackio database: {error}") from None
     notes = []
     if len(runs) > 1:

@@ -17,15 +17,18 @@ PPOTrainer (0.12-1.12). The numbers are the flat list `log_history`; the last ch
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stabilizer.readers.files import config_file, json_value
-from stabilizer.readers.rows import assemble, check_mapping, definition, number, step_number
+from stabilizer.readers.rows import LARGEST_STEP, assemble, check_mapping, check_names, definition, number, step_number
 from stabilizer.records import Event
+from stabilizer.runs.blocks import FEW, MAX_ROWS, Block
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
 
@@ -153,7 +156,9 @@ def run_of(
     An `Event` among the records is declared at the step reached so far. `trainer` is whose settings advice speaks of.
     """
     notes = notes if notes is not None else []
-    seen = {key for record in records if isinstance(record, dict) for key in record}
+    groups = [(keys, list(group)) for keys, group in groupby(records, _keys)]
+    seen = {key for keys, _ in groups for key in keys}
+    check_names(len(seen), file)
     check_mapping(mapping, seen, file)
     settings, said = (dict(settings), []) if settings and not config else _config(file, config)
     notes += said
@@ -165,17 +170,16 @@ def run_of(
     if "beta" not in settings and _no_reference(names, seen, version):
         settings = {**settings, "beta": 0.0}
         notes.append("no KL in the log, so beta = 0 is taken for granted")
-    entries, left_out = _rows(records, names, notes)
-    rows = [entry for entry in entries if not isinstance(entry, Event)]
+    entries, left_out = _rows(groups, names, notes)
     ppo = "objective/scores" in seen
     if online and not ppo:
-        _window_note(rows, notes)
+        _window_note(entries, notes)
     about = {
         "clock": "rollout_batch" if ppo else "optimizer_step",
         "steps": planned,
         "config": settings,
         "versions": {"trl": ".".join(map(str, version)) if exact else f">={version[0]}.{version[1]}"} if online else {},
-        "metrics": {ours: _definition(ours, theirs, rows) for theirs, ours in names.items()},
+        "metrics": {ours: _definition(ours, theirs, entries) for theirs, ours in names.items()},
     }
     return assemble(
         name or _run_name(file),
@@ -380,10 +384,10 @@ def _disambiguate(names: dict[str, str], mapping: Mapping[str, str]) -> None:
             names[theirs] = f"trl/{theirs}"
 
 
-def _definition(ours: str, theirs: str, rows: list[tuple[int, dict[str, float]]]) -> dict[str, str]:
+def _definition(ours: str, theirs: str, entries: list[Entry]) -> dict[str, str]:
     differs = {"aggregation": _WINDOW, **DIFFERS.get(theirs, {})}
     if theirs == "kl":
-        signed = any(values.get(ours, 0) < 0 for _, values in rows)
+        signed = any(value < 0 for _, value in _points(entries, ours))
         differs["estimator"] = (
             "k1 estimate, signed, of KL(policy, reference), mean over completion tokens" if signed
             else "k3 estimate of KL(policy, reference); mean of the sequences' means, from TRL 1.9 on of all tokens"
@@ -394,47 +398,91 @@ def _definition(ours: str, theirs: str, rows: list[tuple[int, dict[str, float]]]
 # --- the numbers ---------------------------------------------------------------------------------------------------
 
 
+Entry = tuple[int, dict[str, float]] | Event | Block
+
+
+def _keys(record: Any) -> tuple[str, ...]:
+    return tuple(record) if type(record) is dict else ()
+
+
 def _rows(
-    records: list[Any], names: Mapping[str, str], notes: list[str]
-) -> tuple[list[tuple[int, dict[str, float]] | Event], int]:
-    rows: list[tuple[int, dict[str, float]] | Event] = []
+    groups: list[tuple[tuple[str, ...], list[Any]]], names: Mapping[str, str], notes: list[str]
+) -> tuple[list[Entry], int]:
+    """The records as rows in our names. Groups of them with the same keys are blocks where they hold numbers alone,
+    which is most of a log and quickly done."""
+    entries: list[Entry] = []
     skipped = 0
     not_numbers: dict[str, int] = {}
-    for record in records:
-        if isinstance(record, Event):
-            rows.append(record)
-            continue
-        if not isinstance(record, dict):
-            skipped += 1
-            continue
-        if "train_runtime" in record:
-            continue
-        step = step_number(record.get("step"))
-        if step is None:
-            skipped += 1
-            continue
-        values: dict[str, float] = {}
-        for key, value in record.items():
-            if key == "step":
+    for keys, group in groups:
+        for first in range(0, len(group), MAX_ROWS):
+            records = group[first : first + MAX_ROWS]
+            if block := _block(keys, records, names):
+                entries.append(block)
                 continue
-            if value is None:
-                if key in NULL_IS_NAN:
-                    values[names[key]] = np.nan
-            elif (as_number := number(value)) is None:
-                not_numbers[key] = not_numbers.get(key, 0) + 1
-            else:
-                values[names[key]] = as_number
-        rows.append((step, values))
+            for record in records:
+                if isinstance(record, Event):
+                    entries.append(record)
+                elif not isinstance(record, dict):
+                    skipped += 1
+                elif "train_runtime" not in record:
+                    if (step := step_number(record.get("step"))) is None:
+                        skipped += 1
+                    else:
+                        entries.append((step, _numbers(record, names, not_numbers)))
     if skipped:
         notes.append(f"{skipped} entries left out: no whole number as 'step'")
     if not_numbers:
         count, example = sum(not_numbers.values()), min(not_numbers)
         notes.append(f"{count} values left out that are no numbers, e.g. of {example!r}")
-    return rows, skipped
+    return entries, skipped
 
 
-def _window_note(rows: list[tuple[int, dict[str, float]]], notes: list[str]) -> None:
-    steps = sorted({step for step, values in rows if "optim/grad_norm" in values})
+def _block(keys: tuple[str, ...], records: list[dict[str, Any]], names: Mapping[str, str]) -> Block | None:
+    """Records with these keys as one table; None where they are few, or anything in them is not plainly a number."""
+    if len(records) < FEW or "step" not in keys or "train_runtime" in keys:
+        return None
+    ours = [names[key] for key in keys if key != "step"]
+    if len(set(ours)) < len(ours) or not all(type(record["step"]) in (int, float) for record in records):
+        return None
+    try:
+        values = array("d", list(chain.from_iterable(map(dict.values, records))))
+    except (TypeError, OverflowError):  # a text, null, an object; an integer beyond any float
+        return None
+    table = np.frombuffer(values).reshape(len(records), len(keys))
+    place = keys.index("step")
+    steps = table[:, place]
+    if not ((steps >= 0) & (steps < LARGEST_STEP) & (steps == np.floor(steps))).all():
+        return None
+    return Block.of(tuple(ours), steps.astype(np.int64).tolist(), np.delete(table, place, axis=1))
+
+
+def _numbers(record: dict[str, Any], names: Mapping[str, str], not_numbers: dict[str, int]) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for key, value in record.items():
+        if key == "step":
+            continue
+        if value is None:
+            if key in NULL_IS_NAN:
+                values[names[key]] = np.nan
+        elif (as_number := number(value)) is None:
+            not_numbers[key] = not_numbers.get(key, 0) + 1
+        else:
+            values[names[key]] = as_number
+    return values
+
+
+def _points(entries: list[Entry], name: str) -> Iterator[tuple[int, float]]:
+    """Steps and values of one metric."""
+    for entry in entries:
+        if isinstance(entry, Block):
+            if name in entry.names:
+                yield from zip(entry.steps, entry.column(name).tolist(), strict=True)
+        elif not isinstance(entry, Event) and name in entry[1]:
+            yield entry[0], entry[1][name]
+
+
+def _window_note(entries: list[Entry], notes: list[str]) -> None:
+    steps = sorted({step for step, _ in _points(entries, "optim/grad_norm")})
     if len(steps) > 2 and (window := int(np.median(np.diff(steps)))) > 1:
         notes.append(
             f"logged every {window} steps: grad_norm is that of each window's last step, spikes in between do not show"

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from stabilizer.records import Event
+from stabilizer.runs.blocks import FEW, Block
 
 Advance = Callable[[np.ndarray, int, Any], Sequence[Any]]
 """(values so far, for how many of them the signal is known, its newest row or None) -> the rows that are missing: a
@@ -88,6 +89,17 @@ class _Column:
         self.size += 1
         self.newest = int(step)
 
+    def extend(self, steps: np.ndarray, values: np.ndarray) -> None:
+        """Add ascending steps that all lie behind the newest one."""
+        size = self.size + len(steps)
+        if size > len(self._steps):
+            room = max(2 * len(self._steps), size) - self.size
+            self._steps = np.concatenate([self._steps[: self.size], np.empty(room, np.int64)])
+            self._values = np.concatenate([self._values[: self.size], np.empty(room)])
+        self._steps[self.size : size] = steps
+        self._values[self.size : size] = values
+        self.size = size
+
     def _insert(self, step: int, value: float) -> None:
         index = int(np.searchsorted(self._steps[: self.size], step))
         if index < self.size and self._steps[index] == step:
@@ -98,6 +110,9 @@ class _Column:
             self._values = np.insert(self._values[: self.size], index, value)
             self.size += 1
         self.memo = {key: memo.fork(index) for key, memo in self.memo.items()}
+
+    def newest(self) -> int:
+        return int(self._steps[self.size - 1]) if self.size else -(2**63)
 
     def upto(self, step: int) -> int:
         if self.newest <= step:
@@ -202,6 +217,21 @@ class History:
                 column = self._columns[name] = _Column()
             column.add(step, value)
         self.step = max(self.step, step)
+
+    def extend(self, block: Block) -> None:
+        """Add many rows of the same names; the same as appending one after the other, and many times as fast."""
+        steps = np.array(block.steps, np.int64)
+        columns = [self._columns.setdefault(name, _Column()) for name in block.names]
+        known = max((column.newest() for column in (*columns, self._times)), default=-1)
+        if len(steps) < FEW or steps[0] <= known or not block.ascending():
+            for step, values, t in block.rows():
+                self.append(step, values, t)
+            return
+        for column, values in zip(columns, block.table().T, strict=True):
+            column.extend(steps, values)
+        times = np.array(block.times)
+        self._times.extend(steps[times != 0], times[times != 0])
+        self.step = max(self.step, int(steps[-1]))
 
     def fork(self, from_step: int, attempt: int) -> History:
         """The history a new attempt starts with: everything before `from_step`."""

@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from stabilizer.records import Action, Event, Finding, Metrics, RecordError, Sample, decode, decode_metrics
+from stabilizer.runs.blocks import Block, Blocks
 from stabilizer.runs.history import History
 
 MAX_LINE = 8 * 1024 * 1024
@@ -102,6 +103,18 @@ def _take(tail: Tail, kind: type) -> Read:
     return read
 
 
+def _take_metrics(tail: Tail) -> list[Block]:
+    rows = Blocks()
+    for line in tail.lines():
+        try:
+            record = decode_metrics(line)
+        except RecordError:
+            tail.skipped += 1
+        else:
+            rows.add(record.step, record.values, record.t)
+    return rows.blocks
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A small JSON object of the run directory; {} when it is missing, unreadable, no plain file or not small."""
     try:
@@ -148,8 +161,8 @@ class RunReader:
         """Lines that were no record, over all files."""
         return sum(tail.skipped for tail in [*self._metrics.values(), *self._tails.values()])
 
-    def refresh(self) -> list[Metrics]:
-        """Take in what was written since the last call; returns the new records of the current attempt.
+    def refresh(self) -> list[int]:
+        """Take in what was written since the last call; returns the steps that are new in the current attempt.
 
         An event is written before the metrics it explains, so metrics are read before events: none of them is ever seen
         without its event. An event whose step or attempt is still to come waits for it.
@@ -169,7 +182,7 @@ class RunReader:
             return self.refresh()
         for event in new_events:  # before attempts are forked, which take the events of their past with them
             self._place(event)
-        fresh: list[Metrics] = []
+        fresh: list[Block] = []
         for entry in attempts:
             fresh = records[entry["attempt"]]
             self._take_in(entry, fresh)
@@ -178,7 +191,7 @@ class RunReader:
         if any(tail.restarts for tail in (*self._metrics.values(), *self._tails.values())):
             self._start()  # a file was cut or replaced under us: take everything anew rather than count lines twice
             return self.refresh()
-        return fresh
+        return [step for block in fresh for step in block.steps]
 
     def samples(self, step: int) -> list[Sample]:
         """Completions logged at a step, oldest attempt first; empty when that step logged none."""
@@ -208,18 +221,16 @@ class RunReader:
         ]
         return known or [{"attempt": 0, "from_step": 0, "parent": None}]
 
-    def _come_late(
-        self, attempts: list[dict[str, Any]], records: dict[int, list[Metrics]], events: list[Event]
-    ) -> bool:
+    def _come_late(self, attempts: list[dict[str, Any]], records: dict[int, list[Block]], events: list[Event]) -> bool:
         """Whether an attempt grew after another was forked from it."""
         grown = {attempt for attempt, rows in records.items() if rows} | {event.attempt for event in events}
         return any(entry["attempt"] in self.histories and entry["parent"] in grown for entry in attempts)
 
-    def _new_metrics(self, attempt: int) -> list[Metrics]:
+    def _new_metrics(self, attempt: int) -> list[Block]:
         path = self.path / "metrics" / f"r0-a{attempt}.jsonl"
-        return _take(self._metrics.setdefault(attempt, Tail(path)), Metrics).records
+        return _take_metrics(self._metrics.setdefault(attempt, Tail(path)))
 
-    def _take_in(self, entry: dict[str, Any], records: list[Metrics]) -> None:
+    def _take_in(self, entry: dict[str, Any], blocks: list[Block]) -> None:
         attempt, parent = entry["attempt"], entry.get("parent")
         if attempt not in self.histories:
             if parent in self.histories:
@@ -232,10 +243,11 @@ class RunReader:
             self.histories[attempt] = history
         history = self.histories[attempt]
         history.about = self.about
-        for record in records:
-            history.append(record.step, record.values, record.t)
-            if not self.ticks or self.ticks[-1] != (attempt, record.step):
-                self.ticks.append((attempt, record.step))
+        for block in blocks:
+            history.extend(block)
+            for step in block.steps:
+                if not self.ticks or self.ticks[-1] != (attempt, step):
+                    self.ticks.append((attempt, step))
 
     def _place(self, event: Event) -> None:
         for attempt, history in self.histories.items():

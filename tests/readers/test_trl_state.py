@@ -7,9 +7,10 @@ import math
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from stabilizer.readers import load
+from stabilizer.readers import load, trl_state
 from stabilizer.readers.trl_state import NAMES, OLD_NAMES, PPO_NAMES, recognises
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
@@ -295,3 +296,21 @@ def test_a_bad_configuration_is_said_in_words(tmp_path, name, text, said):
 def test_a_missing_configuration_is_said_in_words(tmp_path):
     with pytest.raises(RunError, match="no such file"):
         load(write(tmp_path / "out", state("0.20")), config=tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("steps", [[*range(1, 40)], [*range(1, 21), *range(10, 31)], [5] * 12, [*range(1, 12)] * 2])
+@pytest.mark.parametrize("odd", [{}, {"kl": None}, {"kl": "0.5"}, {"note": "x"}, {"reward": 10**400}, {"step": True}])
+def test_rows_read_as_tables_are_the_rows_read_one_by_one(tmp_path, monkeypatch, steps, odd):
+    rows = [record("0.20", step, reward=place / 50) for place, step in enumerate(steps)]
+    rows[7] |= odd
+    path = write(tmp_path, state("0.20", log_history=rows))
+    quick = load(path)
+    monkeypatch.setattr(trl_state, "FEW", 10**9)
+    slow = load(path)
+    assert quick.ticks == slow.ticks and quick.source == slow.source and list(quick.histories) == list(slow.histories)
+    for attempt, history in quick.histories.items():
+        ours, theirs = history.view(), slow.histories[attempt].view()
+        assert ours.names() == theirs.names() and history.about == slow.histories[attempt].about
+        for name in ours.names():
+            np.testing.assert_array_equal(ours.series(name).steps, theirs.series(name).steps)
+            np.testing.assert_array_equal(ours.series(name).values, theirs.series(name).values)
