@@ -111,11 +111,16 @@ class Conduct:
             back=back,
             replays=back,
             margin=margin,
+            outlived=tuple(name for name in remedy.outlived(cause) if name in self._members(number)),
             holds=next((turn.rate for turn in turned if back and turn.rate), None),
             target=target,
             began=view.step + 1,
             window=guard.window(remedy.horizon),
         )
+
+    def _members(self, number: int) -> set[str]:
+        """Findings that an incident ever had."""
+        return set(self.watch.incident(number).findings)
 
     def _change(self, remedy: Remedy, cause: str, view: RunView, onset: int) -> Change | None:
         """What the remedy would change as the knobs stand now; None when it can't help this run."""
@@ -224,9 +229,13 @@ class Conduct:
         trial.twin = fork.record() | {"extra_steps": cost}
         if trial.remedy.rollback or not self._acts:
             return ""  # from here a copy shows only whether the run recovers by itself; and a person has decided
-        found = fork.compare(trial.remedy.id, NO_CHANGE, trial.guard.metric)
+        reward = Guard.of(view, 0)  # held-out problems are asked too seldom for a copy
+        found = fork.compare(trial.remedy.id, NO_CHANGE, reward.metric)
+        said = found.verdict(reward.tolerance)
         trial.twin["said"] = found.words
-        return "" if found.better else f"on a copy of the run it was no better: {found.words}"
+        if said == "undetermined":  # then the trial tells, as it would have without a copy
+            trial.twin["said"] = f"undetermined: {found.steps} steps cannot tell ({found.words})"
+        return f"on a copy of the run it was {said}: {found.words}" if said in ("worse", "no better") else ""
 
     @staticmethod
     def _twin(trial: Trial) -> dict[str, Any]:
@@ -355,7 +364,8 @@ class Conduct:
         self._journal(trial, "verified", view.step, reason, **self._measured(trial, view))
         if trial.outlived:
             early = [f for f in self.watch.active() if f.onset_step <= trial.began + SETTLE]
-            self._outlived |= {(f.incident, f.id) for f in early if f.incident == trial.incident}
+            ids = {f.id for f in early if f.incident == trial.incident} | set(trial.remedy.outlived(trial.cause))
+            self._outlived |= {(trial.incident, name) for name in ids}
         if trial.back and not trial.target:
             self._restored = trial.began
         self._mend(trial, view)
