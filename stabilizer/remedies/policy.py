@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from stabilizer.records import Action, Finding, JournalEntry
 from stabilizer.remedies import LOWER_LR, RESTORE, ROLL_BACK, fitting
-from stabilizer.remedies.arbitration import DIVERGENCE, INTEGRITY, gained, most_urgent, objection, rank
+from stabilizer.remedies.arbitration import DIVERGENCE, gained, just_seen, most_urgent, objection, rank
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.conduct import MODES, Conduct, Host, Mode
 from stabilizer.remedies.controls import Controls
@@ -28,14 +28,6 @@ __all__ = ["MODES", "Arbiter", "Host", "Mode"]
 
 SUGGESTIONS = 3
 """Proposals for one incident where nothing is carried out: more would be a list and no advice."""
-JUST_SEEN = 5
-"""Steps since its onset within which a broken fact has taught the policy nothing worth going back from."""
-
-
-def _just_seen(members: Sequence[Finding], onset: int, view: RunView) -> bool:
-    """Facts about the world around the policy that broke a moment ago: what corrects them leaves nothing to undo."""
-    around = all(rank(f) == INTEGRITY or f.id == "policy/mismatch" for f in members)
-    return around and not any(f.id.startswith("numerics/") for f in members) and view.step - onset <= JUST_SEEN
 
 
 @dataclass
@@ -66,8 +58,7 @@ class Arbiter(Conduct):
             self._heed(request, view)
         if self.mode == "off":
             return
-        if self._held:
-            self._hold(view)
+        self._hold(view)
         if self.trial:
             self._follow(view)
             return
@@ -96,7 +87,7 @@ class Arbiter(Conduct):
         if not incident.causes or (self._acts and not critical and quiet_hours(view)):
             return
         cause = incident.causes[0].id
-        hurt = critical and not _just_seen(members, incident.onset_step, view)
+        hurt = critical and not just_seen(members, view.step)
         returns = hurt or self._free_to_return(cause, members, incident.onset_step, view)
         remedies = self._candidates(cause, members, incident.onset_step, view, critical=critical, returns=returns)
         if self.mode == "auto-full" and failures and not critical and any(r.rollback for r in remedies):
@@ -249,7 +240,7 @@ class Arbiter(Conduct):
             if action.entry == "verified":
                 self._kept[action.action] = dict(action.change)
                 if action.action in held and LR in action.change:
-                    self._held[action.action] = (held[action.action], action.change[LR])
+                    self._held.begin(action.action, held[action.action], action.change[LR])
             elif action.entry in ("applied", "approved"):
                 self._tried.discard((action.incident, action.remedy))
                 made = (
