@@ -329,7 +329,7 @@ class Watch:
         begun_again = all(track.opened > incident.opened for track in members)
         if not (begun_again and incident.causes and found[0].id == "undetermined"):
             incident.causes = found  # what was told of an incident is not forgotten because it came back in part
-        incident.remedies = advise(incident.causes, view)
+        incident.remedies = advise(incident.causes, view, incident.onset_step)
         for track in members:
             told = track.finding
             track.finding = replace(told, causes=incident.causes, remedies=incident.remedies)

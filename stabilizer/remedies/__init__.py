@@ -96,7 +96,8 @@ FIRST: dict[str, tuple[str, ...]] = {
     "engine-mismatch": ("correct-mismatch",),
     "critic-broken": ("mend-critic",),
     "kl-estimator": ("other-kl-estimator",),
-    "prompts-too-hard": ("easier-prompts",),
+    "dead-groups": ("easier-prompts", "reweight-prompts", "other-normaliser"),
+    "prompts-too-hard": ("easier-prompts", "reweight-prompts"),
     "saturated": ("stop-here",),
     "reward-hackable": ("patch-reward",),
     "wrong-groups": ("fix-groups",),
@@ -130,9 +131,11 @@ def _unharmed(cause: str, view: RunView) -> bool:
     return bool(broken) and back and broken <= set(left_out.steps[left_out.values > 0].tolist())
 
 
-def advise(causes: Sequence[Cause], view: RunView) -> tuple[RemedyAdvice, ...]:
+def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> tuple[RemedyAdvice, ...]:
     """What to change against the likeliest cause, with the knobs as they stand in this run.
 
+    A setting that was changed around the onset, and that nobody declared, is the first to be put back, whatever the
+    cause.
     A run that logs no knobs still has a learning rate, so its scale counts as 1; of a remedy that needs a knob whose
     value nobody knows the words remain, if it has some for doing it by hand.
     """
@@ -145,6 +148,9 @@ def advise(causes: Sequence[Cause], view: RunView) -> tuple[RemedyAdvice, ...]:
         known.setdefault("control/beta", float(beta))
     ours = "control/lr_scale" in view
     advice = []
+    if ours and onset is not None and (back := RESTORE.given(causes[0].id, known, view, onset)):
+        how = _how(RESTORE, back)
+        advice.append(RemedyAdvice(id=RESTORE.id, safety=RESTORE.safety, change=back, why=RESTORE.why, how=how))
     for remedy in fitting(causes[0].id, view):
         change = remedy.against(causes[0].id, known)
         if not ours and (change is None or remedy.orders) and remedy.by_hand:

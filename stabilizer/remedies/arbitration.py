@@ -38,6 +38,8 @@ TARGET_ENTROPY = 0.45
 """Share of its early level that entropy is meant to keep: the middle of the 0.3 to 0.6 that published runs hold."""
 DEAD_BAND = 0.25
 """Share of the target around it in which entropy is left alone."""
+JUST_SEEN = 5
+"""Steps since its onset within which a broken fact has taught the policy nothing worth going back from."""
 GAIN = 10
 """Rows on either side that say whether anything was gained."""
 AGREE = 0.5
@@ -78,6 +80,16 @@ def objection(remedy: Remedy, cause: str, members: Sequence[Finding], watch: Wat
     if remedy.id == "longer-answers":
         return _length_not_earned(view)
     return ""
+
+
+def just_seen(findings: Sequence[Finding], step: int) -> bool:
+    """Facts about the world around the policy that broke a moment ago: what corrects them leaves nothing to undo.
+
+    A number that is none is no such fact, for it may be in the weights by then.
+    """
+    around = all(rank(f) == INTEGRITY or f.id == "policy/mismatch" for f in findings)
+    broken = any(f.id.startswith("numerics/") for f in findings)
+    return around and not broken and step - min(f.onset_step for f in findings) <= JUST_SEEN
 
 
 def gained(view: RunView, since: int) -> bool:

@@ -9,12 +9,13 @@ from stabilizer.detectors.progress import progress
 from stabilizer.records import Action, JournalEntry
 from stabilizer.remedies import LOWER_LR, ROLL_BACK
 from stabilizer.remedies.base import Change, Remedy, in_words
-from stabilizer.remedies.controls import KNOBS, Checkpoint, Controls
+from stabilizer.remedies.controls import Checkpoint, Controls
 from stabilizer.remedies.fork import Fork
 from stabilizer.remedies.guard import Guard
+from stabilizer.remedies.hold import Held
 from stabilizer.remedies.limits import COOLDOWN, MAX_FAILURES, Limits
 from stabilizer.remedies.trial import SETTLE, Trial
-from stabilizer.remedies.turns import LR, rate_now, turns
+from stabilizer.remedies.turns import LR, turns
 from stabilizer.runs.history import RunView
 from stabilizer.watch import Watch
 
@@ -25,8 +26,6 @@ ONSET_MARGIN = 10
 """Steps a rollback's target should be older than the onset, whose estimate is uncertain by that at most."""
 DEEPEST = 3
 """Trials that are built on one another."""
-SAME_RATE = 0.05
-"""Share by which a held learning rate may be off before its knob follows."""
 NO_CHANGE = "no change"
 """Name of the twin that is left alone."""
 
@@ -66,8 +65,7 @@ class Conduct:
         self.trial: Trial | None = None
         self.limits = Limits()
         self._kept: dict[str, Change] = {}
-        self._held: dict[str, tuple[float, tuple[float | None, float | None]]] = {}
-        """Action -> learning rate that it holds, and where its knob was and is."""
+        self._held = Held(controls)
         self._outlived: set[tuple[int, str]] = set()
         """Incident and finding that were made harmless and go on."""
         self._restored: int | None = None
@@ -111,11 +109,16 @@ class Conduct:
             back=back,
             replays=back,
             margin=margin,
+            outlived=tuple(name for name in remedy.outlived(cause) if name in self._members(number)),
             holds=next((turn.rate for turn in turned if back and turn.rate), None),
             target=target,
             began=view.step + 1,
             window=guard.window(remedy.horizon),
         )
+
+    def _members(self, number: int) -> set[str]:
+        """Findings that an incident ever had."""
+        return set(self.watch.incident(number).findings)
 
     def _change(self, remedy: Remedy, cause: str, view: RunView, onset: int) -> Change | None:
         """What the remedy would change as the knobs stand now; None when it can't help this run."""
@@ -181,7 +184,7 @@ class Conduct:
         self.limits.note(trial.change, view.step)
         data: dict[str, Any] = {"course": trial.course} if trial.course else {}
         if trial.holds is not None:
-            self._held[trial.action] = (trial.holds, trial.change[LR])
+            self._held.begin(trial.action, trial.holds, trial.change[LR])
             data["holds"] = trial.holds
         if trial.target:
             lost = view.step - trial.target.step
@@ -189,8 +192,8 @@ class Conduct:
             self.limits.rollbacks[trial.cause] += 1
             self.limits.extra += lost
         self.trial = trial
-        where = f"returned to step {trial.target.step} and " if trial.target else ""
-        self._journal(trial, "applied", view.step, f"{where}{_words(trial)}", **data)
+        where = f"returned to step {trial.target.step}" if trial.target else ""
+        self._journal(trial, "applied", view.step, " and ".join(filter(None, (where, _words(trial)))), **data)
         if not trial.remedy.horizon:
             self._keep(trial, view, "there is nothing to wait for")
         return True
@@ -224,9 +227,13 @@ class Conduct:
         trial.twin = fork.record() | {"extra_steps": cost}
         if trial.remedy.rollback or not self._acts:
             return ""  # from here a copy shows only whether the run recovers by itself; and a person has decided
-        found = fork.compare(trial.remedy.id, NO_CHANGE, trial.guard.metric)
+        reward = Guard.of(view, 0)  # held-out problems are asked too seldom for a copy
+        found = fork.compare(trial.remedy.id, NO_CHANGE, reward.metric)
+        said = found.verdict(reward.tolerance)
         trial.twin["said"] = found.words
-        return "" if found.better else f"on a copy of the run it was no better: {found.words}"
+        if said == "undetermined":  # then the trial tells, as it would have without a copy
+            trial.twin["said"] = f"undetermined: {found.steps} steps cannot tell ({found.words})"
+        return f"on a copy of the run it was {said}: {found.words}" if said in ("worse", "no better") else ""
 
     @staticmethod
     def _twin(trial: Trial) -> dict[str, Any]:
@@ -316,25 +323,16 @@ class Conduct:
         return any(finding.severity == "critical" for finding in standing)
 
     def _hold(self, view: RunView) -> None:
-        """A knob that keeps a runaway schedule where it was follows it, down again too; one that was turned since is
-        left alone."""
-        rate = rate_now(view)
-        for action, (usual, (before, set_to)) in list(self._held.items()):
-            now = self.controls.get(LR)
-            if now != set_to or before is None or not rate:
-                del self._held[action]
-                continue
-            after = max(KNOBS[LR].low, before * min(1.0, usual / rate))
-            if abs(after / now - 1) <= SAME_RATE:
-                continue
-            self.controls.set(LR, after)
-            self._held[action] = (usual, (before, after))
-            if self.trial and self.trial.action == action:
-                self.trial.change = self.trial.change | {LR: (before, after)}
-            elif action in self._kept:
-                self._kept[action] = self._kept[action] | {LR: (before, after)}
-            text = f"{action}: {LR} {now:.3g} → {after:.3g}, so that the learning rate stays at {usual * before:.2g}"
-            self.host.declare(view.step + 1, "note", text, action=action, change={LR: [now, after]})
+        """A knob that keeps a schedule that ran away where it was goes with it; the change it belongs to does too."""
+        for moved in self._held.follow(view):
+            if self.trial and self.trial.action == moved.action:
+                self.trial.change = self.trial.change | {LR: moved.turn}
+            elif moved.action in self._kept:
+                self._kept[moved.action] = self._kept[moved.action] | {LR: moved.turn}
+            after = moved.turn[1]
+            words = f"{LR} {moved.was:.3g} → {after:.3g}, so that the learning rate stays at {moved.rate:.2g}"
+            data = {"action": moved.action, "change": {LR: [moved.was, after]}}
+            self.host.declare(view.step + 1, "note", f"{moved.action}: {words}", **data)
 
     def _go_on(self, trial: Trial) -> None:
         """The next step of what does not happen at once; a knob that somebody turned meanwhile is theirs."""
@@ -355,7 +353,8 @@ class Conduct:
         self._journal(trial, "verified", view.step, reason, **self._measured(trial, view))
         if trial.outlived:
             early = [f for f in self.watch.active() if f.onset_step <= trial.began + SETTLE]
-            self._outlived |= {(f.incident, f.id) for f in early if f.incident == trial.incident}
+            ids = {f.id for f in early if f.incident == trial.incident} | set(trial.remedy.outlived(trial.cause))
+            self._outlived |= {(trial.incident, name) for name in ids}
         if trial.back and not trial.target:
             self._restored = trial.began
         self._mend(trial, view)

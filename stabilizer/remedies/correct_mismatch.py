@@ -36,7 +36,13 @@ class CorrectMismatch(Remedy):
 
     id = "correct-mismatch"
     safety = "soft"
-    outlived_by = ("system/invariant", "policy/mismatch", "policy/stale-rollouts", "policy/router-shift")
+    outlived_by = (
+        "system/invariant",
+        "policy/mismatch",
+        "policy/stale-rollouts",
+        "policy/router-shift",
+        "policy/kl-estimator",
+    )
     answers = ("engine-mismatch", "precision", "stale-weights")
     by_hand = (
         "weigh tokens by their probability ratio, cut off at 2 (truncated importance sampling), and make both sides"

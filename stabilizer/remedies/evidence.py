@@ -10,7 +10,7 @@ ROWS = 20
 """Rows whose median is called the present value."""
 
 
-def recent(view: RunView, name: str) -> float | None:
+def recent(view: RunView, name: str, rows: int = ROWS) -> float | None:
     """The present level of a metric, or None where fewer than five rows tell."""
-    values = view.series(name).last(ROWS).finite().values
+    values = view.series(name).last(rows).finite().values
     return float(np.median(values)) if len(values) >= 5 else None

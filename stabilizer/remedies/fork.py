@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -59,6 +59,14 @@ class Comparison:
     difference: float
     half_width: float
     words: str
+    steps: int = 0
+    """Paired steps it rests on."""
+
+    def verdict(self, matters: float) -> Literal["better", "worse", "no better", "undetermined"]:
+        """What it shows of a difference of which `matters` would matter: an interval wider than that shows nothing."""
+        if self.better or self.worse:
+            return "better" if self.better else "worse"
+        return "no better" if self.difference + self.half_width <= matters else "undetermined"
 
 
 @dataclass(frozen=True)
@@ -82,12 +90,13 @@ class Fork:
         both = np.isfinite(ours) & np.isfinite(theirs)
         if both.sum() < FEW:
             words = f"{metric}: {int(both.sum())} steps can be compared, which is too few"
-            return Comparison(bool(broke < 0), bool(broke > 0), math.nan, math.inf, words)
+            return Comparison(bool(broke < 0), bool(broke > 0), math.nan, math.inf, words, int(both.sum()))
         differences = (ours - theirs)[both]
         mean, noise = float(differences.mean()), float(differences.std(ddof=1))
         width = half_width(noise, len(differences), len(differences))
         words = f"{metric} {mean:+.3g} ± {width:.2g} over {len(differences)} paired steps against {against!r}"
-        return Comparison(bool(broke < 0) or mean > width, bool(broke > 0) or mean < -width, mean, width, words)
+        better, worse = bool(broke < 0) or mean > width, bool(broke > 0) or mean < -width
+        return Comparison(better, worse, mean, width, words, len(differences))
 
     def best(self, metric: str = "reward/mean") -> str:
         """The copy that did better than the first for sure, and by the most; the first when none did."""

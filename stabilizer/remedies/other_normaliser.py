@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy, switched
+from stabilizer.remedies.evidence import recent
+from stabilizer.runs.history import RunView
+
+MOST = 0.5
+"""Share of groups without any spread above which the others are not what is wrong."""
+SINCE = 10
+"""Rows that say so: a batch that lost its spread lost it lately."""
 
 
 class OtherNormaliser(Remedy):
@@ -34,10 +41,19 @@ class OtherNormaliser(Remedy):
 
     id = "other-normaliser"
     safety = "hard"
+    outlived_by = ("reward/std-blowup", "reward/hacking", "reward/collapse")
     answers = ("dead-groups",)
+    horizon = 60
     by_hand = "divide by the spread of the whole batch, or not at all (advantage = batch_std or group_mean)"
     why = "dividing by the spread of a group whose rewards hardly differ turns rounding into large advantages"
     expects = "the largest advantage and the gradient norm fall"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return switched(knobs, "control/advantage", "batch_std", when=("group_std",))
+
+    def unfit(self, view: RunView) -> str:
+        """Groups without any spread have none to be blown up."""
+        silent = recent(view, "reward/zero_std_frac", SINCE)
+        if silent is not None and silent > MOST:
+            return f"{silent:.0%} of groups have no spread at all"
+        return ""

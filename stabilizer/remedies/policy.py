@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from stabilizer.records import Action, Finding, JournalEntry
 from stabilizer.remedies import LOWER_LR, RESTORE, ROLL_BACK, fitting
-from stabilizer.remedies.arbitration import DIVERGENCE, gained, most_urgent, objection, rank
+from stabilizer.remedies.arbitration import DIVERGENCE, gained, just_seen, most_urgent, objection, rank
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.conduct import MODES, Conduct, Host, Mode
 from stabilizer.remedies.controls import Controls
@@ -58,8 +58,7 @@ class Arbiter(Conduct):
             self._heed(request, view)
         if self.mode == "off":
             return
-        if self._held:
-            self._hold(view)
+        self._hold(view)
         if self.trial:
             self._follow(view)
             return
@@ -88,7 +87,8 @@ class Arbiter(Conduct):
         if not incident.causes or (self._acts and not critical and quiet_hours(view)):
             return
         cause = incident.causes[0].id
-        returns = critical or self._free_to_return(cause, members, incident.onset_step, view)
+        hurt = critical and not just_seen(members, view.step)
+        returns = hurt or self._free_to_return(cause, members, incident.onset_step, view)
         remedies = self._candidates(cause, members, incident.onset_step, view, critical=critical, returns=returns)
         if self.mode == "auto-full" and failures and not critical and any(r.rollback for r in remedies):
             return  # the last trial is kept for going back, should it come to damage
@@ -240,7 +240,7 @@ class Arbiter(Conduct):
             if action.entry == "verified":
                 self._kept[action.action] = dict(action.change)
                 if action.action in held and LR in action.change:
-                    self._held[action.action] = (held[action.action], action.change[LR])
+                    self._held.begin(action.action, held[action.action], action.change[LR])
             elif action.entry in ("applied", "approved"):
                 self._tried.discard((action.incident, action.remedy))
                 made = (

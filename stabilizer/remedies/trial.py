@@ -64,6 +64,8 @@ class Trial:
     """Learning rate that the knob keeps a schedule at that ran away."""
     under: Trial | None = None
     """The trial it is built on, which was not enough."""
+    outlived: tuple[str, ...] = ()
+    """Findings of the incident that stand whether it helps or not."""
     twin: dict[str, Any] | None = None
     """What a copy of the run did meanwhile without the change."""
 
@@ -71,11 +73,6 @@ class Trial:
     def depth(self) -> int:
         """How many trials stand or fall together with it, itself among them."""
         return 1 + len(self.chain())
-
-    @property
-    def outlived(self) -> tuple[str, ...]:
-        """Findings that stand whether it helps or not."""
-        return self.remedy.outlived(self.cause)
 
     def chain(self) -> list[Trial]:
         """What it is built on, newest first."""

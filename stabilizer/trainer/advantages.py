@@ -75,6 +75,22 @@ def center_error(advantage_GN: Tensor, valid_GN: Tensor | None = None) -> float:
     return torch.amax((sum_G / valid_GN.sum(1).clamp_min(1)).abs()).item()
 
 
+NEXT_TO_NOTHING = 0.01
+"""Share of the widest group's range under which another group's differences are noise that a division would blow up."""
+
+
+def silent_groups(reward_GN: Tensor, valid_GN: Tensor | None = None) -> Tensor:
+    """True for each group that has nothing to teach: equal rewards, or next to equal beside the widest group's."""
+    if valid_GN is None:
+        valid_GN = torch.ones_like(reward_GN, dtype=torch.bool)
+    highest_G = reward_GN.masked_fill(~valid_GN, -torch.inf).amax(1)
+    lowest_G = reward_GN.masked_fill(~valid_GN, torch.inf).amin(1)
+    range_G = (highest_G - lowest_G).masked_fill(~valid_GN.any(1), 0.0)
+    known_G = range_G[range_G.isfinite()]
+    least = NEXT_TO_NOTHING * known_G.max() if len(known_G) else 0.0
+    return zero_variance(reward_GN, valid_GN) | (range_G < least)
+
+
 def zero_variance(reward_GN: Tensor, valid_GN: Tensor | None = None) -> Tensor:
     """True for each group whose valid rewards are all equal, or fewer than two: nothing can be learned from it.
 

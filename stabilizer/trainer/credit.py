@@ -16,7 +16,7 @@ from stabilizer.trainer.advantages import (
     clip_advantages,
     overlong_penalty,
     sequence_advantages,
-    zero_variance,
+    silent_groups,
 )
 from stabilizer.trainer.knobs import Knobs
 from stabilizer.trainer.rollout.rollouts import Rollouts
@@ -94,7 +94,7 @@ def give_credit(
 def _teaching(knobs: Knobs, reward_GN: Tensor, valid_GN: Tensor, truncated_B: Tensor) -> Tensor:
     teaches_GN = valid_GN
     if knobs.filter_groups != "off":
-        signal_G = ~zero_variance(reward_GN, valid_GN)
+        signal_G = ~silent_groups(reward_GN, valid_GN)
         signal_G &= signal_G.cumsum(0) <= knobs.prompts  # `resample` may have found more than were asked for
         teaches_GN = teaches_GN & signal_G[:, None]
     teaches_B = teaches_GN.reshape(-1)

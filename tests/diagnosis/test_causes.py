@@ -110,6 +110,19 @@ CASES = {
         "reward-fault", {"reward/collapse": 150}, {"reward/mean": "0.2+0.002~0.02x150 0.02~0.01x50",
          "optim/update_ratio": "0.001%0.1x200"},
     ),
+    "some prompts are paid alike": (
+        "dead-groups", {"reward/hacking": 110},
+        {"reward/std_group": "0.4~0.03x150 0.1~0.03x50", "reward/zero_std_frac": "0.15~0.05x150 0.75~0.05x50"},
+    ),
+    "some prompts are beyond it": (
+        "prompts-too-hard", {"reward/collapse": 150},
+        {"reward/mean": "0.5~0.02x150 0.15~0.02x50", "reward/std_group": "0.4~0.03x150 0.1~0.03x50",
+         "reward/zero_std_frac": "0.15~0.05x150 0.75~0.05x50"},
+    ),
+    "some prompts are paid by a hair": (
+        "dead-groups", {"reward/hacking": 110},
+        {"reward/std_group": "0.4~0.03x150 0.15~0.03x50", "reward/zero_std_frac": "0.15~0.03x200"},
+    ),
     "critic fails": (
         "critic-broken", {"value/critic-failure": 140, "reward/collapse": 160},
         {"value/explained_variance": "0.7~0.03x140 -0.5~0.1x60"},
@@ -238,6 +251,15 @@ NOT_CLAIMED = {
         "reward-fault", {"reward/collapse": 110},
         {"reward/mean": "0.5~0.01x110 0.5+-0.01~0.01x45 0.05~0.01x45", "optim/update_ratio": "0.001%0.1x200"},
     ),
+    "groups alike because they are right": (
+        "dead-groups", {"reward/hacking": 110},
+        {"reward/std_group": "0.4~0.03x150 0.1~0.03x50", "reward/zero_std_frac": "0.15~0.05x150 0.75~0.05x50",
+         "reward/all_pass_frac": "0.1~0.03x150 0.7~0.03x50"},
+    ),
+    "groups alike because the policy moved": (
+        "dead-groups", DRIFT,
+        BREAKS | {"reward/std_group": "0.4~0.03x150 0.1~0.03x50", "reward/zero_std_frac": "0.15~0.05x150 0.75~0.05x50"},
+    ),
     "memory that ran out": ("infrastructure", *CASES["out of memory"][1:]),
     "half of the entropy left": (
         "exploration-exhausted", FLAT,
@@ -292,6 +314,15 @@ def test_more_evidence_makes_a_cause_surer() -> None:
 def test_too_few_bits_are_blamed_only_where_they_are_few(config: dict, findings: dict, leads: str) -> None:
     found = told(findings, {"optim/update_ratio": "1e-8%0.1x200"}, about={"config": config})
     assert found[0].id == leads, found
+
+
+def test_a_setting_that_was_changed_without_a_word_is_advised_to_be_put_back_first() -> None:
+    knobs = {"control/lr_scale": "1x200", "control/beta": "0.01x148 0.3x52"}
+    cause = [Cause("pinned-by-kl", 0.9, "")]
+    first = advise(cause, history(CALM | knobs).view(), ONSET)[0]
+    assert (first.id, first.change) == ("restore-setting", {"control/beta": (0.3, 0.01)})
+    declared = history(CALM | knobs, events=[(148, "schedule-change")]).view()
+    assert "restore-setting" not in [advice.id for advice in advise(cause, declared, ONSET)]
 
 
 def test_a_reward_that_is_no_number_is_the_rewards_fault() -> None:

@@ -15,6 +15,7 @@ from stabilizer.remedies.arbitration import (
     EXPLORATION,
     INTEGRITY,
     STARVATION,
+    just_seen,
     most_urgent,
     objection,
     rank,
@@ -91,3 +92,14 @@ def test_the_rate_is_not_raised_within_a_hundred_steps_of_a_divergence() -> None
 @pytest.mark.parametrize(("held_out", "objects"), [("0.6~0.01x12", True), ("0.6x8 0.3x4", False), ("0.6x2", False)])
 def test_a_run_is_ended_early_only_where_held_out_accuracy_is_not_known_to_hold(held_out: str, objects: bool) -> None:
     assert bool(objected("early-stop", {"reward/mean": "0.5x60", "accuracy/val": held_out})) is objects
+
+
+@pytest.mark.parametrize(
+    ("ids", "step", "fresh"),
+    [(["system/invariant"], 103, True), (["system/invariant", "policy/mismatch"], 105, True),
+     (["system/invariant"], 120, False), (["numerics/non-finite"], 101, False),
+     (["system/invariant", "policy/kl-runaway"], 103, False)],
+)  # fmt: skip
+def test_what_broke_around_the_policy_a_moment_ago_is_nothing_to_go_back_from(ids, step, fresh) -> None:
+    findings = [Finding(name, "critical", "", 100, 101, step) for name in ids]
+    assert just_seen(findings, step) is fresh

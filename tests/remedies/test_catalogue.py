@@ -206,6 +206,18 @@ def test_more_answers_are_not_asked_for_where_all_are_right_already() -> None:
     assert "grow-group" in [remedy.id for remedy in fitting("dead-groups", failing)]
 
 
+@pytest.mark.parametrize(
+    ("silent", "spread", "fit"),
+    [("0.1x30 0.75~0.02x20", "0.4x30 0.1~0.01x20", ["reweight-prompts"]),
+     ("0.1~0.02x50", "0.4x30 0.15~0.01x20", ["reweight-prompts", "other-normaliser"]),
+     ("0.1~0.02x50", "0.4~0.01x50", ["other-normaliser"]), ("0.1x30 1x20", "0.4x30 0x20", [])],
+)  # fmt: skip
+def test_prompts_are_drawn_anew_where_some_teach_and_some_do_not(silent: str, spread: str, fit: list[str]) -> None:
+    view = history({"reward/zero_std_frac": silent, "reward/std_group": spread}).view()
+    found = [r.id for r in fitting("dead-groups", view) if r.id in ("reweight-prompts", "other-normaliser")]
+    assert found == fit
+
+
 def test_length_that_is_earned_is_not_charged_for() -> None:
     earned = history({"reward/mean": "0.1+0.01~0.01x60", "rollout/length_reward_corr": "0.5~0.01x60"}).view()
     idle = history({"reward/mean": "0.3~0.01x60", "rollout/length_reward_corr": "0.5~0.01x60"}).view()

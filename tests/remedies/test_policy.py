@@ -11,6 +11,7 @@ import pytest
 from stabilizer.records import Action, Finding
 from stabilizer.remedies import REMEDIES, RESTORE, ROLL_BACK, fitting
 from stabilizer.remedies.controls import Checkpoint, Controls
+from stabilizer.remedies.fork import Comparison, Fork
 from stabilizer.remedies.guard import Guard
 from stabilizer.remedies.trial import Trial
 from stabilizer.runs.requests import Request
@@ -270,6 +271,25 @@ def test_a_fix_that_does_nothing_on_a_copy_is_not_applied() -> None:
     assert run.controls.get("control/prompts") == 8
 
 
+def test_a_copy_too_short_to_tell_is_said_to_be_and_leaves_the_judging_to_the_trial() -> None:
+    run = flat("auto-full", fork=6)
+    noisy = {"no change": [0.5, 0.1, 0.6, 0.2, 0.5, 0.3], "grow-batch": [0.2, 0.5, 0.1, 0.6, 0.3, 0.5]}
+    run.fork = lambda changes, steps: Fork(0, steps, {name: {"reward/mean": noisy[name]} for name in changes}, {})
+    run.run(200)
+    approved = next(a for a in run.actions if a.remedy == "grow-batch" and a.entry == "approved")
+    assert approved.data["twin"]["said"].startswith("undetermined: 6 steps cannot tell")
+    assert ("grow-batch", "applied") in run.entries()
+
+
+@pytest.mark.parametrize(
+    ("difference", "width", "said"),
+    [(0.2, 0.1, "better"), (-0.2, 0.1, "worse"), (0.01, 0.05, "no better"), (0.01, 0.3, "undetermined")],
+)
+def test_a_comparison_says_no_better_only_where_it_could_have_seen_better(difference, width, said) -> None:
+    found = Comparison(difference > width, difference < -width, difference, width, "", 20)
+    assert found.verdict(matters=0.1) == said
+
+
 def test_a_fork_is_no_part_of_the_run() -> None:
     plain, forked = flat("suggest").run(150), flat("suggest", fork=20).run(150)
     assert list(plain.history.view().series("reward/mean").values) == list(
@@ -520,6 +540,7 @@ def test_a_correction_is_judged_by_what_follows_and_not_by_what_it_corrects(rewa
     loud = SimpleNamespace(active=lambda: [mismatch], incident=lambda number: Incident(1, 30), detectors=())
     trial = Trial("a1", ROLL_BACK, 1, 30, True, {}, Guard("reward/mean", 0.5, 0.01, 10, 0.01), "engine-mismatch")
     trial.target, trial.began = Checkpoint(30, 0, Path("step-30")), 31
+    trial.outlived = ("policy/mismatch",)
     told = [trial.judge(loud, run.view(step))[0] for step in range(31, 61)]
     assert next(word for word in told if word != "running") == outcome
 

@@ -9,6 +9,7 @@ from stabilizer.trainer.advantages import (
     clip_advantages,
     overlong_penalty,
     sequence_advantages,
+    silent_groups,
     zero_variance,
 )
 
@@ -201,3 +202,11 @@ def test_overlong_buffer_must_fit_the_completion(buffer):
 def test_an_unknown_kind_is_named_with_its_alternatives():
     with pytest.raises(ValueError, match="'median'.*leave_one_out"):
         sequence_advantages("median", torch.zeros(1, 2))
+
+
+def test_groups_that_differ_by_next_to_nothing_beside_the_others_are_silent():
+    reward_GN = torch.tensor([[0.0, 1.0, 1.0], [0.5, 0.5005, 0.5002], [1.0, 1.0, 1.0], [float("nan"), 0.0, 1.0]])
+    assert silent_groups(reward_GN).tolist() == [False, True, True, False]
+    assert silent_groups(0.001 * reward_GN[:1]).tolist() == [False], "a small unit is no small difference"
+    valid_GN = torch.tensor([[True] * 3, [True] * 3, [False] * 3, [False, True, True]])
+    assert silent_groups(reward_GN, valid_GN).tolist() == [False, True, True, False]

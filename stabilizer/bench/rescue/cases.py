@@ -26,6 +26,11 @@ from stabilizer.bench.rescue.plan import Case, sources
 from stabilizer.bench.rescue.play import CACHE, Outcome, play
 from stabilizer.bench.rescue.score import damaged
 
+RUNS_A_FAULT, RUNS_A_HEALTHY = 4.5, 1.1
+"""Arms trained for a case on average, where many are not damaged and some not heard."""
+RUN_S = 11.0
+"""Seconds of one core that a run takes on average, measured on a machine that was busy otherwise."""
+
 
 def file_of(case: Case, arm: str, folder: Path) -> Path:
     """Where an outcome is kept."""
@@ -80,6 +85,18 @@ def treated(case: Case, folder: Path) -> dict[str, Outcome] | None:
     return None if None in rest.values() else {OFF: off} | rest
 
 
+def ahead(wanted: Sequence[Case], folder: Path = CACHE) -> tuple[int, float]:
+    """(cases that are not there yet, minutes of one core that they take, roughly)."""
+    missing = [case for case in (*_twins(wanted), *wanted) if treated(case, folder) is None]
+    runs = sum(RUNS_A_HEALTHY if case.healthy else RUNS_A_FAULT for case in missing)
+    return len(missing), runs * RUN_S / 60
+
+
+def _twins(wanted: Sequence[Case]) -> list[Case]:
+    """The clean runs that faults are compared with, and the same with other prompts."""
+    return list(dict.fromkeys(t for case in wanted if not case.healthy for t in (case.twin, case.other_prompts)))
+
+
 def make_all(
     wanted: Sequence[Case], folder: Path = CACHE, *, jobs: int = 2, budget_s: float | None = None
 ) -> tuple[list[Case], list[Case]]:
@@ -89,7 +106,7 @@ def make_all(
     """
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     _tidy(folder / "unfinished")
-    twins = list(dict.fromkeys(t for case in wanted if not case.healthy for t in (case.twin, case.other_prompts)))
+    twins = _twins(wanted)
     needed = [*twins, *wanted]
     missing = [case for case in needed if treated(case, folder) is None]
     for task, level in dict.fromkeys((case.task, case.start) for case in missing):

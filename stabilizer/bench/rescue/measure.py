@@ -54,6 +54,10 @@ def measure(
         if not wanted:
             known = ", ".join([*faults.BY_KIND, *(f"healthy/{kind}" for kind in plan.HEALTHY)])
             raise ValueError(f"--only {only}: no such kind; there are {known}")
+    count, minutes = cases.ahead(wanted, folder)
+    if count:
+        within = f", of which the budget leaves {jobs * budget_s / 60:.0f}" if budget_s is not None else ""
+        tell(f"{count} cases to make, about {minutes:.0f} minutes of one core{within}; what is there is not made again")
     there, left = cases.make_all(wanted, folder, jobs=jobs, budget_s=budget_s)
     if left:
         tell(f"the budget left out {len(left)} of {len(there) + len(left)} cases; the same command goes on with them")
@@ -61,7 +65,7 @@ def measure(
     judged = [j for j in judged if j is not None]
     result = {
         "schema": 1,
-        "command": _command(half, quick, seed, rounds, only),
+        "command": _command(half, quick, seed, rounds, only, budget_s),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "version": __version__,
         "half": "develop" if quick else half,
@@ -133,7 +137,8 @@ def _row(j: Judged) -> dict[str, Any]:
             "actions": done}  # fmt: skip
 
 
-def _command(half: str, quick: bool, seed: int, rounds: int, only: str | None) -> str:
+def _command(half: str, quick: bool, seed: int, rounds: int, only: str | None, budget_s: float | None) -> str:
     words = ["stabilizer bench rescue", "--quick" if quick else f"--half {half}", f"--seed {seed}",
-             f"--rounds {rounds}" if rounds > 1 else "", f"--only {only}" if only else ""]  # fmt: skip
+             f"--rounds {rounds}" if rounds > 1 else "", f"--only {only}" if only else "",
+             f"--budget {budget_s:g}" if budget_s is not None else ""]  # fmt: skip
     return " ".join(word for word in words if word)

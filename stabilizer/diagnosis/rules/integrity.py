@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from stabilizer.diagnosis.case import TOGETHER, Case
+from stabilizer.diagnosis.case import MARGIN, TOGETHER, Case
 from stabilizer.diagnosis.rules.base import FITS, NO, PROOF, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict
 from stabilizer.records import Finding
+
+SPREAD_ROWS = 5
+"""Rows after which a step of the spread within groups is believed."""
 
 
 def overflow(case: Case) -> Verdict:
@@ -71,17 +76,12 @@ def reward_fell_alone(case: Case) -> Verdict:
     before, after = (case.rows(reward.metric, edge, *span) for span in ((-8, -1), (2, 7)))
     if len(before) < 3 or len(after) < 3 or np.median(before) - np.median(after) < 0.6 * (reward.best - reward.now):
         return NO
-    still = []
-    for name in ("policy/entropy", "policy/kl_ref", "policy/kl_old", "optim/update_ratio"):
-        usual, then = case.rows(name, edge, -40, -9), case.rows(name, edge, -3, 5)
-        if len(usual) < 5 or len(then) < 3:
-            continue
-        if abs(np.median(then) - np.median(usual)) > max(3 * np.std(usual), 0.3 * abs(np.median(usual))):
-            return NO
-        still.append(name)
-    words = f"the reward fell within a few rows at step {edge} while {', '.join(still)} did not move"
+    still = _still(case, edge)
     if not still:
         return NO
+    words = f"the reward fell within a few rows at step {edge} while {', '.join(still)} did not move"
+    if _silenced(case, edge):  # a verifier that fails, fails for some answers of a group as for others
+        return UNLIKELY, [f"{words}, but groups fell silent as a whole"]
     if case.find("system/data-shift"):  # other prompts do the same to the reward, and they were seen to be others
         return UNLIKELY, [words]
     length = case.jumped("rollout/length_mean", edge, 1.08)
@@ -92,6 +92,92 @@ def reward_fell_alone(case: Case) -> Verdict:
         return UNLIKELY, [f"{words}, but held-out accuracy fell as well ({held.before:.3g} to {held.after:.3g})"]
     kept = [f"held-out accuracy is still {held.after:.3g}"] if held is not None else []
     return score + 0.1 * len(kept), [words, *kept]
+
+
+def groups_silenced(case: Case) -> Verdict:
+    """From one row to the next many groups are paid alike, while the policy stood still: prompts that teach nothing."""
+    lost = _spread_lost(case)
+    if lost is None or lost.failing or not (silent := _silenced(case, lost.step)):
+        return NO
+    return 0.85, [f"groups without any spread went from {silent[0]:.0%} to {silent[1]:.0%}", lost.words]
+
+
+def prompts_beyond(case: Case) -> Verdict:
+    """From one row to the next many groups fail as a whole, while the policy stood still: prompts beyond it."""
+    lost = _spread_lost(case)
+    if lost is None or not lost.failing or not (silent := _silenced(case, lost.step)):
+        return NO
+    return 0.8, [f"groups without any spread went from {silent[0]:.0%} to {silent[1]:.0%}", lost.words]
+
+
+def spread_shrunk(case: Case) -> Verdict:
+    """From one row to the next the groups differ by less, and no more of them are alike: what differs is next to
+    nothing in some, and dividing by it makes it as loud as the rest."""
+    lost = _spread_lost(case)
+    if lost is None or _silenced(case, lost.step) or case.view.latest("control/advantage") not in (None, 0.0):
+        return NO
+    return 0.85, [f"no more groups are without spread than before: {lost.words}"]
+
+
+class _Lost(NamedTuple):
+    """Spread of reward within groups that went in a few rows."""
+
+    step: int
+    failing: bool
+    """The reward went with it."""
+    words: str
+
+
+def _spread_lost(case: Case) -> _Lost | None:
+    """Where the spread within groups stepped down by a third and stayed there, while the policy stood still."""
+    series = case.view.series("reward/std_group")
+    if len(series) < 40 or case.find("reward/outage"):
+        return None
+    steps = series.steps[max(20, int(np.searchsorted(series.steps, case.onset)) - MARGIN) : -SPREAD_ROWS]
+    shifts = ((int(step), case.jumped("reward/std_group", int(step), 1.5)) for step in steps)
+    falls = [(now / was, step, was, now) for step, shift in shifts if shift for was, now in [shift] if now < was]
+    if not falls:
+        return None
+    _, edge, was, now = min(falls)
+    level, still = case.recent("reward/std_group"), _still(case, edge)
+    if level is None or 1.5 * level > was or len(still) < 2 or _solves(case, edge):
+        return None
+    paid = case.jumped("reward/mean", edge, 1.5)
+    words = (
+        f"reward differs by {now:.2g} within a group, by {was:.2g} before step {edge}, while {', '.join(still)} stood"
+    )
+    return _Lost(edge, paid is not None and paid[1] < paid[0], words)
+
+
+def _solves(case: Case, edge: int) -> bool:
+    """Answers are alike because they are right: nothing is lost."""
+    before, after = (case.rows("reward/all_pass_frac", edge, *span) for span in ((-20, -1), (1, 9)))
+    return bool(len(before) and len(after)) and float(np.median(after)) > float(np.median(before)) + 0.2
+
+
+def _silenced(case: Case, edge: int) -> tuple[float, float] | None:
+    """(before, after) of the share of groups without spread, where it stepped up and some groups are left."""
+    before, after = (case.rows("reward/zero_std_frac", edge, *span) for span in ((-22, -2), (1, 9)))
+    if len(before) < 8 or len(after) < 4:
+        return None
+    was, now = float(np.median(before)), float(np.median(after))
+    return (was, now) if was + 0.25 <= now < 0.97 else None
+
+
+def _still(case: Case, edge: int) -> list[str]:
+    """What measures the policy and did not move around a step; nothing when any of it did."""
+    still = []
+    for name in ("policy/entropy", "policy/kl_ref", "policy/kl_old", "optim/update_ratio"):
+        usual, then = case.rows(name, edge, -40, -9), case.rows(name, edge, -3, 5)
+        if len(usual) < 5 or len(then) < 3:
+            continue
+        moved = float(np.median(then) - np.median(usual))
+        if name in ("policy/kl_old", "optim/update_ratio"):
+            moved = max(moved, 0.0)  # with less to learn from, steps get smaller
+        if abs(moved) > max(3 * np.std(usual), 0.3 * abs(np.median(usual))):
+            return []
+        still.append(name)
+    return still
 
 
 def wrong_groups(case: Case) -> Verdict:
@@ -265,6 +351,9 @@ RULES: Table = (
     ("weights-frozen", frozen),
     ("reward-fault", reward_fails),
     ("reward-fault", reward_fell_alone),
+    ("dead-groups", groups_silenced),
+    ("dead-groups", spread_shrunk),
+    ("prompts-too-hard", prompts_beyond),
     ("wrong-groups", wrong_groups),
     ("stale-weights", stale_weights),
     ("engine-mismatch", engine_mismatch),

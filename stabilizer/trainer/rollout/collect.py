@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from stabilizer.records import Sample
+from stabilizer.trainer.advantages import silent_groups
 from stabilizer.trainer.knobs import Knobs
 from stabilizer.trainer.model import Policy
 from stabilizer.trainer.rollout.engine import Engine, Sampling
@@ -106,7 +107,7 @@ class Collector:
                 seed(f"rollout {draw}" if draw else "rollout"),
             )
             parts.append(self._answered(fresh, sampling))
-            if sum(_with_signal(part.scores, knobs.group_size) for part in parts) >= knobs.prompts:
+            if _with_signal([score for part in parts for score in part.scores], knobs.group_size) >= knobs.prompts:
                 break
         return Episodes(
             [problem for part in parts for problem in part.problems],
@@ -146,6 +147,7 @@ class Collector:
 
 
 def _with_signal(scores: list[Score], group_size: int) -> int:
-    """Groups whose rewards, where there are any, differ."""
-    groups = [scores[start : start + group_size] for start in range(0, len(scores), group_size)]
-    return sum(len({score.reward for score in group if not score.failed}) > 1 for group in groups)
+    """Groups whose rewards, where there are any, differ by more than next to nothing."""
+    reward_GN = torch.tensor([score.reward for score in scores], dtype=torch.float64).view(-1, group_size)
+    valid_GN = torch.tensor([not score.failed for score in scores]).view(-1, group_size)
+    return int((~silent_groups(reward_GN, valid_GN)).sum())
