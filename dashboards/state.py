@@ -54,6 +54,14 @@ KEY_METRICS = (
     ("Entropy", ("policy/entropy",)),
 )
 MAX_KEYS = 5
+ENTRY_WORDS = {
+    "after_step": "counted from step", "back_for": "because of", "back_to": "back to the state after step",
+    "builds_on": "goes on from", "extra_steps": "steps done again", "guard": "must not suffer:",
+    "guard_level": "its level before", "guard_noise": "its noise", "ticks": "steps judged",
+}  # fmt: skip
+"""What a person reads for a key of the journal; others are read as they are written."""
+UNTOLD = frozenset({"request"})
+"""Keys of the journal that only the training process needs."""
 
 
 # --- which runs there are ---------------------------------------------------------------------------------------------
@@ -500,7 +508,7 @@ def _card(incident: Incident) -> Card:
 
 def _trial(entries: Sequence[Action]) -> Trial:
     changed = next((entry.change for entry in reversed(entries) if entry.change), {})
-    lines = tuple(Entry(entry.entry, entry.step, entry.text, _facts(entry.data)) for entry in entries)
+    lines = tuple(Entry(entry.entry, entry.step, entry.text, _told(entry.data)) for entry in entries)
     first = entries[0]
     return Trial(first.action, first.remedy, first.incident, first.safety, tuple(change_words(changed)), lines)
 
@@ -508,6 +516,18 @@ def _trial(entries: Sequence[Action]) -> Trial:
 def _facts(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """What is said in a word or a number; a structure (a trial's hypothesis) is told in the entry's own words."""
     return tuple((str(key), short(value)) for key, value in values.items() if not isinstance(value, Mapping))
+
+
+def _told(data: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The facts of a journal's entry in words; a number that is none tells nothing."""
+    return tuple(
+        (ENTRY_WORDS.get(key, key.replace("_", " ")), value)
+        for key, value in _facts({key: value for key, value in data.items() if key not in UNTOLD and _known(value)})
+    )
+
+
+def _known(value: Any) -> bool:
+    return value is not None and not (isinstance(value, float) and not math.isfinite(value))
 
 
 def _bytes(folder: Path) -> int:

@@ -47,7 +47,7 @@ def test_the_charts_of_an_open_incident_follow_the_run_and_keep_what_is_looked_a
     chosen = watched.zoom(page.locator("#incident-charts .graph").first)
     for step in (301, 302):
         writer.metrics(step, values(step))
-        watched.until(lambda step=step: page.evaluate(f"{plot}.data[0].x.at(-1)") == step, 30)
+        watched.until(lambda step=step: page.evaluate(f"{plot}.data[0].x.at(-1)") == step)
     assert page.evaluate(f"{plot}.layout.xaxis.range.map(Math.round)") == chosen
     shown = page.evaluate(f"{plot}.data[0].x")
     assert len(shown) == len(set(shown)), "every point is drawn once"
