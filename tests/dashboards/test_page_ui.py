@@ -121,6 +121,19 @@ def test_every_point_is_drawn_once(watched: Watched, served: tuple[str, Path]) -
     assert steps == list(range(1, 406))
 
 
+def test_a_dark_page_is_printed_light_with_its_charts(browser: Any, served: tuple[str, Path]) -> None:
+    context = browser.new_context(color_scheme="dark")
+    watched = Watched(context.new_page(), served[0]).open()
+    watched.page.emulate_media(media="print")
+    look = "([of, what]) => getComputedStyle(document.querySelector(of))[what]"
+    assert watched.page.evaluate(look, [".card", "backgroundColor"]) == "rgb(255, 255, 255)"
+    assert watched.page.evaluate(look, ["body", "color"]) == "rgb(31, 39, 51)"
+    assert "invert" in watched.page.evaluate(look, [".js-plotly-plot", "filter"])
+    watched.page.emulate_media(media="screen")
+    assert watched.page.evaluate(look, [".js-plotly-plot", "filter"]) == "none"
+    context.close()
+
+
 def test_dark_follows_the_system_and_the_toggle(browser: Any, served: tuple[str, Path]) -> None:
     context = browser.new_context(color_scheme="dark")
     watched = Watched(context.new_page(), served[0]).open()

@@ -341,6 +341,8 @@ def test_a_process_that_is_gone_is_told_before_the_run_counts_as_stalled(tmp_pat
     page = page_of(RunReader(tmp_path / "run"), time.time())
     assert (page.state, page.lives) == ("running", False)
     assert "is gone" in state_words(page)
+    late = page_of(RunReader(tmp_path / "run"), time.time() + 10_000)
+    assert late.state == "stalled" and "is gone" in state_words(late), "nobody need guess why it is silent"
 
 
 def test_a_cut_file_is_read_anew(runs_folder: Path) -> None:
