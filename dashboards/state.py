@@ -267,6 +267,10 @@ class FollowedLog(Followed):
         super().__init__(log.path, clock)
         self.log = log
 
+    def brief(self) -> None:
+        """Nothing: reading goes on elsewhere, so there is never anything to wait for."""
+        return None
+
     def refresh(self) -> LogReader:
         """The log as far as it was read. Asking keeps it in memory and up to date."""
         with self.lock:
