@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import dcc, html
+from dash import Patch, dcc, html
 
 from dashboards.live import Placed
 from dashboards.look import SMOOTHS, Look
@@ -18,6 +18,7 @@ from dashboards.parts import empty
 from dashboards.scene import ChartView
 from dashboards.sections import SECTIONS, Section
 from stabilizer.figures import CONFIG, FAMILIES, PALETTES
+from stabilizer.figures.growth import Growth
 from stabilizer.figures.words import meaning_words
 
 SAVED = (("png", "picture (PNG)"), ("svg", "drawing (SVG)"), ("csv", "numbers (CSV)"))
@@ -76,6 +77,23 @@ def graph(item: ChartView) -> dcc.Graph | None:
         return None
     return dcc.Graph(id={"chart": item.chart.id}, figure=item.figure, config=dict(CONFIG), className="graph",
                      style={"height": "236px"}, responsive=True)  # fmt: skip
+
+
+def extend(patch: Patch, points: Growth, lines: int, standing: Sequence[int]) -> None:
+    """Have a figure of so many lines grow: new points, and the spans that reach to the present."""
+    for index, line in enumerate(points.lines):
+        for key, values in line.items():
+            if values:
+                patch["data"][index][key].extend(values)
+    off = points.off_axis
+    if off["x"]:
+        trace = patch["data"][lines]
+        for key in ("x", "y", "text"):
+            trace[key].extend(off[key])
+        trace["marker"]["color"].extend(off["colour"])
+        trace["marker"]["symbol"].extend(off["symbol"])
+    for index in standing:
+        patch["layout"]["shapes"][index]["x1"] = points.now
 
 
 def _heading(there: Section) -> list[Any]:

@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from dashboards.logs import Log, LogReader, Logs
 from stabilizer.figures.families import every_chart
@@ -54,6 +54,14 @@ KEY_METRICS = (
     ("Entropy", ("policy/entropy",)),
 )
 MAX_KEYS = 5
+ENTRY_WORDS = {
+    "after_step": "counted from step", "back_for": "because of", "back_to": "back to the state after step",
+    "builds_on": "goes on from", "extra_steps": "steps done again", "guard": "must not suffer:",
+    "guard_level": "its level before", "guard_noise": "its noise", "ticks": "steps judged",
+}  # fmt: skip
+"""What a person reads for a key of the journal; others are read as they are written."""
+UNTOLD = frozenset({"request"})
+"""Keys of the journal that only the training process needs."""
 
 
 # --- which runs there are ---------------------------------------------------------------------------------------------
@@ -144,6 +152,23 @@ class Runs:
             return followed
 
 
+@dataclass(frozen=True)
+class Brief:
+    """The story of a run without its numbers: what is known of a large one while it is being read."""
+
+    FILES: ClassVar[tuple[str, ...]] = ("status.json", "findings.jsonl", "actions.jsonl")
+
+    status: Mapping[str, Any]
+    findings: Sequence[Finding]
+    actions: Sequence[Action]
+
+    @classmethod
+    def of(cls, path: Path) -> Brief:
+        """The brief of a run directory; a file that is no story, or a very long one, tells nothing yet."""
+        status, findings, actions = (path / name for name in cls.FILES)
+        return cls(read_json(status), _story(findings, Finding), _story(actions, Action))
+
+
 class Followed:
     """One run directory, read as it grows, for all viewers of it. Hold `lock` while using `reader`."""
 
@@ -157,6 +182,7 @@ class Followed:
         self._read = 0.0
         self._newest: dict[str, int] = {}
         self._attempt = -1
+        self._brief: tuple[tuple[int, ...], Brief] | None = None
 
     def refresh(self) -> RunReader:
         """The reader, up to date; whatever makes a directory unreadable is raised."""
@@ -185,7 +211,7 @@ class Followed:
 
     def warm(self) -> None:
         """Begin to read in the background: a page of this run is on its way. Problems are told when it is there."""
-        if self.reader is None and _bytes(self.path / "metrics") >= LARGE:
+        if self._unread:
             threading.Thread(target=self._warm, daemon=True).start()
 
     def _warm(self) -> None:
@@ -194,11 +220,25 @@ class Followed:
 
     def page(self) -> Page:
         """What the run's page says; of a large run that was not read yet, what its small files say."""
-        if self.reader is None and _bytes(self.path / "metrics") >= LARGE:
-            self._check()
-            return glimpse_of(self.path, self.clock())
+        if brief := self.brief():
+            return glimpse_of(self.path, brief, self.clock())
         with self.lock:
             return page_of(self.refresh(), self.clock())
+
+    def brief(self) -> Brief | None:
+        """What a large run's small files say while it was not read yet, without waiting for whoever reads it; None of
+        a run that is read, or read in no time."""
+        if not self._unread:
+            return None
+        self._check()
+        key = tuple(_mtime(self.path / name) for name in Brief.FILES)
+        if self._brief is None or self._brief[0] != key:
+            self._brief = (key, Brief.of(self.path))
+        return self._brief[1]
+
+    @property
+    def _unread(self) -> bool:
+        return self.reader is None and _bytes(self.path / "metrics") >= LARGE
 
     def chart(self, id: str) -> tuple[tuple[str, ...], RunView]:
         """The metrics of one of this run's charts, and the view to take them from; KeyError for no chart of it."""
@@ -226,6 +266,10 @@ class FollowedLog(Followed):
     def __init__(self, log: Log, clock: Callable[[], float] = time.time):
         super().__init__(log.path, clock)
         self.log = log
+
+    def brief(self) -> None:
+        """Nothing: reading goes on elsewhere, so there is never anything to wait for."""
+        return None
 
     def refresh(self) -> LogReader:
         """The log as far as it was read. Asking keeps it in memory and up to date."""
@@ -367,9 +411,9 @@ def page_of(reader: RunReader | LogReader, now: float) -> Page:
     return replace(page, verdict=reader.verdict, notes=(*reader.notes, *page.notes))
 
 
-def glimpse_of(path: Path, now: float) -> Page:
+def glimpse_of(path: Path, brief: Brief, now: float) -> Page:
     """The page of a run from its small files alone."""
-    about, status = read_json(path / "run.json"), read_json(path / "status.json")
+    about, status = read_json(path / "run.json"), brief.status
     metrics = read_json(path / "summary.json").get("metrics")
     last = History(about)
     for name, row in metrics.items() if isinstance(metrics, Mapping) else ():
@@ -377,7 +421,7 @@ def glimpse_of(path: Path, now: float) -> Page:
         if isinstance(value, (int, float)) and isinstance(step, int):
             last.append(step, {name: float(value)})
     return _page(
-        path, about, status, now, _story(path / "findings.jsonl", Finding), _story(path / "actions.jsonl", Action),
+        path, about, status, now, brief.findings, brief.actions,
         step=last.step, attempt=_whole(status.get("attempt")) or 0, numbers=key_numbers(last.view()), skipped=0,
     )  # fmt: skip
 
@@ -468,7 +512,7 @@ def _card(incident: Incident) -> Card:
 
 def _trial(entries: Sequence[Action]) -> Trial:
     changed = next((entry.change for entry in reversed(entries) if entry.change), {})
-    lines = tuple(Entry(entry.entry, entry.step, entry.text, _facts(entry.data)) for entry in entries)
+    lines = tuple(Entry(entry.entry, entry.step, entry.text, _told(entry.data)) for entry in entries)
     first = entries[0]
     return Trial(first.action, first.remedy, first.incident, first.safety, tuple(change_words(changed)), lines)
 
@@ -476,6 +520,18 @@ def _trial(entries: Sequence[Action]) -> Trial:
 def _facts(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """What is said in a word or a number; a structure (a trial's hypothesis) is told in the entry's own words."""
     return tuple((str(key), short(value)) for key, value in values.items() if not isinstance(value, Mapping))
+
+
+def _told(data: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The facts of a journal's entry in words; a number that is none tells nothing."""
+    return tuple(
+        (ENTRY_WORDS.get(key, key.replace("_", " ")), value)
+        for key, value in _facts({key: value for key, value in data.items() if key not in UNTOLD and _known(value)})
+    )
+
+
+def _known(value: Any) -> bool:
+    return value is not None and not (isinstance(value, float) and not math.isfinite(value))
 
 
 def _bytes(folder: Path) -> int:

@@ -84,7 +84,7 @@ def head(page: Page) -> html.Div:
 
 def state_words(page: Page) -> str:
     """What the state means for whoever waits; the browser puts the age where {age} stands."""
-    if page.state in ("running", "paused", "created") and page.lives is False:
+    if page.state in ("running", "paused", "created", "stalled") and page.lives is False:
         return (
             "the process that trains is gone; last sign of life {age} ago. `stabilizer train --resume` goes on with it"
         )

@@ -214,6 +214,9 @@ def _hang_up(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
+NO_POST = {"error": "POST a signed message to /answer"}
+
+
 class _Handler(BaseHTTPRequestHandler):
     """One message; the connection ends with it."""
 
@@ -230,7 +233,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._say(200, told)
 
     def do_GET(self) -> None:
-        self._say(405, {"error": "POST a signed message to /answer"})
+        self._say(405, NO_POST)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Whatever is no message, by its method or its words, gets a short answer like all others, not a page."""
+        if code == 501:  # a method there is no function for
+            self._say(405, NO_POST)
+        else:
+            self._say(code, {"error": message or "that is no request"})
 
     def _body(self) -> bytes:
         if self.path != "/answer":
@@ -249,7 +259,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(text)
+        if self.command != "HEAD":
+            self.wfile.write(text)
         self.close_connection = True
         self.server.told(f"{status} {row.get('error') or row.get('state')}")
 

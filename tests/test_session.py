@@ -350,8 +350,11 @@ def test_an_order_nobody_knows_is_refused_with_those_there_are(tmp_path, capsys)
     for tick in session.run():
         if tick.step == 1:
             assert main(["fix", str(tmp_path / "run"), "do", "restore:soon"]) == 2
+            assert main(["fix", str(tmp_path / "run"), "do", "restore:99999"]) == 2
             assert main(["fix", str(tmp_path / "run"), "set", "entropycoef=0.1"]) == 2
     told = capsys.readouterr().err
+    assert "no checkpoint of step 99999 to return to; there are: 0" in told
+    assert not list((tmp_path / "run" / "requests").glob("*.json"))
     assert "restore:STEP" in told and "nearest is 'control/entropy_coef'" in told
 
 

@@ -147,12 +147,12 @@ def test_over_the_wire(run) -> None:
         thread.start()
         url = f"http://127.0.0.1:{server.server_address[1]}/answer"
 
-        def post(headers, body, at=url) -> tuple[int, dict]:
+        def post(headers, body, at=url, method=None) -> tuple[int, dict]:
             try:
-                with urlopen(Request(at, body, headers), timeout=10) as answer:  # noqa: S310 (our own address)
+                with urlopen(Request(at, body, headers, method=method), timeout=10) as answer:  # noqa: S310 (our own address)
                     return answer.status, json.load(answer)
             except HTTPError as error:
-                return error.code, json.load(error)
+                return error.code, json.loads(error.read() or b"{}")
 
         now = time.time() + 1  # whole seconds: never before the server's start
         assert post(*message(run, at=now))[1]["state"] == "asked"
@@ -160,7 +160,9 @@ def test_over_the_wire(run) -> None:
         assert post({}, b"{}")[0] == 401
         assert post({}, b"x" * (MAX_BODY + 1))[0] == 413
         assert post(*message(run, at=now), at=url + "/../x")[0] == 404
-        assert post({}, None)[0] == 405
+        for method in ("GET", "PUT", "DELETE", "PROPFIND"):
+            assert post({}, None, method=method) == (405, {"error": "POST a signed message to /answer"})
+        assert post({}, None, method="HEAD") == (405, {})
         server.shutdown()
         thread.join()
     assert len(look(run).requests) == 1 and said[0] == "200 asked"

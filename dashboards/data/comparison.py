@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -118,11 +119,14 @@ class Answer:
     timelines: tuple[Timeline, ...] = ()
     judgements: tuple[Judgement, ...] = ()
     notes: tuple[str, ...] = ()
+    left: int = 0
+    """Groups that are still to be judged as they are now: asking again does the next of them."""
 
 
 @dataclass(frozen=True)
 class State:
-    """How far a question is: its newest answer, whether one is being worked on, and what went wrong."""
+    """How far a question is: its newest answer, whether one is being worked on, and what went wrong. An answer comes in
+    parts: with some groups `left`, it is worked on and yet there."""
 
     answer: Answer | None = None
     revision: int = 0
@@ -166,7 +170,8 @@ def stamp(path: Path) -> Stamp:
 
 
 class Comparisons:
-    """Questions and answers of all viewers; `compute` answers one question and may take its time."""
+    """Questions and answers of all viewers; `compute` answers one question and may take its time. Of one that takes
+    long it answers a part, and is asked for the rest after whoever else waits."""
 
     def __init__(self, compute: Callable[[Asked], Answer]):
         self._compute = compute
@@ -208,7 +213,10 @@ class Comparisons:
             with self._lock:
                 before = self._answers.get(asked.question, (None, State()))[1]
                 self._working = None
-                self._answers[asked.question] = (asked, State(answer, before.revision + 1, problem=problem))
+                left = answer is not None and answer.left > 0
+                self._answers[asked.question] = (asked, State(answer, before.revision + 1, left, problem))
+                if left:
+                    self._waiting.append(asked)
                 self._answers.move_to_end(asked.question)
                 while len(self._answers) > ANSWERS:
                     self._answers.popitem(last=False)
@@ -219,9 +227,11 @@ class Comparisons:
 
 @dataclass
 class Bench:
-    """Runs that were read, so that another look at the same ones does not read them again."""
+    """Runs that were read and what was concluded of them, so that another look at the same ones is quick."""
 
     _read: OrderedDict[Path, tuple[Stamp, _Read]] = field(default_factory=OrderedDict)
+    _judged: OrderedDict[tuple[Any, ...], tuple[tuple[Stamp, ...], Judgement]] = field(default_factory=OrderedDict)
+    """Paths of a group and of its reference, with how their files were then."""
 
     def answer(self, asked: Asked) -> Answer:
         """The answer to a question. RunError when no run of it can be read."""
@@ -236,7 +246,35 @@ class Bench:
             notes.append(f"{len(asked.runs)} runs were asked for; the first {MAX_RUNS} are shown")
         if not found:
             raise RunError("; ".join(notes) or "no run was named")
+        if asked.verdicts:
+            return self._verdicts(asked, found)
         return _answered(asked, found, notes)
+
+    def _verdicts(self, asked: Asked, found: Sequence[tuple[str, _Read]]) -> Answer:
+        """One more judgement than there was; those that are out of date stand until their turn comes."""
+        groups, reference = _groups(asked, found)
+        others = [group for place, group in enumerate(groups) if place != reference]
+        paths, stamps = dict(asked.runs), dict(zip((id for id, _ in asked.runs), asked.stamps, strict=False))
+        told: list[Judgement] = []
+        due = 0
+        for group in others[:MAX_CHARTS]:
+            ids = [member.name for member in (*group.members, *groups[reference].members)]
+            key = (group.label, len(group.members), *(paths[id] for id in ids))
+            now = tuple(stamps.get(id, ()) for id in ids)
+            known = self._judged.get(key)
+            if known is None or known[0] != now:
+                due += 1
+                if due == 1:
+                    known = self._judged[key] = (now, _judged(group, groups[reference]))
+            if known is not None:
+                self._judged.move_to_end(key)
+                told.append(known[1])
+        while len(self._judged) > ANSWERS * MAX_CHARTS:
+            self._judged.popitem(last=False)
+        more = len(others) - MAX_CHARTS
+        notes = (f"{more} more are not judged",) if more > 0 else ()
+        labels, left = tuple(group.label for group in groups), max(0, due - 1)
+        return Answer(labels, (), reference, asked.x, judgements=tuple(told), notes=notes, left=left)
 
     def _take(self, id: str, path: Path, now: Stamp) -> _Read:
         known = self._read.get(path)
@@ -252,10 +290,15 @@ class Bench:
         return read
 
 
+def _groups(asked: Asked, found: Sequence[tuple[str, _Read]]) -> tuple[list[Group], int]:
+    """The groups, and which of them is the reference."""
+    groups = grouped([read.member for _, read in found], asked.by)
+    return groups, next((i for i, g in enumerate(groups) if any(m.name == asked.ref for m in g.members)), 0)
+
+
 def _answered(asked: Asked, found: Sequence[tuple[str, _Read]], notes: list[str]) -> Answer:
     members = [read.member for _, read in found]
-    groups = grouped(members, asked.by)
-    reference = next((i for i, g in enumerate(groups) if any(m.name == asked.ref for m in g.members)), 0)
+    groups, reference = _groups(asked, found)
     available = list(dict.fromkeys(name for member in members for name in member.series))
     wanted = [name for name in asked.metrics if name in available] or [n for n in JUDGED_METRICS if n in available]
     wanted = (wanted or available)[:MAX_CHARTS]
@@ -265,11 +308,6 @@ def _answered(asked: Asked, found: Sequence[tuple[str, _Read]], notes: list[str]
         said = (*read.member.notes, *filter(None, (read.member.changed,)))
         notes += [note for note in said if note not in notes]
     labels = [group.label for group in groups]
-    if asked.verdicts:
-        others = [group for place, group in enumerate(groups) if place != reference]
-        judged = tuple(_judged(group, groups[reference]) for group in others[:MAX_CHARTS])
-        left = f"{len(others) - MAX_CHARTS} more are not judged" if len(others) > MAX_CHARTS else ""
-        return Answer(tuple(labels), (), reference, asked.x, judgements=judged, notes=(left,) if left else ())
     charts = []
     for name in wanted:
         drawn = curves(groups, name, asked.x)

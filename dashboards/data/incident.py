@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -13,8 +15,9 @@ from stabilizer.detectors.manual import all_detectors, sections
 from stabilizer.diagnosis.case import BEFORE, Case
 from stabilizer.diagnosis.order import Departed, Onset, departures, onset
 from stabilizer.figures import Theme
-from stabilizer.figures.incident import around, order_figure
-from stabilizer.figures.marks import Incident, incidents
+from stabilizer.figures.growth import Drawn, Growth, drawn, growth
+from stabilizer.figures.incident import around, cut, order_figure, within
+from stabilizer.figures.marks import Incident, incidents, open_spans
 from stabilizer.figures.words import concerns, definition, short
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunReader
@@ -23,6 +26,8 @@ from stabilizer.vocabulary import VOCABULARY
 MAX_CHARTS = 6
 AFTER = 60
 """Rows after an incident's onset, at least, that its charts show."""
+LONGEST = 1000
+"""Rows after its onset that the charts of an open incident show at most; what comes later is on the run's page."""
 MAX_SIGNALS = 20
 
 
@@ -55,6 +60,8 @@ class Told:
     signals: tuple[Departed, ...]
     low: int
     high: int
+    until: int
+    """The step up to which the charts follow the run while it goes on; that of `high` when it shows all there is."""
     rows: float
     attempt: int
     left_behind: int | None
@@ -90,6 +97,8 @@ def told(reader: RunReader, run: str, key: str) -> Told | None:
     began = onset(incident.findings, view)
     rows = Case(incident.findings, view).spacing
     high = max(incident.last if left_behind is None else min(incident.last, view.step), began.step) + AFTER * rows
+    if incident.open and left_behind is None:
+        high = max(high, began.step + LONGEST * rows)
     return Told(
         run=run,
         key=key,
@@ -98,6 +107,7 @@ def told(reader: RunReader, run: str, key: str) -> Told | None:
         signals=departures(incident.findings, view)[:MAX_SIGNALS],
         low=int(max(0, began.step - BEFORE * rows)),
         high=int(min(high, max(view.step, began.step + 1))),
+        until=int(high),
         rows=rows,
         attempt=view.attempt,
         left_behind=left_behind,
@@ -118,21 +128,84 @@ def timeline(reader: RunReader, page: Told, theme: Theme) -> go.Figure | None:
     return order_figure(page.signals, page.onset, incident.findings, noticed=page.card.detected, theme=theme)
 
 
-def charts(reader: RunReader, page: Told, theme: Theme) -> list[tuple[str, go.Figure]]:
+@dataclass(frozen=True)
+class Sheet:
+    """What the charts of an incident show, enough to tell what must be added when the run went on."""
+
+    attempt: int
+    low: int
+    high: int
+    until: int
+    charts: Mapping[str, Drawn]
+
+    def as_json(self) -> dict[str, Any]:
+        """For the browser to keep."""
+        drawn = {name: [d.shown, int(d.log), d.along, *d.counts] for name, d in self.charts.items()}
+        return {"attempt": self.attempt, "low": self.low, "high": self.high, "until": self.until, "charts": drawn}
+
+    @classmethod
+    def from_json(cls, row: Any) -> Sheet | None:
+        """What the browser kept; None when it is not what we once sent."""
+        try:
+            attempt, low, high, until = (int(row[key]) for key in ("attempt", "low", "high", "until"))
+            charts = {
+                str(name): Drawn((int(count),), int(shown), log == 1, str(along))
+                for name, (shown, log, along, count) in list(row["charts"].items())[:MAX_CHARTS]
+            }
+        except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
+            return None
+        return cls(attempt, low, high, until, charts)
+
+
+@dataclass(frozen=True)
+class More:
+    """News of one chart: points to add to its first traces and spans to draw on, or, without points, a new figure."""
+
+    points: Growth | None
+    standing: tuple[int, ...] = ()
+    figure: go.Figure | None = None
+
+
+def charts(reader: RunReader, page: Told, theme: Theme) -> tuple[list[tuple[str, go.Figure]], Sheet]:
     """The metrics concerned, around the onset: those the findings speak of, then those that left their course."""
     incident = _incident(reader, page.key)
     view, _ = _course(reader, incident)
     spoken = [name for finding in incident.findings for name in sorted(concerns(finding)) if name in view]
     names = list(dict.fromkeys([*spoken, *(signal.metric for signal in page.signals if signal.metric in view)]))
+    names = names[:MAX_CHARTS]
+    figures = [(name, _around(reader, view, name, page.low, page.high, theme)) for name in names]
+    shown = {name: drawn(cut(view, (name,), page.low, page.high), (name,)) for name in names}
+    return figures, Sheet(view.attempt, page.low, page.high, page.until, shown)
+
+
+def grown(reader: RunReader, sheet: Sheet, theme: Theme) -> tuple[dict[str, More], Sheet] | None:
+    """What the run measured since the charts were drawn; None when nothing is to be added."""
+    view = reader.history.view()
+    high = min(view.step, sheet.until)
+    if high <= sheet.high or sheet.attempt != view.attempt:
+        return None
+    more: dict[str, More] = {}
+    now: dict[str, Drawn] = {}
+    for name, before in sheet.charts.items():
+        part = cut(view, (name,), sheet.low, high)
+        points = growth(part, (name,), before, theme=theme)
+        if points is None:
+            more[name] = More(None, figure=_around(reader, view, name, sheet.low, high, theme))
+            now[name] = drawn(part, (name,))
+        else:
+            standing = open_spans(within(reader.findings, sheet.low, high))
+            more[name] = More(points, tuple(standing))
+            now[name] = points.drawn
+    return more, replace(sheet, high=high, charts=now)
+
+
+def _around(reader: RunReader, view: RunView, name: str, low: int, high: int, theme: Theme) -> go.Figure:
     made = [action for action in reader.actions if action.attempt <= view.attempt]  # later ones are of another course
-    drawn = []
-    for name in names[:MAX_CHARTS]:
-        figure = around(
-            view, name, page.low, page.high, findings=reader.findings, events=view.events(), actions=made,
-            theme=theme,
-        )  # fmt: skip
-        drawn.append((name, figure))
-    return drawn
+    figure = around(
+        view, name, low, high, findings=reader.findings, events=view.events(), actions=made, theme=theme
+    )  # fmt: skip
+    # As wide as its points, so that it grows with them; a span that changed would undo what somebody zoomed to.
+    return figure.update_layout(uirevision=escape(name)).update_xaxes(range=None)
 
 
 def _incident(reader: RunReader, key: str) -> Incident:
@@ -140,12 +213,15 @@ def _incident(reader: RunReader, key: str) -> Incident:
 
 
 def _course(reader: RunReader, incident: Incident) -> tuple[RunView, int | None]:
-    """The run on the attempt in which the incident opened, and the step from which that attempt was left behind."""
+    """The run on the attempt in which the incident opened, and the step from which that attempt was left behind. One
+    that began before the run was taken up again, and goes on, is of the present course."""
     ids = {finding.id for finding in incident.findings}
     opened = [f.attempt for f in reader.findings if f.incident == incident.number and f.id in ids]
     current = reader.history
     history = reader.histories.get(min(opened, default=current.attempt), current)
-    if history is current:
+    later = current.forks[len(history.forks) :]
+    goes_on = incident.open and max(opened, default=-1) == current.attempt and incident.onset < min(later, default=0)
+    if history is current or goes_on:
         return current.view(), None
     rows = reader.about.get("attempts")
     starts = [

@@ -6,11 +6,11 @@ tells that somebody asked, so this server remembers what it asked itself, for a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from dashboards.state import Followed, Runs
+from dashboards.state import Brief, Followed, Runs
 from stabilizer.records import Action
 from stabilizer.runs import asking
 from stabilizer.runs.journal import newest
@@ -52,6 +52,8 @@ def offers(runs: Runs, run: str, action: str = "") -> Offers:
     if followed is None:
         return Offers(run, action, refused="there is no such run")
     try:
+        if brief := followed.brief():  # a page that opens says what may be asked before the numbers are read
+            return _offers(runs, run, followed, brief, action)
         with followed.lock:
             return _offers(runs, run, followed, followed.refresh(), action)
     except Exception as error:  # whatever a directory holds, the page stays up and says so
@@ -78,7 +80,7 @@ def leave(runs: Runs, run: str, kind: str, action: str = "") -> Offers:
         return offers(runs, run, action)
 
 
-def _offers(runs: Runs, run: str, followed: Followed, reader: RunReader, action: str) -> Offers:
+def _offers(runs: Runs, run: str, followed: Followed, reader: RunReader | Brief, action: str) -> Offers:
     now = runs.clock()
     if why := asking.over(reader.status, now):
         return Offers(run, action, refused=why)
@@ -100,7 +102,7 @@ def _offers(runs: Runs, run: str, followed: Followed, reader: RunReader, action:
     return Offers(run, action, tuple(found))
 
 
-def _waits(runs: Runs, followed: Followed, reader: RunReader, action: str, now: float) -> str:
+def _waits(runs: Runs, followed: Followed, reader: RunReader | Brief, action: str, now: float) -> str:
     """What was asked and is not on record yet, in words."""
     for request in asking.waiting(followed.path):
         kind = "snapshot" if request.kind == "do" and request.action == "snapshot" else request.kind
@@ -116,13 +118,13 @@ def _waits(runs: Runs, followed: Followed, reader: RunReader, action: str, now: 
     return ""
 
 
-def _stands(reader: RunReader, action: str, now: float) -> Any:
+def _stands(reader: RunReader | Brief, action: str, now: float) -> Any:
     """What changes when a request was heeded: the newest entry of its action, or the state of the run."""
     entry = newest(reader.actions).get(action) if action else None
     return (entry.n, entry.hash) if entry else state_of(reader.status, now)
 
 
-def _warning(kind: str, latest: Action, actions: list[Action]) -> str:
+def _warning(kind: str, latest: Action, actions: Sequence[Action]) -> str:
     """What a person must know before a hard change."""
     if kind == "reject" or latest.safety == "soft":
         return ""

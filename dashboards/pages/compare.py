@@ -148,8 +148,9 @@ def _asked_now(asked: Asked) -> tuple[Progress, Progress]:
 
 
 def _pause(first: Progress, second: Progress) -> int:
-    begun = (first.answer or first.problem) and (second.answer or second.problem)
-    return RESTING_MS if begun else WAITING_MS
+    """How long until the next poll: short while an answer, or the rest of one, is on its way."""
+    there = [state.problem or (state.answer and not state.answer.left) for state in (first, second)]
+    return RESTING_MS if all(there) else WAITING_MS
 
 
 # --- what is seen -----------------------------------------------------------------------------------------------------
@@ -243,7 +244,11 @@ def _lost(lost: Sequence[str]) -> list[Any]:
 
 
 def _waiting(words: str) -> html.Div:
-    return html.Div([html.Span(className="compare-spinner"), words], className="card compare-waiting", role="status")
+    return html.Div(_spinner(words), className="card")
+
+
+def _spinner(words: str) -> html.Div:
+    return html.Div([html.Span(className="compare-spinner"), words], className="compare-waiting", role="status")
 
 
 def _body(state: Progress, theme: Theme) -> list[Any]:
@@ -383,6 +388,8 @@ def _verdicts(state: Progress) -> list[Any]:
     title = html.H2(["Beside ", html.Code(name), html.Span(": what may be concluded", className="quiet small")])
     told = [_judgement(item) for item in answer.judgements]
     notes = [html.P(f"△ {note}", className="note") for note in answer.notes]
+    if answer.left:
+        notes.append(_spinner(f"{answer.left} more {'is' if answer.left == 1 else 'are'} being judged …"))
     return [html.Section([title, *told, *notes], className="card compare-card")]
 
 

@@ -293,7 +293,7 @@ def _head(found: Look, wanted: Wanted, step: int | None, theme: Theme) -> html.S
                             ),
                             dmc.NumberInput(
                                 id="completions-go",
-                                placeholder="go to",
+                                placeholder="to step …",
                                 hideControls=True,
                                 size="xs",
                                 debounce=True,

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dash import Dash, Input, Output, State, dcc, html, no_update
+import plotly.graph_objects as go
+from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
 from dashboards import view
-from dashboards.data.incident import LookAlikes, Told, charts, key_of, listed, timeline, told
+from dashboards.charts import extend
+from dashboards.data.incident import LookAlikes, More, Sheet, Told, charts, grown, key_of, listed, timeline, told
 from dashboards.data.journal import tried
 from dashboards.data.revision import revision
 from dashboards.data.similar import Archive, Similar
@@ -26,7 +28,7 @@ from stabilizer.runs.reader import RunReader
 PATH = "/incident"
 NAME = "Incidents"
 OF_A_RUN = True
-TICK_MS = 2000
+TICK_MS = 1000
 MAX_LISTED = 200
 """Incidents in the list: those that stand, then the newest."""
 FAR = (
@@ -44,11 +46,13 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     if followed is None:
         return html.Div(view.unknown(run), className="page")
     rev = revision(runs, followed)
-    words, figures = _now(runs, run, key, followed, theme)
+    words, figures, sheet = _now(runs, run, key, followed, theme)
     return html.Div(
         [
             dcc.Store(id="incident-seen", data={"run": run, "n": key, "theme": theme, "rev": rev}),
+            dcc.Store(id="incident-sheet", data=sheet),
             dcc.Interval(id="incident-tick", interval=TICK_MS),
+            dcc.Interval(id="incident-watchdog", interval=5 * TICK_MS),
             html.Div(words, id="incident-body", className="page"),
             html.Div(figures, id="incident-charts", className="page"),
             html.Div(id="incident-similar"),
@@ -58,28 +62,43 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
 
 
 def register(app: Dash, runs: Runs) -> None:
-    """The page is drawn anew when something was found, written down or asked for; the past is looked up once."""
+    """The page is drawn anew when something was found, written down or asked for; charts follow the run meanwhile; the
+    past is looked up once."""
     archive = Archive(runs)
 
     @app.callback(
         Output("incident-body", "children"),
         Output("incident-charts", "children"),
+        Output({"incident-chart": ALL}, "figure"),
+        Output({"incident-span": ALL}, "children"),
         Output("incident-seen", "data"),
+        Output("incident-sheet", "data"),
         Input("incident-tick", "n_intervals"),
         State("incident-seen", "data"),
+        State("incident-sheet", "data"),
+        running=[(Output("incident-tick", "disabled"), True, False)],  # polls that overlap would add points twice
         prevent_initial_call=True,
     )
-    def follow(_: int, seen: Any) -> Any:
+    def follow(_: int, seen: Any, kept: Any) -> Any:
         run, key, theme, before = _kept(seen)
         followed = runs.get(run)
         if followed is None:
             raise PreventUpdate
+        mounted, spans = ([output["id"] for output in ctx.outputs_list[place]] for place in (2, 3))
         rev = revision(runs, followed)
         if rev == before:
-            raise PreventUpdate
-        words, figures = _now(runs, run, key, followed, theme)
+            return no_update, no_update, *_grown(followed, kept, theme, mounted, spans)
+        words, figures, sheet = _now(runs, run, key, followed, theme)
         story = rev[:4] != before[:4]  # a request that came or went changes no chart
-        return words, figures if story else no_update, {"run": run, "n": key, "theme": theme, "rev": rev}
+        drawn = (figures, sheet) if story else (no_update, no_update)
+        now = {"run": run, "n": key, "theme": theme, "rev": rev}
+        return words, drawn[0], [no_update] * len(mounted), [no_update] * len(spans), now, drawn[1]
+
+    app.clientside_callback(
+        ClientsideFunction("stabilizer", "watchdog"), Output("incident-tick", "disabled"),
+        Input("incident-watchdog", "n_intervals"), State("incident-tick", "disabled"),
+        State("incident-tick", "n_intervals"), prevent_initial_call=True,
+    )  # fmt: skip
 
     @app.callback(Output("incident-similar", "children"), Input("incident-seen", "data"))
     def look_up(seen: Any) -> Any:
@@ -103,20 +122,47 @@ def _kept(seen: Any) -> tuple[str, str, Theme, list[Any]]:
     return str(row.get("run", "")), str(row.get("n", "")), theme, rev if isinstance(rev, list) else []
 
 
-def _now(runs: Runs, run: str, key: str, followed: Followed, theme: Theme) -> tuple[list[Any], list[Any]]:
+def _grown(followed: Followed, kept: Any, theme: Theme, mounted: Sequence[Any], spans: Sequence[Any]) -> Any:
+    """What the charts on the page get: new points, the words on their span, what the browser keeps from now on."""
+    sheet = Sheet.from_json(kept)
+    if sheet is None or sorted(id["incident-chart"] for id in mounted) != sorted(sheet.charts):
+        raise PreventUpdate
+    try:
+        with followed.lock:
+            found = grown(followed.refresh(), sheet, theme)
+    except Exception:  # the page says so when its story is next drawn
+        raise PreventUpdate from None
+    if found is None:
+        raise PreventUpdate
+    more, now = found
+    words = f"steps {now.low:,}–{now.high:,}"
+    figures = [_patch(more[id["incident-chart"]]) for id in mounted]
+    return figures, [words] * len(spans), no_update, now.as_json()
+
+
+def _patch(more: More) -> Any:
+    if more.points is None:
+        return more.figure
+    patch = Patch()
+    extend(patch, more.points, 1, more.standing)
+    return patch
+
+
+def _now(runs: Runs, run: str, key: str, followed: Followed, theme: Theme) -> tuple[list[Any], list[Any], Any]:
     try:
         with followed.lock:
             reader = followed.refresh()
             if not key:
-                return _all(run, listed(reader)), []
+                return _all(run, listed(reader)), [], None
             page = told(reader, run, key)
             if page is None:
-                return [_nothing(run, key)], []
+                return [_nothing(run, key)], [], None
             words = _words(runs, run, followed.path, reader, page, theme)
-            rest = [*_charts(reader, page, theme), html.Section(_lookalikes(page), className="column")]
+            drawn, sheet = charts(reader, page, theme)
+            rest = [*_charts(drawn, page), html.Section(_lookalikes(page), className="column")]
     except Exception as error:  # whatever a directory holds, the page stays up and says so
-        return [view.broken(run, str(error) or type(error).__name__)], []
-    return words, rest
+        return [view.broken(run, str(error) or type(error).__name__)], [], None
+    return words, rest, sheet.as_json()
 
 
 # --- all incidents ----------------------------------------------------------------------------------------------------
@@ -385,8 +431,7 @@ def _lookalike(one: LookAlikes, first: bool) -> html.Details:
     )
 
 
-def _charts(reader: RunReader, page: Told, theme: Theme) -> list[Any]:
-    drawn = charts(reader, page, theme)
+def _charts(drawn: Sequence[tuple[str, go.Figure]], page: Told) -> list[Any]:
     if not drawn:
         return []
     cards = [
@@ -400,7 +445,8 @@ def _charts(reader: RunReader, page: Told, theme: Theme) -> list[Any]:
         )
         for name, figure in drawn
     ]  # fmt: skip
-    title = html.H2(["The metrics concerned ", html.Span(f"steps {page.low:,}–{page.high:,}", className="quiet small")])
+    span = html.Span(f"steps {page.low:,}–{page.high:,}", id={"incident-span": "charts"}, className="quiet small")
+    title = html.H2(["The metrics concerned ", span])
     return [html.Section([title, html.Div(cards, className="charts")], className="column")]
 
 

@@ -234,19 +234,7 @@ def _patch(change: Change | None) -> Any:
         return change.figure
     patch = Patch()
     if change.points is not None:
-        for index, line in enumerate(change.points.lines):
-            for key, values in line.items():
-                if values:
-                    patch["data"][index][key].extend(values)
-        off = change.points.off_axis
-        if off["x"]:
-            trace = patch["data"][change.lines]
-            for key in ("x", "y", "text"):
-                trace[key].extend(off[key])
-            trace["marker"]["color"].extend(off["colour"])
-            trace["marker"]["symbol"].extend(off["symbol"])
-        for index in change.standing:
-            patch["layout"]["shapes"][index]["x1"] = change.points.now
+        charts.extend(patch, change.points, change.lines, change.standing)
     if change.marks is not None:
         patch["data"][change.lines + 1] = marks_trace(change.marks)
         patch["layout"]["shapes"] = change.marks.shapes

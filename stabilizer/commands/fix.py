@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if args.what == "set":
         _check_knob(args.id or "", reader.history)
     elif args.what == "do":
-        parse_order(args.id or "")
+        _check_order(args.id or "", reader)
     elif args.what not in ("pause", "resume") and (why := misplaced(args.what, args.id, latest)):
         raise ValueError(why)
     answered = latest[args.id].hash if args.what in ("approve", "reject", "revert") else ""
@@ -98,6 +98,15 @@ def _check_knob(turn: str, history: History) -> None:
     present = [knob.removeprefix("control/") for knob in KNOBS if knob in history.names()]
     if present and name not in history.names():
         raise ValueError(f"{name} would change nothing in this run; its knobs are {', '.join(present)}")
+
+
+def _check_order(order: str, reader: RunReader) -> None:
+    """Refuse an order that can't be, and one for a state that was not kept."""
+    _, step = parse_order(order)
+    there = sorted({state.step for state in reader.checkpoints() if state.step < reader.history.step})
+    if step is not None and step not in there:
+        steps = ", ".join(map(str, there)) or "none yet"
+        raise ValueError(f"no checkpoint of step {step} to return to; there are: {steps}")
 
 
 def _list(latest: dict[str, Action], events: Sequence[Event], *, as_object: bool) -> None:

@@ -101,9 +101,12 @@ def compare_metric(run: Side, reference: Side, names: tuple[str, str], clock: Cl
     supports = support(run, mine), support(reference, theirs)
     clash = conflict(*supports) if mine.startswith(("reward/", "accuracy/")) else ""
     points = [_points(side, name, clock) for side, name in ((run, mine), (reference, theirs))]
-    shapes = tuple(
-        tuple(shape(x, y, up=up, seed=17 * place + number) for number, (x, y) in enumerate(side))
-        for place, side in enumerate(points)
+    shapes = (
+        tuple(shape(x, y, up=up, seed=number) for number, (x, y) in enumerate(points[0])),
+        tuple(
+            _kept(member, (theirs, clock.name, up, number), x, y)
+            for number, (member, (x, y)) in enumerate(zip(reference.members, points[1], strict=True))
+        ),
     )
     twin = None
     if primary and len(run.members) == len(reference.members) == 1:
@@ -115,6 +118,14 @@ def compare_metric(run: Side, reference: Side, names: tuple[str, str], clock: Cl
         mine, theirs, supports, clash, tuple(remarks(*supports)) if clash == "" or primary else (), shapes, gaps, twin,
         scaled, tuple(notes),
     )  # fmt: skip
+
+
+def _kept(member: Member, key: tuple[str, str, bool, int], x: np.ndarray, y: np.ndarray) -> Shape:
+    """The shape of a reference, measured once however many runs are held against it."""
+    if key not in member.measured:
+        *_, up, number = key
+        member.measured[key] = shape(x, y, up=up, seed=17 + number)
+    return member.measured[key]
 
 
 def _points(side: Side, name: str, clock: Clock) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -61,6 +61,8 @@ class Member:
     notes: tuple[str, ...] = ()
     changed: str = ""
     """That it was changed while it trained, in words; empty for a plain run."""
+    measured: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What was measured of it as a reference, which many runs may be held against."""
 
     def on(self, clock: str, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """Positions and values of a metric's finite points; what is beyond any measure counts as not finite."""

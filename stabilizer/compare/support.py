@@ -69,13 +69,13 @@ def resolution(values: np.ndarray) -> float | None:
     if len(distinct) < 5:
         return None
     some = distinct[:: max(1, len(distinct) // 50)]
-    for parts in range(1, 2049):
-        if np.any(np.abs(some * parts - np.round(some * parts)) >= _GRAIN):
-            continue
+    every = some * np.arange(1, 2049)[:, None]
+    near = (np.abs(every - np.round(every)) < _GRAIN).all(axis=1)
+    for parts in np.flatnonzero(near) + 1:
         multiples = distinct * parts
         whole = np.round(multiples)
         if len(np.unique(whole)) >= 5 and np.all(np.abs(multiples - whole) < _GRAIN):
-            return 1 / parts
+            return 1 / int(parts)
     return None
 
 

@@ -55,21 +55,31 @@ def around(
     """The chart of `names` between two steps, drawn from these steps alone, so that a long run is as sharp as a short
     one; what happened elsewhere is left out."""
     names = (names,) if isinstance(names, str) else tuple(names)
-    part = History({"metrics": view.about("metrics")}, attempt=view.attempt)
-    for name in names:
-        for step, value in zip(*(column.tolist() for column in view.series(name).between(low, high)), strict=True):
-            part.append(step, {name: value})
-    findings = list(findings)
-    inside = {incident.number for incident in incidents(findings) if incident.onset <= high and incident.last >= low}
     figure = metric_figure(
-        part.view(min(high, view.step)),
+        cut(view, names, low, high),
         names,
-        findings=[finding for finding in findings if finding.incident in inside],
+        findings=within(findings, low, high),
         events=[event for event in events if low <= event.step <= high],
         actions=[action for action in actions if low <= action.step <= high],
         theme=theme,
     )
     return figure.update_xaxes(range=[low, high])
+
+
+def cut(view: RunView, names: Sequence[str], low: int, high: int) -> RunView:
+    """A run as if it had been measured between two steps alone."""
+    part = History({"metrics": view.about("metrics")}, attempt=view.attempt)
+    for name in names:
+        for step, value in zip(*(column.tolist() for column in view.series(name).between(low, high)), strict=True):
+            part.append(step, {name: value})
+    return part.view(min(high, view.step))
+
+
+def within(findings: Iterable[Finding], low: int, high: int) -> list[Finding]:
+    """What is said of incidents that were there between two steps."""
+    findings = list(findings)
+    inside = {incident.number for incident in incidents(findings) if incident.onset <= high and incident.last >= low}
+    return [finding for finding in findings if finding.incident in inside]
 
 
 def how_far(signal: Departed) -> str:

@@ -123,7 +123,10 @@ def wanted(
     **sizes: Any,
 ) -> Wanted:
     """A checked question; ValueError says which argument can't be and what could."""
-    name = trainer_name(trainer)
+    try:
+        name = trainer_name(trainer)
+    except ValueError:
+        raise ValueError(f"no trainer {trainer!r}; plans are made for {', '.join(TRAINERS)}") from None
     if name not in TRAINERS:
         raise ValueError(f"no plans for {name}; plans are made for {', '.join(TRAINERS)}")
     asked = Wanted(

@@ -44,6 +44,8 @@ def main(runs: Path, out: Path) -> None:
             page = browser.new_page(viewport=SIZE, color_scheme="dark" if name == "dark" else "light")
             page.goto(address.rstrip("/") + path + query)
             page.locator(".compare-verdict" if path == "/compare" else THERE[path]).first.wait_for(timeout=60_000)
+            if path == "/compare":
+                page.locator(".compare-waiting").first.wait_for(state="detached", timeout=60_000)
             if path == "/":
                 page.locator(".runs-table").get_by_text("being read").first.wait_for(state="detached", timeout=60_000)
             for place in range(CHARTS.get(path, 0)):

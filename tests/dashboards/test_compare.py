@@ -83,6 +83,36 @@ def test_what_compare_concludes_of_each_group_beside_the_reference(folder: Path)
     assert judgement.label == "beta 0.0" and judgement.words and judgement.headline and judgement.rows
 
 
+def test_verdicts_come_one_by_one_and_only_what_was_written_to_is_judged_anew(folder: Path) -> None:
+    bench = Bench()
+    trained(folder / "other", policy={"beta": 0.1})
+
+    def judged() -> Answer:
+        return bench.answer(question(folder, "plain-0", "anchored", "other", verdicts=True))
+
+    parts = [judged() for _ in range(3)]
+    assert [(len(part.judgements), part.left) for part in parts] == [(1, 1), (2, 0), (2, 0)]
+    writer = RunWriter.reopen(folder / "other")
+    writer.metrics(61, values(61))
+    writer.close()
+    anew = judged()
+    assert anew.left == 0 and anew.judgements[0] is parts[-1].judgements[0]
+    assert anew.judgements[1] is not parts[-1].judgements[1]
+
+
+def test_verdicts_that_are_out_of_date_stand_until_their_turn_comes(folder: Path) -> None:
+    bench = Bench()
+    trained(folder / "other", policy={"beta": 0.1})
+    asked = question(folder, "plain-0", "anchored", "other", verdicts=True)
+    while (old := bench.answer(asked)).left:
+        pass
+    writer = RunWriter.reopen(folder / "plain-0")  # the reference: all are to be judged again
+    writer.metrics(61, values(61))
+    writer.close()
+    part = bench.answer(question(folder, "plain-0", "anchored", "other", verdicts=True))
+    assert part.left == 1 and len(part.judgements) == 2 and part.judgements[1] is old.judgements[1]
+
+
 def test_incidents_and_fixes_lie_on_the_chosen_axis_and_interventions_are_noted(folder: Path) -> None:
     writer = RunWriter.reopen(folder / "anchored")
     writer.finding(record(EXPLOSION, "open", 50))
@@ -170,6 +200,24 @@ def test_while_a_run_goes_on_the_old_answer_stays_until_the_new_one_is_there(fol
     assert waiting.working and waiting.answer is first.answer
     slow.go.release()
     assert answered(desk, new).revision == first.revision + 1
+
+
+def test_an_answer_comes_in_parts_and_other_questions_get_their_turn_between(folder: Path) -> None:
+    parts = iter((Answer((), (), 0, "step", left=1), Answer(("other",), (), 0, "step"), Answer((), (), 0, "step")))
+    asked: list[str] = []
+    both = threading.Event()
+
+    def compute(question: Asked) -> Answer:
+        asked.append(question.by)
+        assert both.wait(30)
+        return next(parts)
+
+    desk = Comparisons(compute)
+    long, short = Asked((), by="long"), Asked((), by="short")
+    desk.ask(long), desk.ask(short)
+    both.set()
+    answered(desk, short)
+    assert answered(desk, long).revision == 2 and asked == ["long", "short", "long"]
 
 
 def test_a_failure_is_an_answer_and_too_many_questions_are_turned_away() -> None:

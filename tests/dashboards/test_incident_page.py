@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from asking_run import ASKING, asking, entry
 from page_client import CALM, RUN, Client, components
-from synthetic_run import EXPLOSION, RUNAWAY, healthy, record
+from synthetic_run import EXPLOSION, RUNAWAY, healthy, record, values
 
 from stabilizer.records import Action, Cause, Event, Finding, RemedyAdvice, encode
 from stabilizer.runs.directory import RunWriter
@@ -175,6 +175,37 @@ def test_a_poll_without_news_sends_nothing_and_with_news_the_page(tmp_path: Path
     client.app.runs.get(ASKING)._read = 0
     answer = client.call("incident-body", "incident-tick.n_intervals", poll)
     assert "snapshot at step 301" in words(answer["incident-body"]["children"])
+
+
+def test_the_charts_of_an_open_incident_get_new_points_alone_and_those_of_an_old_one_none(tmp_path: Path) -> None:
+    writer = asking(tmp_path / ASKING)
+    client = over(tmp_path)
+    page = ids(client.open("/incident", f"?run={ASKING}&n=2"))
+    sheet = page["incident-sheet"]["data"]
+    writer.metrics(301, values(301))
+    client.app.runs.get(ASKING)._read = 0
+    poll = {
+        "incident-tick.n_intervals": 1, "incident-seen.data": page["incident-seen"]["data"],
+        "incident-sheet.data": sheet,
+    }  # fmt: skip
+    answer = client.call("incident-body", "incident-tick.n_intervals", poll, list(sheet["charts"]))
+    patches = [answer[f'{{"incident-chart":"{name}"}}']["figure"] for name in sheet["charts"]]
+    assert len(patches) >= 2 and all("__dash_patch_update" in patch for patch in patches)
+    assert "incident-body" not in answer and answer["incident-sheet"]["data"]["high"] == 301
+    assert client.size < 8_000
+
+    over_now = {**poll, "incident-sheet.data": {**sheet, "until": 300}}
+    assert client.call("incident-body", "incident-tick.n_intervals", over_now, list(sheet["charts"])) is None
+
+
+def test_an_incident_that_began_before_the_run_was_taken_up_again_follows_its_present_course(tmp_path: Path) -> None:
+    writer = asking(tmp_path / ASKING)
+    writer.begin_attempt(301, "resume")
+    for step in (301, 302):
+        writer.metrics(step, values(step))
+    writer.finding(replace(record(EXPLOSION, "open", 302), incident=2, attempt=1))
+    page = over(tmp_path).open("/incident", f"?run={ASKING}&n=2")
+    assert "left behind" not in words(page) and ids(page)["incident-sheet"]["data"]["high"] == 302
 
 
 @pytest.mark.parametrize("seen", [None, {}, [], "x", {"run": 7}, {"run": RUN, "n": [], "rev": "x", "theme": 3}])

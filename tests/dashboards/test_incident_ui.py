@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from asking_run import ASKING, asking, entry, requests, take
+from synthetic_run import values
 from test_page_ui import Watched
 
 pytestmark = pytest.mark.ui
@@ -33,6 +34,24 @@ def test_a_proposal_is_approved_and_the_page_follows_what_the_run_does(watched: 
     entry(writer, "applied", 301, "set control/lr_scale 1 → 0.5")
     page.get_by_role("button", name="Revert").wait_for()
     assert page.get_by_text("set control/lr_scale 1 → 0.5").is_visible()
+    assert watched.errors == []
+
+
+def test_the_charts_of_an_open_incident_follow_the_run_and_keep_what_is_looked_at(watched: Watched, served) -> None:
+    run = served[1] / ASKING
+    writer = asking(run)
+    page = watched.page
+    page.goto(f"{watched.address}incident?run={ASKING}&n=2")
+    page.locator("#incident-charts .main-svg").first.wait_for()
+    plot = "document.querySelector('#incident-charts .js-plotly-plot')"
+    chosen = watched.zoom(page.locator("#incident-charts .graph").first)
+    for step in (301, 302):
+        writer.metrics(step, values(step))
+        watched.until(lambda step=step: page.evaluate(f"{plot}.data[0].x.at(-1)") == step)
+    assert page.evaluate(f"{plot}.layout.xaxis.range.map(Math.round)") == chosen
+    shown = page.evaluate(f"{plot}.data[0].x")
+    assert len(shown) == len(set(shown)), "every point is drawn once"
+    assert page.get_by_text("–302").is_visible()
     assert watched.errors == []
 
 

@@ -79,7 +79,7 @@ def test_a_page_is_for_everybody_and_stays_on_this_host_light_and_dark(walking: 
         page.locator(f"html[data-mantine-color-scheme={scheme}]").wait_for()
         page.locator(there).first.wait_for(timeout=60_000)
         with contextlib.suppress(AssertionError):  # colours fade into one another for a moment
-            walking.until(lambda: page.evaluate(GRAVE) == [], 5)
+            walking.until(lambda: page.evaluate(GRAVE) == [])
         assert page.evaluate(GRAVE) == [], scheme
     assert page.locator("h1").count() == 1 and page.locator("html[lang=en] main").count() == 1
     assert walking.errors == []
@@ -119,7 +119,7 @@ def test_a_press_on_the_run_page_survives_its_redraws(browser: Any, served: tupl
     page.locator("#now").get_by_role("button", name="Approve").focus()
     for step in (301, 302, 303):  # the page takes in steps; the button stays the same one, with its focus
         writer.metrics(step, values(step))
-        watched.until(lambda step=step: watched.last_step() == step, 5)
+        watched.until(lambda step=step: watched.last_step() == step)
         assert page.evaluate("document.activeElement.textContent") == "Approve"
     page.keyboard.press("Enter")
     page.locator("#now").get_by_text("approve asked by dashboard").wait_for()
@@ -180,7 +180,7 @@ def test_a_fix_is_approved_in_the_browser_and_the_trainer_applies_it(browser: An
     page.goto(address)
     page.locator(".graph .main-svg").first.wait_for(timeout=60_000)
     before = watched.last_step()
-    watched.until(lambda: watched.last_step() >= before + 3, 60)  # live, while it trains
+    watched.until(lambda: watched.last_step() >= before + 3)  # live, while it trains
     box = page.locator(".graph .nsewdrag").first.bounding_box()
     y = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + box["width"] * 0.2, y)
@@ -188,18 +188,18 @@ def test_a_fix_is_approved_in_the_browser_and_the_trainer_applies_it(browser: An
     page.mouse.move(box["x"] + box["width"] * 0.6, y, steps=8)
     page.mouse.up()
     zoom = "document.querySelector('.js-plotly-plot').layout.xaxis.range.map(end => end.toFixed(3))"
-    watched.until(lambda: float(page.evaluate(zoom)[0]) > 0.5, 5)
+    watched.until(lambda: float(page.evaluate(zoom)[0]) > 0.5)
     chosen = page.evaluate(zoom)
 
     page.locator("#now").get_by_role("button", name="Approve").first.click(timeout=120_000)
     page.locator("#journal .entry-applied").first.wait_for(timeout=60_000)
     assert page.locator("#journal").get_by_text("control/lr_scale").first.is_visible()
-    watched.until(lambda: page.evaluate(zoom) == chosen, 5)  # also where a chart that joined had all drawn anew
+    watched.until(lambda: page.evaluate(zoom) == chosen)  # also where a chart that joined had all drawn anew
 
     page.locator("#find").fill("control/lr_scale")
-    watched.until(lambda: page.locator(".chart .js-plotly-plot").count() == 1, 20)
+    watched.until(lambda: page.locator(".chart .js-plotly-plot").count() == 1)
     scale = "Math.min(...document.querySelector('.js-plotly-plot').data[0].y)"  # lowest: it may be undone by now
-    watched.until(lambda: page.evaluate(scale) < 1, 60)
+    watched.until(lambda: page.evaluate(scale) < 1)
     (run,) = folder.iterdir()
     assert '"entry":"approved"' in (run / "actions.jsonl").read_text()
     page.get_by_role("link", name="Completions").click()

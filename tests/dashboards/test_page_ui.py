@@ -12,11 +12,24 @@ import pytest
 from page_client import CALM, RUN
 from synthetic_run import SPIKE, values
 
+from dashboards.pages.run import LIVE_MS
 from stabilizer.records import Action
 from stabilizer.runs.directory import RunWriter
 
 pytestmark = pytest.mark.ui
 
+SECONDS = 60.0
+"""How long something may take on a machine that is busy with other things; what must be quick is counted in polls."""
+POLLS = """() => {
+  const ask = window.fetch;
+  window.polls = 0;
+  window.fetch = function (to, how) {
+    const seen = document.querySelector('.js-plotly-plot').data[0].x.at(-1) > 400;
+    if (!seen && String(how && how.body).includes('"changedPropIds":["tick.n_intervals"]')) window.polls += 1;
+    return ask.apply(this, arguments);
+  };
+}"""
+"""Counts polls until step 401 is drawn."""
 HOSTILE = '<img src=x onerror="window.pwned=1">'
 
 
@@ -39,7 +52,25 @@ class Watched:
     def last_step(self) -> int:
         return self.page.evaluate("document.querySelector('.js-plotly-plot').data[0].x.at(-1)")
 
-    def until(self, condition: Callable[[], bool], seconds: float) -> None:
+    def zoom(self, graph: Any) -> list[int]:
+        """Drag over a part of a chart, as a hand does; the steps it shows from then on."""
+        shown = "graph => graph.querySelector('.js-plotly-plot').layout.xaxis.range.map(Math.round)"
+        graph.scroll_into_view_if_needed()
+        before = graph.evaluate(shown)
+
+        def dragged() -> bool:  # a chart that is drawn just then takes no drag
+            box = graph.locator(".nsewdrag").bounding_box()
+            mouse, y = self.page.mouse, box["y"] + box["height"] / 2
+            mouse.move(box["x"] + box["width"] * 0.3, y)
+            mouse.down()
+            mouse.move(box["x"] + box["width"] * 0.6, y, steps=8)
+            mouse.up()
+            return graph.evaluate(shown) != before
+
+        self.until(dragged, SECONDS)
+        return graph.evaluate(shown)
+
+    def until(self, condition: Callable[[], bool], seconds: float = SECONDS) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "not seen in time"
@@ -55,7 +86,7 @@ def watched(browser: Any, served: tuple[str, Path]) -> Iterator[Watched]:
 
 def test_loads_all_charts_without_errors_and_asks_no_other_host(watched: Watched) -> None:
     watched.open()
-    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14, 10)
+    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14)
     assert watched.page.locator(".incident").count() == 3
     assert watched.page.locator(".timeline li").count() == 4
     assert watched.errors == []
@@ -64,26 +95,18 @@ def test_loads_all_charts_without_errors_and_asks_no_other_host(watched: Watched
 
 def test_a_step_appears_within_two_seconds_and_zoom_is_kept(watched: Watched, served: tuple[str, Path]) -> None:
     watched.open(f"?run={RUN}")
-    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14, 10)
-    watched.page.evaluate(
-        "window.dash_clientside && document.querySelector('.js-plotly-plot') && "
-        "document.querySelector('.js-plotly-plot').querySelector('.nsewdrag').getBoundingClientRect().width"
-    )
-    box = watched.page.locator(".graph .nsewdrag").first.bounding_box()
-    mouse, y = watched.page.mouse, box["y"] + box["height"] / 2
-    mouse.move(box["x"] + box["width"] * 0.3, y)
-    mouse.down()
-    mouse.move(box["x"] + box["width"] * 0.6, y, steps=8)
-    mouse.up()
+    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14)
+    chosen = watched.zoom(watched.page.locator(".graph").first)
     zoom = "document.querySelector('.js-plotly-plot').layout.xaxis.range.map(Math.round)"
-    watched.until(lambda: watched.page.evaluate(zoom)[0] > 50, 3)
-    chosen = watched.page.evaluate(zoom)
 
+    watched.page.evaluate(POLLS)
     writer = RunWriter.reopen(served[1] / RUN)
     writer.metrics(401, values(401))
-    watched.until(lambda: watched.last_step() == 401, 2)
+    watched.page.evaluate("window.polls = 0")
+    watched.until(lambda: watched.last_step() == 401)
+    assert watched.page.evaluate("window.polls") <= 2 and LIVE_MS <= 1000  # two seconds, however busy the machine is
     writer.finding(replace(SPIKE, state="open", incident=9, onset_step=395, attempt=1))
-    watched.until(lambda: watched.page.locator(".incident").count() == 4, 3)
+    watched.until(lambda: watched.page.locator(".incident").count() == 4)
     assert watched.page.evaluate(zoom) == chosen
     assert watched.errors == []
 
@@ -93,9 +116,22 @@ def test_every_point_is_drawn_once(watched: Watched, served: tuple[str, Path]) -
     writer = RunWriter.reopen(served[1] / RUN)
     for step in range(401, 406):
         writer.metrics(step, values(step))
-        watched.until(lambda step=step: watched.last_step() == step, 5)
+        watched.until(lambda step=step: watched.last_step() == step)
     steps = watched.page.evaluate("document.querySelector('.js-plotly-plot').data[0].x")
     assert steps == list(range(1, 406))
+
+
+def test_a_dark_page_is_printed_light_with_its_charts(browser: Any, served: tuple[str, Path]) -> None:
+    context = browser.new_context(color_scheme="dark")
+    watched = Watched(context.new_page(), served[0]).open()
+    watched.page.emulate_media(media="print")
+    look = "([of, what]) => getComputedStyle(document.querySelector(of))[what]"
+    assert watched.page.evaluate(look, [".card", "backgroundColor"]) == "rgb(255, 255, 255)"
+    assert watched.page.evaluate(look, ["body", "color"]) == "rgb(31, 39, 51)"
+    assert "invert" in watched.page.evaluate(look, [".js-plotly-plot", "filter"])
+    watched.page.emulate_media(media="screen")
+    assert watched.page.evaluate(look, [".js-plotly-plot", "filter"]) == "none"
+    context.close()
 
 
 def test_dark_follows_the_system_and_the_toggle(browser: Any, served: tuple[str, Path]) -> None:
@@ -104,7 +140,7 @@ def test_dark_follows_the_system_and_the_toggle(browser: Any, served: tuple[str,
     font = "document.querySelector('.js-plotly-plot')._fullLayout.font.color"
     dark = watched.page.evaluate(font)
     watched.page.get_by_label("light or dark").click()
-    watched.until(lambda: watched.page.evaluate(font) != dark, 5)
+    watched.until(lambda: watched.page.evaluate(font) != dark)
     assert watched.page.locator("html").get_attribute("data-mantine-color-scheme") == "light"
     assert watched.errors == []
     context.close()
@@ -153,14 +189,14 @@ def test_hostile_text_is_shown_as_text(browser: Any, served: tuple[str, Path]) -
 
 def test_a_chart_out_of_sight_catches_up_when_it_comes_into_view(watched: Watched, served: tuple[str, Path]) -> None:
     watched.open(f"?run={RUN}")
-    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14, 10)
+    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14)
     writer = RunWriter.reopen(served[1] / RUN)
     writer.metrics(401, values(401))
-    watched.until(lambda: watched.last_step() == 401, 5)
+    watched.until(lambda: watched.last_step() == 401)
     lowest = "[...document.querySelectorAll('.js-plotly-plot')].pop().data[0].x.slice(-1)[0]"
     assert watched.page.evaluate(lowest) < 401, "only what can be seen is drawn at every step"
     watched.page.locator(".graph").last.scroll_into_view_if_needed()
-    watched.until(lambda: watched.page.evaluate(lowest) == 401, 5)
+    watched.until(lambda: watched.page.evaluate(lowest) == 401)
 
 
 def charts_of(watched: Watched) -> list[str]:
@@ -174,23 +210,21 @@ def test_how_it_is_looked_at_is_in_the_address_and_the_same_after_a_reload_and_i
     watched.open(f"?run={RUN}")
     page = watched.page
     page.locator("[data-family=policy]").click()
-    watched.until(lambda: "policy/dual_clip_frac" in charts_of(watched), 10)
+    watched.until(lambda: "policy/dual_clip_frac" in charts_of(watched))
     page.locator("[data-pin=entropy]").click()
-    watched.until(lambda: charts_of(watched)[:1] == ["entropy"], 10)
+    watched.until(lambda: charts_of(watched)[:1] == ["entropy"])
     page.locator("#scale").get_by_text("log").click()
     page.locator("#axis").get_by_text("tokens").click()
     kind = "(g => [g?.layout?.xaxis?.title?.text, g?.layout?.yaxis?.type])(document.querySelector('.js-plotly-plot'))"
-    watched.until(lambda: page.evaluate(kind) == ["tokens", "log"], 10)
+    watched.until(lambda: page.evaluate(kind) == ["tokens", "log"])
     for word in ("open=policy", "pin=entropy", "y=log", "x=tokens"):
         assert word in page.url
     before = page.url
     for again in (page.reload, page.get_by_label("light or dark").click):
         again()
-        watched.until(lambda: page.locator(".chart .main-svg").count() >= 4, 10)
-        watched.until(
-            lambda: charts_of(watched)[:1] == ["entropy"] and "policy/dual_clip_frac" in charts_of(watched), 10
-        )
-        watched.until(lambda: page.evaluate(kind) == ["tokens", "log"], 10)
+        watched.until(lambda: page.locator(".chart .main-svg").count() >= 4)
+        watched.until(lambda: charts_of(watched)[:1] == ["entropy"] and "policy/dual_clip_frac" in charts_of(watched))
+        watched.until(lambda: page.evaluate(kind) == ["tokens", "log"])
         assert page.url == before
     assert watched.errors == []
 
@@ -199,10 +233,10 @@ def test_metrics_are_searched_from_the_keyboard_and_a_bad_search_says_why(watche
     watched.open(f"?run={RUN}")
     watched.page.keyboard.press("/")
     watched.page.keyboard.type("grad|policy/kl")
-    watched.until(lambda: set(charts_of(watched)) == {"grad-norm", "kl"}, 10)
+    watched.until(lambda: set(charts_of(watched)) == {"grad-norm", "kl"})
     watched.page.keyboard.type("(")
     watched.page.locator("#find-problem", has_text="not a regular expression").wait_for()
-    watched.until(lambda: len(charts_of(watched)) >= 4, 10)
+    watched.until(lambda: len(charts_of(watched)) >= 4)
     assert watched.errors == []
 
 
@@ -237,18 +271,18 @@ def test_zooming_one_chart_zooms_all_when_they_are_linked(watched: Watched) -> N
     watched.open(f"?run={RUN}&link=1")
     plots = "[...document.querySelectorAll('.chart .js-plotly-plot')]"
     ranges = plots + ".map(plot => (plot.layout.xaxis.range || []).map(Math.round))"
-    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14, 10)
-    watched.until(lambda: watched.page.evaluate(plots + ".every(plot => plot.stabilizer)"), 5)
+    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14)
+    watched.until(lambda: watched.page.evaluate(plots + ".every(plot => plot.stabilizer)"))
     box = watched.page.locator(".graph .nsewdrag").first.bounding_box()
     mouse, y = watched.page.mouse, box["y"] + box["height"] / 2
     mouse.move(box["x"] + box["width"] * 0.3, y)
     mouse.down()
     mouse.move(box["x"] + box["width"] * 0.6, y, steps=8)
     mouse.up()
-    watched.until(lambda: "zoom=" in watched.page.url, 5)
-    watched.until(lambda: len({tuple(range) for range in watched.page.evaluate(ranges)}) == 1, 5)
+    watched.until(lambda: "zoom=" in watched.page.url)
+    watched.until(lambda: len({tuple(range) for range in watched.page.evaluate(ranges)}) == 1)
     chosen = watched.page.evaluate(ranges)[0]
     watched.page.reload()
-    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14, 10)
-    watched.until(lambda: {tuple(range) for range in watched.page.evaluate(ranges)} == {tuple(chosen)}, 5)
+    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14)
+    watched.until(lambda: {tuple(range) for range in watched.page.evaluate(ranges)} == {tuple(chosen)})
     assert watched.errors == []

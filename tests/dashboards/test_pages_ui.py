@@ -22,7 +22,7 @@ def watched(browser: Any, served: tuple[str, Path]) -> Iterator[Watched]:
 
 
 def address_has(watched: Watched, text: str) -> None:
-    watched.until(lambda: text in watched.page.url, 10)
+    watched.until(lambda: text in watched.page.url)
 
 
 def test_completions_are_walked_searched_and_shared(watched: Watched, served: tuple[str, Path]) -> None:
@@ -41,7 +41,7 @@ def test_completions_are_walked_searched_and_shared(watched: Watched, served: tu
     address_has(watched, "step=10")
     page.locator("#completions-q").fill("says 2")
     page.locator("mark.hit").first.wait_for()
-    watched.until(lambda: page.locator(".sample").count() == 3, 10)
+    watched.until(lambda: page.locator(".sample").count() == 3)
     address_has(watched, "q=says+2")
     page.get_by_label("light or dark").click()  # the page is drawn anew, at the same place
     page.locator("html[data-mantine-color-scheme=dark]").wait_for()
@@ -55,7 +55,7 @@ def test_completions_are_walked_searched_and_shared(watched: Watched, served: tu
     page.get_by_role("button", name="show less").wait_for()
     assert len(page.locator(".sample-text").first.inner_text()) >= 9_999
     page.locator("#completions-q").fill("says 1")
-    watched.until(lambda: page.locator(".sample").count() == 3, 10)
+    watched.until(lambda: page.locator(".sample").count() == 3)
     page.get_by_role("button", name="same prompt elsewhere").first.click()
     page.get_by_role("link", name="step 15").click()
     page.locator("ins.new").first.wait_for()
@@ -77,7 +77,7 @@ def test_a_comparison_appears_and_its_choices_are_in_the_address(watched: Watche
         60,
     )
     page.go_back()
-    watched.until(lambda: "x=share" not in page.url, 10)
+    watched.until(lambda: "x=share" not in page.url)
     page.locator(".compare-key").wait_for(timeout=60_000)
     assert watched.errors == []
 

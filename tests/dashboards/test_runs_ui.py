@@ -85,7 +85,7 @@ def test_a_step_shows_without_a_reload_and_a_name_is_only_text(page: Any, fleet:
     writer = RunWriter.reopen(fleet[1] / HOSTILE_NAME)
     writer.metrics(6, {"reward/mean": 0.5})
     writer.status("running", 6, force=True)
-    row.get_by_text("6 / 400 steps").wait_for(timeout=8000)
+    row.get_by_text("6 / 400 steps").wait_for()
     writer.close()
     assert page.evaluate("window.pwned") is None
 

@@ -13,6 +13,7 @@ import pytest
 from page_client import CALM, RUN
 from synthetic_run import EXPLOSION, PLATEAU, RUNAWAY, SPIKE, eventful, healthy, values
 
+from dashboards.data.offers import offers
 from dashboards.live import News, Seen, news, whole
 from dashboards.look import Look
 from dashboards.state import FOLLOWED, Followed, Runs, cards_of, page_of, verdict_of
@@ -316,10 +317,13 @@ def test_open_incidents_come_gravest_first(tmp_path: Path) -> None:
 
 def test_a_large_run_says_what_its_small_files_say_before_it_is_read(runs_folder: Path, monkeypatch) -> None:
     monkeypatch.setattr("dashboards.state.LARGE", 1000)
-    followed = Runs([runs_folder]).get(RUN)
+    runs = Runs([runs_folder])
+    followed = runs.get(RUN)
     early = followed.page()
+    may = offers(runs, RUN)
     assert followed.reader is None, "not one number was read"
     followed.refresh()
+    assert may == offers(runs, RUN)
     read = followed.page()
     assert (early.state, early.verdict, early.step, early.attempt) == (
         read.state,
@@ -337,6 +341,8 @@ def test_a_process_that_is_gone_is_told_before_the_run_counts_as_stalled(tmp_pat
     page = page_of(RunReader(tmp_path / "run"), time.time())
     assert (page.state, page.lives) == ("running", False)
     assert "is gone" in state_words(page)
+    late = page_of(RunReader(tmp_path / "run"), time.time() + 10_000)
+    assert late.state == "stalled" and "is gone" in state_words(late), "nobody need guess why it is silent"
 
 
 def test_a_cut_file_is_read_anew(runs_folder: Path) -> None:

@@ -136,7 +136,7 @@ def test_plans_that_fit_come_before_plans_that_do_not():
         ({"trainer": "verl", "gpus": 8, "vllm": "server"}, "it can do colocate"),
         ({"trainer": "verl", "gpus": 8, "processes": 4}, "--processes is for TRL"),
         ({"trainer": "trl-ppo", "gpus": 8}, "no plans for trl-ppo"),
-        ({"trainer": "nope", "gpus": 8}, "no trainer 'nope'"),
+        ({"trainer": "nope", "gpus": 8}, "no trainer 'nope'; plans are made for trl, trl-rloo, open-r1"),
         ({"trainer": "trl", "gpus": 8, "memory": 0.0}, "--memory 0"),
         ({"trainer": "trl", "gpus": 8, "memory": float("nan")}, "--memory nan must lie between"),
         ({"trainer": "trl", "gpus": 10**19}, "must lie between 1 and 16,384"),

@@ -48,11 +48,13 @@ def check(view: View) -> Iterator[Finding]:
     )
     many = "" if prompts == 1 else "s"
     change = grown(view, "prompts_update", TARGET)
+    enough = -(-TARGET // prompts) * prompts
+    makes = f" (the change makes it {enough:g}, the first multiple of {prompts:g} that is enough)" if change else ""
     yield found(
         view, ID, "warn" if short else "info", view["prompts_update"],
         f"{prompts:g} prompt{many} behind each update{f' ({how})' if how else ''}{beside}{reuse}",
         why="Groups that are all right or all wrong carry no signal, so few prompts leave mostly noise.",
-        how=f"at least {TARGET} prompts per update; then larger groups, then filtering; the learning rate last,"
+        how=f"at least {TARGET} prompts per update{makes}; then larger groups, then filtering; the learning rate last,"
         " one thing at a time",
         change=change, sure="likely", source="hiyouga/EasyR1#24, huggingface/trl#2884, arXiv:2503.14476",
     )  # fmt: skip
