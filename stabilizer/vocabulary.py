@@ -252,3 +252,13 @@ _RL_FAMILIES = ("reward/", "accuracy/", "rollout/", "value/", "policy/kl", "poli
 def is_rl(names: Iterable[str]) -> bool:
     """Whether a run with these metrics is a reinforcement-learning run at all: it has a reward, or a policy's drift."""
     return any(name.startswith(_RL_FAMILIES) for name in names)
+
+
+_RIGHT = ("accura", "correct", "solve", "success", "answer", "passed", "pass_rate", "exact_match")
+_FORM = ("format", "xml", "tag", "length", "style", "compil", "think")
+
+
+def means_right(name: str) -> bool:
+    """Whether a component of the reward says by its name that it pays for right answers, and not for their form."""
+    component = name.split("/")[1].lower() if name.count("/") == 2 else ""
+    return any(word in component for word in _RIGHT) and not any(word in component for word in _FORM)

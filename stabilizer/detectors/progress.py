@@ -43,6 +43,8 @@ LOST = (0.3, 0.25, 0.25)
 """Share of all the ground ever covered that a fall must lose, in a level and in the slow levels."""
 SOLVED = 0.95
 """Share of completions solved above which a task counts as solved."""
+SILENT = 0.8
+"""Share of groups without any spread from which answers count as paid alike."""
 CEILING = 0.9
 """Share above which so little is left that a reward standing there has arrived, not stuck."""
 
@@ -175,8 +177,23 @@ def _fallen(seen: np.ndarray, values: np.ndarray, noise: float) -> tuple[bool, i
         before = values[max(0, top - 120) : max(0, top - width // 2)]
         level_noise = max(max(noise, _deviation(before)) * share, _wander(seen[:top, column]))
         if fall > CLEAR * level_noise:
-            return True, _edge(values, max(0, top - width), best, fall, noise)
+            edge = _edge(values, max(0, top - width), best, fall, noise)
+            return (True, edge) if _lies_lower(values, edge) else (False, 0)
     return False, 0
+
+
+def _lies_lower(values: np.ndarray, edge: int) -> bool:
+    """Whether what follows a fall lies below the best third before it (60 rows at most) by half a deviation of the rows
+    there, or by a whole one where they are too few to show how far the reward strays by itself."""
+    before, after = finite(values[:edge])[-MEMORY // 4 :], finite(values[edge:])
+    if len(before) < 2 * LEVEL or not len(after):
+        return True
+    width = min(SLOW[-1], max(LEVEL, len(before) // 3))
+    sums = np.concatenate(([0.0], np.cumsum(before)))
+    best = float((sums[width:] - sums[:-width]).max()) / width
+    rows, power = centred_rows(len(before))
+    strays = float((before - mean(before) - float(rows.dot(before)) / power * rows).std())
+    return best - mean(after[-width:]) > strays * (1.0 if len(before) < 120 else 0.5)
 
 
 def _edge(values: np.ndarray, first: int, best: float, fall: float, noise: float) -> int:
@@ -224,14 +241,32 @@ def _solved(view: RunView, name: str, levels: np.ndarray, noise: float) -> bool:
         return True  # at its best and not moving by a hair: that is a ceiling
     if lowest >= 0 and CEILING <= slow <= 1 and float(np.nanmax(rewards[-MEMORY:])) <= 1:
         return True
-    if best_slow - slow > 0.1 * (best - lowest) or now - start < 4 * noise:
+    if best_slow - slow > 0.1 * (best - lowest) or now - start < 2 * noise:
         return False
-    spread = view.series("reward/std_group")
-    early, late = (spread.values[:20], spread.values[-20:]) if len(spread) >= 40 else (rewards[:20], recent)
+    return _paid_alike(view, rewards)
+
+
+def _paid_alike(view: RunView, rewards: np.ndarray) -> bool:
+    """Answers came to be paid alike: within groups, and from prompt to prompt, or a step would still be luck.
+
+    A policy that gives one answer to each prompt has silent groups too; but what it can't solve keeps rows apart.
+    """
+    early, late = rewards[:20], rewards[-20:]
     early, late = early[np.isfinite(early)], late[np.isfinite(late)]
     if not len(early) or not len(late):
         return False
-    return bool(median(late) < 0.4 * median(early)) if len(spread) >= 40 else step_noise(late) < 0.4 * step_noise(early)
+    rows = step_noise(late) / step_noise(early) if step_noise(early) > 0 else 1.0
+    spread = view.series("reward/std_group")
+    spread = spread if len(spread) >= 40 else view.series("reward/std")
+    if len(spread) >= 40:
+        early, late = spread.values[:20], spread.values[-20:]
+        early, late = early[np.isfinite(early)], late[np.isfinite(late)]
+        if len(early) and len(late) and median(late) < 0.4 * median(early):
+            return True
+    silent = view.series("reward/zero_std_frac").last(20).finite().values
+    if len(silent) >= 10 and median(silent) >= SILENT and rows < 0.6:
+        return True
+    return len(spread) < 40 and rows < 0.4
 
 
 def _after_last(values: np.ndarray, least: float) -> int:

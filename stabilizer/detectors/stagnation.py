@@ -12,9 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from stabilizer.detectors.progress import RECENT, progress
+from stabilizer.detectors.progress import RECENT, Progress, progress
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import Trend, centred_rows, median, trend
+from stabilizer.signals import Trend, centred_rows, median, step_noise, trend
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class Stagnation:
     level: float
     grew: bool
     """Whether the run had gained anything before."""
+    sure: bool = True
+    """Whether it is more than a hint."""
 
 
 STILL = 30
@@ -58,10 +60,18 @@ AGAIN = 0.3
 """Share of a rise that, to be gained again over as long as the run has had, would be worth going on for."""
 STANDS = 0.2
 """Share of its level (or of the spread of rewards, where that is more) by which a standing reward may change."""
-LONG = 150
-"""Rows and steps after which a run that shows no rise at all is told so, however noisy it is."""
-HOPE = 0.3
-"""Share of its level (or of the spread of rewards) that such a run must, for sure, not have gained."""
+LEAST_NOISY = 40
+"""Rows of a run drowned in noise under which nothing is said of it ..."""
+SURELY = 110
+"""... and of the stretch without a gain under which it is a hint."""
+LONG = 100
+"""Steps after which a run can be told that it gained nothing, however noisy it is."""
+NOISY = 0.15
+"""Noise of a row, in deviations of a single reward, from which a run counts as drowned in it."""
+HOPE = 0.25
+"""Deviations of a single reward that such a run must, for sure, not have gained ..."""
+HINT = 0.5
+"""... and for a hint, when it is judged as a whole."""
 
 
 def stagnation(view: RunView) -> Stagnation | None:
@@ -81,38 +91,75 @@ def _stagnation(view: RunView) -> Stagnation | None:
     if reward is None or reward.solved or reward.dropped or reward.rising:
         return None
     series = view.series(reward.metric)
-    level = median(series.last(STILL_MOST // 4).finite().values)
     if bent := _elbow(view, series):
-        return Stagnation(*bent, level, True)
+        return Stagnation(*bent, median(series.last(STILL_MOST // 4).finite().values), True)
     gain = median(series.last(RECENT).finite().values) - reward.start
-    if gain > 2 * reward.noise:
-        matters = float(np.clip(MATTERS[1] * 150 / reward.rows, *MATTERS))
-        for share in (2, 4):  # the newer half, or the newer three quarters
-            rows = min(max(STILL, reward.rows - reward.rows // share), STILL_MOST)
-            if found := _still(view, series, rows, matters * gain * rows / reward.rows):
-                return Stagnation(rows, *found, reward.start + gain, True)
-        for share in (4, 3):
-            rows = min(reward.rows // share, STILL_MOST)
-            if found := _broken(view, series, rows, BROKEN * gain * rows / reward.rows):
-                return Stagnation(rows, *found, reward.start + gain, True)
-        return None
+    found = _risen(view, series, reward, gain) if gain > 2 * reward.noise else _never_rose(view, series, reward)
+    return found or _drowned(view, series)
+
+
+def _risen(view: RunView, series: Series, reward: Progress, gain: float) -> Stagnation | None:
+    """A run that gained beyond the noise of a row, and stands since."""
+    matters = float(np.clip(MATTERS[1] * 150 / reward.rows, *MATTERS))
+    for share in (2, 4):  # the newer half, or the newer three quarters
+        rows = min(max(STILL, reward.rows - reward.rows // share), STILL_MOST)
+        if found := _still(view, series, rows, matters * gain * rows / reward.rows):
+            return Stagnation(rows, *found, reward.start + gain, True)
+    for share in (4, 3):
+        rows = min(reward.rows // share, STILL_MOST)
+        if found := _broken(view, series, rows, BROKEN * gain * rows / reward.rows):
+            return Stagnation(rows, *found, reward.start + gain, True)
+    return None
+
+
+def _never_rose(view: RunView, series: Series, reward: Progress) -> Stagnation | None:
+    """A run that stands where it began, beyond doubt."""
     spacing = float(series.steps[-1] - series.steps[0]) / max(1, len(series) - 1)
     ever = max(STILL_EVER // 2, int(STILL_EVER / max(spacing, 1.0)))
     rows = min(max(ever, reward.rows * 3 // 4), STILL_MOST)
-    level = median(series.last(rows).finite().values)
-    spread = view.series("reward/std").last(RECENT).finite().values
-    size = max(abs(level), median(spread) if len(spread) else 0.0)
-    stretch = series.last(STILL_MOST).finite()
-    over = trend(stretch.values)
-    if over.rising:
+    if trend(series.last(STILL_MOST).finite().values).rising:
         return None  # too noisy to see over the stretch, plain over the run
+    level = median(series.last(rows).finite().values)
+    size = max(abs(level), spread(view, series))
     if found := _still(view, series, rows, min(1.5 * reward.noise, STANDS * size * rows / reward.rows)):
         return Stagnation(rows, *found, level, False)
-    seen = len(stretch) >= LONG and stretch.steps[-1] - stretch.steps[0] >= LONG
-    flat = not over.falling and over.high < HOPE * size
-    nothing = 4 * over.change < over.high - over.change  # half a standard deviation of gain at most
-    if seen and stretch.steps[0] >= view.baseline_start() and flat and nothing:
-        return Stagnation(len(stretch), int(stretch.steps[0]), over, level, False)
+    return None
+
+
+def spread(view: RunView, series: Series) -> float:
+    """Deviation of a single reward: what is logged of it, within groups or over a batch of a few prompts, and what the
+    mean of a row has beside that."""
+    logged = 0.0
+    for name in ("reward/std", "reward/std_group"):
+        values = view.series(name).last(RECENT).finite().values
+        if len(values):
+            logged = max(logged, median(values))
+    return math.hypot(logged, step_noise(series.last(200).finite().values))
+
+
+def _drowned(view: RunView, series: Series) -> Stagnation | None:
+    """No gain to be seen among noise that hides all but large ones, over the whole run or its newer three quarters.
+
+    Rows of a few prompts are so noisy that no interval is narrow; but a gain that matters beside the spread of single
+    rewards (`HOPE`) shows all the same, and one that was there would show as at least half of its standard error.
+    """
+    recent = series.between(view.baseline_start(), view.step).last(STILL_MOST).finite()
+    count = len(recent)
+    if count < LEAST_NOISY or recent.steps[-1] - recent.steps[0] < LONG:
+        return None
+    single, noise = spread(view, series), step_noise(recent.values[-200:])
+    if not noise > NOISY * single:
+        return None
+    for rows, hope in ((count, HOPE), (3 * count // 4, HOPE), (count, HINT)):
+        values = recent.values[-rows:]
+        change = trend(values)
+        if change.falling or change.high > hope * single or 4 * change.change > change.high - change.change:
+            continue
+        first, now = recent.values[: count // 8], values[rows // 3 :]
+        error = noise * math.sqrt(1 / len(first) + 1 / len(now))
+        grew = rows < count and float(now.mean() - first.mean()) > 3 * error
+        sure = rows >= SURELY and hope == HOPE
+        return Stagnation(rows, int(recent.steps[-rows]), change, float(values.mean()), grew, sure)
     return None
 
 

@@ -48,6 +48,8 @@ def _three(subtle: tuple[float, float], medium: tuple[float, float], severe: tup
 
 
 _OWN = {"trainer": "own"}
+_TINY = {"prompts": (1, 2, 3, 4), "group": (4, 8), "p_start": (0.15, 0.25, 0.35), "tau": (0.3, 0.4), "trainer": "trl",
+         "log_every": 1}  # fmt: skip
 _NO_TREND = ("cyclic-data", "wandering-noise")
 
 FAULTS: tuple[Fault, ...] = (
@@ -203,6 +205,44 @@ FAULTS: tuple[Fault, ...] = (
         steps=(200, 500),
         begins=(0.0, 0.0),
         sizes=_three((0.08, 0.12), (0.03, 0.05), (0.0, 0.01)),
+    ),
+    Fault(
+        apply=m.tiny_batch_plateau,
+        accept=("reward/plateau",),
+        speed="plateau",
+        not_on=_NO_TREND,
+        host=_TINY,
+        steps=(150, 500),
+        begins=(0.1, 0.3),
+        sizes=_three((0.08, 0.12), (0.03, 0.05), (0.0, 0.01)),
+    ),
+    Fault(
+        apply=m.tiny_batch_never_learned,
+        accept=("reward/plateau", "optim/lr-too-low", "optim/no-update"),
+        speed="plateau",
+        not_on=_NO_TREND,
+        host=_TINY,
+        steps=(150, 500),
+        begins=(0.0, 0.0),
+        sizes=_three((0.08, 0.12), (0.03, 0.05), (0.0, 0.01)),
+    ),
+    Fault(
+        apply=m.proxy_learned,
+        accept=("reward/component-dominance", "reward/hacking"),
+        causes=("reward-hackable",),
+        speed="slow",
+        not_on=_NO_TREND,
+        host={
+            "rewards": "0-5",
+            "trainer": ("own", "trl"),
+            "components": (("correct", "format"), ("f", "g")),
+            "p_start": (0.002, 0.005, 0.01),
+            "log_every": 1,
+            "schedule": "constant",
+        },
+        steps=(40, 300),
+        begins=(0.0, 0.0),
+        sizes=_three((0.01, 0.02), (0.003, 0.008), (0.0, 0.001)),
     ),
     Fault(apply=m.reward_collapse, accept=("reward/collapse",), sizes=HURT),
     Fault(

@@ -65,6 +65,8 @@ class Host:
     """Standard deviation of the prompts' difficulty, in logits."""
     rewards: str = "0-1"
     """`0-1`, `-1..1`, or `0-5` of two components."""
+    components: tuple[str, str] = ("correct", "format")
+    """What the two are called."""
     entropy: float = 1.0
     entropy_fall: float = 0.6
     """Logarithm by which entropy falls while the task is learned."""

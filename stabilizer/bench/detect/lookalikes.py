@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from stabilizer.bench.detect.host import Draws
-from stabilizer.bench.detect.world import World
+from stabilizer.bench.detect.world import World, logit, sigmoid
 
 Shape = Callable[[World], None]
 Kind = Callable[[Draws], tuple[dict[str, Any], Shape | None]]
@@ -317,6 +317,51 @@ def short_small_batch(d: Draws) -> tuple[dict[str, Any], Shape | None]:
     return setting | {"tau": d.span(0.4, 1.0), "p_start": d.span(0.15, 0.4), "p_end": d.span(0.6, 0.9)}, None
 
 
+def tiny_batch(d: Draws) -> tuple[dict[str, Any], Shape | None]:
+    """One to four prompts a step on one small machine, 80 to 500 steps, learning to the end: a row is mostly luck."""
+    setting = {"steps": d.whole(80, 500), "prompts": d.pick((1, 2, 3, 4)), "group": d.pick((4, 8)), "trainer": "trl"}
+    return setting | {"log_every": d.pick((1, 1, 5)), "tau": d.span(0.4, 1.0), "p_end": d.span(0.65, 0.92)}, None
+
+
+def format_first(d: Draws) -> tuple[dict[str, Any], Shape | None]:
+    """The format is learned in the first tens of steps and the task, of which nearly nothing is solved, after it."""
+    over, begins = d.span(6, 25), d.span(15, 70)
+
+    def shape(w: World) -> None:
+        w.p_format = 0.15 + 0.84 * (1 - np.exp(-w.t / over))
+        w.gain = 1 - np.exp(-np.maximum(0.0, w.t - begins) / (w.host.tau * w.n))
+        low, high = logit(w.host.p_start), logit(w.host.p_end)
+        w.p = sigmoid(low + (high - low) * w.gain)  # what is seldom right is seldom learned from
+        w.p_val = w.p - w.host.gap
+
+    setting = {"p_start": d.ratio(0.004, 0.03), "p_end": d.span(0.5, 0.85), "tau": d.span(0.2, 0.5)}
+    return setting | {"rewards": "0-5", "trainer": d.pick(("own", "trl")), "components": _names(d)}, shape
+
+
+def quickly_solved(d: Draws) -> tuple[dict[str, Any], Shape | None]:
+    """Solved within a third of a short run, as a log shows it that knows neither accuracy nor groups that all pass."""
+    setting = {"steps": d.whole(90, 400), "prompts": d.pick((2, 4, 8, 16)), "trainer": d.pick(("trl", "verl"))}
+    setting |= {"p_start": d.span(0.2, 0.5), "p_end": d.span(0.985, 0.999), "tau": d.span(0.06, 0.12)}
+    setting |= {"spread": d.span(0.6, 1.2), "schedule": "constant", "entropy_fall": d.span(0.6, 2.0), "gap": 0.0}
+    return setting | {"rewards": d.pick(("-1..1", "0-5"))}, None
+
+
+def solved_from_the_start(d: Draws) -> tuple[dict[str, Any], Shape | None]:
+    """A task that was solved before training began: nothing to learn, and nothing wrong."""
+    setting = {
+        "steps": d.whole(90, 400),
+        "trainer": "trl",
+        "p_start": d.span(0.97, 0.985),
+        "p_end": d.span(0.986, 0.998),
+    }
+    return setting | {"spread": d.span(0.6, 1.2), "rewards": d.pick(("0-1", "0-5")), "gap": 0.0}, None
+
+
+def _names(d: Draws) -> tuple[str, str]:
+    """What the components for the answer and for its form are called."""
+    return d.pick((("correct", "format"), ("accuracy", "compiles"), ("f", "g")))
+
+
 def fast_start(d: Draws) -> tuple[dict[str, Any], Shape | None]:
     """Half of all learning happens in twenty steps: reward, entropy, length and KL move at once, then rest."""
 
@@ -362,7 +407,7 @@ LOOKALIKES: tuple[Kind, ...] = (
     low_entropy_task, cyclic_data, sorted_epochs, alternating_tasks, heavy_tails, wandering_noise, single_outliers,
     evaluation_rows, sparse_rows, slow_learning, late_start, wound_down, sparse_reward, rising_entropy, shorter_answers,
     tool_dropped, short_limit, young_critic, honest_gap, asynchronous, uneven_steps, learned_format, short_run,
-    short_small_batch,
+    short_small_batch, tiny_batch, format_first, quickly_solved, solved_from_the_start,
     fast_start, warm_restarts, two_at_once,
 )  # fmt: skip
 """All of them."""

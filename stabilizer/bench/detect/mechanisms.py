@@ -205,6 +205,25 @@ def never_learned(w: World, at: int, size: float, d: Draws) -> None:
     w.slow(at, size)
 
 
+def tiny_batch_plateau(w: World, at: int, size: float, d: Draws) -> None:
+    """One to four prompts a step: the run rises for a while and then stands, and a row is mostly luck."""
+    w.slow(at, size)
+
+
+def tiny_batch_never_learned(w: World, at: int, size: float, d: Draws) -> None:
+    """One to four prompts a step, and nothing is gained from the first step on."""
+    w.slow(at, size)
+
+
+def proxy_learned(w: World, at: int, size: float, d: Draws) -> None:
+    """The form of the answers is learned, which pays, while next to none is right from the first step to the last."""
+    w.p = w.host.p_start + size * w.ramp(at, w.n)
+    w.p_val = w.p.copy()
+    w.gain = 1 - np.exp(-w.t / (d.span(0.15, 0.5) * w.n))
+    low, high = d.span(0.1, 0.3), d.span(0.65, 1.0)
+    w.p_format = low + (high - low) * w.gain
+
+
 def reward_collapse(w: World, at: int, size: float, d: Draws) -> None:
     """What was learned is lost within tens of steps, with little warning."""
     over = d.span(8, 40)

@@ -233,7 +233,8 @@ class World:
             variance = variance + self.format_weight[:, None] ** 2 * within["form"]
             silent = silent & (within["form"] == 0)
             form_mean = self.format_weight * mean(form)
-            out |= {"reward/correct/mean": self.reward_scale * total, "reward/format/mean": form_mean}
+            for name, paid in zip(h.components, (self.reward_scale * total, form_mean), strict=True):
+                out[f"reward/{name}/mean"] = paid
             total = total + form_mean / self.reward_scale
             spread_all = spread_all + self.format_weight**2 * mean(form) * (1 - mean(form))
         tiny = self.tiny_std[:, None] * np.abs(1 + 0.3 * self.fresh().normal(size=variance.shape))

@@ -21,22 +21,24 @@ class Collapse(Detector):
 
     Signature
         The reward, in its newest 5, 20 or 60 rows, lies below the best such level by a quarter of all the ground it
-        ever covered and by 5.5 standard deviations of that level's noise (`progress`); the last 30 rows do not rise;
-        and it has been so for `stays` rows, or for `stays_ruined` if next to everything is lost and either the reward
-        lies still or another metric moved. Critical when another metric moved with it (entropy, KL, gradient norm,
-        length, held-out accuracy) or when `most` of the gain is gone. It stands as long as the loss is not made good,
-        so a run that broke is not called healthy once it has settled.
+        ever covered and by 5.5 standard deviations of that level's noise, and below the best third before it by half a
+        deviation of a row, a whole one in a young run (`progress`); the last 30 rows do not rise; and it has been so
+        for `stays` rows, or for `stays_ruined` if next to everything is lost and either the reward lies still or
+        another metric moved. Critical when another metric moved with it (entropy, KL, gradient norm, length, held-out
+        accuracy) or when `most` of the gain is gone. It stands as long as the loss is not made good, so a run that
+        broke is not called healthy once it has settled.
 
     Why it matters
-        It is the outcome all other findings warn of. Continuing seldom helps: the weights are damaged, or the reward
-        no longer says what it said.
+        It is the outcome all other findings warn of. Continuing seldom helps: the weights are damaged, or the reward no
+        longer says what it said.
 
     Look-alikes
-        Harder prompts, a new curriculum stage or another reward lower the number without any loss of skill: declared
-        as events they start a new stage; undeclared, a step down by a part of the gain while nothing else that is
-        logged moves is `info`. A verifier that is down drops the reward to its floor within a step (`reward-fault`
-        among the causes). A dip of some 15 rows is made good. Data in epoch order make the reward wave: a run younger
-        than `young` rows has shown no wave yet, so its falls need another metric, or the loss of nearly all.
+        Harder prompts, a new curriculum stage or another reward lower the number without any loss of skill: declared as
+        events they start a new stage; undeclared, a step down by a part of the gain while nothing else that is logged
+        moves is `info`. A verifier that is down drops the reward to its floor within a step (`reward-fault` among the
+        causes). A lumpy reward that comes to rest near its usual level. A dip of some 15 rows is made good. Data in
+        epoch order make the reward wave: a run younger than `young` rows has shown no wave yet, so its falls need
+        another metric, or the loss of nearly all.
 
     False alarms
         Undeclared changes of data that also change the length or entropy of answers. Waves longer than the run.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,7 +12,95 @@ from stabilizer.detectors.departure import change_step
 from stabilizer.detectors.reward.scale_shift import components
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
-from stabilizer.signals import step_noise
+from stabilizer.signals import step_noise, trend
+from stabilizer.vocabulary import means_right
+
+START = 30
+"""Rows of a component before which nothing is said of what was learned and what was not."""
+GREW = 0.2
+"""Share of its level that a component must have gained to count as learned."""
+FLOOR = 0.1
+"""Share of another's gain under which a component counts as never earned."""
+SHARE = 0.85
+"""Share of what all components gained that one must have made."""
+RECENT = 30
+"""Newest rows that must not rise."""
+RARE = 3.0
+"""Deviations of single payments, in means, from which a component is one that is seldom earned, not a small one."""
+
+
+class Unearned(NamedTuple):
+    """A component that made what the reward gained, and one that stayed at its floor meanwhile."""
+
+    top: str
+    was: float
+    now: float
+    share: float
+    floor: str
+    level: float
+    earnable: bool
+    """Whether it is known to be paid at times, or by its name to be what is wanted."""
+    first: int
+    """The step from which on it had the chance."""
+
+
+def unearned(view: RunView) -> Unearned | None:
+    """What was learned in place of what, if the reward rose by one component alone; ask through `view.once`."""
+    names = components(view)
+    names += [name for name in ("accuracy/train",) if names and name in view]
+    ends = {name: found for name in names if (found := _ends(view, name))}
+    if len(ends) < 2:
+        return None
+    gains = {name: now - was for name, (was, now, _) in ends.items() if name.startswith("reward/")}
+    top = max(gains, key=lambda name: gains[name])
+    was, now, error = ends[top]
+    gained = sum(max(gain, 0.0) for gain in gains.values())
+    if not gains[top] > max(4 * error, GREW * abs(now)) or gains[top] < SHARE * gained:
+        return None
+    floors = [name for name in ends if name != top and _at_floor(view, name, ends[name], gains[top])]
+    if not floors:
+        return None
+    floor = max(floors, key=lambda name: (_earnable(view, name), ends[name][1]))
+    return Unearned(top, was, now, gains[top] / gained, floor, ends[floor][1], _earnable(view, floor),
+                    max(view.baseline_start(), int(view.series(top).steps[0])))  # fmt: skip
+
+
+def _ends(view: RunView, name: str) -> tuple[float, float, float] | None:
+    """Level of the first and of the newest rows of a component, and the standard error of their difference."""
+    series = view.series(name)
+    rows = min(20, len(series) // 3)
+    if len(series) < START or series.steps[-1] < view.step - 100:
+        return None
+    head, tail = series.values[:rows], series.values[-rows:]
+    head, tail = head[np.isfinite(head)], tail[np.isfinite(tail)]
+    if min(len(head), len(tail)) < rows // 2 or len(head) < 5:
+        return None
+    noise = max(step_noise(head), step_noise(tail))
+    return float(head.mean()), float(tail.mean()), noise * float(np.sqrt(1 / len(head) + 1 / len(tail)))
+
+
+def _at_floor(view: RunView, name: str, ends: tuple[float, float, float], gain: float) -> bool:
+    """Next to nothing at both ends, no penalty, and for sure it gained next to nothing of what the other did."""
+    most = FLOOR * gain
+    if not (0 <= ends[0] <= most and 0 <= ends[1] <= most):
+        return False
+    values = view.series(name).last(300).finite().values
+    if len(values) < 12 or float(values.min()) < 0:
+        return False
+    whole, newest = trend(values), trend(values[-RECENT:])
+    return whole.high <= most and not (newest.rising and newest.change > ends[1])
+
+
+def _earnable(view: RunView, name: str) -> bool:
+    """Known to be paid at times, though seldom: by what single answers get, by rows, or what is wanted by its name."""
+    if name == "accuracy/train" or means_right(name):
+        return True
+    values = view.series(name).last(300).finite().values
+    level = float(values.mean()) if len(values) else 0.0
+    apart = view.series(name.removesuffix("mean") + "std").last(300).finite().values
+    if not level > 0:
+        return False
+    return float(apart.mean()) >= RARE * level if len(apart) else float(values.std()) >= level
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,19 +111,26 @@ class ComponentDominance(Detector):
         Of the summed variances of the components' means over the newest `window` rows one component has `most`; and
         another, itself no penalty, lies `lost` of its first level (mean of 20 rows) or more below it, by 5 standard
         errors. `warn`; `info` when the dominant one is what is wanted (accuracy rises with it), or when the others are
-        only dead: at 0 since the start.
+        only dead: at 0 since the start. Or (`unearned`): from the first rows to the newest ones 85 % of what all
+        components gained is one of them, by a fifth of its level and 4 standard errors, while another, or accuracy, is
+        at a tenth of that gain or less at both ends, and for sure gained no more. `info` in the first `patience` steps;
+        `warn` after them if the other is known to be earned at times (its payments are rare rather than small), or by
+        its name pays for right answers.
 
     Why it matters
-        Advantages see the sum. A term with ten times the variance of the others decides nearly every comparison, so
-        the policy improves that one, at the price of whatever stands in its way.
+        Advantages see the sum. A term with ten times the variance of the others decides nearly every comparison, so the
+        policy improves that one, at the price of whatever stands in its way.
 
     Look-alikes
-        A format term that all answers have earned is flat and should be. Accuracy that dominates because it is what is
-        being learned. Penalties that grow as answers get longer while the task is solved more often. Weights that are
-        multiplied in later: what is logged per component may be unweighted, and then says nothing about dominance.
+        A format term that all answers have earned is flat and should be. A format learned first, which the task follows
+        (`patience`). A component of weight 0, or one that was seldom due: it never moves, which is `info`. Accuracy
+        that dominates because it is what is being learned. Penalties that grow as answers get longer while the task is
+        solved more often. Weights that are multiplied in later: what is logged per component may be unweighted, and
+        then says nothing about dominance.
 
     False alarms
-        A component that goes down because the dominant one replaces it by design.
+        A component that goes down because the dominant one replaces it by design. A task so hard that its first
+        successes take longer than `patience`.
 
     Remedies
         `check-reward`. By hand: give every component about the same spread (divide by its own deviation), or pay the
@@ -55,12 +151,30 @@ class ComponentDominance(Detector):
     """Share of the variance that dominates."""
     lost: float = 0.2
     """Share of its first level that another component must have lost."""
+    patience: int = 100
+    """Steps that what is hard to earn gets to follow what is easy."""
 
     def missing(self, view: RunView) -> list[str]:
         """Needs at least two components of the reward."""
         return [] if len(components(view)) >= 2 else ["reward/<component>/mean"]
 
     def check(self, view: RunView) -> Finding | None:
+        return self._drowned(view) or self._learned_alone(view)
+
+    def _learned_alone(self, view: RunView) -> Finding | None:
+        """One component was learned, which made the reward, while another that can be earned never was."""
+        found = view.once(unearned)
+        if found is None:
+            return None
+        young = view.step - found.first < self.patience
+        return self.finding(
+            view, "info" if young or not found.earnable else "warn", found.first,
+            f"{found.share:.0%} of what the reward gained is {found.top} ({found.was:.3g} to {found.now:.3g}), while"
+            f" {found.floor} has stayed at {found.level:.2g}, where it began",
+            metric=found.floor, baseline=found.level, now=found.level, dominant=found.top, share=found.share,
+        )  # fmt: skip
+
+    def _drowned(self, view: RunView) -> Finding | None:
         if view.step < self.least and len(view.series("reward/mean")) < self.least:
             return None
         names = view.once(components)

@@ -20,18 +20,19 @@ class NoiseFloor(Detector):
     Signature
         Over the newest `window` rows (all of a shorter run, at least `least`) the reward has no trend, its
         autocorrelation is under 0.2, and its noise is large: more than `large` of the spread of single rewards, which
-        is what a batch of half a dozen prompts has, or where that is not logged more than `large` of the level.
-        Where batch and group size are known the noise must be what they explain: no more than `explained` times the
-        deviation of a mean of so many prompts. `info`; `warn` from `long` rows on without any gain since the start.
+        is what a batch of half a dozen prompts has, or where that is not logged more than `large` of the level. Where
+        batch and group size are known the noise must be what they explain: no more than `explained` times the deviation
+        of a mean of so many prompts. `info`; `warn` from `long` rows on without any gain since the start.
 
     Why it matters
         The gradient is as noisy as the reward is: its direction is mostly luck, and steps undo one another. A smaller
         learning rate helps a little, a larger batch more, and it makes every curve of the run readable.
 
     Look-alikes
-        Swings that a batch can't explain, or that hang together over rows (`reward/oscillation`). A plateau of a run
-        whose batches are large enough to see it (`reward/plateau`). Small batches that learn all the same: any trend
-        over the window or any gain since the start, and nothing is said louder than `info`.
+        Swings that a batch can't explain, or that hang together over rows (`reward/oscillation`). A plateau: this
+        finding says that progress can't be seen, `reward/plateau` beside it that a gain that matters is excluded, and
+        then this one is its cause. Small batches that learn all the same: any trend over the window or any gain since
+        the start, and nothing is said louder than `info`.
 
     False alarms
         A run that learns so slowly that the window can't show it is told the truth about its batch, as `info`.

@@ -8,10 +8,11 @@ import numpy as np
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import progress
+from stabilizer.detectors.reward.component_dominance import unearned
 from stabilizer.detectors.stagnation import stagnation
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
-from stabilizer.signals import step_noise
+from stabilizer.signals import median, step_noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,32 +20,38 @@ class Plateau(Detector):
     """The reward has been flat for long enough to be sure, and there is room above it.
 
     Signature
-        `stagnation`, a test of equivalence, for absence of evidence for growth is not enough. After growth:
-        if the trend of the newer half or three quarters of the run (at least 30 rows) went on for as many rows as the
-        run has had, even the upper end of its 95 % interval would gain less than 15 % of what was gained so far (20 %
-        while the run is short). Sooner where growth broke off: the newest quarter or third of the run, 90 steps at
-        least, for sure gains less than 30 % of that and of the pace before it, which no curve that bends of its own
-        does. Among much noise, by the whole run: two joined lines are fitted to it, and what it can have gained since
-        their bend (in its first 40 %) is less than 30 % of the least pace before the bend and, gone on for as long as
-        the run has had, less than 30 % of the rise. A run that never rose: gone on as long again, the interval would
-        lie within a fifth of its level, and it lies within its noise, or after 150 rows its upper end is below 30 % of
-        its level; that is `info` until a third of the planned steps (100 at least, but half of a short plan), or
-        `patience` steps, have passed. Accuracy on held-out problems, where there is any, must not have risen.
+        `stagnation`, a test of equivalence, for absence of evidence for growth is not enough. After growth: if the
+        trend of the newer half or three quarters of the run (at least 30 rows) went on for as many rows as the run has
+        had, even the upper end of its 95 % interval would gain less than 15 % of what was gained so far (20 % while the
+        run is short). Sooner where growth broke off: the newest quarter or third of the run, 90 steps at least, for
+        sure gains less than 30 % of that and of the pace before it, which no curve that bends of its own does. Among
+        much noise, by the whole run: two joined lines are fitted to it, and what it can have gained since their bend
+        (in its first 40 %) is less than 30 % of the least pace before the bend and, gone on for as long as the run has
+        had, less than 30 % of the rise. A run that never rose: gone on as long again, the interval would lie within a
+        fifth of its level, and it lies within its noise; that is `info` until a third of the planned steps (100 at
+        least, but half of a short plan), or `patience` steps, have passed. Where a row is mostly luck (its noise more
+        than 15 % of the spread of single rewards, as with a few prompts a step): over the whole run or its newer three
+        quarters, 100 steps at least, the upper end of the interval is below 25 % of that spread, and no gain of half a
+        standard error is seen; under 110 rows, or up to 50 % of the spread over a whole run, that is `info`. Accuracy
+        on held-out problems, where there is any, must not have risen.
 
     Why it matters
         From here on every step costs and nothing comes back, unless the reason is found: exploration used up, groups
-        without signal, a KL term that pins the policy, a learning rate too low, a batch too small for its noise, or
-        a ceiling that is really there.
+        without signal, a KL term that pins the policy, a learning rate too low, a batch too small for its noise, or a
+        ceiling that is really there.
 
     Look-alikes
         A solved task, and a ceiling just below it: a reward of 0.94 out of 1 that stays there has arrived, and
         `reward/saturated` says so. Warm-up that is not over, or was not for much of the flat stretch. A schedule that
-        has ended (the learning rate has come down to a tenth of its peak). Slow but steady growth, which the
-        equivalence test leaves alone. A collapse: the reward is flat at the bottom, and other detectors name it.
+        has ended (the learning rate has come down to a tenth of its peak, and was low for most of the stretch). A
+        format learned first: while the task itself has not begun and the run is younger than `patience`, `info`. Slow
+        but steady growth, which the equivalence test leaves alone. A collapse: the reward is flat at the bottom, and
+        other detectors name it.
 
     False alarms
         Delayed generalisation: some runs stand still for hundreds of steps before they improve. A ceiling below 90 %
-        that comes with the data (wrong labels, unsolvable prompts) looks the same from here.
+        that comes with the data (wrong labels, unsolvable prompts) looks the same from here. Among much noise, a run
+        that has learned most of what it can is told so early: one in twenty small-batch runs near its end.
 
     Remedies
         By cause, one at a time: `grow-batch` first, `raise-entropy` when exploration is used up, `lower-beta` when the
@@ -70,10 +77,12 @@ class Plateau(Detector):
         planned = view.about("steps")
         patience = self.patience if not isinstance(planned, int) else min(max(100, planned / 3), planned / 2)
         early = not still.grew and view.step - still.onset_step < patience
+        alone = view.once(unearned)  # what is easy was learned; what is hard gets its time too
+        early = early or alone is not None and view.step - alone.first < patience
         history = f"after rising from {reward.start:.3g}" if still.grew else "and has never risen"
         change = still.change
         return self.finding(
-            view, "info" if early else "warn", still.onset_step,
+            view, "info" if early or not still.sure else "warn", still.onset_step,
             f"{reward.metric} has been flat at {still.level:.3g} over {still.rows} rows {history}: change"
             f" {change.change:+.2g} (95 % interval {change.low:+.2g} to {change.high:+.2g})",
             metric=reward.metric, baseline=reward.start, now=still.level,
@@ -88,7 +97,8 @@ class Plateau(Detector):
             return False
         peak = view.causal("optim/lr", "peak", _peak)[-1]
         warming = rates[-1] > rates[len(rates) // 2] * 1.05 or rates[len(rates) // 4] < 0.5 * rates[-1]
-        return bool(peak > 0 and (warming or rates[-1] < 0.1 * peak))
+        wound = rates[-1] < 0.1 * peak and median(rates) < 0.4 * peak  # and had been for much of the stretch
+        return bool(peak > 0 and (warming or wound))
 
     @staticmethod
     def _validation_rises(view: RunView, since: int) -> bool:

@@ -17,8 +17,10 @@ class Saturated(Detector):
 
     Signature
         The task counts as solved (`progress`: 90 % of completions by accuracy, else by groups that all pass, else a
-        reward at 0.9 of 1 or, on another scale, at its best with a spread under 40 % of the first), for `rows` rows in
-        a row; the reward no longer rises. Where all-pass groups are logged they must be half of all. Always `info`.
+        reward at 0.9 of 1 or, on another scale, at its best after a rise with answers that came to be paid alike: a
+        spread under 40 % of the first, or 80 % of groups without any and rows that differ less than they did), for
+        `rows` rows in a row; the reward no longer rises. Where all-pass groups are logged they must be half of all.
+        Always `info`.
 
     Why it matters
         Groups that all pass have no spread, so the step costs what it cost before and changes nothing; KL and entropy
