@@ -99,6 +99,7 @@ class _Column:
         self._steps[self.size : size] = steps
         self._values[self.size : size] = values
         self.size = size
+        self.newest = int(self._steps[size - 1]) if size else self.newest
 
     def _insert(self, step: int, value: float) -> None:
         index = int(np.searchsorted(self._steps[: self.size], step))
@@ -110,9 +111,6 @@ class _Column:
             self._values = np.insert(self._values[: self.size], index, value)
             self.size += 1
         self.memo = {key: memo.fork(index) for key, memo in self.memo.items()}
-
-    def newest(self) -> int:
-        return int(self._steps[self.size - 1]) if self.size else -(2**63)
 
     def upto(self, step: int) -> int:
         if self.newest <= step:
@@ -222,7 +220,7 @@ class History:
         """Add many rows of the same names; the same as appending one after the other, and many times as fast."""
         steps = np.array(block.steps, np.int64)
         columns = [self._columns.setdefault(name, _Column()) for name in block.names]
-        known = max((column.newest() for column in (*columns, self._times)), default=-1)
+        known = max(column.newest for column in (*columns, self._times))
         if len(steps) < FEW or steps[0] <= known or not block.ascending():
             for step, values, t in block.rows():
                 self.append(step, values, t)
