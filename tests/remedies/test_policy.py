@@ -160,7 +160,7 @@ def flat(mode: str, **options) -> Simulation:
 
 
 def test_a_fix_that_changes_nothing_is_undone_although_its_own_event_blinds_the_detector() -> None:
-    run = flat("auto-full").run(400)
+    run = flat("auto-full").run(300)
     outcomes = [entry for remedy, entry in run.entries() if remedy == "grow-batch"]
     assert "applied" in outcomes and "verified" not in outcomes
     assert run.controls.get("control/prompts") == 8
