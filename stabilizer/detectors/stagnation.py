@@ -62,7 +62,7 @@ STANDS = 0.2
 """Share of its level (or of the spread of rewards, where that is more) by which a standing reward may change."""
 LEAST_NOISY = 40
 """Rows of a run drowned in noise under which nothing is said of it ..."""
-SURELY = 110
+SURELY = 150
 """... and of the stretch without a gain under which it is a hint."""
 LONG = 100
 """Steps after which a run can be told that it gained nothing, however noisy it is."""
@@ -81,8 +81,14 @@ def stagnation(view: RunView) -> Stagnation | None:
     for as many rows as the run has had, the upper end of its 95 % interval must still gain less than `MATTERS` of what
     was gained so far. Or growth broke off (`_broken`), which shorter stretches show. A run that never gained anything
     is judged as a whole: the interval, gone on as long again, must lie within `STANDS` of its level and within its
-    noise.
+    noise. What is only a hint (`standstill`) proves nothing else.
     """
+    found = standstill(view)
+    return found if found and found.sure else None
+
+
+def standstill(view: RunView) -> Stagnation | None:
+    """`stagnation`, or a hint of it."""
     return view.once(_stagnation)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import progress
 from stabilizer.detectors.reward.component_dominance import unearned
-from stabilizer.detectors.stagnation import stagnation
+from stabilizer.detectors.stagnation import standstill
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 from stabilizer.signals import median, step_noise
@@ -32,7 +32,7 @@ class Plateau(Detector):
         least, but half of a short plan), or `patience` steps, have passed. Where a row is mostly luck (its noise more
         than 15 % of the spread of single rewards, as with a few prompts a step): over the whole run or its newer three
         quarters, 100 steps at least, the upper end of the interval is below 25 % of that spread, and no gain of half a
-        standard error is seen; under 110 rows, or up to 50 % of the spread over a whole run, that is `info`. Accuracy
+        standard error is seen; under 150 rows, or up to 50 % of the spread over a whole run, that is `info`. Accuracy
         on held-out problems, where there is any, must not have risen.
 
     Why it matters
@@ -69,7 +69,7 @@ class Plateau(Detector):
     """Steps a run gets to begin to rise where nobody says how long it is to be."""
 
     def check(self, view: RunView) -> Finding | None:
-        reward, still = progress(view), stagnation(view)
+        reward, still = progress(view), standstill(view)
         if reward is None or still is None or self._schedule_bound(view, still.onset_step):
             return None
         if self._validation_rises(view, still.onset_step):
