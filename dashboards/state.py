@@ -201,11 +201,11 @@ class Followed:
                     raise
                 if self.reader.history.attempt != self._attempt:
                     self._settle()
-                for record in fresh:
-                    for name in record.values:
-                        if record.step <= self._newest.get(name, -1):
+                for step, names in ((step, block.names) for block in fresh for step in block.steps):
+                    for name in names:
+                        if step <= self._newest.get(name, -1):
                             self.rewrites += 1  # a point that is drawn already changed, or one came in between
-                        self._newest[name] = record.step
+                        self._newest[name] = step
             self._read = now
             return self.reader
 

@@ -161,8 +161,8 @@ class RunReader:
         """Lines that were no record, over all files."""
         return sum(tail.skipped for tail in [*self._metrics.values(), *self._tails.values()])
 
-    def refresh(self) -> list[int]:
-        """Take in what was written since the last call; returns the steps that are new in the current attempt.
+    def refresh(self) -> list[Block]:
+        """Take in what was written since the last call; returns the rows that are new in the current attempt.
 
         An event is written before the metrics it explains, so metrics are read before events: none of them is ever seen
         without its event. An event whose step or attempt is still to come waits for it.
@@ -191,7 +191,7 @@ class RunReader:
         if any(tail.restarts for tail in (*self._metrics.values(), *self._tails.values())):
             self._start()  # a file was cut or replaced under us: take everything anew rather than count lines twice
             return self.refresh()
-        return [step for block in fresh for step in block.steps]
+        return fresh
 
     def samples(self, step: int) -> list[Sample]:
         """Completions logged at a step, oldest attempt first; empty when that step logged none."""

@@ -152,7 +152,7 @@ def test_a_reader_follows_a_run_as_it_grows(tmp_path):
     reader = RunReader(tmp_path / "run")
     for step in range(1, 6):
         writer.metrics(step, {"a": float(step)})
-        assert reader.refresh() == [step]
+        assert [row for block in reader.refresh() for row in block.steps] == [step]
     assert reader.refresh() == []
     writer.begin_attempt(3, "rollback")
     writer.event(3, "rollback", "to 2")
