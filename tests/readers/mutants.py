@@ -16,6 +16,7 @@ from types import ModuleType
 from stabilizer.readers import load, own
 from stabilizer.runs.directory import RunWriter
 from tests.readers.test_bad_input import GOOD, OTHERS
+from tests.readers.test_mlflow_db import base
 from tests.readers.test_trackers import mlflow_run, trackio_base
 
 HERE = Path(__file__).parent
@@ -45,8 +46,9 @@ def seeds() -> dict[str, list[Files]]:
         made.append(_written(root / "trl", {"trainer_state.json": GOOD.encode()}))
         mlflow_run(root / "mlflow")
         made += [root / "mlflow", trackio_base(root / "base.db", {"one": 12, "two": 3}), _own(root / "own")]
+        made += [base(root / "mlflow.db", {"a": 6, "b": 2}), HERE / "tool_samples" / "trl-1.16" / "completions"]
         for path in (*sorted((HERE / "samples").iterdir()), *sorted((HERE / "tool_samples").iterdir()), *made):
-            if path.name != "README.md":
+            if path.suffix not in (".md", ".py"):
                 found.setdefault(load(path).source.format, []).append(_files(path))
     return found
 
