@@ -116,6 +116,11 @@ class Learner:
             metrics["optim/grad_cosine"] = torch.nn.functional.cosine_similarity(*halves, dim=0).item()
         return metrics | {"time/metrics_s": measuring + perf_counter() - began}
 
+    def tokens_at_once(self, rollouts: Rollouts, knobs: Knobs) -> int:
+        """Tokens of one pass of an update, about."""
+        rows = -(-len(rollouts) // knobs.minibatches)
+        return rollouts.num_tokens * min(rows, self._config.optim.micro_batch or rows) // max(1, len(rollouts))
+
     # --- one update -------------------------------------------------------------------------------------------------
 
     def _gradient(self, batch: Batch, knobs: Knobs, *, only_critic: bool) -> dict[str, float]:

@@ -43,6 +43,7 @@ from stabilizer.trainer.rollout.rollouts import Rollouts
 from stabilizer.trainer.settings import TrainConfig
 from stabilizer.trainer.state import Progress, Weights, from_files, to_files
 from stabilizer.trainer.tasks import Problem, random_bits
+from stabilizer.trainer.threads import threads_for
 
 REUSE = 1e-3
 """Largest |ratio - 1| before any update at which the sampler's log-probabilities still count as the learner's own."""
@@ -121,13 +122,13 @@ class Trainer:
         episodes = self.collector.episodes(knobs, self._problems, lambda purpose: self._random_bits(step, purpose))
         rolled_out = perf_counter()
 
-        batch, credit, metrics = self._prepare(episodes, self._adapted(knobs))
-        scored = perf_counter()
-
-        if len(batch):
-            seed = self._random_bits(step, "shuffle")
-            updates = self.learner.update(step, batch, self._adapted(knobs), progress, skip=skip, shuffle_seed=seed)
-            metrics = updates | metrics
+        with threads_for(self.policy.model, self.learner.tokens_at_once(episodes.rollouts, knobs)):
+            batch, credit, metrics = self._prepare(episodes, self._adapted(knobs))
+            scored = perf_counter()
+            if len(batch):
+                seed = self._random_bits(step, "shuffle")
+                updates = self.learner.update(step, batch, self._adapted(knobs), progress, skip=skip, shuffle_seed=seed)
+                metrics = updates | metrics
         metrics = {"batch/updates": 0} | metrics | {"rollout/staleness": self._unsynced}
         self._unsynced += metrics["batch/updates"]
         if self._unsynced:

@@ -232,7 +232,7 @@ class TrainConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model lives; auto takes CUDA where there is one."""
     threads: int = 1
-    """CPU threads of torch. The tiny model gains nothing from a second, and something else may need it."""
+    """CPU threads torch may use. Models too small to gain from a second one are computed on one whatever this says."""
     model: str = "builtin"
     """'builtin', 'builtin:TASK' (that task's warm start), a folder, or a name on the Hugging Face hub: any causal
     language model with its tokenizer."""

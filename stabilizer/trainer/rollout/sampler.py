@@ -18,6 +18,7 @@ from stabilizer.trainer import decoder
 from stabilizer.trainer.model import Policy
 from stabilizer.trainer.rollout.engine import Sampling
 from stabilizer.trainer.rollout.rollouts import Rollouts, decode, pad_left, position_ids
+from stabilizer.trainer.threads import threads_for
 
 FEWER = 0.8
 """Finished rows leave when the rest is below this share: a row costs as much as any other, moving the rest a step."""
@@ -41,12 +42,13 @@ class Sampler:
         sampling = self._fitted(prompts, sampling)
         prompt_ids, prompt_mask = pad_left(prompts, self._pad, self._model.device)
         stops = torch.cat([self._stops, self._stops.new_tensor(sampling.stop_ids)])
-        writer: Writer
-        if decoder.refusal(self._model, training=False) is None:
-            writer = LeanWriter(self._model, prompt_mask, sampling)
-        else:
-            writer = ModelWriter(self._model, prompt_mask, sampling)
-        ids_BT, logp_BT, mask_BT = self._sample(writer, prompt_ids, sampling, stops)
+        with threads_for(self._model, len(prompts) * sampling.group_size):
+            writer: Writer
+            if decoder.refusal(self._model, training=False) is None:
+                writer = LeanWriter(self._model, prompt_mask, sampling)
+            else:
+                writer = ModelWriter(self._model, prompt_mask, sampling)
+            ids_BT, logp_BT, mask_BT = self._sample(writer, prompt_ids, sampling, stops)
         length_B = mask_BT.sum(1)
         last_B = ids_BT.gather(1, (length_B - 1)[:, None])[:, 0]
         return Rollouts(
