@@ -1,0 +1,96 @@
+"""A report as Markdown, for an issue or a wiki; charts stay behind."""
+
+from __future__ import annotations
+
+from stabilizer import __version__
+from stabilizer.analysis import Analysis, numbers
+from stabilizer.case import HEADS, Case, case_of, rows
+from stabilizer.figures import WORDS
+from stabilizer.report.words import MAX_ROWS, STORY, changes, comparable, flat, md, number, outlook, said, told, wants
+from stabilizer.runs import journal
+from stabilizer.runs.directory import redacted
+from stabilizer.terminal import VERDICTS, changed
+
+
+def markdown(analysis: Analysis) -> str:
+    """The report as text, for an issue or a wiki; charts stay behind."""
+    source = analysis.run.source
+    lines = [
+        f"# {md(analysis.run.name)}: {md(VERDICTS.get(analysis.verdict, analysis.verdict))}",
+        "",
+        f"{md(source.trainer)}, {source.steps:,} rows, steps {analysis.first_step:,} to {analysis.last_step:,}"
+        + (f"; {md(analysis.state)} as of then" if analysis.live else ""),
+    ]
+    lines += [part for line in outlook(analysis) for part in ("", f"Outlook: {md(line)}.")]
+    lines += _case_text(case) if (case := case_of(analysis.run)) else []
+    for incident in analysis.incidents:
+        state = "open" if incident.open else "resolved"
+        lines += [
+            "",
+            f"## Incident {incident.incident}: {WORDS[incident.severity]}, {state}, since step {incident.onset_step:,}",
+            "",
+        ]
+        for finding in incident.findings:
+            facts = f"{WORDS[finding.severity]}, {finding.state}, onset {finding.onset_step:,}"
+            lines.append(f"- **{md(finding.id)}** ({facts}): {md(finding.summary)}")
+        leading = incident.explained
+        if leading.causes:
+            lines += ["", "Why:", ""]
+            lines += [f"- **{md(c.id)}** ({c.confidence:.0%}): {md(c.why)}" for c in leading.causes]
+        if leading.remedies:
+            lines += ["", "What to do, one at a time:", ""]
+            for place, remedy in enumerate(leading.remedies, 1):
+                change = changed(remedy)
+                lines.append(
+                    f"{place}. **{md(remedy.id)}** ({remedy.safety}){f' {md(change)}' if change else ''}: "
+                    f"{md(remedy.how)}. {md(remedy.why)}"
+                )
+    if analysis.healthy:
+        lines += ["", "## Healthy", "", *(f"- **{md(i.what)}**: {md(i.why)}" for i in analysis.healthy)]
+    if analysis.not_checked and source.steps:
+        blind = (f"- {md(i.id)}: {md(i.why or 'log ' + wants(i.needs))}" for i in analysis.not_checked)
+        lines += ["", "## Not checked, for want of a metric", "", *blind]
+    if source.notes:
+        lines += ["", "## About this log", "", *(f"- {md(note)}" for note in source.notes)]
+    if made := journal.interventions(analysis.run.actions):
+        lines += ["", "## What was changed while it trained", ""]
+        lines += [f"{place}. {md(' '.join(told(one)))}" for place, one in enumerate(made[-MAX_ROWS:], 1)]
+    if analysis.run.actions:
+        lines += ["", "## Journal", "", comparable(analysis.run.actions), ""]
+        lines += ["| step | entry | remedy | change | why |", "|---|---|---|---|---|"]
+        lines += [
+            f"| {a.step} | {a.entry} | {md(a.remedy)} | {md(changes(a.change))} | {md(a.text)} |"
+            for a in analysis.run.actions[-MAX_ROWS:]
+        ]
+    lines += [
+        "",
+        "## Numbers",
+        "",
+        "| metric | last | at step | min | max | unit | estimator |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {md(r.name)} | {number(r.last)} | {r.step} | {number(r.low)} | {number(r.high)} | {md(r.unit)} "
+        f"| {md(said(r))} |"
+        for r in numbers(analysis.run)[:MAX_ROWS]
+    ]
+    config = redacted(analysis.run.history.about.get("config") or {})
+    if config:
+        lines += ["", "## Configuration", "", *(f"- {md(key)}: {md(value)}" for key, value in flat(config))]
+    return "\n".join([*lines, "", f"Written by stabilizer {__version__}.", ""])
+
+
+def _case_text(case: Case) -> list[str]:
+    """The same as Markdown; the charts stay behind."""
+    lines = ["", f"## Case: {md(case.title)}"]
+    for heading, texts in (
+        ("What was seen", case.saw), ("What was changed", case.changed), ("What happened", case.happened)
+    ):  # fmt: skip
+        lines += ["", f"**{heading}.** {md(' '.join(texts), STORY)}"] if texts else []
+    for trial in case.trials:
+        lines += ["", f"{md(trial.title)}: {md(trial.metric)}. {md(trial.note)}", ""]
+        lines += [f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"]
+        lines += [f"| {' | '.join(md(cell) for cell in row)} |" for row in rows(trial)]
+    lines += ["", *(f"- {md(key)}: {md(value)}" for key, value in case.measured)] if case.measured else []
+    lines += ["", f"**What this does not show.** {md(' '.join(case.limits), STORY)}"] if case.limits else []
+    return [*lines, "", *(f"{place}. {md(step)}" for place, step in enumerate(case.do, 1))]
