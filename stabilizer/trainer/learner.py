@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from time import perf_counter
 
 import torch
@@ -44,6 +44,8 @@ class Batch:
     old_logp_BT: Tensor
     """Log-probabilities under the weights of the step's start, by the learner's own arithmetic or equal to it."""
     advantage_BT: Tensor
+    entropy_BT: Tensor | None = None
+    """Entropies under the weights of the step's start, where they are known and no weight has moved since."""
     ref_logp_BT: Tensor | None = None
     weight_BT: Tensor | None = None
     """Correction for an engine that disagrees with the learner."""
@@ -94,7 +96,10 @@ class Learner:
         made = not_finite = 0
         with self._checkpointing():
             for row_R in _minibatches(len(batch), knobs, shuffle_seed, batch.mask_BT.device):
-                row = self._gradient(batch.rows(row_R), knobs, only_critic=only_critic)
+                minibatch = batch.rows(row_R)
+                if made:
+                    minibatch = replace(minibatch, entropy_BT=None)
+                row = self._gradient(minibatch, knobs, only_critic=only_critic)
                 if len(halves) < 2 <= knobs.minibatches and not only_critic:
                     halves.append(self._sampled_gradient())
                 row |= self._clip(knobs.max_grad_norm, progress)
@@ -161,24 +166,27 @@ class Learner:
         return loss, metrics, tuple(None if value is None else value.detach() for value in seen)
 
     def _stats(self, batch: Batch, knobs: Knobs, *, hidden: bool) -> TokenStats:
-        """A pass of the policy. Rows that pull at nothing are only measured: no gradient is computed for them."""
+        """A pass of the policy over the rows that pull at anything. For the others no gradient is computed, and no pass
+        is made either as long as the numbers of the step's start still hold; those that pull go on proving them."""
         rollouts, dtype = batch.rollouts, torch.float32 if knobs.head_float32 else None
         idle_B = self._idle(batch, knobs)
-        if not IDLE <= idle_B.float().mean() < 1:
+        known = batch.entropy_BT is not None
+        share = float(idle_B.float().mean())
+        if share in (0, 1) or (share < IDLE and not known):
             return completion_logps(
                 self._policy.model, rollouts, knobs.temperature, hidden=hidden,
                 entropy_grad=knobs.entropy_coef != 0, head_dtype=dtype,
             )  # fmt: skip
         idle_R, pulling_R = idle_B.nonzero()[:, 0], (~idle_B).nonzero()[:, 0]
         pulling = completion_logps(self._policy.model, rollouts.rows(pulling_R), knobs.temperature, head_dtype=dtype)
-        with torch.no_grad():
-            idle = completion_logps(self._policy.model, rollouts.rows(idle_R), knobs.temperature, head_dtype=dtype)
+        if known:
+            idle = (batch.old_logp_BT[idle_R], batch.entropy_BT[idle_R])
+        else:
+            with torch.no_grad():
+                idle = completion_logps(self._policy.model, rollouts.rows(idle_R), knobs.temperature, head_dtype=dtype)
         back_B = torch.cat([pulling_R, idle_R]).argsort()
-        return TokenStats(
-            torch.cat([pulling.logp_BT, idle.logp_BT])[back_B],
-            torch.cat([pulling.entropy_BT, idle.entropy_BT])[back_B],
-            None,
-        )
+        logp_BT, entropy_BT = (torch.cat(parts)[back_B] for parts in zip(pulling[:2], idle[:2], strict=True))
+        return TokenStats(logp_BT, entropy_BT, None)
 
     def _idle(self, batch: Batch, knobs: Knobs) -> Tensor:
         """Rows without any gradient, as in a group whose answers are all alike: nothing but advantages moves a row."""

@@ -181,7 +181,7 @@ class Trainer:
     def _prepare(self, episodes: Episodes, knobs: Knobs) -> tuple[Batch, Credit, dict[str, float]]:
         """The rows that will teach, with everything their updates need."""
         rollouts, mask_BT = episodes.rollouts, episodes.rollouts.mask_BT
-        old_logp_BT, value_BT = self._old_logps(rollouts, knobs)
+        old_logp_BT, entropy_BT, value_BT = self._old_logps(rollouts, knobs)
         ref_logp_BT = self._reference_logps(rollouts, knobs)
         weight_BT, metrics = None, {}
         if old_logp_BT is not rollouts.logp_BT:
@@ -194,26 +194,27 @@ class Trainer:
             kl_BT = kl_penalty("k1", old_logp_BT, ref_logp_BT, mask_BT=mask_BT)
         credit = give_credit(self.config.policy, knobs, rollouts, episodes.scores, kl_BT=kl_BT, value_BT=value_BT)
         batch = Batch(
-            rollouts, mask_BT, old_logp_BT, credit.advantage_BT, ref_logp_BT, weight_BT, value_BT, credit.return_BT
-        )
+            rollouts, mask_BT, old_logp_BT, credit.advantage_BT, entropy_BT,
+            ref_logp_BT, weight_BT, value_BT, credit.return_BT,
+        )  # fmt: skip
         return batch if credit.teaches_B.all() else batch.rows(credit.teaches_B.nonzero()[:, 0]), credit, metrics
 
-    def _old_logps(self, rollouts: Rollouts, knobs: Knobs) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities, and values, under the weights before any update.
+    def _old_logps(self, rollouts: Rollouts, knobs: Knobs) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Log-probabilities, entropies as far as they are known, and values, under the weights before any update.
 
         The sampler's own stand in for a pass of the learner as long as every first minibatch has shown them equal; from
         the first that has not, and with an engine that computes in its own way, the pass is made.
         """
         shared = self.critic is not None and self.critic.shared
-        old_logp_BT, hidden_BTH = rollouts.logp_BT, None
+        old_logp_BT, entropy_BT, hidden_BTH = rollouts.logp_BT, rollouts.entropy_BT, None
         with self.learner.arithmetic():
             if shared or not self._progress.reuse:
                 stats = completion_logps(
                     self.policy.model, rollouts, knobs.temperature, hidden=shared,
                     head_dtype=torch.float32 if knobs.head_float32 else None,
                 )  # fmt: skip
-                old_logp_BT, hidden_BTH = stats.logp_BT, stats.hidden_BTH
-            return old_logp_BT, self.critic.values(rollouts, hidden_BTH) if self.critic else None
+                old_logp_BT, entropy_BT, hidden_BTH = stats
+            return old_logp_BT, entropy_BT, self.critic.values(rollouts, hidden_BTH) if self.critic else None
 
     def _reference_logps(self, rollouts: Rollouts, knobs: Knobs) -> Tensor | None:
         """None until beta first leaves 0; the reference is loaded then, and from then on the KL to it is measured."""

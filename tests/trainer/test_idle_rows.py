@@ -1,6 +1,8 @@
-"""Rows that no advantage moves are measured without gradients, and nothing that is learned depends on it."""
+"""Rows that no advantage moves cost no gradients, and no pass while they are known; nothing learned depends on it."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -30,12 +32,17 @@ def passes(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("more", [(), ("policy.minibatches=2",), ("optim.micro_batch=8",), ("policy.surrogate=cispo",)])
+@pytest.mark.parametrize(
+    "more",
+    [(), ("policy.minibatches=2",), ("policy.inner_epochs=2",), ("optim.micro_batch=8",), ("policy.surrogate=cispo",)],
+)
 def test_the_same_is_learned_and_measured_as_with_gradients_of_every_row(trainer, monkeypatch, passes, more):
     metrics, weights = _three_steps(trainer, *more, folder="apart")
-    assert any(not gradients for _, gradients in passes)
-    monkeypatch.setattr(learner, "IDLE", 2.0)
+    with_gradients = sum(rows for rows, gradients in passes if gradients)
+    monkeypatch.setattr(learner.Learner, "_idle", lambda self, batch, knobs: torch.zeros(len(batch), dtype=torch.bool))
+    passes.clear()
     whole_metrics, whole_weights = _three_steps(trainer, *more, folder="whole")
+    assert with_gradients < sum(rows for rows, _ in passes)
     for mine, whole in zip(weights, whole_weights, strict=True):
         torch.testing.assert_close(mine, whole, rtol=0, atol=2e-6)
     for mine, whole in zip(metrics, whole_metrics, strict=True):
@@ -45,10 +52,30 @@ def test_the_same_is_learned_and_measured_as_with_gradients_of_every_row(trainer
                 assert mine[name] == pytest.approx(whole[name], rel=1e-3, abs=1e-5, nan_ok=True), name
 
 
-def test_rows_without_advantage_are_computed_without_gradients(trainer, passes):
+def test_rows_without_advantage_are_not_computed_as_long_as_they_are_known(trainer, passes):
     metrics, _ = _three_steps(trainer, folder="apart")
     alike = [round(step["reward/zero_std_frac"] * 32) for step in metrics]
+    assert max(alike) > 0 and passes == [(32 - rows, True) for rows in alike]
+
+
+def test_once_weights_moved_they_are_computed_without_gradients(trainer, passes):
+    metrics, _ = _three_steps(trainer, "policy.inner_epochs=2", folder="again")
+    alike = [round(step["reward/zero_std_frac"] * 32) for step in metrics]
     assert [rows for rows, gradients in passes if not gradients] == [rows for rows in alike if rows >= 8]
+
+
+def test_what_the_sampler_says_of_a_row_counts_for_it_until_it_was_caught_lying(trainer, monkeypatch):
+    run = trainer(*QUIET, folder="lying")
+    generate = run.engine.generate
+
+    def lying(*args):
+        rollouts = generate(*args)
+        return replace(rollouts, logp_BT=rollouts.logp_BT - 0.5, entropy_BT=rollouts.entropy_BT + 9.0)
+
+    monkeypatch.setattr(run.engine, "generate", lying)
+    first, second = (run.train_step().metrics for _ in range(2))
+    assert first["policy/ratio_first_error"] > 0.5  # the rows that pull are computed, and give it away
+    assert second["policy/ratio_first_error"] < 1e-4 and second["policy/entropy"] < 5 < first["policy/entropy"]
 
 
 @pytest.mark.parametrize("more", [("policy.beta=0.01",), ("policy.entropy_coef=0.01",)])

@@ -40,6 +40,7 @@ def test_sampler_and_learner_give_the_same_log_probabilities(prompts, temperatur
     # float64 shows that both compute the same; float32 adds the rounding of two orders of summation
     assert error_BT.abs().max() < (3e-5 if dtype is torch.float32 else 1e-6)
     assert (entropy_BT >= 0).all()
+    torch.testing.assert_close(rollouts.entropy_BT, entropy_BT, rtol=0, atol=1e-4 if dtype is torch.float32 else 1e-6)
 
 
 def test_padding_changes_no_log_probability(policy):
@@ -94,11 +95,12 @@ def test_lengths_masks_and_texts_agree(policy):
 
 def test_sampling_follows_the_softmax():
     logits = torch.tensor([2.0, 1.0, 0.0])
-    token_B, logp_B = choose(logits.expand(60_000, 3), 2.0, torch.Generator().manual_seed(0))
+    token_B, logp_B, entropy_B = choose(logits.expand(60_000, 3), 2.0, torch.Generator().manual_seed(0))
     expected = torch.softmax(logits / 2.0, 0)
     share = torch.bincount(token_B, minlength=3) / 60_000
     assert torch.allclose(share, expected, atol=0.01)  # five standard deviations of a share are 0.01
     assert torch.allclose(logp_B, expected.log()[token_B])
+    assert torch.allclose(entropy_B, -(expected * expected.log()).sum())
 
 
 def test_the_same_seed_gives_the_same_completions(policy):
@@ -107,8 +109,13 @@ def test_the_same_seed_gives_the_same_completions(policy):
 
 
 def test_non_finite_logits_give_a_token_and_show_in_its_log_probability():
-    token_B, logp_B = choose(torch.full((2, 5), math.nan), 1.0, torch.Generator().manual_seed(0))
-    assert token_B.shape == (2,) and logp_B.isnan().all()
+    token_B, logp_B, entropy_B = choose(torch.full((2, 5), math.nan), 1.0, torch.Generator().manual_seed(0))
+    assert token_B.shape == (2,) and logp_B.isnan().all() and entropy_B.isnan().all()
+
+
+def test_a_forbidden_token_adds_nothing_to_the_entropy():
+    _, _, entropy_B = choose(torch.tensor([[0.0, 0.0, -math.inf]]), 1.0, torch.Generator().manual_seed(0))
+    assert entropy_B.tolist() == pytest.approx([math.log(2)])
 
 
 def test_entropy_of_a_forbidden_token_is_0_and_not_nan():

@@ -34,6 +34,8 @@ class Rollouts:
     texts: list[str]
     """Completions as text, the end token removed; other special tokens stay visible."""
     group_size: int
+    entropy_BT: Tensor | None = None
+    """Entropy of what each chosen token was drawn from, in nats; None of an engine that does not tell."""
 
     def __len__(self) -> int:
         return self.completion_ids_BT.shape[0]
@@ -51,6 +53,7 @@ class Rollouts:
             span_B=self.span_B[row_R],
             truncated_B=self.truncated_B[row_R],
             texts=[],
+            entropy_BT=None if self.entropy_BT is None else self.entropy_BT[row_R],
         )
 
     @property
@@ -112,4 +115,5 @@ def concat(parts: Sequence[Rollouts], pad: int) -> Rollouts:
         truncated_B=torch.cat([part.truncated_B for part in parts]),
         texts=[text for part in parts for text in part.texts],
         group_size=parts[0].group_size,
+        entropy_BT=block("entropy_BT", completion, 0.0) if all(part.entropy_BT is not None for part in parts) else None,
     )

@@ -48,7 +48,7 @@ class Sampler:
                 writer = LeanWriter(self._model, prompt_mask, sampling)
             else:
                 writer = ModelWriter(self._model, prompt_mask, sampling)
-            ids_BT, logp_BT, mask_BT = self._sample(writer, prompt_ids, sampling, stops)
+            ids_BT, logp_BT, entropy_BT, mask_BT = self._sample(writer, prompt_ids, sampling, stops)
         length_B = mask_BT.sum(1)
         last_B = ids_BT.gather(1, (length_B - 1)[:, None])[:, 0]
         return Rollouts(
@@ -62,6 +62,7 @@ class Sampler:
             truncated_B=~torch.isin(last_B, stops),
             texts=decode(self._tokenizer, ids_BT, length_B, torch.isin(last_B, self._stops)),
             group_size=sampling.group_size,
+            entropy_BT=entropy_BT,
         )
 
     def sync(self) -> dict[str, float]:
@@ -91,18 +92,19 @@ class Sampler:
 
     def _sample(
         self, writer: Writer, prompt_ids_PL: Tensor, sampling: Sampling, stops: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(ids_BT, logp_BT, entropy_BT, mask_BT), padding behind the end of each row."""
         generator = self._generator.manual_seed(sampling.seed)
         rows, device = len(prompt_ids_PL) * sampling.group_size, prompt_ids_PL.device
         row_B = torch.arange(rows, device=device)  # where the rows still in the batch belong
         alive_B = torch.ones(rows, dtype=torch.bool, device=device)
         stop_ids = stops.tolist()
-        written: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        written: list[tuple[Tensor, ...]] = []
 
         logits_BV = writer.prompts(prompt_ids_PL).repeat_interleave(sampling.group_size, 0)
         while True:
-            token_B, logp_B = choose(logits_BV, sampling.temperature, generator)
-            written.append((row_B, token_B, logp_B, alive_B))
+            token_B, logp_B, entropy_B = choose(logits_BV, sampling.temperature, generator)
+            written.append((row_B, token_B, logp_B, entropy_B, alive_B))
             if len(written) == sampling.max_completion:
                 break
             for stop in stop_ids:
@@ -116,15 +118,17 @@ class Sampler:
                 writer.keep(keep)
             logits_BV = writer.token(token_B)
 
-        shape = (len(written), rows)
-        ids_TB = torch.full(shape, self._pad, device=device)
-        logp_TB = torch.zeros(shape, dtype=logp_B.dtype, device=device)
-        mask_TB = torch.zeros(shape, dtype=torch.bool, device=device)
-        for t, (row_B, token_B, logp_B, alive_B) in enumerate(written):
-            ids_TB[t, row_B], logp_TB[t, row_B], mask_TB[t, row_B] = token_B, logp_B, alive_B
-        ids_TB.masked_fill_(~mask_TB, self._pad)  # what finished rows went on to say
-        logp_TB.masked_fill_(~mask_TB, 0.0)
-        return ids_TB.T.contiguous(), logp_TB.T.contiguous(), mask_TB.T.contiguous()
+        counts = torch.tensor([len(row_B) for row_B, *_ in written], device=device)
+        step_N = torch.arange(len(written), device=device).repeat_interleave(counts)
+        row_N, *values, alive_N = (torch.cat(parts) for parts in zip(*written, strict=True))
+        place = (row_N[alive_N], step_N[alive_N])  # without what finished rows went on to say
+
+        def spread(value_N: Tensor, filler: float) -> Tensor:
+            value_BT = value_N.new_full((rows, len(written)), filler)
+            value_BT[place] = value_N[alive_N]
+            return value_BT
+
+        return *map(spread, values, (self._pad, 0.0, 0.0)), spread(alive_N, False)
 
 
 class Writer(Protocol):
@@ -210,20 +214,24 @@ class ModelWriter:
         return out.logits[:, -1]
 
 
-def choose(logits_BV: Tensor, temperature: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """A token per row and its log-probability.
+def choose(logits_BV: Tensor, temperature: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:
+    """A token per row, its log-probability, and the entropy of what it was drawn from.
 
     One random number a row, looked up in the running sum of the probabilities: noise for every token of a real
     vocabulary would cost more than the model. A probability of 0 is never hit. Non-finite logits still give some token,
     with a non-finite log-probability: evidence for the metrics instead of a crash here.
     """
     wide_BV = logits_BV if logits_BV.dtype is torch.float64 else logits_BV.float()
-    logp_BV = torch.log_softmax(wide_BV / (temperature or 1.0), dim=-1)
+    if temperature not in (0, 1):
+        wide_BV = wide_BV / temperature
+    logp_BV = torch.log_softmax(wide_BV, dim=-1)
+    p_BV = logp_BV.exp()
+    entropy_B = -(p_BV * logp_BV.clamp_min(torch.finfo(logp_BV.dtype).min)).sum(-1)  # 0 log 0 = 0
     if temperature == 0:
         token_B = logp_BV.argmax(-1)
     else:
-        sum_BV = logp_BV.exp().cumsum(-1, dtype=torch.float64)
+        sum_BV = p_BV.cumsum(-1, dtype=torch.float64)
         draw_B1 = torch.rand((len(sum_BV), 1), dtype=torch.float64, device=sum_BV.device, generator=generator)
         token_B = torch.searchsorted(sum_BV, draw_B1 * sum_BV[:, -1:], right=True)[:, 0]
         token_B = token_B.clamp_max(logp_BV.shape[1] - 1)
-    return token_B, logp_BV.gather(1, token_B[:, None])[:, 0]
+    return token_B, logp_BV.gather(1, token_B[:, None])[:, 0], entropy_B
