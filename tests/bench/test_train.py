@@ -23,7 +23,8 @@ class FakeSide:
     def steps(self, count):
         self.calls.append(self.name)
         times = {"step_s": self.ms / 1e3, "cpu_s": 0.0, "rollout_s": 0.0, "scoring_s": 0.0, "update_s": 0.0}
-        return [{**times, "monitor_s": 0.0, "tokens": self.tokens, "reward": 0.5} for _ in range(count)]
+        row = {**times, "monitor_s": 0.0, "tokens": self.tokens, "reward": 0.5, "idle": 0.25}
+        return [row for _ in range(count)]
 
     def stop(self):
         pass
@@ -86,6 +87,7 @@ def test_the_statements_say_whether_targets_were_met():
     said = " ".join(train.statements(result()))
     assert "4.00 times as long" in said and "target 4: met" in said
     assert "1.50 times as long" in said and "target 4: missed" in said
+    assert "In 25% of the groups here all answers were paid alike" in said
     assert "no difference beyond seed noise" in said and "8% of the naive peak" in said
     assert "2 times the tokens take 2.1 times as long" in said
 

@@ -145,6 +145,7 @@ def _race(ours: Side, trl: Side, name: str, job: dict[str, Any], amount: Amount)
             for side, rows in blocks.items()
         },
         "monitor ms": 1e3 * float(np.median(_part(blocks["ours"], "monitor_s"))),
+        "idle": float(_part(blocks["ours"], "idle").mean()),
         "ratio": ratio,
         "interval": [low, high],
         "target": TARGETS[name],
@@ -247,7 +248,8 @@ def statements(result: dict[str, Any]) -> list[str]:
             f"{race['model']} ({race['parameters']:,} parameters): TRL takes {race['ratio']:.2f} times as long a step "
             f"(95 % interval {low:.2f} to {high:.2f}); target {race['target']:g}: {met}. Both wrote "
             f"{race['tokens per step']:,} tokens in every step. Logging, detectors and the metrics' own "
-            f"arithmetic: {race['monitor ms']:.2f} ms a step, timed inside, included"
+            f"arithmetic: {race['monitor ms']:.2f} ms a step, timed inside, included. In {race['idle']:.0%} of the "
+            "groups here all answers were paid alike: TRL computes their update, which moves nothing, this trainer not"
         )
     (low, high), start, end = learning["difference interval"], learning["start"], learning["end"]
     verdict = "no difference beyond seed noise" if low <= 0 <= high else "a difference beyond seed noise"

@@ -63,7 +63,7 @@ def run(job: dict[str, Any], line: Line) -> None:
                         "update_s": step_s - rollout_s - scoring,
                         "monitor_s": metrics["time/monitor_s"] + metrics["time/metrics_s"],
                         "tokens": round(metrics["rollout/length_mean"] * job["prompts"] * job["group_size"]),
-                        "reward": metrics["reward/mean"],
+                        "reward": metrics["reward/mean"], "idle": metrics["reward/zero_std_frac"],
                     })  # fmt: skip
                 line.answer(rows)
         finally:
