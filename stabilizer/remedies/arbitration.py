@@ -14,7 +14,7 @@ import numpy as np
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Finding
 from stabilizer.remedies.base import Remedy
-from stabilizer.remedies.evidence import recent
+from stabilizer.remedies.evidence import recent, steps_usual
 from stabilizer.runs.history import RunView
 from stabilizer.signals import trend
 from stabilizer.watch import Watch
@@ -36,12 +36,18 @@ AFTER_DIVERGENCE = 100
 """Steps after a divergence in which no fix may raise the learning rate."""
 TARGET_ENTROPY = 0.45
 """Share of its early level that entropy is meant to keep: the middle of the 0.3 to 0.6 that published runs hold."""
+SMALLER_STEPS = ("lower-lr", "narrow-clip", "clip-updates", "fewer-epochs")
+"""Remedies that hold an update back: they keep from falling, and raise nothing that fell."""
+OVERSHOT = ("lr-too-high", "undetermined")
+"""Causes against which they are of use only while steps are too large; others last, whatever the steps are."""
 DEAD_BAND = 0.25
 """Share of the target around it in which entropy is left alone."""
 JUST_SEEN = 5
 """Steps since its onset within which a broken fact has taught the policy nothing worth going back from."""
 GAIN = 10
 """Rows on either side that say whether anything was gained."""
+FALL = 5
+"""Rows on either side that say whether a reward still falls."""
 AGREE = 0.5
 """Cosine of the gradients of two halves of a batch above which the batch is large enough."""
 
@@ -61,6 +67,11 @@ def most_urgent(findings: Sequence[Finding]) -> int | None:
 
 def objection(remedy: Remedy, cause: str, members: Sequence[Finding], watch: Watch, view: RunView) -> str:
     """What speaks against a remedy beside its own preconditions; empty when nothing does."""
+    if remedy.id in SMALLER_STEPS and cause in OVERSHOT:
+        if _overshoot_is_over(members, view):
+            return "steps are as large as before the onset again: smaller ones hold nothing back, and learn more slowly"
+        if _fell_already(view):
+            return "the reward has fallen and falls no further: smaller steps bring nothing back"
     if remedy.id == "raise-lr":
         return _diverged_lately(watch, view)
     if remedy.id in ("raise-beta", "raise-beta-further"):
@@ -112,6 +123,22 @@ def _diverged_lately(watch: Watch, view: RunView) -> str:
         if rank(finding) <= DIVERGENCE and finding.severity != "info" and fresh:
             return f"{finding.id} was seen {view.step - finding.last_step} steps ago"
     return ""
+
+
+def _overshoot_is_over(members: Sequence[Finding], view: RunView) -> bool:
+    return bool(members) and steps_usual(view, min(finding.onset_step for finding in members))
+
+
+def _fell_already(view: RunView) -> bool:
+    """A fall that is over: what is left to do is to learn again, for which steps should be no smaller."""
+    reward = progress(view)
+    if reward is None or not reward.dropped:
+        return False
+    values = view.series(reward.metric).between(reward.drop_step, view.step).finite().values
+    if len(values) < 2 * FALL:
+        return False
+    last, before = values[-FALL:], values[-2 * FALL : -FALL]
+    return float(before.mean() - last.mean()) <= reward.noise / float(np.sqrt(FALL))
 
 
 def _drift_that_pays(members: Sequence[Finding], view: RunView) -> str:

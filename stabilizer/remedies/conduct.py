@@ -8,8 +8,10 @@ from typing import Any, Literal, Protocol, get_args
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Action, JournalEntry
 from stabilizer.remedies import LOWER_LR, ROLL_BACK
+from stabilizer.remedies.arbitration import OVERSHOT, SMALLER_STEPS
 from stabilizer.remedies.base import Change, Remedy, in_words
 from stabilizer.remedies.controls import Checkpoint, Controls
+from stabilizer.remedies.evidence import steps_usual
 from stabilizer.remedies.fork import Fork
 from stabilizer.remedies.guard import Guard
 from stabilizer.remedies.hold import Held
@@ -70,6 +72,10 @@ class Conduct:
         """Incident and finding that were made harmless and go on."""
         self._restored: int | None = None
         """The first step under a setting that was put back and kept."""
+        self._tried: set[tuple[int, str]] = set()
+        """Incident and remedy."""
+        self._released: set[str] = set()
+        """Remedies that were put back because what they were for was over."""
         self._actions = 0
 
     @property
@@ -259,6 +265,8 @@ class Conduct:
         outcome, reason = trial.judge(self.watch, view)
         if outcome == "running":
             self._go_on(trial)
+        elif outcome == "verified" and self._spared(trial, view):
+            self._release(trial, view, reason)
         elif outcome == "verified":
             self._keep(trial, view, reason)
         elif not self._escalate(trial, view, reason):
@@ -298,6 +306,27 @@ class Conduct:
             return False
         self._apply(more, view)
         return self.trial is more
+
+    def _spared(self, trial: Trial, view: RunView) -> bool:
+        """Steps would be as usual without it too: what it held back is over, and now it is a price for nothing.
+
+        Once a run and remedy, lest what it holds back come again and again.
+        """
+        alone = not (trial.back or trial.target or trial.under or trial.returns)
+        held_back = trial.remedy.id in SMALLER_STEPS and trial.cause in OVERSHOT
+        if not (alone and held_back and self._acts) or trial.remedy.id in self._released:
+            return False
+        before, after = trial.change.get(LR, (1.0, 1.0))
+        rate = before / after if before and after else 1.0
+        return steps_usual(view, trial.onset, rows=SETTLE, rate=rate)
+
+    def _release(self, trial: Trial, view: RunView, reason: str) -> None:
+        """Put back what has done its work; it is made anew, and kept then, should the trouble come again."""
+        self.trial, self.limits.rest = None, COOLDOWN
+        self._released.add(trial.remedy.id)
+        self._tried.discard((trial.incident, trial.remedy.id))
+        text = f"{reason}; steps would be as usual without it too, so it is put back, and made again if it is needed"
+        self._revert(trial, view, text, released=True)
 
     def _mend(self, trial: Trial, view: RunView) -> None:
         """What is kept stopped the damage; where the run is still worse than before the onset, its weights go back."""

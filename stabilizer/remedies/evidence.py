@@ -4,13 +4,60 @@ from __future__ import annotations
 
 import numpy as np
 
+from stabilizer.diagnosis.rules.update import STEP_KL, STEP_RATIO
 from stabilizer.runs.history import RunView
 
 ROWS = 20
 """Rows whose median is called the present value."""
+STEP_SIZES = {"policy/kl_old": (STEP_KL, 2), "optim/update_ratio": (STEP_RATIO, 1)}
+"""What tells how far one step moves the policy, what is large at any rate, and the power it grows with the rate by."""
+USUAL = 1.5
+"""Factor of its median, and the share below it of what was before, within which a step counts as usual."""
+SETTLED = 0.1
+"""Share of the largest step since under which one that is not large is as good as usual."""
+BEFORE, LEAST, NOW = 40, 10, 3
+"""Rows before an onset that say what is usual, how many of them it takes, and rows that say what is now."""
+LEAP = 3
+"""Rows of large steps that are one leap; more are a step that is too large."""
+SILENT = 0.9
+"""Share of groups without spread from which steps are small because there is nothing to learn from."""
 
 
 def recent(view: RunView, name: str, rows: int = ROWS) -> float | None:
     """The present level of a metric, or None where fewer than five rows tell."""
     values = view.series(name).last(rows).finite().values
     return float(np.median(values)) if len(values) >= 5 else None
+
+
+def steps_usual(view: RunView, onset: int, *, rows: int = NOW, rate: float = 1.0) -> bool:
+    """Whether every step of late was of the size that steps had before an onset: what overshot then is over.
+
+    With `rate`, whether they would have been at so many times the learning rate.
+    """
+    large = _large_steps(view, onset, rate)
+    return large is not None and len(large) >= rows and not large[-rows:].any()
+
+
+def leapt(view: RunView, onset: int) -> bool:
+    """Whether the policy was moved too far in a few steps at an onset, and is moved as usual since, by live groups."""
+    large, silent = _large_steps(view, onset), recent(view, "reward/zero_std_frac", LEAST)
+    alive = silent is None or silent < SILENT
+    return large is not None and alive and 0 < large.sum() <= LEAP and not large[-NOW:].any()
+
+
+def _large_steps(view: RunView, onset: int, rate: float = 1.0) -> np.ndarray | None:
+    """Of every row since an onset, whether its step was larger than usual; None where that is not known."""
+    found = []
+    first = onset - LEAP  # an onset is an estimate
+    for name, (most, power) in STEP_SIZES.items():
+        before = view.series(name).between(0, first - 1).finite().last(BEFORE).values
+        since = view.series(name).between(first, view.step).values
+        if len(before) >= LEAST and len(since) >= LEAP + NOW:
+            limit = min(most, max(USUAL * float(np.median(before)), float(np.quantile(before, 0.95))))
+            if (
+                peak := float(np.max(since[np.isfinite(since)], initial=0.0))
+            ) > most:  # what learns again takes larger steps than what has learned
+                limit = max(limit, min(most, SETTLED * peak))
+            found.append(~(since * rate**power <= limit))
+    rows = min((len(row) for row in found), default=0)
+    return np.any([row[-rows:] for row in found], axis=0) if rows else None

@@ -24,15 +24,17 @@ class LowerLr(Remedy):
         Updates that overshoot while the policy is still intact.
 
     Preconditions
-        After a collapse it does nothing: a policy whose groups all fail has no gradient to learn from, at any learning
-        rate (see roll-back). Never the first answer to a failing reward, a full batch of dead groups or a mistake in
-        the data.
+        Steps that are too large now. Where a leap is over, or the reward has fallen and falls no further, it holds
+        nothing back and slows what has to be learned again (see roll-back). Never the first answer to a failing reward,
+        a full batch of dead groups or a mistake in the data.
 
     Dose and bounds
         Times 0.5, a quarter of the configured rate at the lowest, re-warming included.
 
     Undo
-        The factor goes back to what it was.
+        The factor goes back to what it was. It also does, once a run, when a trial succeeded and steps would be as
+        usual at the former rate: what it held back has passed, and half the rate would be a price for nothing. Should
+        the trouble come again, it is made again and kept.
 
     Side effects
         Learning is slower for as long as it holds.

@@ -49,7 +49,6 @@ class Arbiter(Conduct):
     ):  # fmt: skip
         super().__init__(mode, controls, watch, host, fork_steps)
         self._questions: dict[str, _Question] = {}
-        self._tried: set[tuple[int, str]] = set()
         self._take_over(list(earlier))
 
     def tick(self, view: RunView, requests: Iterable[Request] = ()) -> None:
@@ -230,6 +229,9 @@ class Arbiter(Conduct):
             latest[action.action] = action
             self._actions = max(self._actions, int(action.action.removeprefix("a") or 0))
             self._tried.add((action.incident, action.remedy))
+            if "released" in action.data:
+                self._released.add(action.remedy)
+                self._tried.discard((action.incident, action.remedy))
         cut = [action for action in latest.values() if action.entry in ("applied", "approved")]
         for action in reversed(cut):  # newest first: one may have been built on another
             self._undo(dict(action.change))

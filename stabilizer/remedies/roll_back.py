@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from stabilizer.remedies.base import Change, Course, Remedy
 from stabilizer.remedies.correct_mismatch import CorrectMismatch
+from stabilizer.remedies.evidence import leapt
 from stabilizer.remedies.fewer_epochs import FewerEpochs
 from stabilizer.remedies.lower_entropy_bonus import LowerEntropyBonus
 from stabilizer.remedies.lower_lr import LR, LowerLr
@@ -42,8 +43,8 @@ class RollBack(Remedy):
 
     Preconditions
         Damage (a critical finding), and a checkpoint older than the onset. Going back with the cause in place would
-        only replay the failure; where no cause can be told, other prompts ahead are the change, and a smaller learning
-        rate is the second answer.
+        only replay the failure; where no cause can be told, or single steps leapt and those since are as small as
+        before, other prompts ahead are the change, and a smaller learning rate is the second answer.
 
     Dose and bounds
         A setting that was changed around the onset gets its former value. Where none was, the learning rate is halved,
@@ -85,8 +86,14 @@ class RollBack(Remedy):
     def given(
         self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()
     ) -> Change | None:
-        """What was changed around the onset is changed back; else what answers the cause, if that is known."""
-        return turned_back(view, onset, ours) or (self.against(cause, knobs) if cause in self.answers else {})
+        """What was changed around the onset is changed back; else what answers the cause, if that is known and goes on.
+
+        A leap that is over is answered by other prompts ahead: half the rate for good would be the price of one step.
+        """
+        if back := turned_back(view, onset, ours):
+            return back
+        known = cause in self.answers and not (cause == "lr-too-high" and leapt(view, onset))
+        return self.against(cause, knobs) if known else {}
 
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
         """As the remedy whose change it is would: a lowered rate warms up, a critic is left alone for a while."""

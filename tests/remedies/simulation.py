@@ -34,10 +34,12 @@ class Simulation:
         self, mode: Mode, *, breaks_at: int = 40, cause: Callable[[dict[str, float]], bool] = lambda knobs: True,
         earlier: tuple[Action, ...] = (), seed: int = 0, knobs: dict[str, float] | None = None,
         growth: float = 0.003, growth_with_batch: float = 0.0, prompts: int = 16, fork: int = 0,
-        drifts_at: int = 10_000, rate: Callable[[int], float] | None = None,
+        drifts_at: int = 10_000, passes_at: int | None = None, rate: Callable[[int], float] | None = None,
     ):  # fmt: skip
         self.controls = Controls(KNOBS | {"control/prompts": prompts} | (knobs or {}), self)
         self._growth, self._growth_with_batch = growth, growth_with_batch
+        self._passes_at = passes_at
+        """The step at which what broke it is over and leaves no damage; steps then follow the learning rate too."""
         self._rate, self.ticks = rate, 0
         """What the schedule does to the rate at a tick, whatever the knob says; ticks go on where steps go back."""
         self.watch = Watch()
@@ -93,6 +95,9 @@ class Simulation:
             state["broken"] = min(1.0, state["broken"] + 0.5)
         elif state["step"] > self._drifts_at and self._cause(knobs):
             state["broken"] = min(0.05, state["broken"] + 0.005)
+        size = 1.0 if self._passes_at is None else knobs["control/lr_scale"]
+        if self._passes_at is not None and state["step"] >= self._passes_at:
+            state["broken"] = 0.0
         broken = state["broken"]
         growth = self._growth + self._growth_with_batch * (self.controls.get("control/prompts") >= 16)
         state["skill"] = max(0.0, min(0.98, state["skill"] + growth) * (1 - 0.5 * broken))
@@ -103,8 +108,8 @@ class Simulation:
             "reward/all_fail_frac": share,
             "reward/zero_std_frac": share,
             "policy/kl_ref": float(np.exp(0.05 * noise[1])) * (0.001 * self.step + 4 * broken),
-            "policy/kl_old": float(np.exp(0.2 * noise[3])) * (0.002 + 0.3 * broken),
-            "optim/update_ratio": 0.001 + 0.05 * broken,
+            "policy/kl_old": float(np.exp(0.2 * noise[3])) * (0.002 + 0.3 * broken) * size**2,
+            "optim/update_ratio": (0.001 + 0.05 * broken) * size,
             "optim/grad_norm": float(np.exp(0.2 * noise[4])) * (0.5 + 3 * broken),
             "batch/prompts": self.controls.get("control/prompts"),
             "batch/updates": 1,

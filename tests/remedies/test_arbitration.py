@@ -74,6 +74,46 @@ def test_each_pair_is_decided_by_its_own_question(remedy, curves, cause, objects
     assert bool(objected(remedy, curves, cause)) is objects
 
 
+@pytest.mark.parametrize("remedy", ["lower-lr", "narrow-clip", "clip-updates"])
+def test_steps_are_made_smaller_only_while_they_are_too_large(remedy: str) -> None:
+    spike = Finding("optim/grad-explosion", "critical", "", 41, 50, 50, incident=1)
+
+    def curves(after: str) -> dict[str, str]:
+        return {"policy/kl_old": f"0.004~0.0005x40 {after}", "policy/entropy": "1~0.01x70"}
+
+    assert objected(remedy, curves("0.1x2 0.004~0.0005x10"), "lr-too-high", spike)
+    assert objected(remedy, curves("0.3x2 0.01~0.001x10"), "lr-too-high", spike), "what learns again steps further"
+    assert not objected(remedy, curves("0.1x12"), "lr-too-high", spike)
+    assert not objected(remedy, curves("0.1x2"), "lr-too-high", spike), "two rows do not say that it is over"
+    large = {"policy/kl_old": "0.08~0.005x60", "policy/entropy": "1~0.01x70"}
+    assert not objected(remedy, large, "lr-too-high", spike), "as before, and too large before as well"
+    assert not objected(remedy, {"policy/entropy": "1~0.01x60"}, "lr-too-high", spike)
+
+
+def test_smaller_steps_bring_nothing_back_that_has_fallen() -> None:
+    steps = {"policy/kl_old": "0.004~0.0005x60 0.1~0.01x40", "policy/entropy": "1~0.01x100"}
+    spike = Finding("optim/grad-explosion", "critical", "", 61, 90, 90, incident=1)
+    fallen, falling = "0.2+0.008~0.01x60 0.1~0.01x20", "0.2+0.008~0.01x60 0.68+-0.06~0.01x9"
+    assert objected("lower-lr", steps | {"reward/mean": fallen}, "lr-too-high", spike)
+    assert not objected("lower-lr", steps | {"reward/mean": falling}, "lr-too-high", spike)
+    assert not objected("lower-lr", steps | {"reward/mean": fallen}, "no-kl-anchor", spike), (
+        "what lasts is another cause"
+    )
+
+
+def test_going_back_from_a_leap_that_is_over_leaves_the_rate_alone() -> None:
+    def change(after: str, cause: str = "lr-too-high", dead: float = 0.3) -> dict:
+        view = history({"policy/kl_old": f"0.004~0.0005x40 {after}", "reward/zero_std_frac": f"{dead}x60"}).view()
+        return BY_ID["roll-back"].given(cause, {"control/lr_scale": 1.0}, view, 41)
+
+    halved = {"control/lr_scale": (1.0, 0.5)}
+    assert change("0.1x2 0.004~0.0005x6") == {}
+    assert change("0.1x8") == change("0.1x2") == halved
+    assert change("0.004~0.0005x8") == halved, "nothing leapt, so this is not what happened"
+    assert change("0.1x2 0.0001x6", dead=1.0) == halved, "small steps of a policy that learns nothing"
+    assert change("0.1x2 0.004~0.0005x6", "no-kl-anchor") == halved
+
+
 def test_drift_that_pays_needs_no_anchor_and_drift_that_does_not_pay_does() -> None:
     rising, flat = {"reward/mean": "0.1+0.01~0.01x60"}, {"reward/mean": "0.5~0.01x60"}
     kl, explosion = finding("policy/kl-runaway"), finding("optim/grad-explosion")

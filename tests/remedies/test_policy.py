@@ -61,6 +61,27 @@ def test_other_modes_never_roll_back(mode: str) -> None:
         assert ("roll-back", "proposed") in run.entries()
 
 
+def passing(mode: str = "auto-safe", **more) -> Simulation:
+    """Something pushes the policy too far for twenty steps, whatever the learning rate, and is over."""
+    return Simulation(mode, breaks_at=10_000, drifts_at=60, passes_at=80, growth=0.002, **more)
+
+
+def test_what_held_a_passing_trouble_back_is_put_back_when_it_is_over() -> None:
+    run = passing().run(260)
+    assert [e for r, e in run.entries() if r == "lower-lr"] == ["proposed", "approved", "applied", "reverted"]
+    assert run.controls.get("control/lr_scale") == 1.0
+    assert "steps would be as usual without it too" in run.actions[-1].text
+    assert not any("a person should look" in event.text for event in run.events), "it is no failure"
+
+
+def test_it_is_put_back_once_a_run_and_a_restart_knows_that() -> None:
+    earlier = passing().run(130).actions
+    assert earlier[-1].entry == "reverted"
+    again = passing(earlier=tuple(earlier)).run(260)
+    assert [e for r, e in again.entries() if r == "lower-lr"] == ["proposed", "approved", "applied", "verified"]
+    assert again.controls.get("control/lr_scale") == 0.5
+
+
 def test_suggest_changes_nothing() -> None:
     run = Simulation("suggest").run(120)
     assert {entry for _, entry in run.entries()} == {"proposed"}

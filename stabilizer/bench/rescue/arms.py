@@ -73,6 +73,15 @@ def roll_back(session: Session, fresh: list[Finding], memory: Memory) -> str:
     return _return(session, target) if target else ""
 
 
+def other_prompts(session: Session, fresh: list[Finding], memory: Memory) -> str:
+    """Once: other prompts and random numbers ahead, and nothing else. What comes of it is chance."""
+    if memory.done:
+        return ""
+    controls = session.trainer.controls
+    controls.restore(controls.snapshot(), vary_data=True)
+    return "other prompts ahead"
+
+
 def at_random(session: Session, fresh: list[Finding], memory: Memory) -> str:
     """Once: any of our soft and hard remedies that this run has the knobs for, each as likely, for good."""
     if memory.done:
@@ -127,7 +136,10 @@ ARMS: dict[str, Arm] = {
     "always halve lr": Arm(act=halve_lr),
     "rollback only": Arm(act=roll_back),
     "random action": Arm(act=at_random, remedies=True),
+    "other prompts": Arm(act=other_prompts),
 }
 OFF = "no action"
+PLACEBO = "other prompts"
+"""What changes nothing but the draw: how often it ends lower than its twin is what chance makes of harm."""
 OURS = ("auto-full", "auto-safe")
 BASELINES = ("always halve lr", "rollback only", "random action")

@@ -6,8 +6,9 @@ Every arm sees the same detectors and trains equally many iterations, those that
 equally many tokens: a batch that was grown costs what it adds), and is scored by the mean of its last five greedy
 validations on held-out problems that nothing else uses. A case is damaged when it ends below 95 % of its clean twin
 without any action, and only those can be rescued: by ending at 95 % or above. Harm is ending more than two points below
-the run without any action; the paired noise is that of a clean run with other prompts. An arm that no finding could set
-off is not trained, for it ends as the run without any action. Intervals are 95 %: Wilson for shares, a paired bootstrap
+the run without any action; two runs that differ by the draw of their prompts alone end points apart as well, so an arm
+that only draws other prompts at the first finding says how much of it is chance. An arm that no finding could set off
+is not trained, for it ends as the run without any action. Intervals are 95 %: Wilson for shares, a paired bootstrap
 against the simple arm that is best in each draw.
 """
 

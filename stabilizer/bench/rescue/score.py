@@ -3,6 +3,11 @@
 A case is *damaged* when its run without any action ends below 95 % of its clean twin, and *rescued* by an arm that ends
 at 95 % or above. An arm *harms* a run that ends more than two points below the one without any action. Accuracies are
 shares of held-out problems, 0 to 1, and a point is 0.01.
+
+Training is chaotic: two runs that differ in nothing but the draw of their prompts end points apart, a broken run and
+its twin more so than two healthy ones, so that a treatment that does nothing "harms" too by this definition. How often
+is measured, by an arm that at the first finding draws other prompts and does nothing else (`PLACEBO`), and what an arm
+harms *beyond chance* is its share of harmed runs less that arm's, paired by case.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from random import Random
 from typing import Any
 
 from stabilizer.bench.detect.score import wilson
-from stabilizer.bench.rescue.arms import BASELINES, OFF, OURS
+from stabilizer.bench.rescue.arms import ARMS, BASELINES, OFF, OURS, PLACEBO
 
 ENOUGH = 0.95
 """Share of the clean twin's accuracy at which a run counts as well."""
@@ -93,8 +98,9 @@ def summary(results: Sequence[Result], chance: Sequence[tuple[float, float]]) ->
             "well": share(sum(not damaged(b, a) for a, b in chance), len(chance)),
         },
         "faults": {"n": len(ill), "damaged": len(hurt), "heard": share(sum(r.heard for r in hurt), len(hurt))},
-        "arms": {arm: _arm(arm, hurt, ill if arm in OURS else hurt, noise) for arm in (OFF, *OURS, *BASELINES)},
+        "arms": {arm: _arm(arm, hurt, ill if arm in (*OURS, PLACEBO) else hurt, noise) for arm in ARMS},
         "against": {arm: against(arm, hurt) for arm in OURS},
+        "harm beyond chance": {arm: beyond_chance(arm, ill) for arm in OURS},
         "healthy": {arm: _healthy(arm, well, noise) for arm in OURS},
         "kinds": _groups(hurt, ill, lambda r: r.kind),
         "natures": _groups(hurt, ill, lambda r: r.nature),
@@ -119,7 +125,8 @@ def _arm(arm: str, hurt: Sequence[Result], all_: Sequence[Result], noise: float)
         "rescue": share(sum(r.rescued(arm) for r in hurt), len(hurt)),
         "reached": statistics.fmean([r.finals[arm] / r.clean for r in hurt if r.clean]) if hurt else 0.0,
         "harm": share(len(bad), len(all_)),
-        "harm beyond chance": share(sum(r.change(arm) < -max(HARM, 2 * noise) for r in bad), len(all_)),
+        "harm beyond noise": share(sum(r.change(arm) < -max(HARM, 2 * noise) for r in bad), len(all_)),
+        "points lost": 100 * statistics.fmean([max(0.0, -r.change(arm)) for r in all_]) if all_ else 0.0,
         "iterations saved": statistics.fmean(saved) if saved else 0.0,
         "actions": statistics.fmean([r.actions.get(arm, 0) for r in hurt]) if hurt else 0.0,
     }
@@ -144,6 +151,17 @@ def against(arm: str, hurt: Sequence[Result]) -> dict[str, Any]:
     best = max(names, key=lambda name: sum(r.rescued(name) for r in hurt))
     ends = [gaps[round(at * (RESAMPLES - 1))] for at in (0.025, 0.975)]
     return {"best": best, "difference": gap(wins), "interval": ends, "n": len(hurt)}
+
+
+def beyond_chance(arm: str, ill: Sequence[Result]) -> dict[str, Any]:
+    """Share of runs that an arm harmed less the share that chance did, with a paired 95 % interval."""
+    pairs = [(r.change(arm) < -HARM) - (r.change(PLACEBO) < -HARM) for r in ill]
+    if not pairs:
+        return {"difference": 0.0, "interval": [-1.0, 1.0], "n": 0}
+    draw = Random(0)  # noqa: S311 (no secret)
+    gaps = sorted(statistics.fmean(draw.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES))
+    ends = [gaps[round(at * (RESAMPLES - 1))] for at in (0.025, 0.975)]
+    return {"difference": statistics.fmean(pairs), "interval": ends, "n": len(pairs)}
 
 
 def _healthy(arm: str, well: Sequence[Result], noise: float) -> dict[str, Any]:

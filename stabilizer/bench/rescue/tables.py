@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stabilizer.bench.rescue.arms import BASELINES, OFF, OURS
+from stabilizer.bench.rescue.arms import ARMS, BASELINES, OFF, OURS, PLACEBO
 
 Rows = list[dict[str, str]]
 
@@ -12,7 +12,7 @@ Rows = list[dict[str, str]]
 def tables(result: dict[str, Any]) -> list[tuple[str, Rows]]:
     """(title, rows) of everything measured."""
     said = [
-        (f"Rescue and harm, {result['half']} half", [_arm(name, result) for name in (OFF, *OURS, *BASELINES)]),
+        (f"Rescue and harm, {result['half']} half", [_arm(name, result) for name in ARMS]),
         ("Healthy runs", [_healthy(name, result["healthy"][name]) for name in OURS]),
         ("Rescued, by the nature of the fault", [_group(row) for row in result["natures"]]),
         ("Rescued, by severity", [_group(row) for row in result["severities"]]),
@@ -42,6 +42,13 @@ def statements(result: dict[str, Any]) -> list[str]:
                 f"{arm}: {100 * row['difference']:+.0f} points of rescue against {row['best']}, the best of the others "
                 f"({100 * low:+.0f} to {100 * high:+.0f}, n {row['n']})"
             )
+    for arm, row in result["harm beyond chance"].items():
+        if row["n"]:
+            low, high = row["interval"]
+            said.append(
+                f"{arm}: {100 * row['difference']:+.0f} points of harm against {PLACEBO} alone "
+                f"({100 * low:+.0f} to {100 * high:+.0f}, n {row['n']}): what is harmed beyond chance"
+            )
     if result["left out"]:
         said.append(f"NOT COMPLETE: {result['left out']} cases were left out by the budget")
     if result["quick"]:
@@ -56,7 +63,8 @@ def _arm(name: str, result: dict[str, Any]) -> dict[str, str]:
         "rescued": _of(row["rescue"]),
         "accuracy reached, of the twin's": f"{row['reached']:.0%}",
         "harm > 2 points": "-" if name == OFF else _of(row["harm"]),
-        "beyond chance too": "-" if name == OFF else _of(row["harm beyond chance"]),
+        "beyond noise too": "-" if name == OFF else _of(row["harm beyond noise"]),
+        "points lost, mean": "-" if name == OFF else f"{row['points lost']:.1f}",
         "iterations saved a run": "-" if name == OFF else f"{row['iterations saved']:.0f}",
         "changes a run": f"{row['actions']:.1f}",
     }

@@ -10,7 +10,7 @@ import pytest
 
 from stabilizer.bench.detect import faults as detect_faults
 from stabilizer.bench.rescue import cases, faults, plan
-from stabilizer.bench.rescue.arms import ARMS, BASELINES, OFF, OURS
+from stabilizer.bench.rescue.arms import ARMS, BASELINES, OFF, OURS, PLACEBO
 from stabilizer.bench.rescue.measure import complaints, measure
 from stabilizer.bench.rescue.reasons import reason
 from stabilizer.cli import main
@@ -46,7 +46,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 def test_arms_that_nothing_could_set_off_are_not_trained(played: list[tuple[str, str]], tmp_path: Path) -> None:
     assert set(cases.treat(HEALTHY, tmp_path)) == {OFF}
     assert set(cases.treat(ILL, tmp_path)) == {*ARMS}
-    assert cases.arms_of(ILL, made_up(0.79, "optim/grad-spike"), 0.8) == [*OURS]  # no damage: only ours are asked
+    assert cases.arms_of(ILL, made_up(0.79, "optim/grad-spike"), 0.8) == [*OURS, PLACEBO]  # nothing to save
     assert cases.arms_of(ILL, made_up(0.1), 0.8) == []
     assert set(BASELINES) < set(cases.arms_of(ILL, made_up(0.1, "optim/grad-spike"), 0.8))
 

@@ -41,8 +41,19 @@ def test_harm_is_two_points_lost_and_counts_where_there_was_no_damage_too() -> N
     assert figures["chance"]["sd"] == pytest.approx(0.03)
     harm = figures["arms"]["auto-full"]
     assert (harm["harm"]["hits"], harm["harm"]["n"]) == (2, 4)  # 3 points and 7
-    assert harm["harm beyond chance"]["hits"] == 1  # of which one is more than two deviations
+    assert harm["harm beyond noise"]["hits"] == 1  # of which one is more than two deviations
+    assert harm["points lost"] == pytest.approx((3 + 7) / 4)
     assert figures["arms"]["auto-safe"]["harm"]["hits"] == 0  # one point is none
+
+
+def test_harm_beyond_chance_is_what_an_arm_harms_less_what_other_prompts_do() -> None:
+    chancy = case("chancy", 0.8, 0.5, auto_full=0.47, other=0.46)
+    figures = summary([chancy, SAVED, MADE_WORSE, LOST], [])["harm beyond chance"]["auto-full"]
+    assert (figures["difference"], figures["n"]) == (0.25, 4)  # two harmed, of which chance harms one as well
+    assert figures["interval"][0] <= 0.0 < figures["interval"][1]
+    alike = [case(str(i), 0.8, 0.5, auto_full=0.47, other=0.47) for i in range(20)]
+    assert summary(alike, [])["harm beyond chance"]["auto-full"]["interval"] == [0.0, 0.0]
+    assert summary([WELL], [])["harm beyond chance"]["auto-full"]["n"] == 0
 
 
 def test_healthy_runs_count_apart() -> None:
