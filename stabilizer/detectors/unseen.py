@@ -85,6 +85,8 @@ def _never(steps: np.ndarray, values: np.ndarray, width: int, spread: float) -> 
     """No gain over the whole run, although one of its level, or of the spread of rewards, can be excluded."""
     change, level = trend(values), float(values.mean())
     size = max(abs(level), spread)
+    if not change.high > change.low:
+        return None  # a number that never moves is no measurement
     if change.falling or change.high > size or change.change > max(UNSEEN[0] * _error(change), SLIGHT * size):
         return None
     before = trend(values[: 3 * len(values) // 4])  # one look of many is lucky; two that agree less often

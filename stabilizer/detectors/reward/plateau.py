@@ -88,7 +88,7 @@ class Plateau(Detector):
         early = not still.grew and view.step - still.onset_step < patience
         alone = view.once(unearned)  # what is easy was learned; what is hard gets its time too
         early = early or alone is not None and view.step - alone.first < patience
-        quiet = early or rate or not still.sure or not self._held(view, reward.metric)
+        quiet = early or rate or not still.sure or still.grew and not self._held(view, reward.metric)
         change = still.change
         return self.finding(
             view, "info" if quiet else "warn", still.onset_step,
@@ -99,9 +99,11 @@ class Plateau(Detector):
         )  # fmt: skip
 
     def _held(self, view: RunView, metric: str) -> bool:
-        """Whether it was sure some rows ago too: one lucky row must not make a warning of a hint."""
+        """Whether it was sure at the rows before too: what stands as a hint is no shorter way to a warning."""
         steps = view.series(metric).steps
-        return len(steps) > self.confirm and stagnation(view.at(int(steps[-self.confirm]))) is not None
+        if len(steps) <= self.confirm:
+            return False
+        return all(stagnation(view.at(int(steps[-row]))) is not None for row in range(self.confirm, 1, -1))
 
     @staticmethod
     def _words(reward: Progress, still: Stagnation) -> str:
