@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from stabilizer.signals import (
     step_noise,
     trend,
 )
+from stabilizer.vocabulary import means_right
 
 RECENT = 30
 """Rows over which the reward is called rising or not."""
@@ -45,8 +46,18 @@ SOLVED = 0.95
 """Share of completions solved above which a task counts as solved."""
 SILENT = 0.8
 """Share of groups without any spread from which answers count as paid alike."""
+GONE = 0.4
+"""Share of the first spread of rewards under which answers are paid alike, unless rows differ as they did ..."""
+KEPT = 0.8
+"""... by this share of what they did at first."""
+ALIKE = 0.6
+"""Share of the first spread, and of what rows differed by at first, that is enough where both came down to it."""
+ALONE = 0.5
+"""The same for what rows differ by alone, where nobody logs a spread."""
 CEILING = 0.9
 """Share above which so little is left that a reward standing there has arrived, not stuck."""
+
+_is_right = lru_cache(maxsize=1024)(means_right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +234,8 @@ def _deviation(values: np.ndarray) -> float:
 def _solved(view: RunView, name: str, levels: np.ndarray, noise: float) -> bool:
     """Nearly everything is solved, or the reward stands at a ceiling: too little is left to be called stuck.
 
-    By accuracy where it is known, else by groups that all pass, else by a reward that never left 0-1, else by answers
-    that came to be paid alike at the best reward so far.
+    By accuracy where it is known, else by groups that all pass, else by a component that pays for right answers, else
+    by a reward that never left 0-1, else by answers that came to be paid alike at the best reward so far.
     """
     accuracy = view.series("accuracy/train").last(SLOW[0]).finite().values
     if len(accuracy):
@@ -232,6 +243,8 @@ def _solved(view: RunView, name: str, levels: np.ndarray, noise: float) -> bool:
     passed = view.series("reward/all_pass_frac").last(SLOW[0]).finite().values
     if len(passed):
         return median(passed[-LEVEL:]) >= 0.9 and passed.mean() >= 0.8
+    if any(_all_right(view, name) for name in view.names() if name.startswith("reward/") and _is_right(name)):
+        return True
     rewards = view.series(name).values
     _, now, best, _, lowest, start, slow, best_slow = levels[:8]
     if len(rewards) < 2 * RECENT:
@@ -241,9 +254,15 @@ def _solved(view: RunView, name: str, levels: np.ndarray, noise: float) -> bool:
         return True  # at its best and not moving by a hair: that is a ceiling
     if lowest >= 0 and CEILING <= slow <= 1 and float(np.nanmax(rewards[-MEMORY:])) <= 1:
         return True
-    if best_slow - slow > 0.1 * (best - lowest) or now - start < 2 * noise:
+    if best_slow - slow > 0.1 * (best - lowest) or max(now, slow) - start < 2 * noise:
         return False
     return _paid_alike(view, rewards)
+
+
+def _all_right(view: RunView, name: str) -> bool:
+    """A component for right answers that never left 0-1 and stands just under 1."""
+    recent = view.series(name).last(200).finite().values
+    return len(recent) >= SLOW[0] and 0 <= recent.min() <= recent.max() <= 1 and mean(recent[-SLOW[0] :]) >= SOLVED
 
 
 def _paid_alike(view: RunView, rewards: np.ndarray) -> bool:
@@ -251,22 +270,22 @@ def _paid_alike(view: RunView, rewards: np.ndarray) -> bool:
 
     A policy that gives one answer to each prompt has silent groups too; but what it can't solve keeps rows apart.
     """
-    early, late = rewards[:20], rewards[-20:]
-    early, late = early[np.isfinite(early)], late[np.isfinite(late)]
+    early, late = finite(rewards[:20]), finite(rewards[-2 * SLOW[0] :])
     if not len(early) or not len(late):
         return False
     rows = step_noise(late) / step_noise(early) if step_noise(early) > 0 else 1.0
-    spread = view.series("reward/std_group")
-    spread = spread if len(spread) >= 40 else view.series("reward/std")
-    if len(spread) >= 40:
-        early, late = spread.values[:20], spread.values[-20:]
-        early, late = early[np.isfinite(early)], late[np.isfinite(late)]
-        if len(early) and len(late) and median(late) < 0.4 * median(early):
-            return True
     silent = view.series("reward/zero_std_frac").last(20).finite().values
-    if len(silent) >= 10 and median(silent) >= SILENT and rows < 0.6:
+    if len(silent) >= 10 and median(silent) >= SILENT and rows < ALIKE:
         return True
-    return len(spread) < 40 and rows < 0.4
+    grouped = view.series("reward/std_group")
+    spread = grouped if len(grouped) >= 40 else view.series("reward/std")
+    if len(spread) < 40:
+        return rows < ALONE
+    early, late = finite(spread.values[:20]), finite(spread.values[-20:])
+    if not len(early) or not len(late):
+        return False
+    share = median(late) / median(early) if median(early) > 0 else 1.0
+    return share < GONE and (spread is not grouped or rows < KEPT) or share < ALIKE and rows < ALIKE
 
 
 def _after_last(values: np.ndarray, least: float) -> int:

@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from stabilizer.detectors.progress import RECENT, Progress, progress
+from stabilizer.detectors.unseen import unseen
 from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import Trend, centred_rows, median, step_noise, trend
 
@@ -29,6 +30,10 @@ class Stagnation:
     """Whether the run had gained anything before."""
     sure: bool = True
     """Whether it is more than a hint."""
+    more: float = 1.0
+    """Of a hint: times the rows, or the batch, that would make it sure."""
+    reached: float = 0.0
+    """Of a hint from a curve that levels off: the share of the way to what it tends to; else 0."""
 
 
 STILL = 30
@@ -60,18 +65,14 @@ AGAIN = 0.3
 """Share of a rise that, to be gained again over as long as the run has had, would be worth going on for."""
 STANDS = 0.2
 """Share of its level (or of the spread of rewards, where that is more) by which a standing reward may change."""
-LEAST_NOISY = 40
-"""Rows of a run drowned in noise under which nothing is said of it ..."""
 SURELY = 150
-"""... and of the stretch without a gain under which it is a hint."""
+"""Rows without a gain under which nothing is sure of a run drowned in noise."""
 LONG = 100
 """Steps after which a run can be told that it gained nothing, however noisy it is."""
 NOISY = 0.15
 """Noise of a row, in deviations of a single reward, from which a run counts as drowned in it."""
 HOPE = 0.25
-"""Deviations of a single reward that such a run must, for sure, not have gained ..."""
-HINT = 0.5
-"""... and for a hint, when it is judged as a whole."""
+"""Deviations of a single reward that such a run must, for sure, not have gained."""
 
 
 def stagnation(view: RunView) -> Stagnation | None:
@@ -83,13 +84,21 @@ def stagnation(view: RunView) -> Stagnation | None:
     is judged as a whole: the interval, gone on as long again, must lie within `STANDS` of its level and within its
     noise. What is only a hint (`standstill`) proves nothing else.
     """
-    found = standstill(view)
-    return found if found and found.sure else None
+    return view.once(_stagnation)
 
 
 def standstill(view: RunView) -> Stagnation | None:
-    """`stagnation`, or a hint of it."""
-    return view.once(_stagnation)
+    """`stagnation`, or a hint of it (`unseen`)."""
+    return stagnation(view) or view.once(_hint)
+
+
+def _hint(view: RunView) -> Stagnation | None:
+    reward = progress(view)
+    if reward is None or reward.solved or reward.dropped or reward.rising:
+        return None
+    series = view.series(reward.metric)
+    seen = unseen(view, series, spread(view, series))
+    return seen and Stagnation(*seen[:5], sure=False, more=seen.more, reached=seen.reached)
 
 
 def _stagnation(view: RunView) -> Stagnation | None:
@@ -151,21 +160,25 @@ def _drowned(view: RunView, series: Series) -> Stagnation | None:
     """
     recent = series.between(view.baseline_start(), view.step).last(STILL_MOST).finite()
     count = len(recent)
-    if count < LEAST_NOISY or recent.steps[-1] - recent.steps[0] < LONG:
+    if count < SURELY or recent.steps[-1] - recent.steps[0] < LONG:
         return None
     single, noise = spread(view, series), step_noise(recent.values[-200:])
     if not noise > NOISY * single:
         return None
-    for rows, hope in ((count, HOPE), (3 * count // 4, HOPE), (count, HINT)):
+    for rows in (count, 3 * count // 4):
         values = recent.values[-rows:]
         change = trend(values)
-        if change.falling or change.high > hope * single or 4 * change.change > change.high - change.change:
+        if (
+            rows < SURELY
+            or change.falling
+            or change.high > HOPE * single
+            or 4 * change.change > change.high - change.change
+        ):
             continue
         first, now = recent.values[: count // 8], values[rows // 3 :]
         error = noise * math.sqrt(1 / len(first) + 1 / len(now))
         grew = rows < count and float(now.mean() - first.mean()) > 3 * error
-        sure = rows >= SURELY and hope == HOPE
-        return Stagnation(rows, int(recent.steps[-rows]), change, float(values.mean()), grew, sure)
+        return Stagnation(rows, int(recent.steps[-rows]), change, float(values.mean()), grew)
     return None
 
 

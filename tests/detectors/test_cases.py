@@ -57,6 +57,9 @@ def test_case(failure: str, name: str, case: dict, seed: int) -> None:
     assert finding.severity == case.get("severity", finding.severity), finding.summary
     first, last = case["detected"]
     assert first <= finding.detected_step <= last, finding.summary
+    if "louder" in case:  # when what was a hint became a warning
+        first, last = case["louder"]
+        assert first <= finding.last_step <= last, finding.summary
     if "onset" in case:
         first, last = case["onset"]
         assert first <= finding.onset_step <= last, finding.summary

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import Progress, progress
+from stabilizer.detectors.progress import CEILING, Progress, progress
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import median
@@ -19,11 +19,13 @@ class NoSignal(Detector):
 
     Signature
         The mean share of all-fail groups over `window` rows is, less two of its standard errors, at least `much`; over
-        `groups` groups where a step has only a few, for one prompt a step makes the share 0 or 1. Where only
-        zero-variance groups are logged, those that all pass are taken off by the reward's level: no more groups can
-        pass than the reward allows. From `nearly_all` on it is critical, as it is when the reward fell to get there;
-        `info` while the reward is still rising, because the rest of the batch is then enough, and during the first
-        `patience` steps of a run that has never had a success to lose.
+        `groups` groups where a step has only a few, for one prompt a step makes the share 0 or 1 (`silence` of them
+        where not one was an exception). Where only zero-variance groups are logged, those that all pass are taken off
+        by the reward's level: no more groups can pass than the reward allows; where nearly all are without spread it is
+        told all the same, `info` if they may all have passed or it is not long so, else `warn`. From `nearly_all` on it
+        is critical, as it is when the reward fell to get there; `info` while the reward is still rising, because the
+        rest of the batch is then enough, and during the first `patience` steps of a run that has never had a success to
+        lose.
 
     Why it matters
         Group-relative advantages of a group without spread are zero. The step costs the same and changes nothing; KL
@@ -52,6 +54,8 @@ class NoSignal(Detector):
     """Rows over which the share is judged where it moves in small steps."""
     groups: int = 48
     """Groups over which it is judged otherwise: rows, when nothing says that a row has more than one."""
+    silence: int = 26
+    """Groups in a row without any exception that are enough: at a share of 0.7 that is luck once in 10,000 times."""
     much: float = 0.7
     """Share of groups without signal that is worth a finding."""
     patience: int = 120
@@ -67,14 +71,17 @@ class NoSignal(Detector):
             return None
         reward = progress(view)
         series = view.series(name).last(500).finite()
-        rows = self._rows(view, series.values)
+        rows, unbroken = self._rows(view, series.values)
+        broken = np.flatnonzero(series.values < 1)
+        silence = len(series) - (int(broken[-1]) + 1 if len(broken) else 0)
+        rows = max(self.window, unbroken) if unbroken <= silence < rows else rows
         recent = series.values[-rows:]
         if reward is None or reward.solved or len(recent) < rows:
             return None
         passing = 0.0 if known else self._passing(view, reward)
-        share = float(recent.mean()) - passing
-        if share - 2 * float(recent.std()) / np.sqrt(rows) < self.much:
-            return None
+        share, error = float(recent.mean()) - passing, 2 * float(recent.std()) / np.sqrt(rows)
+        if share - error < self.much:
+            return self._alike(view, reward, series, share + passing, error, rows) if passing else None
         fell = reward.dropped and not reward.rising
         low = np.flatnonzero(series.values - passing < (self.much / 2 + share / 2 if fell else self.much))
         onset = int(series.steps[min(int(low[-1]) + 1, len(series) - 1)]) if len(low) else int(series.steps[0])
@@ -94,14 +101,34 @@ class NoSignal(Detector):
             metric=name, baseline=median(series.values[:5]), now=share,
         )  # fmt: skip
 
-    def _rows(self, view: RunView, shares: np.ndarray) -> int:
-        """Rows that hold enough groups for the share to be believed."""
+    def _alike(
+        self, view: RunView, reward: Progress, series: Series, share: float, error: float, rows: int
+    ) -> Finding | None:
+        """Groups without any spread that may have passed or failed: what they were paid alike for teaches nothing."""
+        if share - error < self.nearly_all:
+            return None
+        low = np.flatnonzero(series.values < self.nearly_all)
+        onset = int(series.steps[min(int(low[-1]) + 1, len(series) - 1)]) if len(low) else int(series.steps[0])
+        values = view.series(reward.metric).last(200).finite().values
+        may_pass = not (0 <= values.min() and values.max() <= 1) or float(values[-20:].mean()) >= CEILING
+        return self.finding(
+            view, "info" if may_pass or reward.rising or view.step - onset < self.patience else "warn", onset,
+            f"{share:.0%} of groups are without any spread (mean of {rows} rows) at a {reward.metric} of"
+            f" {reward.now:.3g}: whether they pass or fail, they teach nothing",
+            metric="reward/zero_std_frac", baseline=median(series.values[:5]), now=share,
+        )  # fmt: skip
+
+    def _rows(self, view: RunView, shares: np.ndarray) -> tuple[int, int]:
+        """Rows that hold enough groups for the share to be believed, and for an unbroken silence."""
         prompts = view.latest("batch/prompts")
         if prompts is None or not 1 <= prompts < np.inf:
             steps = np.diff(np.unique(np.round(shares[-200:], 6)))
             coarse = len(steps) == 0 or float(steps.min()) >= 0.2
             prompts = min(4.0, 1 / float(steps.max())) if len(steps) and coarse else 1.0 if coarse else 16.0
-        return int(np.clip(np.ceil(self.groups / prompts), self.window, self.groups))
+        needed = (
+            np.clip(np.ceil(groups / prompts), self.window, self.groups) for groups in (self.groups, self.silence)
+        )
+        return tuple(int(rows) for rows in needed)
 
     @staticmethod
     def _passing(view: RunView, reward: Progress) -> float:

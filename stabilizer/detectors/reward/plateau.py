@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import progress
+from stabilizer.detectors.progress import Progress, progress
 from stabilizer.detectors.reward.component_dominance import unearned
-from stabilizer.detectors.stagnation import standstill
+from stabilizer.detectors.stagnation import Stagnation, stagnation, standstill
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 from stabilizer.signals import median, step_noise
@@ -30,10 +30,15 @@ class Plateau(Detector):
         had, less than 30 % of the rise. A run that never rose: gone on as long again, the interval would lie within a
         fifth of its level, and it lies within its noise; that is `info` until a third of the planned steps (100 at
         least, but half of a short plan), or `patience` steps, have passed. Where a row is mostly luck (its noise more
-        than 15 % of the spread of single rewards, as with a few prompts a step): over the whole run or its newer three
-        quarters, 100 steps at least, the upper end of the interval is below 25 % of that spread, and no gain of half a
-        standard error is seen; under 150 rows, or up to 50 % of the spread over a whole run, that is `info`. Accuracy
-        on held-out problems, where there is any, must not have risen.
+        than 15 % of the spread of single rewards, as with a few prompts a step): over 150 rows and 100 steps at least,
+        the whole run or its newer three quarters, the upper end of the interval is below 25 % of that spread, and no
+        gain of half a standard error is seen. Accuracy on held-out problems, where there is any, must not have risen.
+
+        Where nothing of that is sure, a hint (`unseen`), always `info`, from 40 rows and 60 steps (150 of a long plan)
+        on: "shows no gain" when none is seen beyond a standard error over a run that excludes a gain of its whole level
+        or spread, or beyond half of one since a rise of which half the pace would have shown; "has levelled off" when
+        the exponential that fits best, and any that fits as well, has come 95 % (88 %) of its way. It says what it
+        leaves open, and how many times the rows or the batch would settle it.
 
     Why it matters
         From here on every step costs and nothing comes back, unless the reason is found: exploration used up, groups
@@ -43,15 +48,18 @@ class Plateau(Detector):
     Look-alikes
         A solved task, and a ceiling just below it: a reward of 0.94 out of 1 that stays there has arrived, and
         `reward/saturated` says so. Warm-up that is not over, or was not for much of the flat stretch. A schedule that
-        has ended (the learning rate has come down to a tenth of its peak, and was low for most of the stretch). A
+        has ended (the learning rate has come down to a tenth of its peak, and was low for most of the stretch) explains
+        a stand after a rise, which is then `info` and says so. A
         format learned first: while the task itself has not begun and the run is younger than `patience`, `info`. Slow
         but steady growth, which the equivalence test leaves alone. A collapse: the reward is flat at the bottom, and
         other detectors name it.
 
     False alarms
-        Delayed generalisation: some runs stand still for hundreds of steps before they improve. A ceiling below 90 %
-        that comes with the data (wrong labels, unsolvable prompts) looks the same from here. Among much noise, a run
-        that has learned most of what it can is told so early: one in twenty small-batch runs near its end.
+        A hint is one: of a hundred curves whose growth can be seen up to ten are told, at some time, that it can't yet,
+        and none of them at its end. Delayed generalisation: some runs stand still for hundreds of steps before they
+        improve. A ceiling below 90 % that comes with the data (wrong labels, unsolvable prompts) looks the same from
+        here. Among much noise, a run that has learned most of what it can is told so early: one in twenty small-batch
+        runs near its end.
 
     Remedies
         By cause, one at a time: `grow-batch` first, `raise-entropy` when exploration is used up, `lower-beta` when the
@@ -70,35 +78,69 @@ class Plateau(Detector):
 
     def check(self, view: RunView) -> Finding | None:
         reward, still = progress(view), standstill(view)
-        if reward is None or still is None or self._schedule_bound(view, still.onset_step):
+        if reward is None or still is None or self._validation_rises(view, still.onset_step):
             return None
-        if self._validation_rises(view, still.onset_step):
+        rate = self._schedule(view, still.onset_step)
+        if rate == "warming up" or rate and not still.grew:
             return None
         planned = view.about("steps")
         patience = self.patience if not isinstance(planned, int) else min(max(100, planned / 3), planned / 2)
         early = not still.grew and view.step - still.onset_step < patience
         alone = view.once(unearned)  # what is easy was learned; what is hard gets its time too
         early = early or alone is not None and view.step - alone.first < patience
-        history = f"after rising from {reward.start:.3g}" if still.grew else "and has never risen"
+        quiet = early or rate or not still.sure or still.grew and not self._held(view, reward.metric)
         change = still.change
         return self.finding(
-            view, "info" if early or not still.sure else "warn", still.onset_step,
-            f"{reward.metric} has been flat at {still.level:.3g} over {still.rows} rows {history}: change"
-            f" {change.change:+.2g} (95 % interval {change.low:+.2g} to {change.high:+.2g})",
+            view, "info" if quiet else "warn", still.onset_step,
+            f"{self._words(reward, still)}: change {change.change:+.2g} (95 % interval {change.low:+.2g} to"
+            f" {change.high:+.2g}){self._reservation(still)}{f'; the learning rate was {rate}' if rate else ''}",
             metric=reward.metric, baseline=reward.start, now=still.level,
-            change_low=change.low, change_high=change.high,
+            change_low=change.low, change_high=change.high, sure=still.sure,
         )  # fmt: skip
 
+    def _held(self, view: RunView, metric: str) -> bool:
+        """Whether it was sure at the rows before too: what stands as a hint is no shorter way to a warning."""
+        steps = view.series(metric).steps
+        if len(steps) <= self.confirm:
+            return False
+        return all(stagnation(view.at(int(steps[-row]))) is not None for row in range(self.confirm, 1, -1))
+
     @staticmethod
-    def _schedule_bound(view: RunView, since: int) -> bool:
-        """The learning rate explains it: still warming up, in warm-up for much of the stretch, or wound down."""
+    def _words(reward: Progress, still: Stagnation) -> str:
+        history = f"after rising from {reward.start:.3g}" if still.grew else "and has never risen"
+        if still.sure:
+            return f"{reward.metric} has been flat at {still.level:.3g} over {still.rows} rows {history}"
+        if still.reached:
+            return f"{reward.metric} has levelled off at {still.level:.3g} over {still.rows} rows {history}"
+        began = " since it rose" if still.grew else ""
+        return f"{reward.metric} shows no gain{began} over {still.rows} rows at {still.level:.3g}"
+
+    @staticmethod
+    def _reservation(still: Stagnation) -> str:
+        """What a hint leaves open, and what would settle it."""
+        if still.sure:
+            return ""
+        if still.reached:
+            return f"; {still.reached:.0%} of the way to what its curve tends to lies behind it"
+        if still.more < 1.2:
+            return "; a slow gain is not excluded"
+        if still.more > 20:
+            return "; far too noisy to exclude a slow gain"
+        return f"; too noisy to exclude a slow gain: {still.more:.2g} times the rows, or the batch, would show it"
+
+    @staticmethod
+    def _schedule(view: RunView, since: int) -> str:
+        """How the learning rate explains it: still warming up, or in warm-up for much of the stretch, or wound down."""
         rates = view.series("optim/lr").between(since, view.step).finite().values
         if len(rates) < 2:
-            return False
+            return ""
         peak = view.causal("optim/lr", "peak", _peak)[-1]
-        warming = rates[-1] > rates[len(rates) // 2] * 1.05 or rates[len(rates) // 4] < 0.5 * rates[-1]
+        if not peak > 0:
+            return ""
+        if rates[-1] > rates[len(rates) // 2] * 1.05 or rates[len(rates) // 4] < 0.5 * rates[-1]:
+            return "warming up"
         wound = rates[-1] < 0.1 * peak and median(rates) < 0.4 * peak  # and had been for much of the stretch
-        return bool(peak > 0 and (warming or wound))
+        return "wound down for much of that" if wound else ""
 
     @staticmethod
     def _validation_rises(view: RunView, since: int) -> bool:

@@ -16,9 +16,10 @@ class Saturated(Detector):
     """The reward stands at its ceiling: nearly every group passes as a whole. Good news, and the end of learning.
 
     Signature
-        The task counts as solved (`progress`: 90 % of completions by accuracy, else by groups that all pass, else a
-        reward at 0.9 of 1 or, on another scale, at its best after a rise with answers that came to be paid alike: a
-        spread under 40 % of the first, or 80 % of groups without any and rows that differ less than they did), for
+        The task counts as solved (`progress`: 90 % of completions by accuracy, else by groups that all pass, else 95 %
+        by a component that pays for right answers, else a reward at 0.9 of 1 or, on another scale, at its best after a
+        rise with answers that came to be paid alike: within groups and from row to row by under 60 % of what it was at
+        first, or by far less within groups, or 80 % of groups without any spread and rows that differ less), for
         `rows` rows in a row; the reward no longer rises. Where all-pass groups are logged they must be half of all.
         Always `info`.
 
