@@ -51,7 +51,7 @@ class ScaleShift(Detector):
 
     id = "reward/scale-shift"
     needs = ("reward/mean", "|".join((*SHARES, "accuracy/val", "reward/<component>/mean")))
-    confirm = 5
+    confirm = 3
 
     factor: float = 1.5
     """Smallest change of scale, up or down, that matters."""
