@@ -14,8 +14,8 @@ another within them, of the same failure or of one further down while the first 
 marked `held_back`, and raised when the budget is free or it gets worse. Proof (`confirm` = 1) and critical findings are
 never held back, and a declared change frees the budget.
 
-Between proof, detectors take turns at being asked; one that sees something new is asked about the ticks that it missed,
-so that waiting for its turn is no part of what must be waited for.
+Detectors that hold no proof take turns at being asked. One of a failure that hurries, when it sees something new, is
+asked about the ticks it missed as well, so that waiting for its turn is no part of what must be waited for.
 
 A tick is one logged row, and distances are counted in rows, so that a run logged every ten steps is judged as one
 logged at each. The watch sees nothing but the views it is shown, in the order they are shown, so a live run, its
@@ -42,6 +42,8 @@ from stabilizer.vocabulary import is_rl
 TURNS = 5
 """Ticks in which every detector that looks for a trend, and sees none, has been asked once: a family at a time, for its
 members share what they look at."""
+FAST = 3
+"""Ticks of confirmation up to which a failure is one that hurries; what takes more to be believed can wait its turn."""
 YOUNG = 120
 """Ticks for which every detector is asked every time: a short log has no rows to spare."""
 RECOVERING = 5
@@ -204,7 +206,7 @@ class Watch:
 
     def _stood(self, detector: Detector, view: RunView) -> int:
         """For how many ticks in a row it has been so: those at which it was not asked are made up for now."""
-        passed, count = (TURNS - 1 if self._tick > YOUNG else 0), 1
+        passed, count = (TURNS - 1 if self._tick > YOUNG and detector.confirm <= FAST else 0), 1
         for step in list(self._steps)[-2 : -2 - passed : -1]:
             if count >= detector.confirm or step >= view.step or not _saw(detector, view.at(step)):
                 break
