@@ -254,7 +254,8 @@ def is_rl(names: Iterable[str]) -> bool:
     return any(name.startswith(_RL_FAMILIES) for name in names)
 
 
-_RIGHT = ("accura", "correct", "solve", "success", "answer", "passed", "pass_rate", "exact_match")
+_RIGHT = ("accura", "correct", "solve", "success", "answer", "passed", "pass_rate", "exact_match", "ground_truth",
+          "gold", "true", "oracle")  # fmt: skip
 _FORM = ("format", "xml", "tag", "length", "style", "compil", "think")
 
 

@@ -14,6 +14,9 @@ another within them, of the same failure or of one further down while the first 
 marked `held_back`, and raised when the budget is free or it gets worse. Proof (`confirm` = 1) and critical findings are
 never held back, and a declared change frees the budget.
 
+Detectors that hold no proof take turns at being asked. One of a failure that hurries, when it sees something new, is
+asked about the ticks it missed as well, so that waiting for its turn is no part of what must be waited for.
+
 A tick is one logged row, and distances are counted in rows, so that a run logged every ten steps is judged as one
 logged at each. The watch sees nothing but the views it is shown, in the order they are shown, so a live run, its
 replay and a resumed run give the same incidents.
@@ -39,6 +42,8 @@ from stabilizer.vocabulary import is_rl
 TURNS = 5
 """Ticks in which every detector that looks for a trend, and sees none, has been asked once: a family at a time, for its
 members share what they look at."""
+FAST = 3
+"""Ticks of confirmation up to which a failure is one that hurries; what takes more to be believed can wait its turn."""
 YOUNG = 120
 """Ticks for which every detector is asked every time: a short log has no rows to spare."""
 RECOVERING = 5
@@ -191,13 +196,22 @@ class Watch:
         track = self._tracks.get(detector.id)
         if result is not None:
             if track is None:
-                track = self._tracks[detector.id] = _Track(result)
+                track = self._tracks[detector.id] = _Track(result, raised=self._stood(detector, view))
             else:
                 track.raised, track.quiet = track.raised + 1, 0
             self._raise(detector, track, result, view, changed)
         elif track is not None and not _blind(track.finding, view):
             track.raised, track.quiet = 0, track.quiet + 1
             self._quieten(detector, track, changed)
+
+    def _stood(self, detector: Detector, view: RunView) -> int:
+        """For how many ticks in a row it has been so: those at which it was not asked are made up for now."""
+        passed, count = (TURNS - 1 if self._tick > YOUNG and detector.confirm <= FAST else 0), 1
+        for step in list(self._steps)[-2 : -2 - passed : -1]:
+            if count >= detector.confirm or step >= view.step or not _saw(detector, view.at(step)):
+                break
+            count += 1
+        return count
 
     def _raise(self, detector: Detector, track: _Track, result: Finding, view: RunView, changed: list[Finding]) -> None:
         old = track.finding
@@ -384,6 +398,14 @@ def _turn(detectors: Sequence[Detector], turn: int) -> tuple[Detector, ...]:
         for detector in detectors
         if not detector.at_end and (detector.confirm == 1 or places[detector.id.split("/")[0]] == turn)
     )
+
+
+def _saw(detector: Detector, view: RunView) -> bool:
+    """Whether a detector sees its failure there; one that breaks there has seen nothing."""
+    try:
+        return detector.check(view) is not None
+    except Exception:
+        return False
 
 
 def _blind(finding: Finding, view: RunView) -> bool:

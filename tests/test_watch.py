@@ -320,3 +320,15 @@ def test_real_detectors_agree_live_and_in_replay_on_a_run_that_breaks() -> None:
         live.tick(growing.view())
         replay.tick(whole.view(step))
     assert live.findings() and live.findings() == replay.findings() and live.incidents == replay.incidents
+
+
+def test_what_hurries_is_not_late_for_having_waited_for_its_turn_and_what_is_slow_waits() -> None:
+    for start in range(150, 150 + TURNS):
+        fast, slow = (
+            watched(start + 20, Says("policy/mismatch", range(start, start + 20), confirm=confirm)).findings()[0]
+            for confirm in (3, 5)
+        )
+        assert start + 2 <= fast.detected_step <= start + TURNS - 1
+        assert start + 4 <= slow.detected_step <= start + TURNS + 3
+    blips = [range(row, row + 2) for row in range(150, 250, 7)]
+    assert watched(260, Says("policy/mismatch", *blips)).findings() == []

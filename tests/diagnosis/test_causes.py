@@ -457,3 +457,39 @@ def test_the_cause_is_asked_for_again_once_more_has_been_seen() -> None:
         led += [(step, finding.causes[0].id) for finding in changed]
     assert led[0] == (152, "undetermined") and led[-1][1] == "lr-too-high"
     assert len(led) <= 3, "told again only when the answer is another"
+
+
+def test_a_gradient_that_was_rescaled_is_blamed_on_what_weighs_it_and_not_on_the_step() -> None:
+    series = {"optim/grad_norm": "0.5%0.2x150 8%0.2x50", "optim/update_ratio": "0.001%0.1x200"}
+    assert told({"optim/grad-explosion": 150}, series, rescaled=True)[0].id == "reward-fault"
+    assert told({"optim/grad-explosion": 150}, series)[0].id != "reward-fault"
+
+
+def test_a_reference_that_is_suddenly_farther_than_steps_can_go_is_a_matter_of_the_estimator() -> None:
+    jumps = {"policy/kl_ref": "0.05%0.1x150 3%0.2x50", "policy/entropy": "1.0~0.02x200"}
+    assert told({"policy/kl-runaway": 150}, jumps)[0].id == "kl-estimator"
+    stepped = jumps | {"policy/kl_old": "0.002%0.2x149 0.4%0.2x51"}
+    assert "kl-estimator" not in [cause.id for cause in told({"policy/kl-runaway": 150}, stepped)]
+
+
+def test_updates_that_are_left_out_because_nothing_is_a_number_are_no_frozen_weights() -> None:
+    found = told({"numerics/non-finite": 150, "optim/no-update": 150}, {"optim/grad_norm": "0.5%0.2x150 nanx50"})
+    assert found[0].id == "numeric-overflow"
+
+
+def test_an_engine_that_fails_its_probe_has_old_weights_whatever_else_is_off() -> None:
+    metrics = ["policy/ratio_first_error", "rollout/sync_error"]
+    found = told({"system/invariant": 150}, {}, metric="policy/ratio_first_error", metrics=metrics)
+    assert found[0].id == "stale-weights"
+
+
+def test_right_answers_that_lose_ground_by_steps_of_the_usual_size_have_the_wrong_credit() -> None:
+    falls = {
+        "reward/mean": "0.2+0.002~0.02x160 0.5+-0.015~0.02x25 0.1~0.02x15",
+        "policy/logp_correct": "-0.8~0.03x150 -0.8+-0.03~0.03x50",
+        "optim/update_ratio": "0.001%0.1x200",
+    }
+    ids = {"policy/likelihood-displacement": 152, "reward/collapse": 164}
+    assert told(ids, falls)[0].id == "wrong-groups"
+    larger = falls | {"policy/kl_old": "0.002%0.2x150 0.08%0.3x50", "optim/update_ratio": "0.001%0.1x150 0.02%0.1x50"}
+    assert "wrong-groups" not in [cause.id for cause in told(ids, larger)]

@@ -8,8 +8,8 @@ import numpy as np
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import HOLD, departure
-from stabilizer.detectors.progress import LEVEL, level, progress
-from stabilizer.detectors.since import since_first
+from stabilizer.detectors.progress import LEVEL, Progress, level, progress
+from stabilizer.detectors.since import outcome, since_first
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import LAG, MINIMUM, median
@@ -32,9 +32,11 @@ class GradExplosion(Detector):
         what that past made expect. Where the run is too young for that window, the first rows are the reference and the
         rise must be at least `young` times; `orders` times the first 5 rows, reached within the first 40, stays one for
         200 rows, for a window then holds nothing but the explosion. Severity follows the damage: `info` while
-        everything else is calm, `warn` when the swings grow and the clip fraction has left its band as well, or where
-        the first rows grew by `orders` and the reward is no better than they had it, `critical` when the reward has
-        fallen.
+        everything else is calm, `warn` when the swings grow and the clip fraction has left its band as well, when the
+        norm is `driven` times its course and the clip fraction or the KL of a step left theirs upward too while the
+        reward does not rise, when it came to `stepped` times its course within two rows and stands there while rewards
+        differ as they did, or where the first rows grew by `orders` and the reward is no better than they had it,
+        `critical` when the reward has fallen.
 
     Why it matters
         Clipping hides the size of the gradient but not its direction: updates made of a few extreme tokens wreck a
@@ -67,6 +69,10 @@ class GradExplosion(Detector):
     """Factor over the predicted norm below which a shift is not worth a word."""
     young: float = 5.0
     """Factor over the first rows that is needed while there is no lagged reference."""
+    driven: float = 4.0
+    """Factor over the predicted norm that is a warning where the steps themselves have grown."""
+    stepped: float = 4.0
+    """Factor over the predicted norm that is a warning where it came between two rows."""
     orders: float = 30.0
     """Factor over the first 5 rows that no start of a healthy run has."""
 
@@ -77,7 +83,7 @@ class GradExplosion(Detector):
         if left is None:
             return None
         onset, baseline, now = left
-        reward = progress(view)
+        reward, scaled = progress(view), False
         harm = bool(reward and reward.dropped and not reward.rising and reward.drop_step >= onset - 20)
         since = since_first(view, onset) if early and reward and not (reward.rising or reward.solved) else None
         if harm:
@@ -88,6 +94,11 @@ class GradExplosion(Detector):
             judgement = f"and {since.metric} was {since.before:.3g} until then and is {since.now:.3g}"
         elif self._restless(view, series):
             severity, judgement = "warn", "with growing swings and a clip fraction out of its band; not yet harmful"
+        elif now >= self.driven * baseline and (steps := self._steps_grow(view, reward, onset)):
+            severity, judgement = "warn", f"and {steps} with it; not yet harmful"
+        elif now >= self.stepped * baseline and self._rescaled(view, onset, baseline):
+            severity, judgement = "warn", "from one row to the next, and nothing that it is made of has changed"
+            scaled = True
         elif reward and reward.dropped:
             return None  # the norm of a policy that is already ruined: what matters is said by others
         else:
@@ -96,7 +107,7 @@ class GradExplosion(Detector):
             view, severity, onset,
             f"gradient norm (before clipping) is {now:.3g}, {now / baseline:.1f} times its level before step {onset}"
             f" ({baseline:.3g}), {judgement}",
-            metric="optim/grad_norm", baseline=baseline, now=now,
+            metric="optim/grad_norm", baseline=baseline, now=now, **({"rescaled": True} if scaled else {}),
         )  # fmt: skip
 
     def _at_once(self, view: RunView, series: Series) -> tuple[int, float, float] | None:
@@ -130,6 +141,41 @@ class GradExplosion(Detector):
             return None
         baseline, now = median(fresh.values[: max(5, min(20, len(fresh) - 3))]), level(fresh)
         return (int(fresh.steps[-3]), baseline, now) if now >= self.young * baseline > 0 else None
+
+    @staticmethod
+    def _steps_grow(view: RunView, reward: Progress | None, onset: int) -> str:
+        """Which measure of a step's size left its course upward as well, in a run whose reward does not rise."""
+        since = outcome(view, onset)
+        if reward is None or reward.rising or reward.solved or since is None or since.paid:
+            return ""
+        for name, least in (("policy/clip_frac", 0.02), ("policy/kl_old", 0.002)):
+            moved = departure(view, name, up=True) if name in view else None
+            if moved and moved.now >= max(2 * moved.expected, moved.expected + least):
+                return f"{name} grew from {moved.expected:.2g} to {moved.now:.2g}"
+        return ""
+
+    @staticmethod
+    def _rescaled(view: RunView, onset: int, baseline: float) -> bool:
+        """It came within two rows and stands still, while rewards differ as before and prompts are as many: advantages
+        or the loss are on another scale, which creeps nowhere."""
+        series = view.series("optim/grad_norm").last(HOLD).finite()
+        at = int(np.searchsorted(series.steps, onset))
+        then, new = series.values[max(0, at - 20) : at], series.values[at + 1 :]
+        if len(then) < LEVEL or len(new) < 2 * LEVEL or then.max() > new.min() or new.min() < 2 * baseline:
+            return False
+        first, last = median(new[:LEVEL]), median(new[-LEVEL:])
+        if max(first, last) > 2 * min(first, last):
+            return False
+        seen = 0
+        for name, most in (("reward/std_group", 1.5), ("reward/std", 1.5), ("batch/prompts", 1.0)):
+            rows = view.series(name)
+            before, since = rows.between(0, onset - 1).last(20).finite(), rows.between(onset, view.step).finite()
+            if len(before) >= LEVEL and len(since) >= LEVEL:
+                seen += name != "batch/prompts"
+                was, now = median(before.values), median(since.values)
+                if now > most * was or now * most < was:
+                    return False
+        return seen > 0
 
     @staticmethod
     def _restless(view: RunView, series: Series) -> bool:

@@ -26,9 +26,9 @@ class GradSpike(Detector):
     Signature
         A row is a spike when its norm is at least `material` times the highest value its lagged reference made expect,
         and `deviations` standard deviations of the logarithm above it. Up to `longest` such rows in a row, followed by
-        `calm` rows below, are one spike: `info` for `recent` rows. Four and more of them within 100 rows, which at the
-        rate of the 100 to 300 rows before has less than the chance `luck`, are `warn` while the reward does not rise;
-        so is a spike right after which the reward fell.
+        `calm` rows below, are one spike: `info` for `recent` rows. `several` and more of them within 100 rows, each
+        `tall` times the expected, which at the rate of the rows before (up to 300, at least `known`) has less than the
+        chance `luck`, are `warn` while the reward does not rise; so is a spike right after which the reward fell.
 
     Why it matters
         One spike seldom hurts: clipping bounds the step it makes, and its batch is harmless from other weights. But
@@ -68,8 +68,14 @@ class GradSpike(Detector):
     """Rows below that end it."""
     recent: int = 15
     """Rows for which one spike is news."""
+    tall: float = 5.0
+    """Factor over the expected norm of those that count together."""
+    known: int = 50
+    """Rows before the first of them that say how often there were any."""
+    several: int = 3
+    """Spikes within 100 rows that may be more than bad luck."""
     luck: float = 1e-3
-    """Chance of so many spikes within 100 rows, at the rate of the 100 to 300 rows before, below which it is none."""
+    """Chance of so many spikes, at the rate of the rows before, below which it is none."""
 
     def check(self, view: RunView) -> Finding | None:
         if not self._tall(view, 100) or not self._high(view, 100).any():
@@ -82,11 +88,15 @@ class GradSpike(Detector):
         new = first >= start
         if not new.any():
             return None
-        count, known = int(new.sum()), int(np.isfinite(expected[:start]).sum())
-        usual = (float((~new).sum()) + 0.5) / known * 100 if known >= 100 else np.inf  # spikes in 100 rows
+        tall = self._tall_ones(series, expected, high, first, last)
+        count = int((new & tall).sum())
+        begins = int(first[new & tall][0]) if count else start
+        known = int(np.isfinite(expected[:begins]).sum())
+        rows = len(high) - begins
+        usual = (float((~new & tall).sum()) + 0.5) / known * rows if known >= self.known else np.inf
         age = len(high) - int(last[-1])
         reward = progress(view)
-        many = count >= 4 and _chance(count, usual) < self.luck
+        many = count >= self.several and _chance(count, usual) < self.luck
         if age <= 3 * self.recent and reward and reward.dropped and _follows(series, reward.drop_step, first[-1]):
             many, severity, fate = False, "warn", f", and {reward.metric} fell right after, to {reward.now:.3g}"
         elif many and not (reward and (reward.rising or reward.solved)):
@@ -95,17 +105,24 @@ class GradSpike(Detector):
             severity, fate = "info", " and was calm again"
         else:
             return None
-        row = int(first[new][0] if many else first[-1])
+        row = begins if many else int(first[-1])
         onset = int(series.steps[row])
         peak = row + int(np.argmax(np.where(high, series.values, 0.0)[row : last[-1] + 1]))
         baseline, now = float(np.exp(expected[peak])), float(series.values[peak])
-        what = f"{count} spikes in 100 rows" if many else "one spike"
+        what = f"{count} spikes in {rows} rows" if many else "one spike"
         return self.finding(
             view, severity, onset,
             f"gradient norm (before clipping): {what}, from step {onset}, up to {now:.3g} ({now / baseline:.0f} times"
             f" the expected {baseline:.3g}){fate}",
             metric="optim/grad_norm", baseline=baseline, now=now, spikes=count,
         )  # fmt: skip
+
+    def _tall_ones(
+        self, series: Series, expected: np.ndarray, high: np.ndarray, first: np.ndarray, last: np.ndarray
+    ) -> np.ndarray:
+        """Which spikes are so tall that some of them are more than a heavy tail."""
+        over = np.where(high, series.values / np.exp(np.where(np.isfinite(expected), expected, np.inf)), 0.0)
+        return np.array([over[a : b + 1].max() >= self.tall for a, b in zip(first, last, strict=True)], bool)
 
     def _tall(self, view: RunView, rows: int) -> bool:
         """Whether the tallest of the newest rows could be high beside the lowest expectation: mostly not, and cheap."""

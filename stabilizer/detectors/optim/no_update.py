@@ -28,9 +28,11 @@ class NoUpdate(Detector):
         One of the four is exactly 0 in the newest `rows` rows (`fresh` rows where it never was anything else, and more
         than twice any gap it had before), equal rewards do not explain it, and nothing else moves: the reward does not
         rise, and what is logged of `optim/update_ratio` is 0 too. `critical` when the weights are known to stand
-        still although the learning rate is above 0, or when two of them are 0; `warn` with one. Where equal
-        rewards do explain the zeros, half of the last 60 rows is `info`, and `mostly` of them in a run of `MEMORY`
-        rows whose reward does not rise is `warn`.
+        still although the learning rate is above 0, or when two of them are 0; `warn` with one. A third and more of the
+        last `flicker` updates that changed nothing, at no regular distance, without such a reason and with a learning
+        rate above 0, are `warn` as well (by the change of the weights, or else by gradient and KL together). Where
+        equal rewards do explain the zeros, half of the last 60 rows is `info`, and `mostly` of them in a run of
+        `MEMORY` rows whose reward does not rise is `warn`.
 
     Why it matters
         The run looks alive (rewards wobble, time passes, checkpoints are written) and learns nothing. It is a bug or a
@@ -66,13 +68,15 @@ class NoUpdate(Detector):
     """Rows in which it must be exactly zero."""
     fresh: int = 20
     """Rows that are needed where it was never anything else, which may mean that nobody measures it."""
+    flicker: int = 24
+    """Rows of which a part may be without any update."""
     mostly: float = 0.8
     """Share of rows without a gradient that is worth a warning, though every one of them has its reason."""
 
     def check(self, view: RunView) -> Finding | None:
         zeros = {name: self._zeros(view, name) for name in (*MOTION, "optim/lr")}
         if not any(zeros.values()):
-            return self._silent_batches(view)
+            return self._lost_updates(view) or self._silent_batches(view)
         moved = view.series("optim/update_ratio").last(self.rows).values
         reward = progress(view)
         if (len(moved) and moved.any() and not zeros["optim/grad_norm"]) or (
@@ -128,6 +132,34 @@ class NoUpdate(Detector):
                 explained |= reason(series.values[np.searchsorted(series.steps, rows.steps, side="right") - 1])
         reward = view.series("reward/mean").last(len(rows)).values
         return explained | bool(len(reward) > 1 and (reward == reward[0]).all())
+
+    def _lost_updates(self, view: RunView) -> Finding | None:
+        """Again and again nothing moves although there was something to learn: updates lost on their way."""
+        names = MOTION[:1] if MOTION[0] in view else MOTION[1:]
+        series = view.series(names[0]).between(view.baseline_start(), view.step).last(MEMORY)
+        newest = series.values[-self.flicker :]
+        if len(newest) < self.flicker or 3 * int((newest == 0).sum()) < self.flicker or newest[-1] != newest[-1]:
+            return None
+        lost = (series.values == 0) & ~self._explained(view, series)
+        for name in names[1:]:
+            other = view.series(name)
+            lost &= np.isin(series.steps, other.steps[other.values == 0]) & bool(other.values.any())
+        rows = np.flatnonzero(lost)
+        gaps = np.diff(rows)
+        count = int(lost[-self.flicker :].sum())
+        reward = progress(view)
+        if 3 * count < self.flicker or (reward and reward.solved) or len(set(gaps[1 - count :].tolist())) < 2:
+            return None
+        if not (view.latest("optim/lr") or 0.0) > 0 or _rounded(view):
+            return None
+        pauses = np.flatnonzero(gaps > self.flicker)
+        onset = int(series.steps[rows[int(pauses[-1]) + 1 if len(pauses) else 0]])
+        return self.finding(
+            view, "warn", onset,
+            f"{count} of the last {self.flicker} updates changed nothing ({' and '.join(names)} exactly 0) although"
+            f" rewards differed and the learning rate is above 0, since step {onset}",
+            metric=names[0], baseline=_before(series, onset), now=0.0, lost=count,
+        )  # fmt: skip
 
     def _silent_batches(self, view: RunView) -> Finding | None:
         """Zeros that are in order one by one and too many together."""

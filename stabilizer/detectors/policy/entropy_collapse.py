@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import departure
-from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.departure import departure, scaled
+from stabilizer.detectors.progress import LEVEL, level, progress
 from stabilizer.detectors.since import began, outcome, slowed
 from stabilizer.detectors.stagnation import stagnation
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
+from stabilizer.signals import median, trend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,8 @@ class EntropyCollapse(Detector):
         fall began, up to `recent` rows ago, or has provably stopped moving (`stagnation`): `warn`. Down to
         `half` is enough if variety went with it: spread of rewards within groups, distinct answers, or groups left
         without any spread; or if the reward has fallen, or has lost the pace at which it rose before the fall
-        (`since.slowed`). `critical` when the reward lost what it had gained.
+        (`since.slowed`). `critical` when the reward lost what it had gained. In a log of up to `young` rows a fall to
+        `half` that lasts from first to last is `info` while the reward has gained nothing, `warn` where it falls too.
 
     Why it matters
         Without variety every answer to a prompt is the same, groups have no spread, and group-relative advantages
@@ -59,10 +61,15 @@ class EntropyCollapse(Detector):
     """Share under which it has, if variety or the reward went with it."""
     material: float = 0.03
     """Nats per token of fall below which nothing is said."""
+    young: int = 100
+    """Rows up to which a fall from the first row on is told of at `half`, for there is no more to go by."""
     recent: int = 150
     """Rows over which a fall can be held against the reward; later, only proof that the reward stands still counts."""
 
     def check(self, view: RunView) -> Finding | None:
+        return self._collapsed(view) or self._falling(view)
+
+    def _collapsed(self, view: RunView) -> Finding | None:
         series = view.series("policy/entropy")
         if len(series) < 10:
             return None
@@ -102,6 +109,34 @@ class EntropyCollapse(Detector):
             view, "critical" if lost else "warn", onset,
             f"token entropy is {now:.3g} nats, {now / normal:.0%} of the {normal:.3g} that was normal,"
             f" and {reward.metric} {fate}",
+            metric="policy/entropy", baseline=normal, now=now,
+        )  # fmt: skip
+
+    def _falling(self, view: RunView) -> Finding | None:
+        """A log of a few dozen rows in which entropy does nothing but fall: a hint, more where the reward falls too."""
+        start = view.baseline_start()
+        series = view.series("policy/entropy").between(start, view.step).finite()
+        count = len(series)
+        if not self.baseline <= count <= self.young:
+            return None
+        normal, now = median(series.values[:LEVEL]), level(series)
+        if not 0 < now <= min(self.half * normal, normal - self.material):
+            return None
+        logs = scaled(series.values, "positive")
+        reward = progress(view)
+        if not (trend(logs[: count // 2]).falling and trend(logs[count // 2 :]).falling):
+            return None
+        if reward is None or reward.solved or reward.rising:
+            return None
+        paid = view.series(reward.metric).between(start, view.step).finite().values
+        course = trend(paid) if len(paid) >= self.baseline else None
+        if course is None or course.rising or course.change > 0.2 * abs(median(paid[:LEVEL])):
+            return None
+        fate = "falls with it" if course.falling else "has gained nothing so far"
+        return self.finding(
+            view, "warn" if course.falling else "info", int(series.steps[0]),
+            f"token entropy has fallen all the way from {normal:.3g} to {now:.3g} nats in {count} rows, and"
+            f" {reward.metric} ({reward.now:.3g}) {fate}",
             metric="policy/entropy", baseline=normal, now=now,
         )  # fmt: skip
 

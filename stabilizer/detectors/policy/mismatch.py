@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import departure
+from stabilizer.detectors.departure import Departure, departure
 from stabilizer.detectors.progress import level_of, progress
 from stabilizer.detectors.since import began, outcome
 from stabilizer.records import Finding
@@ -23,8 +23,9 @@ class Mismatch(Detector):
         nats/token, or its signed mean is below minus half of that (a mean of samples from the engine cannot be: the
         engine reports other probabilities than it samples from), or veRL's mean difference of probabilities is over
         `diff`; or where the KL has grown `growth` times out of its course, to at least `small`, and the reward has
-        fallen since. `critical` when the reward has lost what it had gained. `info` for a KL of half of `large`, and
-        for single tokens over `token` times as likely here as there, beside a KL of `small`.
+        fallen since, or `leap` times, to half of `large`, whatever the reward does. `critical` when the reward has lost
+        what it had gained. `info` for a KL of half of `large`, and for single tokens over `token` times as likely here
+        as there, beside a KL of `small`.
 
     Why it matters
         Every ratio carries this error before the policy has moved at all, so clipping and advantages act on the wrong
@@ -49,7 +50,7 @@ class Mismatch(Detector):
 
     id = "policy/mismatch"
     needs = (f"policy/mismatch_kl|policy/mismatch_k1|{PROBS_DIFF}",)
-    confirm = 5
+    confirm = 3
 
     large: float = 0.02
     """Nats per token that no rounding explains."""
@@ -57,6 +58,8 @@ class Mismatch(Detector):
     """Nats per token that matter beside other damage."""
     growth: float = 2.5
     """Factor over its course."""
+    leap: float = 5.0
+    """Factor over its course that is told before any harm is done."""
     diff: float = 0.01
     """veRL's mean |p(engine) - p(trainer)|."""
     token: float = 20.0
@@ -88,7 +91,7 @@ class Mismatch(Detector):
         excused = level_of(view, "rollout/staleness") >= 1 or (view.latest("control/mismatch") or 0) > 0
         if (plain or grown) and lost:
             severity, fate = "critical", f", and {reward.metric} has fallen from {reward.best:.3g} to {reward.now:.3g}"
-        elif (grown and fell) or (plain and (fell or not excused)):
+        elif (grown and fell) or ((plain or self._leapt(grown, kl)) and (fell or not excused)):
             severity = "warn"
             fate = f", and {since.metric} has fallen from {since.before:.3g} to {since.now:.3g}" if fell else ""
         else:
@@ -98,3 +101,7 @@ class Mismatch(Detector):
             f"engine and trainer disagree by {now:.2g} ({metric.split('/')[-1]}; trouble from {limit:g} on){fate}",
             metric=metric, baseline=grown.expected if grown else limit, now=now,
         )  # fmt: skip
+
+    def _leapt(self, grown: Departure | None, kl: float) -> bool:
+        """So far out of its course, and so large, that nothing but a fault of the engine takes it there."""
+        return grown is not None and kl >= max(self.leap * grown.expected, self.large / 2)

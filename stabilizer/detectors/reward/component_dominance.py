@@ -159,7 +159,10 @@ class ComponentDominance(Detector):
         return [] if len(components(view)) >= 2 else ["reward/<component>/mean"]
 
     def check(self, view: RunView) -> Finding | None:
-        return self._drowned(view) or self._learned_alone(view)
+        drowned = self._drowned(view)
+        if drowned is not None and drowned.severity != "info":
+            return drowned
+        return self._learned_alone(view) or drowned  # a component that was never paid at all is both: the graver one
 
     def _learned_alone(self, view: RunView) -> Finding | None:
         """One component was learned, which made the reward, while another that can be earned never was."""

@@ -10,9 +10,10 @@ import numpy as np
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import progress
+from stabilizer.detectors.reward.scale_shift import components
 from stabilizer.records import Finding, Severity
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import step_noise
+from stabilizer.signals import mean, step_noise, trend
 
 
 class _Split(NamedTuple):
@@ -36,6 +37,9 @@ class Hacking(Detector):
         that may be looked at after each of its n values; and the reward rose, by 4 standard errors, from one to the
         other. Critical when a quarter of the accuracy is gone. Or: over 8 validations the training accuracy gained
         `gap` while the held-out one, by now behind it by half of `gap`, for sure gained less than a quarter of that.
+        Or a reward of one piece has grown by `grew` of its level and 4 standard errors while at most `floor` of the
+        answers have been right, from first to last and by the interval of their trend: `info` for `patience` steps,
+        then `warn`.
 
     Why it matters
         The policy is paid for something that was not meant: length, a format, a hole in the verifier, or training
@@ -44,10 +48,12 @@ class Hacking(Detector):
     Look-alikes
         Training answers are sampled, held-out ones greedy: a constant difference, and only changes count here. Honest
         generalisation gains less than training does, but it gains. Noise of a small validation set is in the standard
-        error. A format that is learned first lifts the reward while accuracy rests; it does not lower it.
+        error. A format that is learned first lifts the reward while accuracy rests; it does not lower it, and accuracy
+        follows. Where its pieces are logged, `reward/component-dominance` judges them.
 
     False alarms
-        Held-out problems of another kind, that lose what training no longer needs.
+        Held-out problems of another kind, that lose what training no longer needs. Partial credit on problems so hard
+        that the first right answer takes longer than `patience`.
 
     Remedies
         `roll-back` to the best held-out accuracy; `check-reward` (read the best-paid samples); `raise-beta` holds the
@@ -65,6 +71,12 @@ class Hacking(Detector):
     """Chance of a false fall over a whole run with honest noise."""
     fall: float = 0.05
     """Fall of an accuracy that matters."""
+    floor: float = 0.03
+    """Share of right answers under which next to none is."""
+    grew: float = 0.3
+    """Share of its level by which the reward must have grown meanwhile."""
+    patience: int = 100
+    """Steps that right answers get to follow a reward that is shaped."""
     gap: float = 0.2
     """Gain of training accuracy that held-out accuracy should show some of."""
 
@@ -73,7 +85,7 @@ class Hacking(Detector):
         if reward is None or reward.dropped or reward.rows < 30:
             return None
         paid = view.series(reward.metric)
-        found = self._held_out(view, paid) or self._own_accuracy(view, paid)
+        found = self._held_out(view, paid) or self._own_accuracy(view, paid) or self._never_right(view, paid)
         if found is None:
             return None
         return self.finding(
@@ -121,6 +133,32 @@ class Hacking(Detector):
             return None
         noise = max(step_noise(rows) / math.sqrt(width), step_noise(means.values))
         return self._fallen(means, paid, noise, width, "accuracy/train")
+
+    def _never_right(self, view: RunView, paid: Series) -> _Split | None:
+        """A reward of one piece was learned, and next to no answer has been right from the first row to the last."""
+        if "reward/mean" not in view or len(components(view)) > 1:
+            return None  # pieces that are logged one by one: `reward/component-dominance`
+        start = view.baseline_start()
+        for name, least in (("accuracy/val", 8), ("accuracy/train", 60)):
+            right = view.series(name).between(start, view.step).last(400).finite()
+            if len(right) < least or not right.values.max() < 2 * self.fall or right.steps[-1] < view.step - 100:
+                continue
+            third = len(right) // 3
+            whole, head, tail = trend(right.values), mean(right.values[:third]), mean(right.values[-third:])
+            if max(head, tail, whole.high) > self.floor:
+                continue
+            since = paid.between(int(right.steps[0]), view.step).finite().values
+            rows = min(20, len(since) // 3)
+            if rows < 5:
+                return None
+            was, now = mean(since[:rows]), mean(since[-rows:])
+            noise = max(step_noise(since[:rows]), step_noise(since[-rows:])) * math.sqrt(2 / rows)
+            if now - was <= max(4 * noise, self.grew * abs(now)):
+                return None
+            young = view.step - max(start, int(paid.steps[0])) < self.patience
+            words = f"{name} never left its floor:"
+            return _Split("info" if young else "warn", int(right.steps[0]), head, tail, now - was, words)
+        return None
 
     def _fallen(self, witness: Series, paid: Series, noise: float, width: int, name: str) -> _Split | None:
         """A fall of the witness from its best, beyond its boundary, from which on the reward rose."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from stabilizer.detectors.base import Detector
 from stabilizer.records import Finding
-from stabilizer.runs.history import RunView
+from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import median
 
 
@@ -17,8 +17,9 @@ class Outage(Detector):
     """A share of the completions got no reward, because a reward function failed on them.
 
     Signature
-        The median of the last `window` rows of `reward/failed_frac` is at least `much`; critical from `most` on. A
-        smaller share, down to `some` over the last `long_window` rows, is `info`.
+        The median of the last `window` rows of `reward/failed_frac` is at least `much`, or two rows in a row are where
+        none failed in the `long_window` before; critical from `most` on. A smaller share, down to `some` over the last
+        `long_window` rows, is `info`.
 
     Why it matters
         A completion without a reward teaches nothing, so the batch is smaller than it looks; when all of them fail,
@@ -65,7 +66,9 @@ class Outage(Detector):
         if len(series) < self.window:
             return None
         share = median(series.values[-self.window :])
-        if share < self.much:
+        if self._broke_down(series):
+            share = float(series.values[-2:].mean())
+        elif share < self.much:
             recent = series.values[-self.long_window :]
             share = float(recent.mean())
             if len(recent) < self.long_window or median(recent) <= 0 or share < self.some:
@@ -79,6 +82,11 @@ class Outage(Detector):
             f"{share:.1%} of completions got no reward since step {onset}{worst}; the notes in events.jsonl say why",
             metric="reward/failed_frac", baseline=0.0, now=share,
         )  # fmt: skip
+
+    def _broke_down(self, series: Series) -> bool:
+        """Two rows of failures where there were none: nothing is gained by waiting for the median to say so."""
+        before = series.values[-2 - self.long_window : -2]
+        return bool(series.values[-2:].min() >= self.much and len(before) and before.max() <= self.some)
 
     @staticmethod
     def _worst(view: RunView) -> str:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import change_step, drift
-from stabilizer.detectors.progress import progress
+from stabilizer.detectors.departure import change_step, departure, drift
+from stabilizer.detectors.progress import LEVEL, progress
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median
+from stabilizer.signals import mean, median
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,9 @@ class StdBlowup(Detector):
         Spread within the groups that have any (`reward/std_group` / (1 - `reward/zero_std_frac`)) is under `tiny` of
         what the run began with, or under `speck` of the mean reward from the start; most groups have some
         (`zero_std_frac` under `dead`); and advantages are divided by it. `warn` when the gradient norm rose by `louder`
-        with it, critical when the reward fell; `info` until then.
+        with it, critical when the reward fell; `info` until then. Or groups without any spread are gone
+        from one row to the next, in so many rows that it is not `luck`, while the gradient norm left its course by
+        `louder` times what more groups explain and the reward does not rise: `warn`, critical when it has fallen.
 
     Why it matters
         An advantage is a difference over the group's deviation: 0.999 against 1.000 pulls as hard as 0 against 1, up to
@@ -30,8 +32,9 @@ class StdBlowup(Detector):
 
     Look-alikes
         A task being solved: the mean spread falls because groups lose theirs altogether, which is why it is divided by
-        the share that has any. Rewards of 0 and 1 can't be tiny. Gradient norms that rise by themselves
-        (`optim/grad-explosion`).
+        the share that has any. Groups without spread that are left out of the batch or sampled anew vanish too, but
+        then the gradient grows as their share explains. Rewards of 0 and 1 can't be tiny. Gradient norms that rise by
+        themselves (`optim/grad-explosion`).
 
     False alarms
         A reward with a large constant part and honest small differences: `info`, as long as nothing comes of it.
@@ -46,8 +49,8 @@ class StdBlowup(Detector):
     """
 
     id = "reward/std-blowup"
-    needs = ("reward/std_group", "reward/zero_std_frac")
-    confirm = 5
+    needs = ("reward/std_group|optim/grad_norm", "reward/zero_std_frac")
+    confirm = 3
 
     tiny: float = 0.12
     """Share of the first spread under which it is next to nothing."""
@@ -56,11 +59,43 @@ class StdBlowup(Detector):
     dead: float = 0.8
     """Share of groups without any spread above which the others hardly count."""
     louder: float = 1.5
-    """Times its start by which the gradient norm must have risen."""
+    """Times its start, or its course, by which the gradient norm must have risen."""
+    luck: float = 1e-4
+    """Chance of as many rows without a single silent group, by how often there was none before, that is no luck."""
 
     def check(self, view: RunView) -> Finding | None:
+        if view.latest("control/advantage") not in (None, 0.0):
+            return None
+        return self._shrunk(view) or self._ties_broken(view)
+
+    def _ties_broken(self, view: RunView) -> Finding | None:
+        """Groups without any spread vanished from one row to the next, and the gradient grew by more than that."""
+        series = view.series("reward/zero_std_frac")
+        if not len(series) or series.values[-1] != 0 or "optim/grad_norm" not in view:
+            return None
+        series = series.between(view.baseline_start(), view.step).last(400).finite()
+        some = np.flatnonzero(series.values)
+        since = len(series) - 1 - int(some[-1]) if len(some) else 0
+        then = series.values[max(0, len(series) - since - 60) : len(series) - since]
+        if since < LEVEL or len(then) < 15 or (float((then == 0).sum() + 1) / (len(then) + 2)) ** since > self.luck:
+            return None
+        onset, before = int(series.steps[-since]), mean(then[-20:])
+        pull, reward = departure(view, "optim/grad_norm", up=True), progress(view)
+        if pull is None or pull.ratio < self.louder / (1 - min(before, 0.95)) ** 0.5:
+            return None
+        if reward is None or reward.rising or reward.solved or pull.onset_step < onset - 20:
+            return None
+        return self.finding(
+            view, "critical" if reward.dropped and reward.drop_step >= onset else "warn", onset,
+            f"no group has equal rewards any more since step {onset} ({before:.0%} had), and the gradient norm is"
+            f" {pull.ratio:.2g} times what was expected: something tells apart what was equal, and division by the"
+            f" group's deviation makes full advantages of it",
+            metric="reward/zero_std_frac", baseline=before, now=0.0, grad_ratio=pull.ratio,
+        )  # fmt: skip
+
+    def _shrunk(self, view: RunView) -> Finding | None:
         series = view.series("reward/std_group")
-        if len(series) < 20 or view.latest("control/advantage") not in (None, 0.0):
+        if len(series) < 20:
             return None
         newest = series.last(10).finite().values
         first = int(np.searchsorted(series.steps, view.baseline_start()))
@@ -68,8 +103,8 @@ class StdBlowup(Detector):
         head = head[np.isfinite(head)]
         if len(newest) < 5 or len(head) < 10:
             return None
-        now, start, mean = median(newest), median(head), view.series("reward/mean").last(10).finite().values
-        level = abs(median(mean)) if len(mean) else 0.0
+        now, start, paid = median(newest), median(head), view.series("reward/mean").last(10).finite().values
+        level = abs(median(paid)) if len(paid) else 0.0
         if not 0 < now < max(2 * self.tiny * start, self.speck * level):
             return None
         silent = view.series("reward/zero_std_frac")

@@ -47,7 +47,7 @@ class LengthCollapse(Detector):
 
     id = "rollout/length-collapse"
     needs = (LENGTH, "accuracy/train|reward/mean")
-    confirm = 5
+    confirm = 3
 
     share: float = 0.5
     """Share of the length before, at or under which it has collapsed."""
@@ -79,7 +79,11 @@ class LengthCollapse(Detector):
             return None
         if not unheard_of(series, onset, before, now) or self._limited(view, onset):
             return None
-        if sudden(series, onset, "positive"):
+        newest = series.steps[-20:]
+        sparse = int(newest[-1] - newest[0]) >= 5 * (
+            len(newest) - 1
+        )  # rows so far apart that any fall lies between two
+        if sudden(series, onset, "positive") and not (sparse and verdict.verdict == "lost"):
             severity, words = "info", "within a row: other prompts, another limit or other sampling"
         else:
             severity = "critical" if verdict.verdict == "lost" else "warn"

@@ -49,7 +49,7 @@ class Repetition(Detector):
 
     id = "rollout/repetition"
     needs = (f"{REPEATED}|{VARIETY}",)
-    confirm = 5
+    confirm = 3
 
     material: float = 0.2
     """Change of the share of bigrams that is worth a word; the most that text of one style wanders by is a few %."""

@@ -50,7 +50,7 @@ class ToolCollapse(Detector):
 
     id = "rollout/tool-collapse"
     needs = (f"{CALLS}|{WRONG}",)
-    confirm = 5
+    confirm = 3
 
     used: float = 0.2
     """Calls per episode that count as use."""

@@ -121,6 +121,7 @@ class Invariant(Detector):
         return self.finding(
             view, worst.severity, onset, f"{worst.words}, since step {onset}{also}",
             metric=worst.metric, baseline=worst.limit, now=worst.now, rules=len(broken),
+            metrics=sorted({rule.metric for rule in broken}),
             **({"settings": settings} if settings else {}),
         )  # fmt: skip
 

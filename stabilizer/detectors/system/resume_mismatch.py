@@ -42,8 +42,8 @@ class ResumeMismatch(Detector):
         policy, gradient norm, KL to the reference and entropy; or a reward lower by `share` of all that was gained.
         Of what has not settled after 12 rows, rows 5 to 12 that differ by `factor` and by `sure` standard errors are
         a sign as well; where rows lie 5 steps apart or more, the first two rows are as good as five. A lost reward with
-        another sign is critical; the learning rate (`info` while it is on its way back), the reward, or two signs are
-        `warn`, one is `info`.
+        another sign is critical; the learning rate (`info` while it is on its way back), two first updates that are
+        both `restart` times the largest of the 40 before, the reward, or two signs are `warn`, one is `info`.
         On the first rows of a fresh run, a KL to the reference that starts above `kl_start` is `info`: the reference
         is not the policy the run starts from.
 
@@ -83,6 +83,8 @@ class ResumeMismatch(Detector):
     """Factor outside of the learning rate's own course."""
     factor: float = 2.0
     """Factor between before and after of the others."""
+    restart: float = 1.3
+    """Factor over the largest update before that the first two have where the optimizer's averages are gone."""
     share: float = 0.3
     """Share of the reward gained since the start."""
     clear: float = 6.0
@@ -103,10 +105,11 @@ class ResumeMismatch(Detector):
         rate = self._lr(view.series("optim/lr"), at)
         jumps = {name: jump for name in STATE if (jump := self._jump(view, name, before, at))}
         lost = next((fall for name in REWARDS if (fall := self._lost(view, name, before, at))), None)
-        signs = {**({"optim/lr": rate} if rate else {}), **jumps}
+        anew = self._anew(view.series("optim/update_ratio"), before, at)
+        signs = {**({"optim/lr": rate} if rate else {}), **anew, **jumps}
         if not (signs or lost):
             return None
-        strange = rate is not None and not self._returning(view.series("optim/lr"), at)
+        strange = bool(anew) or (rate is not None and not self._returning(view.series("optim/lr"), at))
         severity = (
             "critical" if lost and (jumps or strange) else "warn" if lost or strange or len(jumps) > 1 else "info"
         )
@@ -167,6 +170,17 @@ class ResumeMismatch(Detector):
         if abs(now - was) < max(math.log(self.factor), self.sure * error):
             return None
         return unscaled(was, kind), unscaled(now, kind)
+
+    def _anew(self, series: Series, before: int, at: int) -> dict[str, tuple[float, float]]:
+        """The first updates are larger than any of the 40 before: those of averages that begin at nothing."""
+        start, split = np.searchsorted(series.steps, before), np.searchsorted(series.steps, at)
+        old, new = series.values[max(start, split - BEFORE) : split], series.values[split : split + self.window]
+        if not NEEDED <= len(old) or not 2 <= len(series) - split <= self.window:
+            return {}
+        most = float(old.max())  # NaN compares as False
+        if not (new[:2].min() > self.restart * most > 0 and new[0] > self.factor * median(old)):
+            return {}
+        return {"optim/update_ratio": (median(old[-LEVEL_BEFORE:]), float(new[0]))}
 
     def _lost(self, view: RunView, name: str, before: int, at: int) -> tuple[str, float, float] | None:
         series = view.series(name)

@@ -32,9 +32,9 @@ class Slowdown(Detector):
 
     Signature
         The median step time is at least `jump` times what its course made expect, or `factor` times that of the start
-        of the run, for `lasting` rows, after division by the growth of what a step has to do: answer length (mean or
-        longest), turns, prompts, group size. A creep must be the larger one, for much that grows isn't logged. Always
-        `warn`: the policy is as well as it was, the bill is not.
+        of the run, for `lasting` rows (`stalled` where it is `factor` times its course), after division by the growth
+        of what a step has to do: answer length (mean or longest), turns, prompts, group size. A creep must be the
+        larger one, for much that grows isn't logged. Always `warn`: the policy is as well as it was, the bill is not.
 
     Why it matters
         A third of the money and more. A slowdown that creeps ends in a crash (memory that fragments or leaks, a disk
@@ -66,31 +66,36 @@ class Slowdown(Detector):
     """Times the step time of the start, for the same work."""
     lasting: int = 30
     """Rows a slowdown must last."""
+    stalled: int = 20
+    """Rows it must last where a step takes `factor` times what its course made expect."""
     short: float = 0.05
     """Seconds under which a step is too short to be worth a word."""
 
     def check(self, view: RunView) -> Finding | None:
         series = view.series(TIME)
-        recent = series.last(self.lasting)
-        if len(recent) < self.lasting or recent.values[-1] < self.short:
-            return None
         moved = departure(view, TIME, up=True)
-        slower = moved is not None and moved.rows >= self.lasting and moved.ratio >= self.jump
+        lasting = self.stalled if moved and moved.ratio >= self.factor else self.lasting
+        recent = series.last(lasting)
+        if len(recent) < lasting or recent.values[-1] < self.short:
+            return None
+        slower = moved is not None and moved.rows >= lasting and moved.ratio >= self.jump
         if moved and slower and unheard_of(series, moved.onset_step, moved.expected, moved.now):
-            least, before, onset, usual = self.jump, moved.expected, moved.onset_step, (0, moved.onset_step)
+            least = self.jump if moved.rows >= self.lasting else self.factor
+            before, onset, usual = moved.expected, moved.onset_step, (0, moved.onset_step)
         else:
             if level(series) < 0.9 * self.factor * first_level(view, series):
                 return None
-            slow = drift(view, TIME, now_rows=self.lasting)
+            lasting, recent = self.lasting, series.last(self.lasting)
+            slow = drift(view, TIME, now_rows=lasting)
             if slow is None or not slow.clear or slow.ratio < self.factor:
                 return None
             least, before, onset = self.factor, slow.start, left(series, slow.start, slow.now, "positive")
             first = int(np.searchsorted(series.steps, view.baseline_start()))
             usual = (view.baseline_start(), int(series.steps[first + 20]))
-        now = level(recent.finite(), self.lasting)
+        now = level(recent.finite(), lasting)
         times = now / before
         work = max(1.0, self._grown(view, usual, WORK[:2]) * self._grown(view, usual, WORK[2:]))
-        if not times >= least * work or len(series.between(onset, view.step)) < self.lasting:
+        if not min(times, level(series) / before) >= least * work or len(series.between(onset, view.step)) < lasting:
             return None
         return self.finding(
             view, "warn", onset,

@@ -51,7 +51,7 @@ class CriticFailure(Detector):
 
     id = "value/critic-failure"
     needs = (f"{EXPLAINED}|{LOSS}|{PULL}",)
-    confirm = 5
+    confirm = 3
 
     window: int = 15
     """Rows in the level of explained variance."""

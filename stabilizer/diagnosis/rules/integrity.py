@@ -47,6 +47,9 @@ def frozen(case: Case) -> Verdict:
     silent, pull = case.recent("reward/zero_std_frac"), case.recent("optim/grad_norm")
     if silent is not None and silent >= 0.8:
         return NO
+    broken = case.find("numerics/non-finite")
+    if broken is not None and broken.onset_step <= found.onset_step + MARGIN * case.spacing:
+        return UNLIKELY, [found.summary, "but what is no number can't be applied, which explains it"]
     spread = (
         [f"only {silent:.0%} of groups lack spread, so there is something to learn from"] if silent is not None else []
     )
@@ -94,6 +97,31 @@ def reward_fell_alone(case: Case) -> Verdict:
     return score + 0.1 * len(kept), [words, *kept]
 
 
+def gradient_rescaled(case: Case) -> Verdict:
+    """The gradient is on another scale, and neither the policy nor what it was paid: advantages or the loss are."""
+    found = case.find("optim/grad-explosion")
+    if found is None or not found.evidence.get("rescaled") or case.turned("control/lr_scale", up=True):
+        return NO
+    still = _still(case, found.onset_step)
+    return (FITS, [found.summary, f"{', '.join(still)} stood"]) if still else NO
+
+
+def pushed_down(case: Case) -> Verdict:
+    """Right answers lose ground by steps of the usual size, and the reward with them: credit has the wrong sign, or
+    goes to others than earned it."""
+    found, reward = case.find("policy/likelihood-displacement"), case.reward
+    if found is None or found.severity == "info" or reward is None or not reward.dropped:
+        return NO
+    if not case.led("policy/logp_correct") or case.upstream(found.onset_step, "source"):
+        return NO
+    sizes = {name: case.shift(name) for name in ("policy/kl_old", "optim/update_ratio")}
+    known = {name: shift for name, shift in sizes.items() if shift is not None and shift.before > 0}
+    if not known or any(shift.ratio > 2 for shift in known.values()):
+        return NO
+    words = f"while {', '.join(known)} are as they were, so each step goes the wrong way, not too far"
+    return FITS, [found.summary, words]
+
+
 def groups_silenced(case: Case) -> Verdict:
     """From one row to the next many groups are paid alike, while the policy stood still: prompts that teach nothing."""
     lost = _spread_lost(case)
@@ -107,6 +135,9 @@ def prompts_beyond(case: Case) -> Verdict:
     lost = _spread_lost(case)
     if lost is None or not lost.failing or not (silent := _silenced(case, lost.step)):
         return NO
+    cut = [case.rows("rollout/truncated_frac", lost.step, *span) for span in ((-20, -1), (1, 9))]
+    if all(map(len, cut)) and float(np.median(cut[1])) > float(np.median(cut[0])) + 0.1:
+        return UNLIKELY, [lost.words, "but answers are cut from then on, and what is cut is not judged"]
     return 0.8, [f"groups without any spread went from {silent[0]:.0%} to {silent[1]:.0%}", lost.words]
 
 
@@ -351,6 +382,8 @@ RULES: Table = (
     ("weights-frozen", frozen),
     ("reward-fault", reward_fails),
     ("reward-fault", reward_fell_alone),
+    ("reward-fault", gradient_rescaled),
+    ("wrong-groups", pushed_down),
     ("dead-groups", groups_silenced),
     ("dead-groups", spread_shrunk),
     ("prompts-too-hard", prompts_beyond),

@@ -58,6 +58,31 @@ def step_too_large(case: Case) -> Verdict:
     return (score * 0.6 if source else score), reasons
 
 
+def steps_grew(case: Case) -> Verdict:
+    """Steps many times as large as before, from no other source that is known, and a reward that suffers."""
+    found = case.find("policy/overstepping")
+    if found is None or found.severity == "info" or case.upstream(found.onset_step, "update"):
+        return NO
+    if any(move.stage == STAGES.index("source") and case.led(move.metric) for move in case.moves[:1]):
+        return NO
+    return WEAK, [found.summary, "and nothing upstream of it moved first"]
+
+
+def reference_jumped(case: Case) -> Verdict:
+    """The distance to the reference jumped by far more than the policy moved: what is measured with changed."""
+    found = case.find("policy/kl-runaway", "policy/kl-estimator")
+    jump = case.jumped("policy/kl_ref", found.onset_step, 3.0) if found else None
+    if found is None or jump is None or jump[1] < jump[0]:
+        return NO
+    steps, entropy = case.rows("policy/kl_old", found.onset_step, -3, 6), case.shift("policy/entropy")
+    if len(steps) < 3 or float(steps.max()) > 0.05 * (jump[1] - jump[0]):
+        return NO
+    if entropy is None or not 0.8 < entropy.ratio < 1.25:
+        return NO
+    words = f"KL to the reference went from {jump[0]:.2g} to {jump[1]:.2g} in a few rows, and steps were"
+    return SIGNATURE, [f"{words} {float(steps.max()):.2g} nats/token at most: no policy gets that far by those"]
+
+
 def rate_turned_up(case: Case) -> Verdict:
     """The learning rate was raised and divergence followed."""
     turn = case.turned("control/lr_scale", up=True) or case.rate_jumped(up=True)
@@ -171,10 +196,12 @@ def _peak(case: Case, name: str) -> float | None:
 RULES: Table = (
     ("lr-too-high", step_too_large),
     ("lr-too-high", rate_turned_up),
+    ("lr-too-high", steps_grew),
     ("lr-too-high", displaced),
     ("no-kl-anchor", no_anchor),
     ("entropy-bonus-too-large", entropy_bonus),
     ("clip-too-wide", clip_too_wide),
     ("too-many-epochs", too_many_epochs),
     ("kl-estimator", kl_estimator),
+    ("kl-estimator", reference_jumped),
 )
