@@ -5,8 +5,9 @@ Seconds are those of the processor (every reader here has one thread), the best 
 little; of whole processes they are those of the clock. `times` says how many times as long as ours the other takes
 (below 1: it is faster). orjson alone only makes Python objects of the text. TensorBoard's EventAccumulator and tbparse
 are compared with "event file into columns", which yields what they do: the steps and values of each tag; a run is more
-than that. They read in an environment of their own, once, because they are slow; its making is no part of the time. `peak MB` is that
-of a whole process that reads the file. `diagnose` is the command from its start to its answer, interpreter included.
+than that. They read in an environment of their own, once, because they are slow; its making is no part of the time.
+`peak MB` is that of a whole process that reads the file. `diagnose` is the command from its start to its answer,
+interpreter included.
 """
 
 from __future__ import annotations

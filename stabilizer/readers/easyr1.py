@@ -14,15 +14,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from stabilizer.readers import verl_names
-from stabilizer.readers.console import Failures, head, lines
+from stabilizer.readers.console import ConsoleParser, Line, head
 from stabilizer.readers.files import config_file, json_lines, json_value
 from stabilizer.readers.naming import Row, named_run
 from stabilizer.readers.rows import number, step_number
+from stabilizer.readers.tailing import gather
 from stabilizer.records import Event
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
@@ -63,7 +64,10 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     if file.name == LOG or _JSON.match(head(file)[:4096]):
         entries, skipped = _records(file, notes)
     else:
-        entries, skipped = _printed(file, notes)
+        parser = gather(file, _Parser)
+        entries, said = parser.ended()
+        skipped = parser.torn
+        notes += said + (["the last line is cut off; its number is left out"] if skipped else [])
     rows = [entry for entry in entries if not isinstance(entry, Event)]
     settings = verl_names.with_beta(_config(file, config, notes))
     _tracker(file, rows, notes)
@@ -106,39 +110,42 @@ def _flat(node: dict[str, Any], above: str, depth: int) -> Iterator[tuple[str, f
                 yield f"{above}{key}", found
 
 
-def _printed(file: Path, notes: list[str]) -> tuple[list[Row | Event], int]:
+class _Parser(ConsoleParser):
     """The steps of a console: a tree's keys are joined by slashes, its depth is the indentation."""
-    entries: list[Row | Event] = []
-    failures = Failures()
-    values: dict[str, float] | None = None
-    path: list[tuple[int, str]] = []
-    torn = 0
-    for line in lines(file):
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.torn = 0
+        self._values: dict[str, float] | None = None
+        self._path: list[tuple[int, str]] = []
+
+    def see(self, line: Line) -> None:
         if match := _STEP.match(line.text.strip()):
-            values, path = {}, []
-            entries += [*failures.pending(), (int(match[1]), values)]
-            continue
-        entry = _ENTRY.match(line.text) if values is not None else None
+            self._values, self._path = {}, []
+            self._row(int(match[1]), self._values)
+            return
+        entry = _ENTRY.match(line.text) if self._values is not None else None
         text = entry[3].strip() if entry and entry[3] else ""
         value = number(YAML_NUMBERS.get(text, text)) if text else None
         if entry is None or (text and value is None):
-            values = None
-            if event := failures.see(line):
-                entries.append(event)
-            continue
+            self._values = None
+            self._other(line)
+            return
         depth = len(entry[1])
-        path = [(indent, key) for indent, key in path if indent < depth]
+        self._path = [(indent, key) for indent, key in self._path if indent < depth]
         if value is None:
-            path.append((depth, entry[2]))
+            self._path.append((depth, entry[2]))
         elif not line.whole:
-            torn += 1
-        elif path:
-            values["/".join([*(key for _, key in path), entry[2]])] = value
-    entries += failures.pending()
-    notes += failures.notes()
-    if torn:
-        notes.append("the last line is cut off; its number is left out")
-    return entries, torn
+            self.torn += 1
+        elif self._path:
+            self._values["/".join([*(key for _, key in self._path), entry[2]])] = value
+
+    def fork(self) -> Self:
+        other = super().fork()
+        for place, entry in enumerate(self._entries):
+            if not isinstance(entry, Event) and entry[1] is self._values:
+                other._entries[place] = entry[0], other._values
+        return other
 
 
 def _config(file: Path, given: Path | None, notes: list[str]) -> dict[str, Any]:

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.readers import trl_state
-from stabilizer.readers.console import Failures, head, lines, python_dict
+from stabilizer.readers.console import ConsoleParser, Line, head, python_dict
 from stabilizer.readers.files import config_file
 from stabilizer.readers.rows import number, step_number
+from stabilizer.readers.tailing import gather
 from stabilizer.records import Event
 from stabilizer.runs.loaded import LoadedRun
 
@@ -49,10 +50,12 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
     """The run in a console log."""
-    records, bars, torn, notes = _printed(path)
-    steps, planned = _steps([bar for record, bar in zip(records, bars, strict=True) if isinstance(record, dict)])
+    parser = gather(path, _Parser)
+    entries, notes = parser.ended()
+    torn = parser.torn
+    steps, planned = _steps([bars for _, bars in parser.printed])
     if steps is None:
-        printed = [record for record in records if isinstance(record, dict)]
+        printed = [record for record, _ in parser.printed]
         every = _every(config, printed)
         steps = _counted(printed, every)
         notes.append(
@@ -60,9 +63,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
             + ("" if every > 1 else "; with --config FILE its logging_steps is used")
         )
     numbered = iter(steps)
-    for record in records:
-        if isinstance(record, dict):
-            record["step"] = next(numbered)
+    records = [entry if isinstance(entry, Event) else {**entry, "step": next(numbered)} for entry in entries]
     if torn:
         notes.append(f"{torn} printed dictionaries end too early and are left out")
     return trl_state.run_of(
@@ -70,40 +71,35 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     )
 
 
-def _printed(path: Path) -> tuple[list[dict[str, Any] | Event], list[dict[int, int]], int, list[str]]:
+class _Parser(ConsoleParser):
     """What was printed, with the newest count of every progress bar (by its total) at that moment."""
-    records: list[dict[str, Any] | Event] = []
-    bars: list[dict[int, int]] = []
-    now: dict[int, int] = {}
-    failures = Failures()
-    torn = 0
-    for line in lines(path):
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.torn = 0
+        self.printed: list[tuple[dict[str, Any], dict[int, int]]] = []
+        self._bars: dict[int, int] = {}
+
+    def see(self, line: Line) -> None:
         text = line.text
         if "/" in text and "[" in text:
             for match in _BAR.finditer(text):
-                if len(now) > 64 and int(match[2]) not in now:
-                    now.clear()
-                now[int(match[2])] = int(match[1])
+                if len(self._bars) > 64 and int(match[2]) not in self._bars:
+                    self._bars.clear()
+                self._bars[int(match[2])] = int(match[1])
         found = False
         if "{'" in text:
             for match in _DICT.finditer(text):
-                record = _record(match[0])
-                if record:
-                    before = failures.pending()
-                    records += [*before, record]
-                    bars += [*({} for _ in before), dict(now)]
+                if record := _record(match[0]):
+                    self._entries += [*self._failures.pending(), record]
+                    self.printed.append((record, dict(self._bars)))
                     found = True
             rest = text[text.rfind("{'") :]
             if not found and "}" not in rest and _TORN.match(rest):
-                torn += 1
+                self.torn += 1
                 found = True
-        if not found and (event := failures.see(line)):
-            records.append(event)
-            bars.append({})
-    if event := failures.close():
-        records.append(event)
-        bars.append({})
-    return records, bars, torn, failures.notes()
+        if not found:
+            self._other(line)
 
 
 def _record(text: str) -> dict[str, Any] | None:
