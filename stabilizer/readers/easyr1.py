@@ -6,6 +6,9 @@ The file is written when `trainer.logger` includes `file`, into `trainer.save_ch
 - Records are nested, `{"step": 12, "critic": {"score": {"mean": 0.4}}}`; everywhere else the same numbers are flat.
 - A resumed run truncates the file; the tracker then tells of steps and a best score that the file no longer has.
 - `kl_loss` is the last micro-batch's alone; `entropy_loss` is the mean of -log p, not the entropy.
+- The console writes NaN as `!!float 'nan'`, and `.nan` where other versions of YAML do.
+- The console rounds to three decimals but what Python writes like 1e-06: a KL of 0.0004 is `0.0` there. The whole
+  configuration stands before the first step, as YAML.
 - Validation of `val_before_train` stands at step 0, by itself. Versions before the summer of 2025 write no file.
 """
 
@@ -42,7 +45,13 @@ _CONSOLE = re.compile(
 )
 _STEP = re.compile(r"^Step (\d{1,15})$")
 _ENTRY = re.compile(r"^( *)([^\s:#][^:]*):(?: (.*))?$")
+_YAML = re.compile(r"(?: *- |-$| *[^\s:#'\"][^:]*:(?: |$))")
+_CONFIG_LINES = 2_000
+_FLOAT = re.compile(r"!!float '([^']*)'\Z")
 _DEPTH = 8
+
+ROUNDED_AWAY = verl_names.ROUNDED_AWAY | {"actor/kl_penalty"}
+"""Numbers that are small by nature: the console rounds them to three decimals, but for those like 1e-06."""
 
 YAML_NUMBERS = {".nan": "nan", ".inf": "inf", "-.inf": "-inf"}
 
@@ -61,6 +70,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     if not file.is_file():
         raise RunError(f"{path}: no {LOG} in it; give EasyR1's save_checkpoint_path, or its console log")
     notes: list[str] = []
+    printed: dict[str, Any] = {}
     if file.name == LOG or _JSON.match(head(file)[:4096]):
         entries, skipped = _records(file, notes)
     else:
@@ -68,8 +78,15 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         entries, said = parser.ended()
         skipped = parser.torn
         notes += said + (["the last line is cut off; its number is left out"] if skipped else [])
+        if parser.rounded:
+            notes.append("numbers are printed with three decimals: a KL of 0.0 is taken as not logged")
+        printed = parser.config()
     rows = [entry for entry in entries if not isinstance(entry, Event)]
-    settings = verl_names.with_beta(_config(file, config, notes))
+    settings = _config(file, config, notes)
+    if printed and not settings:
+        settings = printed
+        notes.append("configuration taken from the log itself")
+    settings = verl_names.with_beta(settings)
     _tracker(file, rows, notes)
     planned = verl_names.at(settings, "trainer.max_steps") or verl_names.at(settings, "trainer.training_steps")
     return named_run(
@@ -115,17 +132,21 @@ class _Parser(ConsoleParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.torn = 0
+        self.torn, self.rounded = 0, False
+        self._config: list[str] | None = None
+        self._text = ""
         self._values: dict[str, float] | None = None
         self._path: list[tuple[int, str]] = []
 
     def see(self, line: Line) -> None:
-        if match := _STEP.match(line.text.strip()):
+        match = _STEP.match(line.text.strip())
+        self._gather(line.text, over=match is not None)
+        if match:
             self._values, self._path = {}, []
             self._row(int(match[1]), self._values)
             return
         entry = _ENTRY.match(line.text) if self._values is not None else None
-        text = entry[3].strip() if entry and entry[3] else ""
+        text = _FLOAT.sub(r"\1", entry[3].strip()) if entry and entry[3] else ""
         value = number(YAML_NUMBERS.get(text, text)) if text else None
         if entry is None or (text and value is None):
             self._values = None
@@ -138,7 +159,31 @@ class _Parser(ConsoleParser):
         elif not line.whole:
             self.torn += 1
         elif self._path:
-            self._values["/".join([*(key for _, key in self._path), entry[2]])] = value
+            name = "/".join([*(key for _, key in self._path), entry[2]])
+            if value == 0 and name in ROUNDED_AWAY:
+                self.rounded = True
+            else:
+                self._values[name] = value
+
+    def config(self) -> dict[str, Any]:
+        """The configuration printed at the start, {} when there is none, it is damaged, or PyYAML is not there."""
+        try:
+            import yaml
+        except ImportError:
+            return {}
+        try:
+            value = yaml.safe_load(self._text)
+        except (ValueError, RecursionError, yaml.YAMLError):
+            return {}
+        return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+
+    def _gather(self, text: str, over: bool) -> None:
+        if self._config is None:
+            self._config = [] if text == "Config" and not self._text else None
+        elif not over and _YAML.match(text) and len(self._config) < _CONFIG_LINES:
+            self._config.append(text)
+        else:
+            self._text, self._config = "\n".join(self._config), None
 
     def fork(self) -> Self:
         other = super().fork()

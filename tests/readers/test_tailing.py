@@ -15,7 +15,8 @@ from stabilizer.readers.tailing import Tails
 from stabilizer.runs.reader import RunError
 
 SAMPLES = Path(__file__).parent / "samples"
-LOGS = sorted(path for path in SAMPLES.rglob("*") if path.suffix in (".log", ".jsonl"))
+FOLDERS = SAMPLES, SAMPLES.parent / "tool_samples"
+LOGS = sorted(path for folder in FOLDERS for path in folder.rglob("*") if path.suffix in (".log", ".jsonl"))
 FAILURE = 'Traceback (most recent call last):\n  File "verl/a.py", line 3, in f\nValueError: no\nValueError: yes\n'
 
 
@@ -39,7 +40,7 @@ def write(path: Path, raw: bytes) -> None:
         file.write(raw)
 
 
-@pytest.mark.parametrize("sample", LOGS, ids=lambda path: str(path.relative_to(SAMPLES)))
+@pytest.mark.parametrize("sample", LOGS, ids=lambda path: str(path.relative_to(SAMPLES.parent)))
 def test_a_log_read_in_pieces_is_the_log_read_whole(sample: Path, tmp_path: Path) -> None:
     rng = random.Random(sample.name)
     raw = sample.read_bytes()
