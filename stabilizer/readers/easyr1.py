@@ -23,7 +23,7 @@ import numpy as np
 
 from stabilizer.readers import verl_names
 from stabilizer.readers.console import ConsoleParser, Line, head
-from stabilizer.readers.files import config_file, json_lines, json_value
+from stabilizer.readers.files import DAMAGED, config_file, json_lines, json_value
 from stabilizer.readers.naming import Row, named_run
 from stabilizer.readers.rows import number, step_number
 from stabilizer.readers.tailing import gather
@@ -173,7 +173,7 @@ class _Parser(ConsoleParser):
             return {}
         try:
             value = yaml.safe_load(self._text)
-        except (ValueError, RecursionError, yaml.YAMLError):
+        except (yaml.YAMLError, *DAMAGED):
             return {}
         return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
 

@@ -58,6 +58,10 @@ def json_value(path: Path) -> Any:
         raise RunError(f"{path}: not readable as JSON: {error}") from None
 
 
+DAMAGED = (ValueError, RecursionError, LookupError, TypeError, AttributeError)
+"""What a damaged text ends in beside a parser's own error: PyYAML stumbles over `!!float ''`."""
+
+
 def config_file(path: Path) -> dict[str, Any]:
     """A configuration from a JSON, TOML or YAML file."""
     if not path.exists():
@@ -83,7 +87,7 @@ def config_file(path: Path) -> dict[str, Any]:
 def _parsed(path: Path, parse: Callable[[str], Any], expected: type[Exception]) -> Any:
     try:
         return parse(content(path).decode("utf-8"))
-    except (expected, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except (expected, *DAMAGED) as error:
         if isinstance(error, RunError):
             raise
         first = (str(error) or type(error).__name__).splitlines()[0]

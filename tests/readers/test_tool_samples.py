@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from stabilizer.readers import load
+from stabilizer.runs.reader import RunError
 
 SAMPLES = Path(__file__).parent / "tool_samples"
 
@@ -69,3 +70,13 @@ def _same(one, other, *, digits, but=()):
         left, right = (run.history.view().series(name) for run in (one, other))
         assert left.steps.tolist() == right.steps.tolist(), name
         assert np.allclose(left.values, right.values, rtol=digits, atol=digits, equal_nan=True), name
+
+
+@pytest.mark.parametrize("value", ["!!float ''", "!!int 'x'", "!!timestamp '1'", "[", "&a *b"])
+def test_a_damaged_configuration_in_a_log_is_none_and_in_a_file_an_error_in_words(value, tmp_path):
+    text = (SAMPLES / "easyr1.log").read_text()
+    (tmp_path / "easyr1.log").write_text(text.replace("lr: 1.0e-06", f"lr: {value}", 1))
+    assert load(tmp_path / "easyr1.log").history.about["config"] == {}
+    (tmp_path / "config.yaml").write_text(f"lr: {value}\n")
+    with pytest.raises(RunError, match="not readable as YAML"):
+        load(SAMPLES / "easyr1.log", config=tmp_path / "config.yaml")
