@@ -428,7 +428,8 @@ def test_a_learning_rate_of_verl_is_scaled_from_its_own_key():
     "config,latest,expected",
     [({"learning_rate": 1e-6}, None, "learning_rate=5e-07"), ({"learning_rate": "2e-6"}, None, "learning_rate=1e-06"),
      ({}, 3e-7, "0.5 x the present value, which was 3e-07"), ({}, None, "0.5 x the present value>"),
-     ({"learning_rate": True}, None, "0.5 x")],
+     ({"learning_rate": True}, None, "0.5 x"), ({"learning_rate": 10**400}, None, "0.5 x"),
+     ({"learning_rate": "1e999"}, None, "0.5 x")],
 )  # fmt: skip
 def test_a_factor_becomes_the_learning_rate_to_set(config, latest, expected):
     said = how("trl", advice("control/lr_scale", 1.0, 0.5), config, onset=9, latest=lambda name: latest)

@@ -23,6 +23,8 @@ class Key:
     """Config key whose value the knob multiplies, where the knob is a factor."""
 
 
+LARGEST = 1e18
+"""A setting beyond it is damage: Python's integers have no end, and floats have."""
 _HELD = 20
 """Rows of the same learning rate that make it the configured one."""
 _BUILT_ONCE = "the data loader is built once, at the start"
@@ -322,4 +324,6 @@ def _at(config: Mapping[str, Any], key: str) -> float | None:
             node = float(node)
         except ValueError:
             return None
-    return float(node) if isinstance(node, (int, float)) and not isinstance(node, bool) else None
+    if not isinstance(node, (int, float)) or isinstance(node, bool):
+        return None
+    return float(node) if abs(node) < LARGEST else None

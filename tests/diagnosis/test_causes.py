@@ -457,3 +457,10 @@ def test_the_cause_is_asked_for_again_once_more_has_been_seen() -> None:
         led += [(step, finding.causes[0].id) for finding in changed]
     assert led[0] == (152, "undetermined") and led[-1][1] == "lr-too-high"
     assert len(led) <= 3, "told again only when the answer is another"
+
+
+@pytest.mark.parametrize("beta", [10**400, float("inf"), float("nan"), True, "0.1", None])
+def test_a_setting_that_is_damaged_does_not_stop_the_advice(beta):
+    run = history(CALM)
+    run.about = {"config": {"beta": beta}}
+    assert advise([Cause("no-kl-anchor", 0.9, "")], run.view())
