@@ -22,6 +22,7 @@ from stabilizer.analysis import Analysis, analyse
 from stabilizer.readers import load, tensorboard
 from stabilizer.readers.folder import may_be_log
 from stabilizer.readers.places import MAX_LOGS, find, format_of
+from stabilizer.readers.tailing import Tails
 from stabilizer.records import Action, Event, Finding, Sample
 from stabilizer.runs.history import History
 from stabilizer.runs.listing import KEY_NUMBERS, Reading, RunLine, recipe, settings, whole_number, word
@@ -100,6 +101,7 @@ class Log:
         self._rewrites = 0
         self._refused = False
         self._held: LoadedRun | None = None
+        self._tails = Tails()
         self._files: tuple[Any, ...] | None = None
         self._judged: tuple[Any, ...] | None = None
         self._look_after, self._read_after, self._judge_after = -math.inf, -math.inf, -math.inf
@@ -138,7 +140,9 @@ class Log:
                         f"it is larger than {MAX_BYTES >> 20} MB and so not read in place; "
                         "`stabilizer import` makes a run of it"
                     )
-                self._take(_loaded(self.path, self.format), files)
+                with self._tails if self._held is not None else contextlib.nullcontext():  # it grows: read on
+                    run = _loaded(self.path, self.format)
+                self._take(run, files)
                 self._read_after = time.monotonic() + (time.monotonic() - began) * (1 / DUTY - 1)
             if self._to_judge(time.monotonic()):
                 began = time.monotonic()
@@ -165,6 +169,7 @@ class Log:
                 waiting = _waiting(self.path, "being read", (READING,))
                 known = self._reader
                 self._held, self._reader = None, replace(waiting, findings=known.findings, verdict=known.verdict)
+                self._tails = Tails()
 
     def rested(self) -> None:
         """Look at it now, however short ago that was done."""
@@ -221,7 +226,7 @@ class Log:
         words = (str(error) or type(error).__name__)[:600]
         with self._lock:
             self._rewrites += 1
-            self._held, self._files, self._judged = None, files, files
+            self._held, self._files, self._judged, self._tails = None, files, files, Tails()
             self._reader = _waiting(self.path, "unreadable", (f"This log can't be read: {words}",))
             self._line = RunLine("", self.path, "unreadable", problem=words, source=self.format)
             self._status = self._reader.status

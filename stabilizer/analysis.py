@@ -17,7 +17,7 @@ from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
 from stabilizer.forecast import Forecast, forecast
 from stabilizer.health import Healthy, healthy, unproven_fall
-from stabilizer.readers.knobs import PROCEDURES, how
+from stabilizer.readers.knobs import PROCEDURES, configured_rate, how
 from stabilizer.records import SCHEMA, SEVERITIES, Cause, Finding, RemedyAdvice, worst
 from stabilizer.remedies import for_cause
 from stabilizer.runs.history import RunView
@@ -222,10 +222,13 @@ def _spelled_out(finding: Finding, run: LoadedRun) -> Finding:
         return _said_by_the_log(finding)
     trainer = run.source.trainer
     config = run.history.about.get("config") or {}
-    latest = run.history.view().latest
+    view = run.history.view()
+    rate = configured_rate(view.series("optim/lr").values.tolist())
 
     def spelled(advice: RemedyAdvice) -> RemedyAdvice:
-        text = "" if trainer == "stabilizer" else how(trainer, advice, config, onset=finding.onset_step, latest=latest)
+        text = ""
+        if trainer != "stabilizer":
+            text = how(trainer, advice, config, onset=finding.onset_step, latest=view.latest, rate=rate)
         if trainer == "stabilizer" or not (text or advice.change):
             return advice if advice.how else replace(advice, how="by hand")
         if text and advice.safety == "advice" and advice.id in PROCEDURES.get(trainer, {}):

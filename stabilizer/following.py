@@ -1,9 +1,11 @@
 """A run that is still being written, whatever writes it: what came since the last look, as ticks for a `Watch`.
 
-A run directory of ours is followed by byte offset. A foreign log is read anew when it grew, because what a line means
-can depend on all lines before it (a progress bar's total, a header, which of two names a trainer settles on); only the
-rows that are new are added to what is held, so detectors go on where they were. Reading takes at most a tenth of the
-time: a log that takes a second to read is looked at every ten.
+A run directory of ours is followed by byte offset, and so are consoles and JSON lines of other trainers: their lines
+are read once (`readers.tailing`), and what was rotated or cut is read anew. Only what lines mean together is settled
+again with all of them (a progress bar's total, which of two names a trainer uses), as a reading of the whole would.
+Other formats (tables, event files, data bases, one JSON value) are read anew when they grew. Only the rows that are new
+are added to what is held, so detectors go on where they were. Reading takes at most a tenth of the time: a log that
+takes a second to read is looked at every ten.
 
 The newest row of a foreign log waits until another one follows or the log has rested for `SETTLED` looks: trainers
 write a step in several lines, and a row judged by half of its numbers would not be what `diagnose` judges later.
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stabilizer.readers import own
+from stabilizer.readers.tailing import Tails
 from stabilizer.records import Action
 from stabilizer.runs.history import History, RunView
 from stabilizer.runs.journal import newest
@@ -94,6 +97,7 @@ class FollowedLog:
         self._files: object = None
         self._rested = 0
         self._not_before = 0.0
+        self._tails = Tails()
 
     @property
     def run(self) -> LoadedRun | None:
@@ -110,8 +114,10 @@ class FollowedLog:
         if grew:
             began = time.monotonic()
             try:
-                self._run = self._load(self._path)
+                with self._tails:
+                    self._run = self._load(self._path)
             except RunError:
+                self._tails = Tails()
                 if self._run is None and self._files is None:
                     raise  # not a log at all, and a person waits for an answer
                 return News()  # being rewritten just now

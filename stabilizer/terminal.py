@@ -244,11 +244,13 @@ class _Page:
             self._line(text, 2)
 
     def _not_checked(self) -> None:
+        from stabilizer.readers.logged_as import asked_for  # here, because readers tell errors in this page's words
+
         if not self.analysis.not_checked or not self.analysis.run.source.steps:
             return
         self._title("Not checked, for want of a metric")
         for item in self.analysis.not_checked:
-            wants = ", ".join(plain(need).replace("|", " or ") for need in item.needs)
+            wants = plain(asked_for(item.needs, self.analysis.run.source.trainer))
             said = f"log {wants}" + (" of more problems, or more often (see the head)" if item.why else "")
             self._line(Text.assemble(f"{'-' if self.ascii else '·'} {plain(item.id)}", (f": {said}", "dim")), 2)
 

@@ -15,7 +15,8 @@ from stabilizer.analysis import Analysis, analyse, as_json, exit_code, numbers
 from stabilizer.cli import main
 from stabilizer.detectors import DETECTORS
 from stabilizer.readers import load
-from stabilizer.readers.knobs import KNOB_KEYS, how
+from stabilizer.readers.knobs import KNOB_KEYS, configured_rate, how
+from stabilizer.readers.logged_as import SWITCHES, asked_for, logged_as
 from stabilizer.records import Action, Cause, Finding, RemedyAdvice
 from stabilizer.remedies.controls import KNOBS
 from stabilizer.report import html, markdown
@@ -427,7 +428,8 @@ def test_a_learning_rate_of_verl_is_scaled_from_its_own_key():
     "config,latest,expected",
     [({"learning_rate": 1e-6}, None, "learning_rate=5e-07"), ({"learning_rate": "2e-6"}, None, "learning_rate=1e-06"),
      ({}, 3e-7, "0.5 x the present value, which was 3e-07"), ({}, None, "0.5 x the present value>"),
-     ({"learning_rate": True}, None, "0.5 x")],
+     ({"learning_rate": True}, None, "0.5 x"), ({"learning_rate": 10**400}, None, "0.5 x"),
+     ({"learning_rate": "1e999"}, None, "0.5 x")],
 )  # fmt: skip
 def test_a_factor_becomes_the_learning_rate_to_set(config, latest, expected):
     said = how("trl", advice("control/lr_scale", 1.0, 0.5), config, onset=9, latest=lambda name: latest)
@@ -565,3 +567,36 @@ def test_doctor_asks_for_what_pyproject_asks_for():
     }
     assert {(need.package, need.oldest, need.extra) for need in NEEDS} == wanted
     assert {need.extra for need in NEEDS} == {"", *PURPOSES}
+
+
+@pytest.mark.parametrize(
+    "logged,rate",
+    [([1e-6] * 40, 1e-6), ([0.0, 5e-7, *[1e-6] * 40], 1e-6), ([1e-6 * (1 - k / 50) for k in range(40)], None),
+     ([1e-6] * 19, None), ([1e-7 * k for k in range(25)] + [2.4e-6] * 20, None), ([1e-6] * 40 + [5e-7], None),
+     ([], None), ([0.0] * 40, None), ([float("nan")] * 40, None)],
+)  # fmt: skip
+def test_a_rate_that_stayed_where_it_was_is_the_configured_one_and_one_that_decays_tells_nothing(logged, rate):
+    assert configured_rate(logged) == rate
+
+
+def test_a_rate_that_never_moved_makes_the_exact_line_to_paste():
+    said = how("easyr1", advice("control/lr_scale", 1.0, 0.5), {}, onset=9, latest=lambda name: 1e-6, rate=1e-6)
+    assert "worker.actor.optim.lr=5e-07;" in said
+
+
+@pytest.mark.parametrize(
+    "trainer,ours,said",
+    [("trl", "policy/kl_ref", "kl, with beta above 0"), ("verl", "policy/entropy", "actor/entropy"),
+     ("verl", "policy/kl_ref", "actor/kl_loss, with actor_rollout_ref.actor.use_kl_loss=true"),
+     ("search_r1", "policy/entropy", "actor/entropy_loss"),
+     ("easyr1", "policy/clip_frac_high", "actor/pg_clipfrac_higher"),
+     ("openrlhf", "policy/entropy", "entropy_loss, with --actor.entropy_coef 0"), ("trl", "reward/failed_frac", ""),
+     ("nobody", "policy/kl_ref", "")],
+)  # fmt: skip
+def test_what_is_wanting_is_said_in_the_trainers_words(trainer, ours, said):
+    assert logged_as(trainer, ours) == said
+    assert asked_for([f"{ours}|policy/x"], trainer) == (f"{ours} ({said})" if said else ours) + " or policy/x"
+
+
+def test_every_switch_is_for_a_metric_that_the_trainers_table_has():
+    assert all(logged_as(trainer, ours) for trainer, switches in SWITCHES.items() for ours in switches)

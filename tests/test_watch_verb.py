@@ -99,6 +99,21 @@ def test_what_is_no_log_is_said_at_once(tmp_path) -> None:
         follow(tmp_path / "notes.txt", load).look()
 
 
+def test_watch_waits_for_a_log_that_is_not_there_yet_when_told_to(tmp_path, capsys, monkeypatch) -> None:
+    path, lines = tmp_path / "log.jsonl", collapsing()
+    stages = iter(["", "loading the model\n", "".join(lines)])
+    monkeypatch.setattr("stabilizer.commands.watch.time.sleep", lambda seconds: path.write_text(next(stages)))
+    assert main(["watch", str(path), "--wait", "--fail-on", "critical", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["verdict"] == "critical"
+    assert next(stages, None) is None
+
+
+def test_watch_does_not_wait_unasked_nor_longer_than_idle_says(tmp_path, capsys) -> None:
+    assert main(["watch", str(tmp_path / "log.jsonl")]) == 2
+    assert main(["watch", str(tmp_path / "log.jsonl"), "--wait", "--idle", "0"]) == 2
+    assert capsys.readouterr().err.count("no such file") == 2
+
+
 def test_watch_ends_with_1_when_the_verdict_reaches_the_level(tmp_path, capsys) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text("".join(collapsing()))

@@ -4,8 +4,10 @@
 Seconds are those of the processor (every reader here has one thread), the best of three, so that a busy machine changes
 little; of whole processes they are those of the clock. `times` says how many times as long as ours the other takes
 (below 1: it is faster). orjson alone only makes Python objects of the text. TensorBoard's EventAccumulator and tbparse
-read in an environment of their own, once, because they are slow; its making is no part of the time. `peak MB` is that
-of a whole process that reads the file. `diagnose` is the command from its start to its answer, interpreter included.
+are compared with "event file into columns", which yields what they do: the steps and values of each tag; a run is more
+than that. They read in an environment of their own, once, because they are slow; its making is no part of the time.
+`peak MB` is that of a whole process that reads the file. `diagnose` is the command from its start to its answer,
+interpreter included.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import orjson
 
 from stabilizer.bench.environment import CACHE, install, python_of, says_yes
 from stabilizer.readers import tensorboard, trl_state
+from stabilizer.readers.event_frames import masked_crc
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.reader import RunReader
 
@@ -213,9 +216,4 @@ def _event(step: int, tag: bytes, value: float) -> bytes:
     steps = bytes([0x80 | (step >> 7 * k & 0x7F) for k in range(3)]) + bytes([step >> 21 & 0x7F])
     event = b"\x09" + struct.pack("<d", 1.7e9 + step) + b"\x10" + steps + b"\x2a" + bytes([len(summary)]) + summary
     length = struct.pack("<Q", len(event))
-    return (
-        length
-        + struct.pack("<I", tensorboard.masked_crc(length))
-        + event
-        + struct.pack("<I", tensorboard.masked_crc(event))
-    )
+    return length + struct.pack("<I", masked_crc(length)) + event + struct.pack("<I", masked_crc(event))

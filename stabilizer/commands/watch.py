@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.commands.diagnose import add_source_arguments, mapping
-from stabilizer.following import follow, row
+from stabilizer.following import FollowedLog, FollowedRun, Load, News, follow, row
 from stabilizer.notify import Notices
 from stabilizer.readers import load
 from stabilizer.records import SEVERITIES, Action, Finding
 from stabilizer.runs.history import RunView
+from stabilizer.runs.reader import RunError
 from stabilizer.watch import Watch
 
 POLL_S = 0.5
@@ -66,6 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="where answers to proposals are taken (see `stabilizer webhook`); told with each proposal under --notify",
     )
+    parser.add_argument(
+        "--wait", action="store_true", help="if there is no such file yet, or no metrics in it, wait for them"
+    )
     parser.add_argument("--idle", type=float, metavar="S", help="end after S seconds without a new row")
 
 
@@ -76,14 +80,13 @@ def run(args: argparse.Namespace) -> int:
     from stabilizer.commands.live import JsonPrinter, LivePrinter
 
     wanted = mapping(args.map)
-    followed = follow(args.path, lambda path: load(path, format=args.format, mapping=wanted, config=args.config))
+    followed, news = _begin(args, lambda path: load(path, format=args.format, mapping=wanted, config=args.config))
     printer: Any = JsonPrinter() if args.json else LivePrinter(Console(highlight=False))
     notices = Notices(args.path.name, args.on_critical, args.notify, tell=lambda text: print(text, file=sys.stderr))
     watch, newest = Watch(), time.monotonic()
     verdict, newest_view = "too-short", None
     try:
         while True:
-            news = followed.look()
             if news.anew:
                 watch = Watch()
                 print(f"stabilizer watch: {args.path} was replaced; starting anew", file=sys.stderr)
@@ -106,10 +109,26 @@ def run(args: argparse.Namespace) -> int:
                 return _end(args, verdict, int(_reached(verdict, args.fail_on)))
             if not news.views:
                 time.sleep(POLL_S)
+            news = followed.look()
     except KeyboardInterrupt:
         return _end(args, verdict, 0)
     finally:
         notices.close()
+
+
+def _begin(args: argparse.Namespace, load: Load) -> tuple[FollowedRun | FollowedLog, News]:
+    """What is followed, and the first look at it: with --wait as soon as there is something to see."""
+    began = time.monotonic()
+    while True:
+        looked = time.monotonic()
+        try:
+            followed = follow(args.path, load)
+            return followed, followed.look()
+        except RunError:
+            now = time.monotonic()
+            if not args.wait or (args.idle is not None and now - began >= args.idle):
+                raise
+            time.sleep(max(POLL_S, 9 * (now - looked)))  # a tenth of the time goes into reading
 
 
 def _tick(view: RunView, watch: Watch, changed: list[Finding]) -> Tick:

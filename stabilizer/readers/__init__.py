@@ -39,6 +39,7 @@ from stabilizer.readers import (
     verl_rollouts,
     wandb,
 )
+from stabilizer.readers.tailing import current
 from stabilizer.runs.listing import list_runs
 from stabilizer.runs.loaded import LoadedRun, NoMetrics
 from stabilizer.runs.reader import RunError
@@ -85,6 +86,11 @@ def load(
 
 def recognised(path: Path) -> ModuleType | None:
     """The first reader that knows what is at `path`."""
+    tails = current()
+    return tails.format(path, _asked, lambda reader: reader not in (None, *_ANYONES)) if tails else _asked(path)
+
+
+def _asked(path: Path) -> ModuleType | None:
     return next((reader for reader in READERS if reader.recognises(path)), None)
 
 

@@ -12,9 +12,10 @@ import codecs
 import json
 import re
 from collections.abc import Iterator
+from copy import copy
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from stabilizer.failures import KINDS, kind_of
 from stabilizer.readers.rows import KEPT, assemble
@@ -43,7 +44,7 @@ _CHUNK = 1 << 20
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
 _RAY = re.compile(r"^\s?\((?:[^()\s][^()]{0,80} )?pid=\d+(?:, ip=[^()\s]{1,60})?\)\s?")
 _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
-_WRAPPED = ('[{"stream_name"', ',{"stream_name"', '{"stream_name"')
+WRAPPED = ('[{"stream_name"', ',{"stream_name"', '{"stream_name"')
 
 
 class Line(NamedTuple):
@@ -57,12 +58,17 @@ class Line(NamedTuple):
 def lines(path: Path) -> Iterator[Line]:
     """The lines of a console log; what a progress bar overwrote are lines of their own."""
     for line in _unwrapped(path):
-        text = _ANSI.sub("", line.text) if "\x1b" in line.text else line.text
-        pieces = text.split("\r") if "\r" in text else (text,)
-        last = len(pieces) - 1
-        for place, piece in enumerate(pieces):
-            if piece:
-                yield Line(line.number, _plain(piece), line.whole or place < last)
+        yield from pieces(line)
+
+
+def pieces(line: Line) -> Iterator[Line]:
+    """What was printed in one line of the file, without what wrapped it."""
+    text = _ANSI.sub("", line.text) if "\x1b" in line.text else line.text
+    parts = text.split("\r") if "\r" in text else (text,)
+    last = len(parts) - 1
+    for place, part in enumerate(parts):
+        if part:
+            yield Line(line.number, _plain(part), line.whole or place < last)
 
 
 def head(path: Path) -> bytes:
@@ -123,7 +129,7 @@ def _unwrapped(path: Path) -> Iterator[Line]:
     held = ""
     number = 0
     for line in _raw(path):
-        if not line.text.startswith(_WRAPPED):
+        if not line.text.startswith(WRAPPED):
             yield line
             continue
         number = line.number
@@ -264,6 +270,40 @@ class Failures:
         if self.count > KEPT:
             said.append(f"{self.count} failures in the log, the first {KEPT} and the last are kept as events")
         return said
+
+
+class ConsoleParser:
+    """What readers of consoles have in common: rows of metrics and failures in the order they were printed."""
+
+    def __init__(self) -> None:
+        self._entries: list[Any] = []
+        self._failures = Failures()
+
+    def see(self, line: Line) -> None:
+        """The next line: metrics, or perhaps a failure."""
+        raise NotImplementedError
+
+    def fork(self) -> Self:
+        """A copy that can be fed without changing this one."""
+        other = copy(self)
+        for name, value in vars(self).items():
+            setattr(other, name, copy(value))
+        return other
+
+    def ended(self) -> tuple[list[Any], list[str]]:
+        """Rows and failures so far, if nothing follows, and what to tell of the failures."""
+        failures = copy(self._failures)
+        return [*self._entries, *failures.pending()], failures.notes()
+
+    def _row(self, step: int, values: dict[str, float]) -> None:
+        self._entries += [*self._failures.pending(), (step, values)]
+
+    def _other(self, line: Line) -> Event | None:
+        """A line without metrics: the failure that it completes, if it does."""
+        event = self._failures.see(line)
+        if event:
+            self._entries.append(event)
+        return event
 
 
 def document(path: Path) -> LoadedRun:

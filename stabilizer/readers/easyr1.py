@@ -6,6 +6,9 @@ The file is written when `trainer.logger` includes `file`, into `trainer.save_ch
 - Records are nested, `{"step": 12, "critic": {"score": {"mean": 0.4}}}`; everywhere else the same numbers are flat.
 - A resumed run truncates the file; the tracker then tells of steps and a best score that the file no longer has.
 - `kl_loss` is the last micro-batch's alone; `entropy_loss` is the mean of -log p, not the entropy.
+- The console writes NaN as `!!float 'nan'`, and `.nan` where other versions of YAML do.
+- The console rounds to three decimals but what Python writes like 1e-06: a KL of 0.0004 is `0.0` there. The whole
+  configuration stands before the first step, as YAML.
 - Validation of `val_before_train` stands at step 0, by itself. Versions before the summer of 2025 write no file.
 """
 
@@ -14,15 +17,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from stabilizer.readers import verl_names
-from stabilizer.readers.console import Failures, head, lines
-from stabilizer.readers.files import config_file, json_lines, json_value
+from stabilizer.readers.console import ConsoleParser, Line, head
+from stabilizer.readers.files import DAMAGED, config_file, json_lines, json_value
 from stabilizer.readers.naming import Row, named_run
 from stabilizer.readers.rows import number, step_number
+from stabilizer.readers.tailing import gather
 from stabilizer.records import Event
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
@@ -41,7 +45,13 @@ _CONSOLE = re.compile(
 )
 _STEP = re.compile(r"^Step (\d{1,15})$")
 _ENTRY = re.compile(r"^( *)([^\s:#][^:]*):(?: (.*))?$")
+_YAML = re.compile(r"(?: *- |-$| *[^\s:#'\"][^:]*:(?: |$))")
+_CONFIG_LINES = 2_000
+_FLOAT = re.compile(r"!!float '([^']*)'\Z")
 _DEPTH = 8
+
+ROUNDED_AWAY = verl_names.ROUNDED_AWAY | {"actor/kl_penalty"}
+"""Numbers that are small by nature: the console rounds them to three decimals, but for those like 1e-06."""
 
 YAML_NUMBERS = {".nan": "nan", ".inf": "inf", "-.inf": "-inf"}
 
@@ -60,12 +70,23 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     if not file.is_file():
         raise RunError(f"{path}: no {LOG} in it; give EasyR1's save_checkpoint_path, or its console log")
     notes: list[str] = []
+    printed: dict[str, Any] = {}
     if file.name == LOG or _JSON.match(head(file)[:4096]):
         entries, skipped = _records(file, notes)
     else:
-        entries, skipped = _printed(file, notes)
+        parser = gather(file, _Parser)
+        entries, said = parser.ended()
+        skipped = parser.torn
+        notes += said + (["the last line is cut off; its number is left out"] if skipped else [])
+        if parser.rounded:
+            notes.append("numbers are printed with three decimals: a KL of 0.0 is taken as not logged")
+        printed = parser.config()
     rows = [entry for entry in entries if not isinstance(entry, Event)]
-    settings = verl_names.with_beta(_config(file, config, notes))
+    settings = _config(file, config, notes)
+    if printed and not settings:
+        settings = printed
+        notes.append("configuration taken from the log itself")
+    settings = verl_names.with_beta(settings)
     _tracker(file, rows, notes)
     planned = verl_names.at(settings, "trainer.max_steps") or verl_names.at(settings, "trainer.training_steps")
     return named_run(
@@ -106,39 +127,70 @@ def _flat(node: dict[str, Any], above: str, depth: int) -> Iterator[tuple[str, f
                 yield f"{above}{key}", found
 
 
-def _printed(file: Path, notes: list[str]) -> tuple[list[Row | Event], int]:
+class _Parser(ConsoleParser):
     """The steps of a console: a tree's keys are joined by slashes, its depth is the indentation."""
-    entries: list[Row | Event] = []
-    failures = Failures()
-    values: dict[str, float] | None = None
-    path: list[tuple[int, str]] = []
-    torn = 0
-    for line in lines(file):
-        if match := _STEP.match(line.text.strip()):
-            values, path = {}, []
-            entries += [*failures.pending(), (int(match[1]), values)]
-            continue
-        entry = _ENTRY.match(line.text) if values is not None else None
-        text = entry[3].strip() if entry and entry[3] else ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.torn, self.rounded = 0, False
+        self._config: list[str] | None = None
+        self._text = ""
+        self._values: dict[str, float] | None = None
+        self._path: list[tuple[int, str]] = []
+
+    def see(self, line: Line) -> None:
+        match = _STEP.match(line.text.strip())
+        self._gather(line.text, over=match is not None)
+        if match:
+            self._values, self._path = {}, []
+            self._row(int(match[1]), self._values)
+            return
+        entry = _ENTRY.match(line.text) if self._values is not None else None
+        text = _FLOAT.sub(r"\1", entry[3].strip()) if entry and entry[3] else ""
         value = number(YAML_NUMBERS.get(text, text)) if text else None
         if entry is None or (text and value is None):
-            values = None
-            if event := failures.see(line):
-                entries.append(event)
-            continue
+            self._values = None
+            self._other(line)
+            return
         depth = len(entry[1])
-        path = [(indent, key) for indent, key in path if indent < depth]
+        self._path = [(indent, key) for indent, key in self._path if indent < depth]
         if value is None:
-            path.append((depth, entry[2]))
+            self._path.append((depth, entry[2]))
         elif not line.whole:
-            torn += 1
-        elif path:
-            values["/".join([*(key for _, key in path), entry[2]])] = value
-    entries += failures.pending()
-    notes += failures.notes()
-    if torn:
-        notes.append("the last line is cut off; its number is left out")
-    return entries, torn
+            self.torn += 1
+        elif self._path:
+            name = "/".join([*(key for _, key in self._path), entry[2]])
+            if value == 0 and name in ROUNDED_AWAY:
+                self.rounded = True
+            else:
+                self._values[name] = value
+
+    def config(self) -> dict[str, Any]:
+        """The configuration printed at the start, {} when there is none, it is damaged, or PyYAML is not there."""
+        try:
+            import yaml
+        except ImportError:
+            return {}
+        try:
+            value = yaml.safe_load(self._text)
+        except (yaml.YAMLError, *DAMAGED):
+            return {}
+        return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+
+    def _gather(self, text: str, over: bool) -> None:
+        if self._config is None:
+            self._config = [] if text == "Config" and not self._text else None
+        elif not over and _YAML.match(text) and len(self._config) < _CONFIG_LINES:
+            self._config.append(text)
+        else:
+            self._text, self._config = "\n".join(self._config), None
+
+    def fork(self) -> Self:
+        other = super().fork()
+        for place, entry in enumerate(self._entries):
+            if not isinstance(entry, Event) and entry[1] is self._values:
+                other._entries[place] = entry[0], other._values
+        return other
 
 
 def _config(file: Path, given: Path | None, notes: list[str]) -> dict[str, Any]:

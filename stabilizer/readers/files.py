@@ -58,6 +58,10 @@ def json_value(path: Path) -> Any:
         raise RunError(f"{path}: not readable as JSON: {error}") from None
 
 
+DAMAGED = (ValueError, RecursionError, LookupError, TypeError, AttributeError)
+"""What a damaged text ends in beside a parser's own error: PyYAML stumbles over `!!float ''`."""
+
+
 def config_file(path: Path) -> dict[str, Any]:
     """A configuration from a JSON, TOML or YAML file."""
     if not path.exists():
@@ -83,7 +87,7 @@ def config_file(path: Path) -> dict[str, Any]:
 def _parsed(path: Path, parse: Callable[[str], Any], expected: type[Exception]) -> Any:
     try:
         return parse(content(path).decode("utf-8"))
-    except (expected, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except (expected, *DAMAGED) as error:
         if isinstance(error, RunError):
             raise
         first = (str(error) or type(error).__name__).splitlines()[0]
@@ -91,17 +95,41 @@ def _parsed(path: Path, parse: Callable[[str], Any], expected: type[Exception]) 
 
 
 def json_lines(path: Path) -> Iterator[Any]:
-    """One value a line, NaN and Infinity among them; a line that is no JSON, or cut off, comes as None."""
-    from stabilizer.readers.console import lines  # here, because most files are not read by lines
+    """One value a line, NaN and Infinity among them; a line that is no JSON, or cut off, comes as None. The values may
+    be those of an earlier look, so they are not to be changed."""
+    from stabilizer.readers import console, tailing  # here, because most files are not read by lines
 
-    for line in lines(path):
-        text = line.text.strip()
-        if not text:
-            continue
+    if tailing.current():
+        yield from tailing.gather(path, _Values).values
+        return
+    for line in console.lines(path):
+        yield from _value(line.text)
+
+
+class _Values:
+    """The values of JSON lines, for a log that grows."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+
+    def see(self, line: Any) -> None:
+        self.values += _value(line.text)
+
+    def fork(self) -> _Values:
+        other = _Values()
+        other.values = list(self.values)
+        return other
+
+
+def _value(text: str) -> tuple[Any, ...]:
+    """The value of a line; nothing for an empty one."""
+    text = text.strip()
+    if not text:
+        return ()
+    try:
+        return (orjson.loads(text),)
+    except orjson.JSONDecodeError:
         try:
-            yield orjson.loads(text)
-        except orjson.JSONDecodeError:
-            try:
-                yield json.loads(text)
-            except (ValueError, RecursionError):
-                yield None
+            return (json.loads(text),)
+        except (ValueError, RecursionError):
+            return (None,)

@@ -6,7 +6,7 @@ its remedies say themselves how they are done (`remedies.advise`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,10 @@ class Key:
     """Config key whose value the knob multiplies, where the knob is a factor."""
 
 
+LARGEST = 1e18
+"""A setting beyond it is damage: Python's integers have no end, and floats have."""
+_HELD = 20
+"""Rows of the same learning rate that make it the configured one."""
 _BUILT_ONCE = "the data loader is built once, at the start"
 _SAMPLING = "sampling parameters are copied when the trainer is built"
 _WORKERS = "the workers take their copy of the configuration when they are built"
@@ -258,10 +262,12 @@ def how(
     *,
     onset: int,
     latest: Callable[[str], float | None],
+    rate: float | None = None,
 ) -> str:
     """The change as the trainer's user would type it, or "" when we know no key of this trainer for it.
 
     `latest` looks up the newest value of a metric: the learning rate in use where the configuration is not known.
+    `rate` is the one that must have been configured, where the log tells (`configured_rate`).
     """
     keys = KNOB_KEYS.get(trainer, {})
     procedure = PROCEDURES.get(trainer, {}).get(advice.id)
@@ -271,7 +277,7 @@ def how(
         key = keys.get(knob)
         if key is None or after is None:
             continue
-        parts.append(key.template.format(value=_value(key, before, after, config, latest)))
+        parts.append(key.template.format(value=_value(key, before, after, config, latest, rate)))
         if key.why_restart not in reasons:
             reasons.append(key.why_restart)
     if not parts:
@@ -281,17 +287,27 @@ def how(
     return "; ".join(parts)
 
 
+def configured_rate(logged: Sequence[float]) -> float | None:
+    """The learning rate that was set, where the log shows it: the largest, where it stayed so for at least half of the
+    rows, up to the last. One that decays doesn't show it."""
+    highest = max(logged, default=0.0)
+    level = len(logged) - next((place for place, value in enumerate(logged) if value == highest), 0)
+    held = all(value == highest for value in logged[-level:]) if level else False
+    return highest if held and highest > 0 and level >= max(_HELD, len(logged) / 2) else None
+
+
 def _value(
     key: Key,
     before: float | None,
     after: float,
     config: Mapping[str, Any],
     latest: Callable[[str], float | None],
+    rate: float | None,
 ) -> str:
     if not key.scales:
         return f"{after:g}"
     factor = after / before if before else after
-    configured = _at(config, key.scales)
+    configured = _at(config, key.scales) or rate
     if configured:
         return f"{configured * factor:g}"
     now = latest("optim/lr")
@@ -308,4 +324,6 @@ def _at(config: Mapping[str, Any], key: str) -> float | None:
             node = float(node)
         except ValueError:
             return None
-    return float(node) if isinstance(node, (int, float)) and not isinstance(node, bool) else None
+    if not isinstance(node, (int, float)) or isinstance(node, bool):
+        return None
+    return float(node) if abs(node) < LARGEST else None

@@ -31,6 +31,8 @@ WHAT = "the SQLite database of an MLflow tracking store, e.g. mlflow.db"
 
 MAX_ROWS = 10_000_000
 TRIES = 3
+_DAMAGED = (sqlite3.Error, UnicodeDecodeError)
+"""What a damaged database ends in: its own messages may hold bytes that are no text."""
 _MAGIC = b"SQLite format 3\0"
 _COLUMNS = {"key", "value", "timestamp", "run_uuid", "step", "is_nan"}
 _LARGEST = sys.float_info.max
@@ -57,7 +59,7 @@ def recognises(path: Path) -> bool:
                 return False
         with closing(_open(path)) as base:
             return _columns(base, "metrics") >= _COLUMNS
-    except (OSError, sqlite3.Error):
+    except (OSError, *_DAMAGED):
         return False
 
 
@@ -65,17 +67,17 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     """The run with the most values in a tracking store."""
     for _ in range(TRIES):
         before = _stamp(path)
-        found: _Found | sqlite3.Error
+        found: _Found | sqlite3.Error | UnicodeDecodeError
         try:
             with closing(_open(path)) as base:
                 found = _found(base, path)
-        except sqlite3.Error as error:
+        except _DAMAGED as error:
             found = error
         if _stamp(path) == before:
             break
     else:
         raise RunError(f"{path}: it changed while it was read, {TRIES} times; try again, or read a copy of it")
-    if isinstance(found, sqlite3.Error):
+    if isinstance(found, _DAMAGED):
         raise RunError(f"{path}: not readable as a database of MLflow: {found}")
     notes = []
     if found.others:

@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stabilizer.readers.console import Failures, head, lines
+from stabilizer.readers.console import ConsoleParser, Line, head
 from stabilizer.readers.files import config_file
-from stabilizer.readers.naming import Naming, Row, named_run
+from stabilizer.readers.naming import Naming, named_run
 from stabilizer.readers.rows import step_number
-from stabilizer.records import Event
+from stabilizer.readers.tailing import gather
 from stabilizer.runs.loaded import LoadedRun
 
 NAME = "nemo_rl_console"
@@ -89,24 +89,29 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
     """The run in a console log."""
-    entries: list[Row | Event] = []
-    failures = Failures()
-    step, planned, section = None, None, "train"
-    for line in lines(path):
-        if match := _STEP.search(line.text):
-            step, planned, section = int(match[1]), int(match[2]), "train"
-        elif step is not None and (match := _ITEM.match(line.text)) and line.whole:
-            label = match[1].strip()
-            key = LABELS.get(label, f"{section}/{label.lower().replace(' ', '_')}")
-            if section == "validation" and not key.startswith("validation/"):
-                key = f"validation/{label.lower().replace(' ', '_')}"
-            entries += [*failures.pending(), (step, {key: float(match[2])})]
-        elif event := failures.see(line):
-            entries.append(event)
-        else:
-            section = next((name for sign, name in _SECTIONS if sign in line.text), section)
-    entries += failures.pending()
+    parser = gather(path, _Parser)
+    entries, notes = parser.ended()
     return named_run(
         path.stem, NAMING, entries, format=NAME, files=[path], mapping=mapping,
-        config=config_file(config) if config else {}, planned=step_number(planned), notes=failures.notes(),
+        config=config_file(config) if config else {}, planned=step_number(parser.planned), notes=notes,
     )  # fmt: skip
+
+
+class _Parser(ConsoleParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.planned: int | None = None
+        self._step: int | None = None
+        self._section = "train"
+
+    def see(self, line: Line) -> None:
+        if match := _STEP.search(line.text):
+            self._step, self.planned, self._section = int(match[1]), int(match[2]), "train"
+        elif self._step is not None and (match := _ITEM.match(line.text)) and line.whole:
+            label = match[1].strip()
+            key = LABELS.get(label, f"{self._section}/{label.lower().replace(' ', '_')}")
+            if self._section == "validation" and not key.startswith("validation/"):
+                key = f"validation/{label.lower().replace(' ', '_')}"
+            self._row(self._step, {key: float(match[2])})
+        elif not self._other(line):
+            self._section = next((name for sign, name in _SECTIONS if sign in line.text), self._section)

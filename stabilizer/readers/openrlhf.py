@@ -15,10 +15,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stabilizer.readers.console import Failures, head, lines, python_dict
+from stabilizer.readers.console import ConsoleParser, Line, head, python_dict
 from stabilizer.readers.files import config_file
-from stabilizer.readers.naming import Naming, Row, named_run
+from stabilizer.readers.naming import Naming, named_run
 from stabilizer.readers.rows import number
+from stabilizer.readers.tailing import gather
 from stabilizer.records import Event
 from stabilizer.runs.loaded import LoadedRun
 
@@ -82,22 +83,9 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
     """The run in a console log."""
-    entries: list[Row | Event] = []
-    failures = Failures()
-    torn = 0
-    for line in lines(path):
-        match = (_STEP.search(line.text) or _EVAL.search(line.text)) if "lobal" in line.text else None
-        if not match:
-            if event := failures.see(line):
-                entries.append(event)
-            continue
-        if "}" not in match[2]:
-            torn += 1
-            continue
-        found = ((key, number(value)) for key, value in python_dict(match[2]).items())
-        entries += [*failures.pending(), (int(match[1]), {key: value for key, value in found if value is not None})]
-    entries += failures.pending()
-    notes = failures.notes()
+    parser = gather(path, _Parser)
+    entries, notes = parser.ended()
+    torn = parser.torn
     if torn:
         notes.append(f"{torn} lines of metrics end too early and are left out")
     seen = {key for entry in entries if not isinstance(entry, Event) for key in entry[1]}
@@ -116,3 +104,19 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         path.stem, naming, entries, format=NAME, files=[path], mapping=mapping,
         config=config_file(config) if config else {}, skipped=torn, notes=notes,
     )  # fmt: skip
+
+
+class _Parser(ConsoleParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.torn = 0
+
+    def see(self, line: Line) -> None:
+        match = (_STEP.search(line.text) or _EVAL.search(line.text)) if "lobal" in line.text else None
+        if not match:
+            self._other(line)
+        elif "}" not in match[2]:
+            self.torn += 1
+        else:
+            found = ((key, number(value)) for key, value in python_dict(match[2]).items())
+            self._row(int(match[1]), {key: value for key, value in found if value is not None})

@@ -17,10 +17,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stabilizer.readers.console import Failures, head, lines
+from stabilizer.readers.console import ConsoleParser, Line, head
 from stabilizer.readers.files import config_file
 from stabilizer.readers.naming import Naming, Row, named_run
 from stabilizer.readers.rows import number
+from stabilizer.readers.tailing import gather
 from stabilizer.records import Event
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
@@ -90,14 +91,14 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     if not files:
         raise RunError(f"{path}: no trainer.log or orchestrator.log of prime-rl in it; give the run's folder of logs")
     notes: list[str] = []
-    failures = Failures()
     parts: list[list[Row | Event]] = []
     torn = 0
     for file in files:
-        entries, cut = _entries(file, failures)
+        parser = gather(file, _Parser)
+        entries, said = parser.ended()
         parts.append(entries)
-        torn += cut
-    notes += failures.notes()
+        torn += parser.torn
+        notes += said
     if torn:
         notes.append(f"{torn} lines of metrics end too early; their last number is left out")
     entries = parts[0] if len(parts) == 1 else _merged(parts)
@@ -130,23 +131,23 @@ def _files(folder: Path) -> list[Path]:
     return []
 
 
-def _entries(file: Path, failures: Failures) -> tuple[list[Row | Event], int]:
-    entries: list[Row | Event] = []
-    torn = 0
-    for line in lines(file):
+class _Parser(ConsoleParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.torn = 0
+
+    def see(self, line: Line) -> None:
         test = _EVAL.search(line.text) if "Evaluated " in line.text else None
         match = test or (_STEP.search(line.text) if "Step " in line.text else None)
         if match is None or (test is None and "Micro Step " in line.text):
-            if event := failures.see(line):
-                entries.append(event)
-            continue
+            self._other(line)
+            return
         values = _values(match[3] if test else match[2], line.whole)
-        torn += not line.whole
+        self.torn += not line.whole
         if test:
             values = {f"eval/{test[1]}/{key}": value for key, value in values.items() if key != "Time"}
         if values:
-            entries += [*failures.pending(), (int(test[2] if test else match[1]), values)]
-    return [*entries, *failures.pending()], torn
+            self._row(int(test[2] if test else match[1]), values)
 
 
 def _values(text: str, whole: bool) -> dict[str, float]:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stabilizer.readers.console import Failures, head, lines, python_dict
+from stabilizer.readers.console import ConsoleParser, Line, head, python_dict
 from stabilizer.readers.files import config_file
-from stabilizer.readers.naming import Naming, Row, named_run
+from stabilizer.readers.naming import Naming, named_run
 from stabilizer.readers.rows import number
-from stabilizer.records import Event
+from stabilizer.readers.tailing import gather
 from stabilizer.runs.loaded import LoadedRun
 
 NAME = "skyrl_console"
@@ -87,41 +87,10 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
     """The run in a console log."""
-    entries: list[Row | Event] = []
-    failures = Failures()
-    step: int | None = None
-    gathered: list[str] = []
-    torn, rounded = 0, False
-    for line in lines(path):
-        text = line.text
-        if match := _STEP.search(text):
-            torn += step is not None and bool(gathered)
-            step, gathered, text = int(match[1]), [], match[2] or ""
-        elif step is None or not (text.lstrip().startswith(("{'", "'"))):
-            torn += step is not None and bool(gathered)
-            step = None
-            if event := failures.see(line):
-                entries.append(event)
-            continue
-        if text:
-            gathered.append(text.strip())
-        if text.endswith("}") or len(gathered) > _LINES:
-            values = {
-                key: found
-                for key, value in python_dict(" ".join(gathered)).items()
-                if (found := number(value)) is not None
-            }
-            for key in ROUNDED_AWAY & values.keys():
-                if values[key] == 0:
-                    rounded = True
-                    del values[key]
-            if step is not None:
-                entries += [*failures.pending(), (step, values)]
-            step, gathered = None, []
-    torn += step is not None and bool(gathered)
-    entries += failures.pending()
-    notes = failures.notes()
-    if rounded:
+    parser = gather(path, _Parser)
+    entries, notes = parser.ended()
+    torn = parser.torn + parser.inside()
+    if parser.rounded:
         notes.append("numbers are printed with four decimals: a learning rate or KL of 0.0000 is taken as not logged")
     if torn:
         notes.append(f"{torn} steps end too early and are left out")
@@ -129,3 +98,40 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         path.stem, NAMING, entries, format=NAME, files=[path], mapping=mapping,
         config=config_file(config) if config else {}, skipped=torn, notes=notes,
     )  # fmt: skip
+
+
+class _Parser(ConsoleParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.torn, self.rounded = 0, False
+        self._step: int | None = None
+        self._gathered: list[str] = []
+
+    def inside(self) -> bool:
+        """Whether a step's dictionary is begun and not ended."""
+        return self._step is not None and bool(self._gathered)
+
+    def see(self, line: Line) -> None:
+        text = line.text
+        if match := _STEP.search(text):
+            self.torn += self.inside()
+            self._step, self._gathered, text = int(match[1]), [], match[2] or ""
+        elif self._step is None or not text.lstrip().startswith(("{'", "'")):
+            self.torn += self.inside()
+            self._step = None
+            self._other(line)
+            return
+        if text:
+            self._gathered.append(text.strip())
+        if text.endswith("}") or len(self._gathered) > _LINES:
+            self._row(self._step, self._values())
+            self._step, self._gathered = None, []
+
+    def _values(self) -> dict[str, float]:
+        printed = python_dict(" ".join(self._gathered)).items()
+        values = {key: found for key, value in printed if (found := number(value)) is not None}
+        for key in ROUNDED_AWAY & values.keys():
+            if values[key] == 0:
+                self.rounded = True
+                del values[key]
+        return values

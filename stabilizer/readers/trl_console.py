@@ -5,7 +5,8 @@ redirected console, W&B's `output.log`, a service's JSON of it. Names and meanin
 
 - No step is printed. It is taken from the progress bar, ` 10/300 [07:58<3:37:31, 45.01s/it]`, which stands on the same
   line or shortly before; other bars (loading shards, mapping data) are told apart by their total. Without a bar the
-  step is the number of the printed line, times `logging_steps` where the configuration says it.
+  step is the number of the printed line, times `logging_steps` where the configuration says it. A bar is drawn ten
+  times a second at most, and once more behind every printed line: quicker steps are told apart by the latter.
 - transformers 5 prints numbers as text with four digits, `'0.01234'`; 4 prints them bare, `nan` included, and rounds
   the loss to four decimals.
 - Progress bars and warnings share lines with the numbers; a line may end in the middle of a dictionary.
@@ -18,12 +19,13 @@ import re
 from collections import defaultdict
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from stabilizer.readers import trl_state
-from stabilizer.readers.console import Failures, head, lines, python_dict
+from stabilizer.readers.console import ConsoleParser, Line, head, python_dict
 from stabilizer.readers.files import config_file
 from stabilizer.readers.rows import number, step_number
+from stabilizer.readers.tailing import gather
 from stabilizer.records import Event
 from stabilizer.runs.loaded import LoadedRun
 
@@ -49,10 +51,14 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
     """The run in a console log."""
-    records, bars, torn, notes = _printed(path)
-    steps, planned = _steps([bar for record, bar in zip(records, bars, strict=True) if isinstance(record, dict)])
-    if steps is None:
-        printed = [record for record in records if isinstance(record, dict)]
+    parser = gather(path, _Parser)
+    entries, notes = parser.ended()
+    torn = parser.torn
+    steps, planned = _steps([bars for _, bars in parser.printed])
+    if steps is not None:
+        steps = _redrawn(steps, [record for record, _ in parser.printed], [bar.get(planned) for bar in parser.behind])
+    else:
+        printed = [record for record, _ in parser.printed]
         every = _every(config, printed)
         steps = _counted(printed, every)
         notes.append(
@@ -60,9 +66,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
             + ("" if every > 1 else "; with --config FILE its logging_steps is used")
         )
     numbered = iter(steps)
-    for record in records:
-        if isinstance(record, dict):
-            record["step"] = next(numbered)
+    records = [entry if isinstance(entry, Event) else {**entry, "step": next(numbered)} for entry in entries]
     if torn:
         notes.append(f"{torn} printed dictionaries end too early and are left out")
     return trl_state.run_of(
@@ -70,40 +74,45 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     )
 
 
-def _printed(path: Path) -> tuple[list[dict[str, Any] | Event], list[dict[int, int]], int, list[str]]:
+class _Parser(ConsoleParser):
     """What was printed, with the newest count of every progress bar (by its total) at that moment."""
-    records: list[dict[str, Any] | Event] = []
-    bars: list[dict[int, int]] = []
-    now: dict[int, int] = {}
-    failures = Failures()
-    torn = 0
-    for line in lines(path):
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.torn = 0
+        self.printed: list[tuple[dict[str, Any], dict[int, int]]] = []
+        self.behind: list[dict[int, int]] = []
+        """The first count of every bar behind each of the printed."""
+        self._bars: dict[int, int] = {}
+
+    def see(self, line: Line) -> None:
         text = line.text
         if "/" in text and "[" in text:
             for match in _BAR.finditer(text):
-                if len(now) > 64 and int(match[2]) not in now:
-                    now.clear()
-                now[int(match[2])] = int(match[1])
+                if len(self._bars) > 64 and int(match[2]) not in self._bars:
+                    self._bars.clear()
+                self._bars[int(match[2])] = int(match[1])
+                if self.behind:
+                    self.behind[-1].setdefault(int(match[2]), int(match[1]))
         found = False
         if "{'" in text:
             for match in _DICT.finditer(text):
-                record = _record(match[0])
-                if record:
-                    before = failures.pending()
-                    records += [*before, record]
-                    bars += [*({} for _ in before), dict(now)]
+                if record := _record(match[0]):
+                    self._entries += [*self._failures.pending(), record]
+                    self.printed.append((record, dict(self._bars)))
+                    self.behind.append({})
                     found = True
             rest = text[text.rfind("{'") :]
             if not found and "}" not in rest and _TORN.match(rest):
-                torn += 1
+                self.torn += 1
                 found = True
-        if not found and (event := failures.see(line)):
-            records.append(event)
-            bars.append({})
-    if event := failures.close():
-        records.append(event)
-        bars.append({})
-    return records, bars, torn, failures.notes()
+        if not found:
+            self._other(line)
+
+    def fork(self) -> Self:
+        other = super().fork()
+        other.behind[-1:] = map(dict, self.behind[-1:])
+        return other
 
 
 def _record(text: str) -> dict[str, Any] | None:
@@ -141,12 +150,32 @@ def _steps(bars: list[dict[int, int]]) -> tuple[list[int] | None, int | None]:
     return steps, total
 
 
+def _redrawn(steps: list[int], printed: list[dict[str, Any]], behind: list[int | None]) -> list[int]:
+    """Steps too quick for the bar to be drawn at each of them: their lines then seem to be of one step. The bar is
+    always drawn anew behind a line, and tells them apart."""
+    trained = [place for place, record in enumerate(printed) if _of_training(record)]
+    if len({steps[place] for place in trained}) == len(trained):
+        return steps
+    told = [behind[place] for place in trained]
+    if told[-1] is None:  # the log ends right here
+        told[-1] = steps[trained[-1]]
+    if None in told or any(later <= step for step, later in zip(told, told[1:-1], strict=False)):
+        return steps
+    found = dict(zip(trained, told, strict=True))
+    return [found.get(place, steps[place] if behind[place] is None else behind[place]) for place in range(len(steps))]
+
+
+def _of_training(record: dict[str, Any]) -> bool:
+    """Whether a line is a step's, and not an evaluation's or the summary."""
+    return not any(key.startswith("eval_") or key == "train_runtime" for key in record)
+
+
 def _counted(printed: list[dict[str, Any]], every: int) -> list[int]:
     """Steps by counting lines of training; those of an evaluation or the summary belong to the line before."""
     steps: list[int] = []
     count = 0
     for record in printed:
-        count += not any(key.startswith("eval_") or key == "train_runtime" for key in record)
+        count += _of_training(record)
         steps.append(every * count)
     return steps
 

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.readers import verl_names
-from stabilizer.readers.console import Failures, Line, head, lines
+from stabilizer.readers.console import ConsoleParser, Line, head
 from stabilizer.readers.files import config_file
 from stabilizer.readers.naming import Row, named_run
 from stabilizer.readers.rows import step_number
+from stabilizer.readers.tailing import gather
 from stabilizer.records import Event
 from stabilizer.runs.loaded import LoadedRun
 
@@ -48,19 +49,14 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
     """The run in a console log."""
-    parser = _Parser()
-    entries: list[Row | Event] = []
-    failures = Failures()
-    for line in lines(path):
-        row = parser.row(line)
-        if row:
-            entries += [*failures.pending(), row]
-        elif event := failures.see(line):
-            entries.append(event)
-    entries += failures.pending()
-    notes = failures.notes()
-    parser.drop_what_was_cut(notes)
-    seen = {key for row in parser.rows for key in row[1]}
+    parser = gather(path, _Parser)
+    printed, notes = parser.ended()
+    rows, torn = parser.without_what_was_cut()
+    if torn:
+        notes.append(f"{torn} lines of metrics end too early; the number at the cut is left out")
+    whole = iter(rows)
+    entries = [entry if isinstance(entry, Event) else next(whole) for entry in printed]
+    seen = {key for row in rows for key in row[1]}
     trainer = verl_names.trainer_of(seen)
     if parser.rounded:
         notes.append(
@@ -74,35 +70,40 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     planned = verl_names.at(settings, "trainer.total_training_steps")
     return named_run(
         path.stem,
-        verl_names.naming(trainer, parser.rows, settings, notes),
+        verl_names.naming(trainer, rows, settings, notes),
         entries,
         format=NAME,
         files=[path],
         mapping=mapping,
         config=settings,
         planned=step_number(planned) or None,
-        skipped=parser.torn,
+        skipped=torn,
         notes=notes,
     )
 
 
-class _Parser:
+class _Parser(ConsoleParser):
     """Line by line to rows; keeps what only the whole log can tell: which lines were cut, and the configuration."""
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
-        self.torn = 0
+        super().__init__()
+        self._rows: list[Row] = []
+        self._torn = 0
         self.rounded = False
         self._last: list[str] = []
         self._config: list[str] | None = None
         self._text = ""
 
-    def row(self, line: Line) -> Row | None:
+    def see(self, line: Line) -> None:
         match = _STEP.search(line.text) if "step:" in line.text else None
         if not match:
             self._gather(line.text)
-            return None
-        parts = match[2].split(" - ")
+        if not match or not self._metrics(int(match[1]), match[2], line.whole):
+            self._other(line)
+
+    def _metrics(self, step: int, text: str, whole: bool) -> bool:
+        """Take a line of metrics; False when it is none."""
+        parts = text.split(" - ")
         values: dict[str, float] = {}
         last = ""
         three = True
@@ -115,34 +116,34 @@ class _Parser:
             values[last] = float(pair[2])
             three = three and bool(_THREE.match(pair[2]) or pair[2].lstrip("+-") in ("nan", "inf"))
         if not any("/" in key for key in values):
-            return None
+            return False
         if three:
             self.rounded = True
             for key in verl_names.ROUNDED_AWAY & values.keys():
                 if values[key] == 0:
                     del values[key]
         if not last:
-            self.torn += 1
-        elif not line.whole:
+            self._torn += 1
+        elif not whole:
             values.pop(last, None)
-            self.torn += 1
+            self._torn += 1
             last = ""
-        row = int(match[1]), values
-        self.rows.append(row)
+        self._rows.append((step, values))
         self._last.append(last)
-        return row
+        self._row(step, values)
+        return True
 
-    def drop_what_was_cut(self, notes: list[str]) -> None:
-        """A line that stops before the key all others end with was cut: its last number may have lost digits."""
-        ends = Counter(key for key in self._last if key)
-        if ends:
-            usual, count = ends.most_common(1)[0]
-            for (_, values), last in zip(self.rows, self._last, strict=True):
-                if last and last != usual and usual not in values and 2 * count > len(self.rows):
-                    values.pop(last, None)
-                    self.torn += 1
-        if self.torn:
-            notes.append(f"{self.torn} lines of metrics end too early; the number at the cut is left out")
+    def without_what_was_cut(self) -> tuple[list[Row], int]:
+        """All rows, and how many of their lines were cut. One that stops before the key all others end with was: its
+        last number may have lost digits."""
+        usual, count = (Counter(key for key in self._last if key).most_common(1) or [("", 0)])[0]
+        rows, torn = list(self._rows), self._torn
+        if 2 * count > len(rows):
+            for place, ((step, values), last) in enumerate(zip(self._rows, self._last, strict=True)):
+                if last and last != usual and usual not in values:
+                    rows[place] = step, {key: value for key, value in values.items() if key != last}
+                    torn += 1
+        return rows, torn
 
     def config(self) -> dict[str, Any]:
         """The configuration printed at the start, {} when there is none or it is damaged."""

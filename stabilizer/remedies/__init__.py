@@ -144,7 +144,7 @@ def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> 
     known = {"control/lr_scale": 1.0}
     known |= {name: value for name in KNOBS if (value := view.latest(name)) is not None}
     beta = view.config("policy.beta", view.config("beta"))
-    if isinstance(beta, (int, float)):
+    if isinstance(beta, (int, float)) and abs(beta) < 1e18:  # whole numbers have no end, floats have
         known.setdefault("control/beta", float(beta))
     ours = "control/lr_scale" in view
     advice = []

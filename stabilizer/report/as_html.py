@@ -16,6 +16,7 @@ from stabilizer.figures import ICONS, PALETTES, WORDS, Chart, abandoned, charts,
 from stabilizer.figures.arms import arms_figure
 from stabilizer.page import charts_json, document
 from stabilizer.preflight.page import changes as preflight_changes
+from stabilizer.readers.logged_as import asked_for
 from stabilizer.records import Finding, RemedyAdvice
 from stabilizer.report.words import (
     MAX_ROWS,
@@ -30,7 +31,6 @@ from stabilizer.report.words import (
     safe,
     said,
     told,
-    wants,
 )
 from stabilizer.runs import journal
 from stabilizer.runs.directory import redacted
@@ -206,8 +206,10 @@ def _healthy(analysis: Analysis) -> str:
     good = "".join(
         f"<li><b>{safe(item.what)}</b><br><span class=muted>{safe(item.why)}</span></li>" for item in analysis.healthy
     )
+    trainer = analysis.run.source.trainer
     blind = "".join(
-        f"<li><code>{safe(item.id)}</code> <span class=muted>{safe(item.why or 'log ' + wants(item.needs))}</span></li>"
+        f"<li><code>{safe(item.id)}</code> "
+        f"<span class=muted>{safe(item.why or 'log ' + asked_for(item.needs, trainer))}</span></li>"
         for item in (analysis.not_checked if analysis.run.source.steps else ())
     )
     notes = "".join(f"<li>{safe(note)}</li>" for note in analysis.run.source.notes)

@@ -6,7 +6,8 @@ from stabilizer import __version__
 from stabilizer.analysis import Analysis, numbers
 from stabilizer.case import HEADS, Case, case_of, rows
 from stabilizer.figures import WORDS
-from stabilizer.report.words import MAX_ROWS, STORY, changes, comparable, flat, md, number, outlook, said, told, wants
+from stabilizer.readers.logged_as import asked_for
+from stabilizer.report.words import MAX_ROWS, STORY, changes, comparable, flat, md, number, outlook, said, told
 from stabilizer.runs import journal
 from stabilizer.runs.directory import redacted
 from stabilizer.terminal import VERDICTS, changed
@@ -48,7 +49,9 @@ def markdown(analysis: Analysis) -> str:
     if analysis.healthy:
         lines += ["", "## Healthy", "", *(f"- **{md(i.what)}**: {md(i.why)}" for i in analysis.healthy)]
     if analysis.not_checked and source.steps:
-        blind = (f"- {md(i.id)}: {md(i.why or 'log ' + wants(i.needs))}" for i in analysis.not_checked)
+        blind = (
+            f"- {md(i.id)}: {md(i.why or 'log ' + asked_for(i.needs, source.trainer))}" for i in analysis.not_checked
+        )
         lines += ["", "## Not checked, for want of a metric", "", *blind]
     if source.notes:
         lines += ["", "## About this log", "", *(f"- {md(note)}" for note in source.notes)]

@@ -7,7 +7,7 @@ or `md` (Markdown) on its way.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -45,10 +45,6 @@ def number(value: object) -> str:
     if value != value:
         return "NaN"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-
-
-def wants(needs: Iterable[str]) -> str:
-    return ", ".join(needs).replace("|", " or ")
 
 
 def changes(change: Mapping[str, tuple[float | None, float | None]]) -> str:

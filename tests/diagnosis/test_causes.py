@@ -493,3 +493,10 @@ def test_right_answers_that_lose_ground_by_steps_of_the_usual_size_have_the_wron
     assert told(ids, falls)[0].id == "wrong-groups"
     larger = falls | {"policy/kl_old": "0.002%0.2x150 0.08%0.3x50", "optim/update_ratio": "0.001%0.1x150 0.02%0.1x50"}
     assert "wrong-groups" not in [cause.id for cause in told(ids, larger)]
+
+
+@pytest.mark.parametrize("beta", [10**400, float("inf"), float("nan"), True, "0.1", None])
+def test_a_setting_that_is_damaged_does_not_stop_the_advice(beta):
+    run = history(CALM)
+    run.about = {"config": {"beta": beta}}
+    assert advise([Cause("no-kl-anchor", 0.9, "")], run.view())

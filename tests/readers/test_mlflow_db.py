@@ -139,3 +139,13 @@ def test_every_damage_to_a_store_is_an_error_in_words_or_a_run(tmp_path):
                     load(path, format=format)
                 except RunError as error:
                     assert "mlflow.db" in str(error)
+
+
+def test_a_damaged_schema_whose_message_is_no_text_is_an_error_in_words(tmp_path):
+    path = base(tmp_path / "mlflow.db", {"a": 6})
+    raw = path.read_bytes()
+    path.write_bytes(raw.replace(b"CREATE TABLE", b"CREAT\xff TABLE".ljust(12)[:12]))
+    with pytest.raises(RunError):
+        load(path)
+    with pytest.raises(RunError, match="not readable as a database of MLflow"):
+        load(path, format="mlflow_db")

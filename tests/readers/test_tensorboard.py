@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stabilizer.readers import load, tensorboard
+from stabilizer.readers import event_scalars, load, tensorboard
 from stabilizer.runs.reader import RunError
 from tests.readers.event_files import VERSION, event, log, scalar, tensor
 
@@ -44,7 +44,7 @@ def test_values_one_an_event_or_all_in_one_are_the_same_log(tmp_path: Path) -> N
 
 
 def test_a_row_of_more_values_than_are_read_side_by_side_is_whole(tmp_path: Path) -> None:
-    row = {f"m/{place}": float(place) for place in range(tensorboard.ROUNDS + 40)}
+    row = {f"m/{place}": float(place) for place in range(event_scalars.ROUNDS + 40)}
     columns = tensorboard.columns(write(tmp_path, log([(1, row), (300, row)], together=True)))
     assert {tag: series.values.tolist() for tag, series in columns.items()} == {tag: [v, v] for tag, v in row.items()}
     assert columns["m/0"].steps.tolist() == [1, 300]
@@ -60,6 +60,35 @@ def test_tensors_of_one_number_count_and_larger_ones_do_not(tmp_path: Path) -> N
 @pytest.mark.parametrize("step", [0, 1, 127, 128, 2**31, 2**53 - 1])
 def test_steps_of_any_size(tmp_path: Path, step: int) -> None:
     assert tensorboard.columns(write(tmp_path, log([(step, {"a": 1.0})])))["a"].steps.tolist() == [step]
+
+
+def test_reading_all_events_side_by_side_finds_what_reading_them_one_by_one_does(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    tags = ["a", "train/kl", "train/reward", "x" * 60, "y" * 100, "z" * 140, *(f"t{number}" for number in range(300))]
+    steps = [0, 1, 127, 128, 300, 20_000, 3_000_000, 2**40]
+    for _ in range(60):
+        known = tags[: rng.choice((3, 8, len(tags)))]
+        rows = [
+            (
+                rng.choice(steps),
+                [(rng.choice(known), rng.choice((0.5, float(place)))) for _ in range(rng.choice((1, 1, 1, 2, 5)))],
+            )
+            for place in range(rng.randrange(80))
+        ]
+        kinds = [rng.choice((scalar, scalar, scalar, tensor)) for _ in rows]
+        data = b"".join(
+            event(step, [kind(*item) for item in row]) for (step, row), kind in zip(rows, kinds, strict=True)
+        )
+        points = tensorboard.scalars(write(tmp_path, VERSION + data))
+        found = zip(points.step.tolist(), [points.tags[k] for k in points.tag], points.value.tolist(), strict=True)
+        assert list(found) == [(step, *item) for step, row in rows for item in row]
+        assert points.tags == list(dict.fromkeys(item[0] for _, row in rows for item in row))
+
+
+def test_a_nan_of_any_bits_is_a_nan(tmp_path: Path) -> None:
+    hurt = [scalar("a", 1.0)[:-4] + bits for bits in (b"\x01\0\xa0\x7f", b"\xff\xff\xff\xff")]
+    points = tensorboard.scalars(write(tmp_path, VERSION + event(1, hurt[:1]) + event(1, hurt)))
+    assert np.isnan(points.value).all() and len(points.value) == 3
 
 
 def test_every_prefix_of_a_file_is_a_prefix_of_the_run(tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
 """How the samples of TRL were written: a one-layer model with random weights, some steps on the CPU, seconds.
 
-python make_trl.py grpo OUT     with trl 1.16.0, transformers 5.23.0, torch 2.13.0
+python make_trl.py grpo OUT     with trl 1.16.0, transformers 5.23.0, torch 2.13.0; what older versions do not know
+                                is left out: trl 0.14.0 with transformers 4.48.3, 0.19.1 with 4.53.3, 0.26.2 with 4.57.3
+                                (and datasets 3.6.0); `2>&1 | cat > OUT.log` keeps the console
 python make_trl.py ppo OUT      with trl 0.11.4, transformers 4.45.2, torch 2.13.0, tensorboard
 """
 
+import dataclasses
 import sys
 
 import torch
@@ -28,7 +31,10 @@ def model() -> PreTrainedTokenizerFast:
     pad, end = list(vocabulary)[:2]
     letters = Tokenizer(models.WordLevel(vocabulary, unk_token=pad))
     letters.pre_tokenizer, letters.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=letters, pad_token=pad, eos_token=end, padding_side="left")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=letters, pad_token=pad, eos_token=end, padding_side="left",
+        model_input_names=["input_ids", "attention_mask"],
+    )  # fmt: skip
     config = LlamaConfig(
         vocab_size=97, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
         max_position_embeddings=128, pad_token_id=0, bos_token_id=1, eos_token_id=1,
@@ -43,13 +49,16 @@ def grpo(out: str) -> None:
     from trl import GRPOConfig, GRPOTrainer
 
     model()
-    config = GRPOConfig(
+    wanted = dict(
         output_dir=out, per_device_train_batch_size=8, num_generations=4, steps_per_generation=2, max_steps=6,
         max_completion_length=12, logging_steps=1, save_strategy="no", log_completions=True, report_to="none",
         use_cpu=True, bf16=False, beta=0.01, learning_rate=1e-3, seed=3,
     )  # fmt: skip
+    known = {field.name for field in dataclasses.fields(GRPOConfig)}
+    config = GRPOConfig(**{key: value for key, value in wanted.items() if key in known})
     prompts = [f"{a}+{b}=" for a in range(8) for b in range(4)]
-    trainer = GRPOTrainer(MODEL, [vowels, short], args=config, train_dataset=Dataset.from_dict({"prompt": prompts}))
+    rewards = [vowels, short] if "steps_per_generation" in known else [vowels]  # of old, all applied to everything
+    trainer = GRPOTrainer(MODEL, rewards, args=config, train_dataset=Dataset.from_dict({"prompt": prompts}))
     trainer.train()
     trainer.save_state()
 
