@@ -14,15 +14,13 @@ from dash import Patch, dcc, html
 
 from dashboards.live import Placed
 from dashboards.look import SMOOTHS, Look
-from dashboards.parts import empty
+from dashboards.parts import empty, explained, saved
 from dashboards.scene import ChartView
 from dashboards.sections import SECTIONS, Section
 from stabilizer.figures import CONFIG, FAMILIES, PALETTES
 from stabilizer.figures.growth import Growth
 from stabilizer.figures.preview import Preview
 from stabilizer.figures.words import meaning_words
-
-SAVED = (("png", "picture (PNG)"), ("svg", "drawing (SVG)"), ("csv", "numbers (CSV)"))
 
 
 def tools(look: Look, problem: str = "") -> html.Div:
@@ -133,11 +131,7 @@ def _card(item: ChartView) -> html.Figure:
                 [
                     html.Span(chart.title, className="chart-title", title=chart.title),
                     html.Span([_key(item, index) for index in range(len(chart.metrics))], className="names"),
-                    dmc.Tooltip(
-                        html.Button("?", className="help", **{"aria-label": f"what {chart.title} means"}),
-                        label=help_text, multiline=True, w=340, withArrow=True, position="bottom-end",
-                        events={"hover": True, "focus": True, "touch": True}, className="meaning",
-                    ),
+                    explained(chart.title, help_text),
                     html.Button(
                         "★" if item.pinned else "☆", className="help tool",
                         title="unpin" if item.pinned else "pin: show first",
@@ -146,16 +140,7 @@ def _card(item: ChartView) -> html.Figure:
                     ),
                     html.Button("⤢", className="help tool", title="large",
                                 **{"data-large": "1", "aria-label": f"show {chart.title} large"}),
-                    html.Details(
-                        [
-                            html.Summary("⤓", className="help", title="save",
-                                         **{"aria-label": f"save {chart.title}"}),
-                            html.Div([html.Button(words, **{"data-save": kind, "data-chart": chart.id,
-                                                            "data-title": chart.title}) for kind, words in SAVED],
-                                     className="saves"),
-                        ],
-                        className="save",
-                    ),
+                    saved(chart.title, chart.id),
                 ]
             ),
             html.Div(

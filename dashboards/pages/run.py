@@ -87,7 +87,7 @@ def register(app: Dash, runs: Runs) -> None:
     @app.server.after_request
     def drawing(response: Response) -> Response:
         """Have the browser fetch what draws charts while it starts, rather than when the first chart is there."""
-        if request.method == "GET" and request.path == PATH:
+        if request.method == "GET" and request.path == PATH and runs.get(request.args.get("run", "")):
             response.headers["Link"] = ", ".join(f"<{script}>; rel=preload; as=script" for script in LAZY)
         return response
 

@@ -111,6 +111,22 @@ def test_a_step_appears_within_two_seconds_and_zoom_is_kept(watched: Watched, se
     assert watched.errors == []
 
 
+def test_what_is_said_of_a_point_stays_while_steps_come(watched: Watched, served: tuple[str, Path]) -> None:
+    watched.open(f"?run={RUN}")
+    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14)
+    several = watched.page.locator(".graph").nth(1)  # of several lines: it answers wherever the mouse is
+    box = several.locator(".nsewdrag").bounding_box()
+    watched.page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.5)
+    said = several.locator(".hovertext")
+    said.first.wait_for()
+    writer = RunWriter.reopen(served[1] / RUN)
+    for step in (401, 402, 403):
+        writer.metrics(step, values(step))
+        watched.until(lambda step=step: watched.last_step() == step)
+        said.first.wait_for()
+    assert watched.errors == []
+
+
 def test_every_point_is_drawn_once(watched: Watched, served: tuple[str, Path]) -> None:
     watched.open(f"?run={RUN}")
     writer = RunWriter.reopen(served[1] / RUN)
