@@ -91,20 +91,23 @@ def _viewers(run: Path, seconds: int, compared: Path | None = None) -> Times:
     switch, done = sys.getswitchinterval(), [0]
     sys.setswitchinterval(SWITCH_S)  # as the server has it
     took: list[float] = []
-    over = threading.Event()
+    over, there = threading.Event(), threading.Barrier(VIEWERS + 1, timeout=300)
 
-    def look(first: Asking) -> None:
+    def look(first: Asking, place: int) -> None:
         seen = first.all()
         first.took.clear()
+        there.wait()
+        over.wait(place / VIEWERS)  # they did not open their pages at the same moment
         while not over.wait(1.0):
             seen = first.step(seen)
         took.extend(first.took)
 
-    threads = [threading.Thread(target=look, args=(Asking(app, run.name),)) for _ in range(VIEWERS)]
+    threads = [threading.Thread(target=look, args=(Asking(app, run.name), n)) for n in range(VIEWERS)]
     if compared:
         threads.append(threading.Thread(target=_compare, args=(app, compared, over, done)))
     for thread in threads:
         thread.start()
+    there.wait()  # what it costs to open the page is another row
     writer = RunWriter.reopen(run)
     view = app.runs.get(run.name).refresh().history.view()
     last = {name: view.latest(name) for name in view.names()}
