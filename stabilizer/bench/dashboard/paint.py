@@ -134,10 +134,10 @@ class Asking:
         return seen
 
     def step(self, seen: dict[str, Any], charts: int = 12) -> dict[str, Any]:
-        """A poll with so many charts in sight."""
+        """A poll with so many charts in sight, the same ones every time."""
         from dashboards.sections import SECTIONS
 
-        return self.ask(seen, list(seen["charts"]), SECTIONS, list(seen["charts"])[:charts])
+        return self.ask(seen, list(seen["charts"]), SECTIONS, sorted(seen["charts"])[:charts])
 
     def call(self, name: str, values: dict[str, Any]) -> dict[str, Any] | None:
         """Any callback of plain outputs, by a part of its name; what it answers, None for nothing."""
