@@ -14,18 +14,17 @@ from dash import Patch, dcc, html
 
 from dashboards.live import Placed
 from dashboards.look import SMOOTHS, Look
-from dashboards.parts import empty
+from dashboards.parts import empty, explained, saved
 from dashboards.scene import ChartView
 from dashboards.sections import SECTIONS, Section
 from stabilizer.figures import CONFIG, FAMILIES, PALETTES
 from stabilizer.figures.growth import Growth
+from stabilizer.figures.preview import Preview
 from stabilizer.figures.words import meaning_words
 
-SAVED = (("png", "picture (PNG)"), ("svg", "drawing (SVG)"), ("csv", "numbers (CSV)"))
 
-
-def tools(look: Look) -> html.Div:
-    """How charts are drawn, and which."""
+def tools(look: Look, problem: str = "") -> html.Div:
+    """How charts are drawn, and which, and what is wrong with the search for them."""
     return html.Div(
         [
             html.Div(
@@ -33,7 +32,7 @@ def tools(look: Look) -> html.Div:
                     dmc.TextInput(id="find", value=look.find, placeholder="search metrics (regex)   /", size="xs",
                                   debounce=300, className="find",
                                   **{"aria-label": "search metrics by regular expression"}),
-                    html.Span(id="find-problem", className="problem", role="status"),
+                    html.Span(problem, id="find-problem", className="problem", role="status"),
                 ],
                 className="finder",
             ),
@@ -55,11 +54,12 @@ def _choice(id: str, label: str, value: str, of: Sequence[tuple[str, str]]) -> d
     return dmc.SegmentedControl(id=id, value=value, size="xs", data=data, **{"aria-label": label})
 
 
-def places() -> list[Any]:
-    """The sections, empty but for what makes the browser load its drawing library while the server reads."""
-    waiting = [html.P("Reading the numbers …", className="quiet reading"),
-               dcc.Graph(className="hidden", config=dict(CONFIG), figure={})]  # fmt: skip
-    return [html.Section(waiting if id == "first" else [], id={"section": id}, className="charts") for id in SECTIONS]
+def places(placed: Sequence[Placed]) -> list[Any]:
+    """The sections, with what is in them as far as that is known."""
+    there: dict[str, list[Any]] = {each.section.id: section(each) for each in placed}
+    if not placed:
+        there["first"] = [html.P("Reading the numbers …", className="quiet reading")]
+    return [html.Section(there.get(id, []), id={"section": id}, className="charts") for id in SECTIONS]
 
 
 def section(placed: Placed) -> list[Any]:
@@ -131,11 +131,7 @@ def _card(item: ChartView) -> html.Figure:
                 [
                     html.Span(chart.title, className="chart-title", title=chart.title),
                     html.Span([_key(item, index) for index in range(len(chart.metrics))], className="names"),
-                    dmc.Tooltip(
-                        html.Button("?", className="help", **{"aria-label": f"what {chart.title} means"}),
-                        label=help_text, multiline=True, w=340, withArrow=True, position="bottom-end",
-                        events={"hover": True, "focus": True, "touch": True}, className="meaning",
-                    ),
+                    explained(chart.title, help_text),
                     html.Button(
                         "★" if item.pinned else "☆", className="help tool",
                         title="unpin" if item.pinned else "pin: show first",
@@ -144,22 +140,24 @@ def _card(item: ChartView) -> html.Figure:
                     ),
                     html.Button("⤢", className="help tool", title="large",
                                 **{"data-large": "1", "aria-label": f"show {chart.title} large"}),
-                    html.Details(
-                        [
-                            html.Summary("⤓", className="help", title="save",
-                                         **{"aria-label": f"save {chart.title}"}),
-                            html.Div([html.Button(words, **{"data-save": kind, "data-chart": chart.id,
-                                                            "data-title": chart.title}) for kind, words in SAVED],
-                                     className="saves"),
-                        ],
-                        className="save",
-                    ),
+                    saved(chart.title, chart.id),
                 ]
             ),
-            html.Div(graph(item), id={"slot": chart.id}, className="slot"),
+            html.Div(
+                [*_glimpse(item.preview), html.Div(graph(item), id={"slot": chart.id}, className="slot")],
+                className="stage",
+            ),
         ],
         className="card chart",
     )  # fmt: skip
+
+
+def _glimpse(there: Preview | None) -> list[Any]:
+    """What is seen until the chart is drawn over it; nothing to be read out, for the chart comes in a moment."""
+    if there is None:
+        return []
+    ends = [html.Span(getattr(there, end), className=end) for end in ("lowest", "highest", "first", "last")]
+    return [html.Div([html.Img(src=there.picture, alt=""), *ends], className="glimpse", **{"aria-hidden": "true"})]
 
 
 def _key(item: ChartView, index: int) -> html.Span:

@@ -18,7 +18,10 @@ from stabilizer.figures.growth import Drawn
 from stabilizer.runs.asking import waiting
 
 FIRST = 4
-"""Charts drawn at once, about what is seen without scrolling; the page is there sooner."""
+"""Charts drawn first, about what is seen without scrolling; a page that opens begins with pictures of them, for what
+draws charts takes a browser half a second to start."""
+SOON = 2
+"""Charts that take the place of their pictures first: drawing each takes a moment."""
 BATCH = 6
 """Charts that follow with each poll, until all are there."""
 
@@ -97,7 +100,8 @@ class News:
 
 
 def whole(followed: Followed, look: Look, first: int | None = None) -> News:
-    """Everything about a run, to draw the page with; with `first`, so many charts now and the others poll by poll."""
+    """Everything about a run, to draw the page with; with `first`, so many charts now and the others poll by poll; with
+    none, pictures of the first ones."""
     with followed.lock:
         return _whole(*_scene(followed, look), first)
 
@@ -118,7 +122,7 @@ def news(followed: Followed, seen: Seen, look: Look | None = None, visible: Sequ
         places = sections(scene.view, look)
         moved = keys(places) != seen.sections
         if not seen.rev or look.theme != seen.look.theme or (redrawn and moved):
-            return _whole(scene, rev, now, FIRST)
+            return _whole(scene, rev, now, FIRST if seen.charts else 0)
         if moved:
             return _moved(scene, seen, places, now)
         if seen.rest and not redrawn:  # by itself: a page can't take new charts and points of old ones in one answer
@@ -180,6 +184,7 @@ def _placed(
     wanted = [chart for section in moved for chart in section.charts]
     views = {chart.id: scene.chart(chart) for chart in wanted[:first]}
     cards = {chart.id: views[chart.id][0] if chart.id in views else scene.card(chart) for chart in wanted}
+    cards |= {chart.id: scene.glimpse(chart) for chart in (wanted[:FIRST] if first == 0 else ())}
     placed = tuple(Placed(section, tuple(cards[chart.id] for chart in section.charts)) for section in moved)
     page = page_of(scene.reader, now)
     seen = replace(
@@ -192,11 +197,12 @@ def _placed(
 
 
 def _more(scene: Scene, seen: Seen, places: Mapping[str, Section], now: float) -> News:
-    wanted = seen.rest[:BATCH]
+    now_due = BATCH if seen.charts else SOON
+    wanted = seen.rest[:now_due]
     views = [scene.chart(c) for section in places.values() for c in section.charts if c.id in wanted]
     more = {view.chart.id: view for view, _ in views}
     shown = {**seen.charts, **{view.chart.id: drawn for view, drawn in views}}
-    left = replace(seen, look=scene.look, charts=shown, rest=seen.rest[BATCH:])
+    left = replace(seen, look=scene.look, charts=shown, rest=seen.rest[now_due:])
     return News(left, page_of(scene.reader, now), more=more)
 
 

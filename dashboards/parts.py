@@ -5,6 +5,7 @@ Text of a run is only ever a component's child, which React renders as text; non
 
 from __future__ import annotations
 
+import dash_mantine_components as dmc
 from dash import html
 
 from stabilizer.figures import ICONS, WORDS
@@ -38,6 +39,36 @@ def severity(word: str) -> html.Span:
 def fact(label: str, value: str) -> html.Div:
     """One labelled value."""
     return html.Div([html.Span(label, className="quiet small"), html.Span(value)])
+
+
+SAVED = (("png", "picture (PNG)"), ("svg", "drawing (SVG)"), ("csv", "numbers (CSV)"))
+
+
+def saved(title: str, chart: str = "") -> html.Details:
+    """What takes a chart along, in the caption of its card. The numbers of a `chart` of a run's page come whole from
+    the server; others are those that are drawn."""
+    return html.Details(
+        [
+            html.Summary("⤓", className="help", title="save", **{"aria-label": f"save {title}"}),
+            html.Div(
+                [
+                    html.Button(words, **{"data-save": kind, "data-chart": chart, "data-title": title})
+                    for kind, words in SAVED
+                ],
+                className="saves",
+            ),
+        ],
+        className="save",
+    )
+
+
+def explained(title: str, meaning: str) -> dmc.Tooltip:
+    """A question mark that says what a metric is, to mouse, finger and keyboard."""
+    return dmc.Tooltip(
+        html.Button("?", className="help", **{"aria-label": f"what {title} means"}),
+        label=meaning, multiline=True, w=340, withArrow=True, position="bottom-end",
+        events={"hover": True, "focus": True, "touch": True}, className="meaning",
+    )  # fmt: skip
 
 
 def empty(title: str, text: str, command: str = "", *, whole: bool = False) -> html.Div:

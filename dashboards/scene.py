@@ -14,21 +14,28 @@ from stabilizer.figures import Theme, abandoned, metric_figure
 from stabilizer.figures.core import Chart
 from stabilizer.figures.growth import Drawn, Growth, drawn, growth, marks_of
 from stabilizer.figures.marks import Marks, open_spans
+from stabilizer.figures.metric import MAX_POINTS
 from stabilizer.figures.plan import Branch
+from stabilizer.figures.preview import Preview, preview
 from stabilizer.records import Event
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunReader
 
+PREVIEW_POINTS = 600
+"""Points of a line in the picture that stands in for a figure."""
+
 
 @dataclass(frozen=True)
 class ChartView:
-    """A chart as it comes to the page: its definition, its figure (None when that follows), and what tooltips need."""
+    """A chart as it comes to the page: its definition, its figure (None when that follows, meanwhile a picture where
+    one is wanted), and what tooltips need."""
 
     chart: Chart
     figure: go.Figure | None
     view: RunView
     theme: Theme
     pinned: bool = False
+    preview: Preview | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,10 @@ class Scene:
         """A chart whose figure follows."""
         return ChartView(chart, None, self.view, self.look.theme, chart.id in self.look.pins)
 
+    def glimpse(self, chart: Chart) -> ChartView:
+        """A chart whose figure follows, with a picture to look at until then."""
+        return replace(self.card(chart), preview=preview(self._figure(chart, PREVIEW_POINTS).to_plotly_json()))
+
     def chart(self, chart: Chart) -> tuple[ChartView, Drawn]:
         """A chart that is not on the page yet."""
         return replace(self.card(chart), figure=self._figure(chart)), self._drawn(chart)
@@ -108,10 +119,10 @@ class Scene:
     def _drawn(self, chart: Chart) -> Drawn:
         return drawn(self.view, chart.metrics, abandoned=self.branches, **self.look.axes)
 
-    def _figure(self, chart: Chart) -> go.Figure:
+    def _figure(self, chart: Chart, max_points: int = MAX_POINTS) -> go.Figure:
         figure = metric_figure(
             self.view, chart.metrics, findings=self.reader.findings, events=self.events, actions=self.reader.actions,
-            abandoned=self.branches, theme=self.look.theme, **self.look.axes,
+            abandoned=self.branches, theme=self.look.theme, max_points=max_points, **self.look.axes,
         )  # fmt: skip
         if self.look.zoom:
             figure.update_xaxes(range=list(self.look.zoom))

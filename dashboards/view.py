@@ -184,17 +184,18 @@ def journal(page: Page, runs: Runs, run: str) -> list[Any]:
     if not told:
         return [title, empty("Nothing tried yet", "Changes made against an incident are written down here.")]
     more = [html.P(f"and {len(told) - MOST} older ones", className="quiet small")] if len(told) > MOST else []
-    return [title, *[trial(tried, runs, run) for tried in told[:MOST]], *more]
+    return [title, *[trial(tried, runs, run, over=page.over) for tried in told[:MOST]], *more]
 
 
-def trial(trial: Trial, runs: Runs, run: str) -> html.Article:
+def trial(trial: Trial, runs: Runs, run: str, *, over: bool = False) -> html.Article:
     """One fix from its proposal to what came of it, with the buttons to answer it while that means something."""
+    asks = "was never answered" if over else "waits for your answer"
     about = dcc.Link(f"incident {trial.incident}", href=address("/incident", run=run, n=str(trial.incident)))
     return html.Article(
         [
             html.Div(
                 [html.Code(trial.remedy),
-                 html.Span("waits for your answer" if trial.waiting else trial.outcome,
+                 html.Span(asks if trial.waiting else trial.outcome,
                            className=f"pill entry-{trial.outcome}"),
                  html.Span(trial.safety, className="quiet small") if trial.safety else None,
                  html.Span(about, className="small") if trial.incident else None],

@@ -51,7 +51,7 @@
 
   // A picture of a chart as it is seen now, with its title and its ground.
   function picture(button, kind) {
-    var card = button.closest(".chart");
+    var card = button.closest(".chart, .savable");
     var plot = card.querySelector(".js-plotly-plot");
     var title = button.getAttribute("data-title");
     var style = getComputedStyle(document.documentElement);
@@ -69,14 +69,41 @@
   }
 
   function named(title) {
-    var run = new URLSearchParams(window.location.search).get("run") || "run";
+    var run = new URLSearchParams(window.location.search).get("run") || window.location.pathname.slice(1);
     return (run + "-" + title).replace(/[^A-Za-z0-9._-]+/g, "-").slice(0, 120);
+  }
+
+  function cell(value) {
+    if (typeof value === "number") return String(value);
+    var words = String(value === null || value === undefined ? "" : value).replace(/<[^>]*>/g, " ");
+    words = words.replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&quot;/g, '"').replace(/&#x27;/g, "'").replace(/&amp;/g, "&");
+    return '"' + (/^[=+\-@\t\r]/.test(words) ? "'" : "") + words.replace(/"/g, '""') + '"'; // no cell is a formula
+  }
+
+  // The numbers as they are drawn, one row a point.
+  function points(button) {
+    var plot = button.closest(".chart, .savable").querySelector(".js-plotly-plot");
+    var rows = ["series,x,y,text"];
+    plot._fullData.forEach(function (trace, index) {
+      var text = Array.isArray(trace.text) ? trace.text : [];
+      Array.from(trace.x || []).forEach(function (x, at) {
+        rows.push([cell(trace.name || "trace " + index), cell(x), cell(trace.y[at]), cell(text[at])].join(","));
+      });
+    });
+    var link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([rows.join("\n") + "\n"], { type: "text/csv" }));
+    link.download = named(button.getAttribute("data-title")) + ".csv";
+    link.click();
+    setTimeout(function () {
+      URL.revokeObjectURL(link.href);
+    }, 1000);
   }
 
   function save(button) {
     var kind = button.getAttribute("data-save");
     button.closest("details").open = false;
     if (kind !== "csv") return picture(button, kind);
+    if (!button.getAttribute("data-chart")) return points(button);
     window.dash_clientside.set_props("wanted", {
       data: { chart: button.getAttribute("data-chart"), name: named(button.getAttribute("data-title")), at: Date.now() },
     });
@@ -182,7 +209,26 @@
     show(said);
   }
 
+  // A chart that grows takes away what it said of a point: it is asked once more, where the mouse still is.
+  var mouse = null;
+  document.addEventListener("mousemove", function (event) {
+    if (event.isTrusted) mouse = { clientX: event.clientX, clientY: event.clientY, buttons: event.buttons };
+  });
+
+  function again(plot) {
+    var under = mouse && !mouse.buttons && document.elementFromPoint(mouse.clientX, mouse.clientY);
+    if (!under || !plot.contains(under) || !under.closest(".draglayer")) return;
+    under.dispatchEvent(new MouseEvent("mousemove", { clientX: mouse.clientX, clientY: mouse.clientY, bubbles: true }));
+  }
+
   function listen() {
+    document.querySelectorAll(".js-plotly-plot").forEach(function (plot) {
+      if (plot.hovered || !plot.on) return;
+      plot.hovered = true;
+      plot.on("plotly_afterplot", function () {
+        setTimeout(again, 0, plot);
+      });
+    });
     plots().forEach(function (plot) {
       if (plot.on) keep(plot);
       if (plot.stabilizer || !plot.on) return;

@@ -31,7 +31,7 @@ from dashboards.data.comparison import State as Progress
 from dashboards.data.fleet import compared
 from dashboards.data.worker import Worker
 from dashboards.frame import address, options
-from dashboards.parts import empty, pill
+from dashboards.parts import empty, explained, pill, saved
 from dashboards.state import RunLine, Runs
 from stabilizer.compare.words import number
 from stabilizer.figures import CONFIG, Theme
@@ -299,7 +299,14 @@ def _chart(chart: Chart, answer: Answer, theme: Theme) -> html.Figure:
     figure.update_layout(uirevision=escape(f"{answer.x}|{'|'.join(answer.labels)}"))
     return html.Figure(
         [
-            html.Figcaption([html.Span(chart.metric, className="chart-title", title=chart.meaning)]),
+            html.Figcaption(
+                [
+                    html.Span(chart.metric, className="chart-title", title=chart.meaning),
+                    html.Span(className="names"),
+                    explained(chart.metric, chart.meaning),
+                    saved(chart.metric),
+                ]
+            ),
             dcc.Graph(
                 figure=figure, config=dict(CONFIG), className="graph", style={"height": "240px"}, responsive=True
             ),
@@ -315,12 +322,19 @@ def _timelines(answer: Answer, theme: Theme) -> html.Section:
     words = "No incident in any of them." if calm else "Thick: an incident, by severity; ▼ a fix that was applied."
     return html.Section(
         [
-            html.H2(["What went wrong, and when ", html.Span(words, className="quiet small")]),
+            html.Div(
+                [
+                    html.H2(["What went wrong, and when ", html.Span(words, className="quiet small")]),
+                    html.Span(className="names"),
+                    saved("incidents"),
+                ],
+                className="caption",
+            ),
             dcc.Graph(
                 figure=figure, config=dict(CONFIG), style={"height": f"{70 + ROW * len(rows)}px"}, responsive=True
             ),
         ],
-        className="card compare-card",
+        className="card compare-card savable",
     )
 
 

@@ -31,7 +31,7 @@ from dashboards.data.completions import (
 from dashboards.data.shelf import LogShelf, Shelf
 from dashboards.data.texts import Excerpt, Piece, one_line, pieces
 from dashboards.frame import address
-from dashboards.parts import empty, fact, pill
+from dashboards.parts import empty, fact, pill, saved
 from dashboards.state import Followed, Runs
 from stabilizer.figures import CONFIG, Theme
 from stabilizer.figures.completions import group_rewards_figure
@@ -39,7 +39,7 @@ from stabilizer.figures.completions import group_rewards_figure
 PATH = "/completions"
 NAME = "Completions"
 OF_A_RUN = True
-NEWS_MS = 4000
+NEWS_MS = 1500
 WAIT_MS = 400
 """After the last key, before a search begins."""
 OUTCOMES = {
@@ -317,13 +317,18 @@ def _head(found: Look, wanted: Wanted, step: int | None, theme: Theme) -> html.S
             html.Div(
                 [
                     html.Div(_facts(found), id="completions-facts", className="facts sample-facts"),
-                    dcc.Graph(
-                        id="completions-picture",
-                        figure=_figure(found, wanted, theme),
-                        config=dict(CONFIG),
-                        className="sample-picture",
-                        style={"height": "170px"},
-                        responsive=True,
+                    html.Div(
+                        [
+                            dcc.Graph(
+                                id="completions-picture",
+                                figure=_figure(found, wanted, theme),
+                                config=dict(CONFIG),
+                                style={"height": "170px"},
+                                responsive=True,
+                            ),
+                            html.Div(saved("rewards by group"), className="corner"),
+                        ],
+                        className="sample-picture savable",
                     ),
                 ],
                 className="sample-overview",

@@ -17,12 +17,13 @@ from dashboards.data.journal import tried
 from dashboards.data.revision import revision
 from dashboards.data.similar import Archive, Similar
 from dashboards.frame import address
-from dashboards.parts import empty, fact, pill, severity
+from dashboards.parts import empty, explained, fact, pill, saved, severity
 from dashboards.plain import detector_link, inline
 from dashboards.state import Card, Followed, Runs
 from dashboards.trials import trial_card
 from stabilizer.figures import CONFIG, Theme
 from stabilizer.figures.incident import how_far
+from stabilizer.figures.words import meaning_words
 from stabilizer.runs.reader import RunReader
 
 PATH = "/incident"
@@ -159,7 +160,8 @@ def _now(runs: Runs, run: str, key: str, followed: Followed, theme: Theme) -> tu
                 return [_nothing(run, key)], [], None
             words = _words(runs, run, followed.path, reader, page, theme)
             drawn, sheet = charts(reader, page, theme)
-            rest = [*_charts(drawn, page), html.Section(_lookalikes(page), className="column")]
+            said = {name: meaning_words(reader.history.view(), name) for name, _ in drawn}
+            rest = [*_charts(drawn, page, said), html.Section(_lookalikes(page), className="column")]
     except Exception as error:  # whatever a directory holds, the page stays up and says so
         return [view.broken(run, str(error) or type(error).__name__)], [], None
     return words, rest, sheet.as_json()
@@ -340,8 +342,12 @@ def _order(reader: RunReader, page: Told, theme: Theme) -> list[Any]:
         title,
         html.Figure(
             [
-                dcc.Graph(id="incident-order", figure=figure, config=dict(CONFIG), responsive=True,
-                          style={"height": f"{figure.layout.height}px"}),
+                html.Figcaption([html.Span(className="names"), saved("order of onsets")]),
+                html.Div(
+                    dcc.Graph(id="incident-order", figure=figure, config=dict(CONFIG), responsive=True,
+                              style={"height": f"{figure.layout.height}px"}),
+                    style={"minHeight": f"{figure.layout.height}px"},
+                ),
                 html.Details(
                     [html.Summary("The same in words"), html.Ol(rows, className="order"),
                      html.P(FAR, className="quiet small")],
@@ -431,13 +437,16 @@ def _lookalike(one: LookAlikes, first: bool) -> html.Details:
     )
 
 
-def _charts(drawn: Sequence[tuple[str, go.Figure]], page: Told) -> list[Any]:
+def _charts(drawn: Sequence[tuple[str, go.Figure]], page: Told, meanings: Mapping[str, str]) -> list[Any]:
     if not drawn:
         return []
     cards = [
         html.Figure(
             [
-                html.Figcaption(html.Span(name, className="chart-title")),
+                html.Figcaption(
+                    [html.Span(name, className="chart-title"), html.Span(className="names"),
+                     explained(name, meanings[name]), saved(name)]
+                ),
                 dcc.Graph(id={"incident-chart": name}, figure=figure, config=dict(CONFIG), className="graph",
                           style={"height": "236px"}, responsive=True),
             ],

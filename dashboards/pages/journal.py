@@ -21,7 +21,7 @@ from stabilizer.runs.journal import Chain
 PATH = "/journal"
 NAME = "Journal"
 OF_A_RUN = True
-TICK_MS = 2000
+TICK_MS = 1500
 
 _chains = Chains()
 

@@ -1,7 +1,8 @@
 """One run as it is now: what matters first, its charts, its incidents and what was done about them.
 
 What to show comes from `state` and `live`, how it looks from `view` and `charts`. The words of the page are there at
-once, charts come with the first poll, and each later poll sends only what is new.
+once, with pictures of the first charts when the run is read by then; charts follow poll by poll, and each later poll
+sends only what is new.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from flask import Response, request
 
 from dashboards import charts, view
 from dashboards.actions import buttons
-from dashboards.live import News, Seen, news
+from dashboards.live import News, Seen, news, whole
 from dashboards.look import Look
 from dashboards.packed import LAZY
 from dashboards.scene import Change
@@ -39,7 +40,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
         waiting = view.no_runs([str(root) for root in runs.roots])
         return html.Div([dcc.Interval(id="wait", interval=LIVE_MS), waiting], className="page")
     look = Look.read(query["run"], theme, query)
-    head, asks, now, incidents, journal, hidden, seen, beat, interval = _opening(runs, look)
+    placed, head, asks, now, incidents, journal, hidden, problem, seen, beat, interval = _opening(runs, look)
     return html.Div(
         [
             dcc.Store(id="seen", data=seen),
@@ -55,7 +56,9 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
             html.Div(now, id="now", className="now"),
             html.Div(
                 [
-                    html.Div([charts.tools(look), html.Div(charts.places(), id="grid", className="grid")]),
+                    html.Div(
+                        [charts.tools(look, problem), html.Div(charts.places(placed), id="grid", className="grid")],
+                    ),
                     html.Aside(
                         [html.Section(incidents, id="incidents"), html.Section(journal, id="journal")],
                         className="side",
@@ -84,7 +87,7 @@ def register(app: Dash, runs: Runs) -> None:
     @app.server.after_request
     def drawing(response: Response) -> Response:
         """Have the browser fetch what draws charts while it starts, rather than when the first chart is there."""
-        if request.method == "GET" and request.path == PATH:
+        if request.method == "GET" and request.path == PATH and runs.get(request.args.get("run", "")):
             response.headers["Link"] = ", ".join(f"<{script}>; rel=preload; as=script" for script in LAZY)
         return response
 
@@ -189,14 +192,16 @@ def _in_the_browser(app: Dash) -> None:
 def _opening(runs: Runs, look: Look) -> tuple[Any, ...]:
     followed = runs.get(look.run)
     if followed is None:
-        return view.unknown(look.run), [], [], [], [], True, Seen(look).as_json(), None, OVER_MS
+        return (), view.unknown(look.run), [], [], [], [], True, "", Seen(look).as_json(), None, OVER_MS
     try:
+        if followed.brief() is None:
+            found = whole(followed, look, 0)
+            return found.placed, *_news(runs, found)
         page = followed.page()
     except Exception as error:  # whatever a directory holds, the page stays up and says so
-        *told, _, seen, beat, interval = _unreadable(Seen(look), error)
-        return *told, seen, beat, interval
+        return (), *_unreadable(Seen(look), error)
     told = view.head(page), _asks(runs, look.run), *_story(runs, page, look.run)
-    return *told, False, Seen(look).as_json(), page.heartbeat, LIVE_MS
+    return (), *told, False, "", Seen(look).as_json(), page.heartbeat, LIVE_MS
 
 
 def _story(runs: Runs, page: Page, run: str) -> tuple[list[Any], list[Any], list[Any]]:

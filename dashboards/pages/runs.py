@@ -40,7 +40,7 @@ from stabilizer.figures.spark import spark
 PATH = "/"
 NAME = "Runs"
 OF_A_RUN = False
-LIVE_MS = 3000
+LIVE_MS = 1500
 MAX_PICKED = 50
 HEADS = {
     "name": "Run", "state": "State", "verdict": "Verdict", "progress": "Progress", **SHOWN_NUMBERS,

@@ -30,6 +30,8 @@ MAX_MARKS = 200
 """Newest lines of each sort that are drawn; a chart with more is no longer read but looked at."""
 MAX_HOVER = 400
 """Characters of a summary that a chart holds; the incident's page has all of it."""
+LETTER = 1 / 76
+"""Of a chart's width, about what a letter of a label takes: those of a chart of 400 px must not lie on one another."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ class Marks:
 
     shapes: list[dict[str, Any]] = field(default_factory=list)
     annotations: list[dict[str, Any]] = field(default_factory=list)
+    rows: tuple[list[tuple[float, float]], ...] = field(default_factory=lambda: ([], []))
+    """What labels take up of the rows above the chart."""
     points: dict[str, list[Any]] = field(
         default_factory=lambda: {"x": [], "y": [], "text": [], "symbol": [], "colour": [], "size": []}
     )
@@ -113,13 +117,19 @@ class Marks:
             }
         )  # fmt: skip
 
-    def label(self, x: float, text: str, colour: str, to_the_left: bool) -> None:
-        """Words above the chart, on two rows by turns. `text` is escaped already."""
+    def label(self, x: float, text: str, colour: str, to_the_left: bool, wide: float = 0.0) -> None:
+        """Words above the chart, `wide` on its axis, on the lower of two rows that has room; none where neither has,
+        for the point below says the same. `text` is escaped already."""
+        left, right = (x - wide, x) if to_the_left else (x, x + wide)
+        free = (row for row, taken in enumerate(self.rows) if all(right <= a or left >= b for a, b in taken))
+        row = next(free, None)
+        if row is None:
+            return
+        self.rows[row].append((left, right))
         self.annotations.append(
             {
                 "x": x, "y": 1, "yref": "paper", "xanchor": "right" if to_the_left else "left", "yanchor": "bottom",
-                "yshift": 1 + 13 * (len(self.annotations) % 2), "showarrow": False, "text": text,
-                "font": {"size": 10.5, "color": colour},
+                "yshift": 1 + 13 * row, "showarrow": False, "text": text, "font": {"size": 10.5, "color": colour},
             }
         )  # fmt: skip
 
@@ -160,9 +170,13 @@ def story(
         marks.span(
             place(incident.onset), place(max(last, incident.onset + 1)), colours.severity[incident.severity], strength
         )
-    late = place(0) + 0.6 * (place(max(upto, 1)) - place(0))
     for incident, mine in zip(found, concerned, strict=True):
-        _incident(marks, incident, mine, place(incident.onset), place(incident.onset) > late, colours)
+        _incident(marks, incident, mine, place(incident.onset), colours)
+    first, whole = place(0), place(max(upto, 1)) - place(0)
+    named = [(mine, place(incident.onset)) for incident, mine in zip(found, concerned, strict=True) if mine]
+    for mine, start in sorted(named, key=_urgent):
+        text, late = _label(mine), start > first + 0.6 * whole
+        marks.label(start, escape(text), colours.severity[mine.severity], late, len(text) * LETTER * whole)
     for action in [entry for entry in actions if entry.entry in DRAWN_ENTRIES][-MAX_MARKS:]:
         colour = colours.severity["warn"] if action.entry == "reverted" else colours.fix
         marks.line(place(action.step), colour, dash="solid" if action.entry == "applied" else "dot")
@@ -179,20 +193,27 @@ def story(
     return marks
 
 
-def _incident(
-    marks: Marks, incident: Incident, mine: Finding | None, start: float, late: bool, colours: Palette
-) -> None:
-    """The onset of an incident: a line and a label where the chart shows what it is about, a small point elsewhere."""
+def _incident(marks: Marks, incident: Incident, mine: Finding | None, start: float, colours: Palette) -> None:
+    """The onset of an incident: a line where the chart shows what it is about, a small point elsewhere."""
     told = mine or incident.lead
     colour = colours.severity[told.severity]
     word = f"{ICONS[told.severity]} {WORDS[told.severity]}"
     if mine:
-        over = mine.state == "resolved"
-        marks.line(start, colour, opacity=0.6 if over else 1)
-        failure = escape((mine.id.partition("/")[2] or mine.id)[:28])
-        marks.label(start, f"{word} · {failure}{' · resolved' if over else ''}", colour, late)
+        marks.line(start, colour, opacity=0.6 if mine.state == "resolved" else 1)
     about = f"<b>{word}</b> {escape(told.id)} ({escape(told.state)}), steps {incident.onset}–{incident.last}"
     marks.point(start, [about, *_paragraph(told.summary[:MAX_HOVER])], "square", colour, 8 if mine else 5)
+
+
+def _urgent(named: tuple[Finding, float]) -> tuple[bool, int, float]:
+    """Who is named first where there is not room for all: what stands, what is grave, what is new."""
+    finding, start = named
+    return finding.state == "resolved", -SEVERITIES.index(finding.severity), -start
+
+
+def _label(finding: Finding) -> str:
+    failure = (finding.id.partition("/")[2] or finding.id)[:28]
+    over = " · resolved" if finding.state == "resolved" else ""
+    return f"{ICONS[finding.severity]} {WORDS[finding.severity]} · {failure}{over}"
 
 
 def _paragraph(text: str, width: int = 64, lines: int = 6) -> list[str]:

@@ -93,7 +93,8 @@ class Client:
         for id, given in (answer or {}).items():
             if not id.startswith("{"):
                 shown[id] = {**shown.get(id, {}), **given}
-        shown["grid"] = {id: given for id, given in (answer or {}).items() if id.startswith('{"section"')}
+        places = {id: given for id, given in (answer or {}).items() if id.startswith(('{"section"', '{"slot"'))}
+        shown["grid"] = [parts.get("grid"), places]
         return shown
 
     def poll(self, seen: dict[str, Any], **values: Any) -> Any:

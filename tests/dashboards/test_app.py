@@ -15,6 +15,7 @@ import pytest
 from page_client import CALM, RUN, Client, components, settled
 from synthetic_run import values
 
+from dashboards.live import SOON
 from dashboards.packed import LAZY, Packed
 from dashboards.pages import PAGES
 from dashboards.server import bind, prepare
@@ -36,6 +37,15 @@ def test_the_address_chooses_run_and_axis(client) -> None:
     assert shown["axis"]["value"] == "tokens"
     graph = next(c for c in components(shown["grid"]) if c["type"] == "Graph")
     assert graph["props"]["figure"]["layout"]["xaxis"]["title"]["text"] == "tokens"
+
+
+def test_a_page_opens_with_pictures_of_its_first_charts_and_figures_follow(client) -> None:
+    tree = client.open("/run", f"?run={RUN}")
+    there = [c["type"] for c in components(tree)]
+    assert there.count("Img") == 4 and "Graph" not in there
+    shown = client.show(f"?run={RUN}")
+    graphs = [c["props"]["id"]["chart"] for c in components(shown["grid"]) if c["type"] == "Graph"]
+    assert sorted(graphs) == sorted(shown["seen"]["data"]["charts"]) and len(graphs) == SOON
 
 
 def test_a_finished_run_is_polled_less(client) -> None:
@@ -86,7 +96,9 @@ def test_every_graph_has_our_configuration_and_nothing_dangerous_is_used(client)
     assert graphs and all(graph["props"]["config"] == dict(CONFIG) for graph in graphs)
     assert CONFIG["showSendToCloud"] is False and CONFIG["plotlyServerURL"] == ""
     assert not [c for c in everything if any(name.startswith("dangerously") for name in c["props"])]
-    assert not [c for c in everything if {"src", "srcDoc", "action"} & set(c["props"])]
+    assert not [c for c in everything if {"srcDoc", "action"} & set(c["props"])]
+    pictures = [c for c in everything if "src" in c["props"]]
+    assert all(c["type"] == "Img" and c["props"]["src"].startswith("data:image/svg+xml,%3Csvg") for c in pictures)
     ways = [c["props"]["href"] for c in everything if "href" in c["props"]]
     assert ways and {way.split("?")[0] for way in ways} <= {"/incident", *(page.PATH for page in PAGES)}
 

@@ -111,6 +111,30 @@ def test_pages_lead_to_one_another(walking: Watched) -> None:
     assert walking.errors == []
 
 
+SAVED = {"/incident": f"?run={RUN}&n=2", "/completions": f"?run={RUN}&step=10", "/compare": f"?runs={RUN},{CALM}"}
+
+
+@pytest.mark.parametrize("path", SAVED)
+def test_every_chart_of_every_page_is_saved_with_its_numbers(walking: Watched, path: str) -> None:
+    walking.errors.clear()
+    opened(walking, path, SAVED[path])
+    page = walking.page
+    drawn, menus = page.locator("main .js-plotly-plot"), page.locator("main .save")
+    drawn.first.wait_for(state="attached", timeout=60_000)
+    walking.until(lambda: drawn.count() == menus.count() > 0)
+    for place in range(min(menus.count(), 3)):
+        menus.nth(place).locator("summary").click()
+        with page.expect_download() as saved:
+            menus.nth(place).locator("[data-save=csv]").click()
+        rows = Path(saved.value.path()).read_text().splitlines()
+        assert rows[0] == "series,x,y,text" and len(rows) > 2
+    menus.first.locator("summary").click()
+    with page.expect_download() as saved:
+        menus.first.locator("[data-save=png]").click()
+    assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+    assert walking.errors == []
+
+
 def test_a_press_on_the_run_page_survives_its_redraws(browser: Any, served: tuple[str, Path]) -> None:
     writer = asking(served[1] / ASKING)
     context = browser.new_context(viewport={"width": 1440, "height": 1000})

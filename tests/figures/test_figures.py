@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from stabilizer.figures import CORE, ICONS, abandoned, charts, incidents, metric_figure
 from stabilizer.figures.growth import drawn, growth
-from stabilizer.figures.marks import open_spans
+from stabilizer.figures.marks import LETTER, open_spans
 from stabilizer.figures.metric import MAX_POINTS
 from stabilizer.figures.points import thin, wants_log
 from stabilizer.figures.theme import PALETTES
@@ -172,6 +173,22 @@ def test_spans_that_stand_are_the_shapes_that_grow() -> None:
     figure = metric_figure(history([1.0] * 10).view(), NAME, findings=records, actions=[Action("a", "applied", "r", 5)])
     assert open_spans(records) == [0, 2]
     assert [figure.layout.shapes[index].x1 for index in open_spans(records)] == [10, 10]
+
+
+def test_labels_never_lie_on_one_another_and_what_stands_keeps_its_own() -> None:
+    spikes = [finding(incident=n, onset_step=10 * n, last_step=10 * n + 2, state="resolved") for n in range(1, 20)]
+    standing = finding(incident=20, onset_step=100, last_step=200, severity="critical")
+    figure = metric_figure(history([1.0] * 200).view(), NAME, findings=[*spikes, standing])
+    labels = figure.layout.annotations
+    assert len(figure.layout.shapes) == 40 and "critical" in labels[0].text
+    for row in (1, 14):
+        ends = sorted(
+            (a.x - wide, a.x) if a.xanchor == "right" else (a.x, a.x + wide)
+            for a in labels
+            if a.yshift == row and (wide := len(a.text) * LETTER * 200)
+        )
+        assert all(before[1] <= after[0] for before, after in pairwise(ends))
+    assert 3 <= len(labels) < 20
 
 
 def test_merged_findings_are_one_span() -> None:

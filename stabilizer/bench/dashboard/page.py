@@ -7,6 +7,7 @@ series of one of them: both as its server answers them, for what its page then d
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -19,12 +20,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode
 
 from stabilizer.bench.dashboard.paint import callbacks, paint, write_run
 from stabilizer.bench.environment import CACHE, install, python_of, says_yes
 
 TENSORBOARD = "tensorboard==2.20.0"
 VIEWERS = 8
+COMPARED, STEPS = 20, 2_000
 WRITE = """
 import json, sys
 from tensorboard.compat.proto.event_pb2 import Event
@@ -49,7 +52,7 @@ def measure(*, seed: int = 0, quick: bool = False) -> list[dict[str, Any]]:
         rows: list[Times] = []
         try:
             for row in paint(run, times=1 if quick else 3):
-                target = 1500.0 if "numbers" in row["what"] else None
+                target = None if "zoomed" in row["what"] else 1500.0
                 rows.append(Times(row["what"], row["ms"], row["worst_ms"], target))
         except (ValueError, ImportError) as error:
             print(f"pages are not measured: {error}", file=sys.stderr)
@@ -59,6 +62,7 @@ def measure(*, seed: int = 0, quick: bool = False) -> list[dict[str, Any]]:
                 Times(f"{row['what']}, {row['bytes'] / 1024:.0f} KB; slowest: p95", row["ms"], row["p95_ms"], 25.0)
             )
         rows.append(_viewers(run, 5 if quick else 30))
+        rows.append(_viewers(run, 5 if quick else 30, _many(Path(folder) / "many", 200 if quick else STEPS, seed)))
     return [
         {"what": row.what, "runs": 1, "steps": steps, "median ms": row.median, "slowest ms": row.slowest,
          "cpu ms": None, "at most ms": row.target, "metric files opened": None}
@@ -75,26 +79,35 @@ class Times(NamedTuple):
     target: float | None = None
 
 
-def _viewers(run: Path, seconds: int) -> Times:
-    """Polls of eight viewers, once a second each, while the run writes a step a second."""
+def _viewers(run: Path, seconds: int, compared: Path | None = None) -> Times:
+    """Polls of eight viewers, once a second each, while the run writes a step a second; with `compared`, while another
+    page of the same server compares all runs of that folder over and over."""
     from dashboards.app import build
+    from dashboards.server import SWITCH_S
     from stabilizer.bench.dashboard.paint import Asking
     from stabilizer.runs.directory import RunWriter
 
-    app = build([run.parent])
+    app = build([run.parent, *([compared] if compared else [])])
+    switch, done = sys.getswitchinterval(), [0]
+    sys.setswitchinterval(SWITCH_S)  # as the server has it
     took: list[float] = []
-    over = threading.Event()
+    over, there = threading.Event(), threading.Barrier(VIEWERS + 1, timeout=300)
 
-    def look(first: Asking) -> None:
+    def look(first: Asking, place: int) -> None:
         seen = first.all()
         first.took.clear()
+        there.wait()
+        over.wait(place / VIEWERS)  # they did not open their pages at the same moment
         while not over.wait(1.0):
             seen = first.step(seen)
         took.extend(first.took)
 
-    threads = [threading.Thread(target=look, args=(Asking(app, run.name),)) for _ in range(VIEWERS)]
+    threads = [threading.Thread(target=look, args=(Asking(app, run.name), n)) for n in range(VIEWERS)]
+    if compared:
+        threads.append(threading.Thread(target=_compare, args=(app, compared, over, done)))
     for thread in threads:
         thread.start()
+    there.wait()  # what it costs to open the page is another row
     writer = RunWriter.reopen(run)
     view = app.runs.get(run.name).refresh().history.view()
     last = {name: view.latest(name) for name in view.names()}
@@ -105,9 +118,47 @@ def _viewers(run: Path, seconds: int) -> Times:
     for thread in threads:
         thread.join()
     writer.close()
+    sys.setswitchinterval(switch)
     took.sort()
     p95 = took[int(0.95 * len(took))]
-    return Times(f"poll with a new step, {VIEWERS} viewers at once; slowest: p95", statistics.median(took), p95, 100.0)
+    others = f" and a comparison of {COMPARED} runs, {done[0]} times" if compared else ""
+    what = f"poll with a new step, {VIEWERS} viewers{others} at once; slowest: p95"
+    return Times(what, statistics.median(took), p95, 100.0)
+
+
+def _many(folder: Path, steps: int, seed: int) -> Path:
+    """Runs to compare, under one folder."""
+    folder.mkdir()
+    for index in range(COMPARED):
+        write_run(folder / f"run-{index:02}", steps=steps, seed=seed + index)
+    return folder
+
+
+def _compare(app: Any, folder: Path, over: threading.Event, done: list[int]) -> None:
+    """Open the page that compares all runs, wait as a browser does until charts and all verdicts are there, and once
+    more with runs that were written to, so that nothing is known of them. Counts how often it was done."""
+    from dashboards.data.comparison import MAX_RUNS
+    from dashboards.pages import compare
+    from stabilizer.bench.dashboard.paint import Asking
+
+    paths = sorted(folder.iterdir())[:MAX_RUNS]
+    query = urlencode({"runs": ",".join(path.name for path in paths), "group": "run"})
+    asking = Asking(app, paths[0].name)
+    while not over.is_set():
+        for path in paths:
+            os.utime(path / "run.json")
+        opened = {"url.pathname": compare.PATH, "url.search": f"?{query}", "scheme.data": "light"}
+        page = json.dumps(asking.call("page.children", opened))
+        if "compare-tick" not in page:
+            raise ValueError("the page that compares did not open")
+        seen: Any = {"query": dict(parse_qsl(query)), "theme": "light", "seen": [0, 0]}
+        pause: Any = compare.WAITING_MS
+        while pause != compare.RESTING_MS and not over.wait(pause / 1000):
+            said = {"compare-tick.n_intervals": 1, "compare-seen.data": seen, "compare-tick.interval": pause}
+            news = asking.call("compare-body.children", said) or {}
+            seen = news.get("compare-seen", {}).get("data", seen)
+            pause = news.get("compare-tick", {}).get("interval", pause)
+        done[0] += pause == compare.RESTING_MS
 
 
 # --- TensorBoard ------------------------------------------------------------------------------------------------------
