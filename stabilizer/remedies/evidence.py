@@ -54,9 +54,8 @@ def _large_steps(view: RunView, onset: int, rate: float = 1.0) -> np.ndarray | N
         since = view.series(name).between(first, view.step).values
         if len(before) >= LEAST and len(since) >= LEAP + NOW:
             limit = min(most, max(USUAL * float(np.median(before)), float(np.quantile(before, 0.95))))
-            if (
-                peak := float(np.max(since[np.isfinite(since)], initial=0.0))
-            ) > most:  # what learns again takes larger steps than what has learned
+            peak = float(np.max(since[np.isfinite(since)], initial=0.0))
+            if peak > most:  # what learns again takes larger steps than what has learned
                 limit = max(limit, min(most, SETTLED * peak))
             found.append(~(since * rate**power <= limit))
     rows = min((len(row) for row in found), default=0)
