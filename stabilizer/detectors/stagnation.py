@@ -67,12 +67,20 @@ STANDS = 0.2
 """Share of its level (or of the spread of rewards, where that is more) by which a standing reward may change."""
 SURELY = 150
 """Rows without a gain under which nothing is sure of a run drowned in noise."""
+PATIENCE = 150
+"""Steps a run gets to begin to rise where nobody says how long it is to be."""
 LONG = 100
 """Steps after which a run can be told that it gained nothing, however noisy it is."""
 NOISY = 0.15
 """Noise of a row, in deviations of a single reward, from which a run counts as drowned in it."""
 HOPE = 0.25
 """Deviations of a single reward that such a run must, for sure, not have gained."""
+
+
+def patience(view: RunView, unplanned: int = PATIENCE) -> float:
+    """Steps a run gets to begin to rise: a third of its planned ones, 100 at least, but half of a short plan."""
+    planned = view.about("steps")
+    return min(max(100, planned / 3), planned / 2) if isinstance(planned, int) else unplanned
 
 
 def stagnation(view: RunView) -> Stagnation | None:

@@ -9,7 +9,7 @@ import numpy as np
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import Progress, level, progress
 from stabilizer.detectors.since import slowed
-from stabilizer.detectors.stagnation import stagnation
+from stabilizer.detectors.stagnation import patience, stagnation
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 from stabilizer.signals import median, trend
@@ -24,9 +24,10 @@ class LrTooLow(Detector):
         update, KL to the reference is still under `drift` after `rows` rows; every one of the two that is measured must
         agree, and next to nothing is clipped. Groups do have spread, warm-up is over, the schedule is not, and the
         reward has gained no more than its noise (`info`). It is `warn` once the reward is known to stand still
-        (`stagnation`), or once `steps` steps of a shorter log went by without a rise. A rate that was cut from
-        one row to the next, undeclared, to a third of itself or less and has stayed there is `warn` whatever the size
-        of a step, once the reward has lost the pace it had before (`since.slowed`).
+        (`stagnation`) and, where it never rose, had its time to begin; or once `steps` steps of a shorter log went by
+        without a rise. A rate that was cut from one row to the next, undeclared, to a third of itself or less and has
+        stayed there is `warn` whatever the size of a step, once the reward has lost the pace it had before
+        (`since.slowed`).
 
     Why it matters
         It is the cheapest failure to repair and the easiest to wait out: all curves are calm, and at a thirtieth of the
@@ -87,8 +88,9 @@ class LrTooLow(Detector):
         rate = view.latest("optim/lr")
         what = "one step moves the policy by" if name == "policy/kl_old" else "the policy is"
         far = "nats/token" if name == "policy/kl_old" else f"nats/token from its reference after {reward.rows} rows"
+        lasts = stuck is not None and (stuck.grew or view.step - stuck.onset_step >= patience(view))
         return self.finding(
-            view, "warn" if stuck or sparse else "info", stuck.onset_step if stuck and stuck.grew else since,
+            view, "warn" if lasts or sparse else "info", stuck.onset_step if stuck and stuck.grew else since,
             f"{what} {now:.1g} {far}{f' at a learning rate of {rate:.2g}' if rate else ''}, and {reward.metric} has not"
             f" risen ({reward.start:.3g} to {reward.now:.3g})",
             metric=name, baseline=self.step_kl if name == "policy/kl_old" else self.drift, now=now,

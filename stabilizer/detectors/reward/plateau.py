@@ -9,7 +9,7 @@ import numpy as np
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import Progress, progress
 from stabilizer.detectors.reward.component_dominance import unearned
-from stabilizer.detectors.stagnation import Stagnation, stagnation, standstill
+from stabilizer.detectors.stagnation import PATIENCE, Stagnation, patience, stagnation, standstill
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 from stabilizer.signals import median, step_noise
@@ -73,7 +73,7 @@ class Plateau(Detector):
     needs = ("reward/mean|accuracy/train",)
     confirm = 5
 
-    patience: int = 150
+    patience: int = PATIENCE
     """Steps a run gets to begin to rise where nobody says how long it is to be."""
 
     def check(self, view: RunView) -> Finding | None:
@@ -83,11 +83,10 @@ class Plateau(Detector):
         rate = self._schedule(view, still.onset_step)
         if rate == "warming up" or rate and not still.grew:
             return None
-        planned = view.about("steps")
-        patience = self.patience if not isinstance(planned, int) else min(max(100, planned / 3), planned / 2)
-        early = not still.grew and view.step - still.onset_step < patience
+        begun = patience(view, self.patience)
+        early = not still.grew and view.step - still.onset_step < begun
         alone = view.once(unearned)  # what is easy was learned; what is hard gets its time too
-        early = early or alone is not None and view.step - alone.first < patience
+        early = early or alone is not None and view.step - alone.first < begun
         quiet = early or rate or not still.sure or still.grew and not self._held(view, reward.metric)
         change = still.change
         return self.finding(
