@@ -65,6 +65,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
         return html.Div(_nothing_logged(), className="page")
     return html.Div(
         [
+            dcc.Store(id="completions-steps"),
             dcc.Store(id="completions-at", data={"run": run, "theme": theme, "step": step, "shown": found.step}),
             dcc.Store(id="completions-query", data=_query(run, step, wanted)),
             dcc.Interval(id="completions-news", interval=NEWS_MS),
@@ -101,7 +102,7 @@ def register(app: Dash, runs: Runs) -> None:
         Output("completions-takes", "hidden"),
         Output("completions-at", "data"),
         Output("completions-query", "data"),
-        Input("completions-news", "n_intervals"),
+        Input("completions-steps", "data"),
         Input("completions-prev", "n_clicks"),
         Input("completions-next", "n_clicks"),
         Input("completions-newest", "n_clicks"),
@@ -109,29 +110,20 @@ def register(app: Dash, runs: Runs) -> None:
         Input("completions-slider", "value"),
         *[Input(f"completions-{name}", "checked" if name in ("cut", "regex", "tokens", "whole") else "value")
           for name in _CONTROLS],
-        State("completions-slider", "max"),
         State("completions-at", "data"),
         prevent_initial_call=True,
     )  # fmt: skip
     def show(_: Any, __: Any, ___: Any, ____: Any, go: Any, place: Any, *rest: Any) -> Any:
-        *values, last, at = rest
-        followed = runs.get(str(at["run"])) if isinstance(at, dict) and at.get("run") else None
-        if followed is None:
-            raise PreventUpdate
+        *values, at = rest
+        followed = _followed(runs, at)
         why = str(ctx.triggered_id or "").removeprefix("completions-")
         wanted = Wanted.of(dict(zip(_CONTROLS, values, strict=True)))
-        if why not in ("page", "news"):
+        if why not in ("page", "steps"):
             wanted = Wanted.of({**wanted.__dict__, "page": 1})
         steps = _shelf(followed).steps(followed.path)
         if not steps:
             raise PreventUpdate
         step = _moved(why, steps, at, go, place)
-        if why == "news" and (at.get("step") is not None or steps[-1] == at.get("shown")):
-            if last == len(steps) - 1:
-                raise PreventUpdate
-            quiet = [no_update] * 13
-            quiet[6] = len(steps) - 1
-            return quiet
         found = look(_shelf(followed), followed.path, step, wanted)
         if found is None:
             raise PreventUpdate
@@ -141,6 +133,24 @@ def register(app: Dash, runs: Runs) -> None:
             found.position, len(steps) - 1, found.pages, found.page, _takes(found), found.takes == 1,
             {**at, "theme": theme, "step": step, "shown": found.step}, _query(str(at["run"]), step, wanted),
         )  # fmt: skip
+
+    # Polls have a callback of their own: where two requests of one overlap, the browser drops what the first answers,
+    # and with it what somebody searched for.
+    @app.callback(
+        Output("completions-steps", "data"),
+        Output("completions-slider", "max", allow_duplicate=True),
+        Input("completions-news", "n_intervals"),
+        State("completions-at", "data"),
+        State("completions-slider", "max"),
+        prevent_initial_call=True,
+    )
+    def poll(_: Any, at: Any, last: Any) -> Any:
+        followed = _followed(runs, at)
+        steps = _shelf(followed).steps(followed.path)
+        if not steps or last == len(steps) - 1:
+            raise PreventUpdate
+        follows = at.get("step") is None and steps[-1] != at.get("shown")
+        return len(steps) if follows else no_update, len(steps) - 1
 
     app.clientside_callback(
         ClientsideFunction("stabilizer_completions", "address"),
@@ -198,6 +208,13 @@ def register(app: Dash, runs: Runs) -> None:
 
 
 # --- what was asked ---------------------------------------------------------------------------------------------------
+
+
+def _followed(runs: Runs, at: Any) -> Followed:
+    followed = runs.get(str(at["run"])) if isinstance(at, dict) and at.get("run") else None
+    if followed is None:
+        raise PreventUpdate
+    return followed
 
 
 def _moved(why: str, steps: Sequence[int], at: Mapping[str, Any], go: Any, place: Any) -> int | None:

@@ -293,3 +293,15 @@ def test_nothing_in_a_run_is_opened_for_writing(client, runs_folder: Path) -> No
     client.app.runs.lines()
     watching.clear()
     assert written == []
+
+
+def test_a_poll_never_takes_the_place_of_what_a_hand_asked_for(client: Client) -> None:
+    """Where two requests of one callback overlap, the browser drops what the first one answers."""
+    alike = {"picker.data"}  # whoever asks, the answer is to all that is asked
+    polls = 0
+    for callback in client.app._callback_list:
+        asks = {wanted["property"] for wanted in callback["inputs"]}
+        if "n_intervals" in asks and not callback["clientside_function"] and callback["output"] not in alike:
+            polls += 1
+            assert asks == {"n_intervals"} or callback.get("running"), callback["output"]
+    assert polls > 5

@@ -290,12 +290,14 @@ def test_walking_through_steps_changes_list_and_address(client: Client, logged: 
 
 def test_a_new_step_is_followed_and_a_chosen_one_stays(client: Client, logged: Path) -> None:
     following, chosen = controls(client, f"?run={CALM}"), controls(client, f"?run={CALM}&step=5")
-    assert client.call("completions-list", "completions-news.n_intervals", following) is None
+    assert client.call("completions-steps", "completions-news.n_intervals", following) is None
     log(logged, 15, [sample(15, 0, 1.0)])
-    answer = client.call("completions-list", "completions-news.n_intervals", following)
+    news = client.call("completions-steps", "completions-news.n_intervals", following)
+    assert news == {"completions-steps": {"data": 3}, "completions-slider": {"max": 2}}
+    answer = client.call("completions-list", "completions-steps.data", following)
     assert answer["completions-at"]["data"]["shown"] == 15
-    quiet = client.call("completions-list", "completions-news.n_intervals", chosen)
-    assert set(quiet) == {"completions-slider"} and quiet["completions-slider"]["max"] == 2
+    quiet = client.call("completions-steps", "completions-news.n_intervals", chosen)
+    assert quiet == {"completions-slider": {"max": 2}}
 
 
 DUMPS = Path(__file__).parent.parent / "readers" / "samples" / "verl-dumps"

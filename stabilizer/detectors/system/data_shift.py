@@ -235,9 +235,10 @@ def _jump(
     if not abs(rise) > 0.04 * abs(then) or not rise * (float(values[row]) - then) > 0:  # most rows end here, cheaply
         return None
     old, new = values[max(first, begun - BEFORE) : begun], values[begun : row + 1]
-    was = float(old.mean())
+    with np.errstate(invalid="ignore"):  # infinite rows make a NaN, which passes by below
+        was, spread = float(old.mean()), float(old.std())
     change = median(new) - was
-    if abs(change) < 0.05 * abs(was) or not abs(change) > jump * float(old.std()):  # NaN passes by here
+    if abs(change) < 0.05 * abs(was) or not abs(change) > jump * spread:
         return None
     share = (new - was) / change
     if share[0] < STEEP or not share.min() >= 0.5 or (old[-1] - was) / change > 1 - STEEP:
