@@ -48,7 +48,7 @@ SILENT = 0.8
 """Share of groups without any spread from which answers count as paid alike."""
 GONE = 0.4
 """Share of the first spread of rewards under which answers are paid alike, unless rows differ as they did ..."""
-KEPT = 0.8
+KEPT = 0.7
 """... by this share of what they did at first."""
 ALIKE = 0.6
 """Share of the first spread, and of what rows differed by at first, that is enough where both came down to it."""

@@ -18,7 +18,9 @@ CASES = [
     for path in sorted((Path(__file__).parent / "cases").glob("*.toml"))
     for name, case in tomllib.loads(path.read_text()).items()
 ]
-SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))]
+OTHER_SEEDS = range(1, 5)
+"""Seeds of other noise, under which a case must hold as well, or as often as its `of_four` says: what lies at the edge
+of what so much noise allows can't hold always, and a case that says so is worth more than one without its noise."""
 
 
 def opened(case: dict, seed: int) -> dict:
@@ -42,9 +44,25 @@ def opened(case: dict, seed: int) -> dict:
     return first
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("failure", "name", "case"), CASES)
-def test_case(failure: str, name: str, case: dict, seed: int) -> None:
+def test_case(failure: str, name: str, case: dict) -> None:
+    holds(failure, name, case, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("failure", "name", "case"), CASES)
+def test_case_with_other_noise(failure: str, name: str, case: dict) -> None:
+    broken = {}
+    for seed in OTHER_SEEDS:
+        try:
+            holds(failure, name, case, seed)
+        except AssertionError as error:
+            broken[seed] = str(error)
+    assert len(OTHER_SEEDS) - len(broken) >= case.get("of_four", len(OTHER_SEEDS)), broken
+
+
+def holds(failure: str, name: str, case: dict, seed: int) -> None:
+    """The case as it says, under one noise."""
     id_ = case.get("id") or failure.replace("__", "/").replace("_", "-")
     found = opened(case, seed)
     loud = {key: finding.summary for key, finding in found.items() if finding.severity != "info"}
