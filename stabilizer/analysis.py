@@ -107,7 +107,12 @@ def analyse(run: LoadedRun, detectors: tuple[Detector, ...] = DETECTORS) -> Anal
     verdict, gravest = watch.verdict(view)
     replayed = watch.findings()
     extra = _recorded_only(run, replayed)
-    findings = sorted((_spelled_out(finding, run) for finding in (*replayed, *extra)), key=_order)
+    onsets: dict[int, int] = {}
+    for finding in (*replayed, *extra):
+        onsets[finding.incident] = min(finding.onset_step, onsets.get(finding.incident, finding.onset_step))
+    findings = sorted(
+        (_spelled_out(finding, run, onsets[finding.incident]) for finding in (*replayed, *extra)), key=_order
+    )
     if extra:
         standing = worst(f.severity for f in findings if f.state != "resolved")
         verdict = standing if verdict in SEVERITIES or verdict == "healthy" and standing else verdict
@@ -216,19 +221,23 @@ def _recorded_only(run: LoadedRun, replayed: Iterable[Finding]) -> list[Finding]
     ]  # a crash after which a new attempt began ended that attempt and not the run
 
 
-def _spelled_out(finding: Finding, run: LoadedRun) -> Finding:
-    """The finding with each remedy's `how` in the words of the user's trainer, where we know them."""
+def _spelled_out(finding: Finding, run: LoadedRun, onset: int) -> Finding:
+    """The finding with each remedy's `how` in the words of the user's trainer, where we know them.
+
+    `onset` is that of its incident, for what goes back goes back to before all of it.
+    """
     if finding.id in ENDINGS and "next" in finding.evidence:
         return _said_by_the_log(finding)
     trainer = run.source.trainer
     config = run.history.about.get("config") or {}
     view = run.history.view()
-    rate = configured_rate(view.series("optim/lr").values.tolist())
+    rates = view.series("optim/lr").finite().values.tolist()
+    highest, rate = max(rates, default=None), configured_rate(rates)
 
     def spelled(advice: RemedyAdvice) -> RemedyAdvice:
         text = ""
         if trainer != "stabilizer":
-            text = how(trainer, advice, config, onset=finding.onset_step, latest=view.latest, rate=rate)
+            text = how(trainer, advice, config, onset=onset, highest=highest, rate=rate)
         if trainer == "stabilizer" or not (text or advice.change):
             return advice if advice.how else replace(advice, how="by hand")
         if text and advice.safety == "advice" and advice.id in PROCEDURES.get(trainer, {}):

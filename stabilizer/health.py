@@ -89,6 +89,10 @@ def _rises(view: RunView, name: str, what: str) -> Healthy | None:
     ends = _ends(view.series(name))
     if ends is None or not ends.now - ends.start > max(4 * ends.noise, 1e-9):
         return None
+    values = view.series(name).finite().values
+    part = max(5, len(values) // 5)
+    if max(np.median(values[i : i + part]) for i in range(0, len(values) - part + 1, part)) - ends.now > 4 * ends.noise:
+        return None  # it rose, and has come down since
     return Healthy(what, f"{name} {ends.start:.3g} ({_at(ends.start_steps)}) to {ends.now:.3g} ({_at(ends.now_steps)})")
 
 

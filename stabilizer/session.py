@@ -38,6 +38,9 @@ from stabilizer.trainer.loop import Trainer
 from stabilizer.trainer.settings import TrainConfig
 from stabilizer.watch import Watch
 
+RESTATED = 20
+"""Steps after which a finding that stands is written down again."""
+
 
 @dataclass(frozen=True)
 class Tick:
@@ -69,6 +72,8 @@ class Session:
         self._paused = False
         self._reasons: set[str] = set()
         """Why rewards or environments failed, as far as that is on record."""
+        self._told: dict[tuple[int, str], int] = {}
+        """When each finding, by incident and id, was last written."""
         self._actions: list[Action] = []
         earlier: list[Action] = []
         if reader is not None:
@@ -206,6 +211,8 @@ class Session:
             changed = [replace(finding, t=time.time()) for finding in self.watch.tick(view)]
             for finding in changed:
                 self.writer.finding(finding)
+                self._told[finding.incident, finding.id] = step
+            self._tell_anew(step, RESTATED)
             self.desk.look()
             self.arbiter.tick(view, self.desk.answers())
             self.desk.settle()
@@ -247,7 +254,15 @@ class Session:
         except OSError as error:
             self.writer.event(self.trainer.step, "note", f"checkpoint could not be saved: {error}")
 
+    def _tell_anew(self, step: int, after: int) -> None:
+        """Write down what stands, where it was last written so many steps ago: its numbers have moved on since."""
+        for finding in self.watch.active():
+            if abs(step - self._told.get((finding.incident, finding.id), step)) >= after:
+                self.writer.finding(replace(finding, t=time.time()))
+                self._told[finding.incident, finding.id] = step
+
     def _close(self, state: RunState) -> None:
+        self._tell_anew(self.trainer.step, 1)
         verdict, ever = self.watch.verdict(self.history.view())
         self._status(state)
         self.writer.summary(verdict=verdict, worst=ever, force=True)

@@ -398,7 +398,7 @@ def test_every_knob_has_a_key_in_every_trainer_or_is_known_to_have_none():
 
 
 def test_advice_for_trl_is_a_line_to_paste_with_the_reason_for_the_restart():
-    said = how("trl", advice("control/beta", 0.0, 0.001), {}, onset=9, latest=lambda name: None)
+    said = how("trl", advice("control/beta", 0.0, 0.001), {}, onset=9)
     assert said.startswith("beta=0.001 in GRPOConfig; needs a restart because") and "reference" in said
 
 
@@ -412,38 +412,38 @@ def test_advice_for_trl_is_a_line_to_paste_with_the_reason_for_the_restart():
     ],
 )
 def test_advice_names_the_key_of_each_trainer_and_why_it_must_restart(trainer, line):
-    said = how(trainer, advice("control/beta", 0.0, 0.001), {}, onset=9, latest=lambda name: None)
+    said = how(trainer, advice("control/beta", 0.0, 0.001), {}, onset=9)
     assert line in said and "needs a restart because" in said
-    rolled = how(trainer, advice("control/beta", 0.0, 0.001, "roll-back"), {}, onset=77, latest=lambda name: None)
+    rolled = how(trainer, advice("control/beta", 0.0, 0.001, "roll-back"), {}, onset=77)
     assert "77" in rolled and "{" not in rolled
 
 
 def test_a_learning_rate_of_verl_is_scaled_from_its_own_key():
     config = {"actor_rollout_ref": {"actor": {"optim": {"lr": 2e-6}}}}
-    said = how("verl", advice("control/lr_scale", 1.0, 0.5), config, onset=9, latest=lambda name: None)
+    said = how("verl", advice("control/lr_scale", 1.0, 0.5), config, onset=9)
     assert "actor_rollout_ref.actor.optim.lr=1e-06" in said
 
 
 @pytest.mark.parametrize(
-    "config,latest,expected",
+    "config,highest,expected",
     [({"learning_rate": 1e-6}, None, "learning_rate=5e-07"), ({"learning_rate": "2e-6"}, None, "learning_rate=1e-06"),
-     ({}, 3e-7, "0.5 x the present value, which was 3e-07"), ({}, None, "0.5 x the present value>"),
+     ({}, 3e-7, "0.5 x what it was set to (3e-07 is the highest logged)"), ({}, None, "0.5 x what it was set to>"),
      ({"learning_rate": True}, None, "0.5 x"), ({"learning_rate": 10**400}, None, "0.5 x"),
      ({"learning_rate": "1e999"}, None, "0.5 x")],
 )  # fmt: skip
-def test_a_factor_becomes_the_learning_rate_to_set(config, latest, expected):
-    said = how("trl", advice("control/lr_scale", 1.0, 0.5), config, onset=9, latest=lambda name: latest)
+def test_a_factor_becomes_the_learning_rate_to_set(config, highest, expected):
+    said = how("trl", advice("control/lr_scale", 1.0, 0.5), config, onset=9, highest=highest)
     assert expected in said
 
 
 def test_advice_with_a_rollback_names_the_checkpoint_first():
-    said = how("trl", advice("control/lr_scale", 1.0, 0.5, "roll-back"), {}, onset=77, latest=lambda name: None)
+    said = how("trl", advice("control/lr_scale", 1.0, 0.5, "roll-back"), {}, onset=77)
     assert "N below 77" in said.partition(";")[0] and "learning_rate" in said
 
 
 def test_no_key_and_no_value_give_no_words():
-    assert how("nobody", advice("control/beta", 0.0, 0.1), {}, onset=1, latest=lambda name: None) == ""
-    assert how("trl", advice("control/beta", 0.0, None), {}, onset=1, latest=lambda name: None) == ""
+    assert how("nobody", advice("control/beta", 0.0, 0.1), {}, onset=1) == ""
+    assert how("trl", advice("control/beta", 0.0, None), {}, onset=1) == ""
 
 
 # --- the page ------------------------------------------------------------------------------------------------------
@@ -580,7 +580,7 @@ def test_a_rate_that_stayed_where_it_was_is_the_configured_one_and_one_that_deca
 
 
 def test_a_rate_that_never_moved_makes_the_exact_line_to_paste():
-    said = how("easyr1", advice("control/lr_scale", 1.0, 0.5), {}, onset=9, latest=lambda name: 1e-6, rate=1e-6)
+    said = how("easyr1", advice("control/lr_scale", 1.0, 0.5), {}, onset=9, highest=1e-6, rate=1e-6)
     assert "worker.actor.optim.lr=5e-07;" in said
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -288,7 +288,7 @@ def _groups(
             partner = _partners(group, matches)
             note = (
                 f"{len(matches)} completions of this prompt at step {other.step:,}, mean reward "
-                f"{fmean(r.sample.reward for r in matches):.3g}" if matches
+                f"{_of(fmean, [r.sample.reward for r in matches]):.3g}" if matches
                 else f"step {other.step:,} did not log this prompt"
             )  # fmt: skip
         groups.append(
@@ -298,8 +298,8 @@ def _groups(
                 if several_ranks
                 else f"group {first.sample.group}",
                 count=len(group),
-                mean=fmean(rewards) if rewards else None,
-                std=stdev(rewards) if len(rewards) > 1 else None,
+                mean=_of(fmean, rewards) if rewards else None,
+                std=_of(stdev, rewards) if len(rewards) > 1 else None,
                 outcome=_outcome(group, judge),
                 items=tuple(
                     _item(row, most, hits.get(row.index, []), wanted, judge, partner.get(row.index)) for row in run
@@ -319,6 +319,14 @@ def _runs_of_one_group(rows: list[Row]) -> list[list[Row]]:
         else:
             runs.append([row])
     return runs
+
+
+def _of(measure: Callable[[Sequence[float]], float], values: Sequence[float]) -> float:
+    """A measure of some numbers; NaN where they are too large for it."""
+    try:
+        return measure(values)
+    except OverflowError:
+        return math.nan
 
 
 def _outcome(group: list[Row], judge: _Judge) -> str:
@@ -413,8 +421,8 @@ def _summary(rows: list[Row], judge: _Judge, by: str) -> tuple[tuple[str, str], 
     lengths, unit = [_length(row) for row in rows], _unit(*rows)
     facts = [("completions", f"{len(rows):,} in {len(groups):,} groups")]
     if rewards:
-        spread = f" ± {stdev(rewards):.3g}" if len(rewards) > 1 else ""
-        facts.append((f"{by or 'reward'}, mean ± sd", f"{fmean(rewards):.3g}{spread}"))
+        spread = f" ± {_of(stdev, rewards):.3g}" if len(rewards) > 1 else ""
+        facts.append((f"{by or 'reward'}, mean ± sd", f"{_of(fmean, rewards):.3g}{spread}"))
     if known:
         facts.append(("right", f"{sum(known) / len(known):.0%}"))
     facts += [

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dashboards.data.query import Query, choices, parse, said, values
+from stabilizer.figures import WORDS
 from stabilizer.figures.words import age_words, short
 from stabilizer.runs.listing import NOT_RECIPE, Reading, RunLine
 from stabilizer.vocabulary import metric
@@ -272,7 +273,7 @@ def _row(line: RunLine, now: float, kind: str = "run") -> Row:
         state=line.state,
         state_note=_state_note(line, now),
         verdict=line.verdict,
-        verdict_note=f"worst so far: {line.worst}" if line.worst and line.worst != line.verdict else "",
+        verdict_note=f"was {WORDS.get(line.worst, line.worst)}" if line.worst and line.worst != line.verdict else "",
         steps=_steps(line),
         percent=_share(line),
         left="" if line.left_s is None else f"about {age_words(line.left_s)} left",

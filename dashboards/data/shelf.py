@@ -205,7 +205,7 @@ def read_step(step: int, files: Sequence[Path]) -> Step:
 def _lines(tail: Tail):
     try:
         yield from tail.lines()
-    except OSError:
+    except (OSError, RunError):
         return
 
 

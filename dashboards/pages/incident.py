@@ -378,7 +378,8 @@ def _causes(page: Told) -> list[Any]:
             html.Div(
                 [
                     html.Div([html.Span(label, className="quiet small"), html.Strong(name),
-                              html.Span(f"confidence {confidence:.0%}", className="pill tiny")],
+                              html.Span(f"confidence {confidence:.0%}", className="pill tiny")
+                              if name != "undetermined" else None],
                              className="incident-head"),
                     html.Ul(reasons, className="points"),
                 ],

@@ -260,7 +260,8 @@ def _cells(row: Row, picked: bool, theme: Theme) -> list[Any]:
         html.Th(_name(row), scope="row", className="runs-name"),
         html.Td([pill(f"{STATE_ICONS.get(row.state, '?')} {row.state}", f"state-{row.state}"),
                  html.Span(row.state_note, className="quiet small") if row.state_note else None]),
-        html.Td(pill(verdict_words(row.verdict), f"verdict-{row.verdict}", row.verdict_note or None)
+        html.Td([pill(verdict_words(row.verdict), f"verdict-{row.verdict}"),
+                 html.Span(row.verdict_note, className="quiet small") if row.verdict_note else None]
                 if row.verdict else None),
         html.Td(_progress(row), className="runs-progress"),
         *[html.Td(_number(row.numbers.get(key), label, theme), className="runs-number")

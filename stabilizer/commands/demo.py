@@ -62,6 +62,8 @@ def _train(session: Session, console: Console, args: argparse.Namespace, address
                 time.sleep(3600)
         except KeyboardInterrupt:
             pass
+    else:
+        console.print(Text(f"  look again:    stabilizer dashboard {session.writer.path.parent}"))
     return 0 if args.variant else code
 
 

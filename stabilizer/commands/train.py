@@ -141,7 +141,8 @@ def ending(session: Session, verdict: str, ever: str | None) -> Text:
     if good and ever in ("warn", "critical"):
         words.append(f"\n▲ verdict: {verdict} at the end, after an incident ({ever})", style="bold yellow")
     else:
-        words.append(f"\n{'✔' if good else '✖'} verdict: {verdict}", style="bold green" if good else "bold red")
+        icon, style = ("✔", "bold green") if good else ("▲", "bold yellow") if verdict == "warn" else ("✖", "bold red")
+        words.append(f"\n{icon} verdict: {verdict}", style=style)
     accuracy = session.history.view().series("accuracy/val").finite()
     if len(accuracy):
         first, last = accuracy.values[0], accuracy.values[-1]

@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _begin(args: argparse.Namespace, load: Load) -> tuple[FollowedRun | FollowedLog, News]:
     """What is followed, and the first look at it: with --wait as soon as there is something to see."""
-    began = time.monotonic()
+    began, said = time.monotonic(), False
     while True:
         looked = time.monotonic()
         try:
@@ -128,6 +128,9 @@ def _begin(args: argparse.Namespace, load: Load) -> tuple[FollowedRun | Followed
             now = time.monotonic()
             if not args.wait or (args.idle is not None and now - began >= args.idle):
                 raise
+            if not said:
+                print(f"waiting for metrics in {args.path} (Ctrl-C ends it)", file=sys.stderr)
+            said = True
             time.sleep(max(POLL_S, 9 * (now - looked)))  # a tenth of the time goes into reading
 
 

@@ -183,6 +183,8 @@ def from_run(run: LoadedRun) -> Member:
     """A loaded run as something to compare."""
     view = run.history.view()
     series = {name: view.series(name) for name in view.names()}
+    if not series:
+        raise RunError(f"{run.name}: no metric in it, so there is nothing to compare")
     steps = np.unique(np.concatenate([s.steps for s in series.values()])).astype(float)
     about = dict(run.history.about)
     clocks: dict[str, tuple[np.ndarray, np.ndarray]] = {"step": (steps, steps)}

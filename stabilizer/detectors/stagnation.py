@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from stabilizer.detectors.progress import RECENT, Progress, progress
-from stabilizer.detectors.unseen import unseen
+from stabilizer.detectors.unseen import LONGEST, unseen
 from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import Trend, centred_rows, median, step_noise, trend
 
@@ -237,7 +237,7 @@ def _elbow(view: RunView, series: Series) -> tuple[int, int, Trend] | None:
     The bend is that of the two joined lines that fit the run best. A curve that bends of its own is nowhere that flat
     before nearly all is learned, and what noise could hide of a smaller growth is in the intervals.
     """
-    recent = series.between(view.baseline_start(), view.step).finite()
+    recent = series.between(view.baseline_start(), view.step).last(LONGEST).finite()
     if len(recent) < STILL + LEAST_RISE or recent.steps[-1] - recent.steps[0] < BREAK:
         return None
     steps, values = _averaged(recent)

@@ -22,6 +22,10 @@ LEAST_STRETCH = 30
 """Rows since a rise under which nothing is said."""
 LEAST_STEPS = (60, 150)
 """Steps under which nothing is said: at least and at most, between them a third of the plan where there is one."""
+TINY = 1e-200
+"""Range of a reward that is too small to be divided by."""
+LONGEST = 5000
+"""Rows looked back on, so that a row costs the same at the end of a long run as at its beginning."""
 POINTS = 240
 """Points a run is looked at with: a longer one is averaged over neighbouring rows."""
 UNSEEN = (1.0, 0.5)
@@ -62,12 +66,14 @@ class Unseen(NamedTuple):
 
 def unseen(view: RunView, series: Series, spread: float) -> Unseen | None:
     """The first of the three that holds; `spread` is the deviation of a single reward."""
-    recent = series.between(view.baseline_start(), view.step).finite()
+    recent = series.between(view.baseline_start(), view.step).last(LONGEST).finite()
     if len(recent) < LEAST_ROWS or recent.steps[-1] - recent.steps[0] < _least_steps(view):
         return None
     width = math.ceil(len(recent) / POINTS)
     extra = len(recent) % width
     steps, values = recent.steps[extra::width], recent.values[extra:].reshape(-1, width).mean(1)
+    if not values.max() - values.min() > TINY:
+        return None
     newest = trend(values[-(len(values) // 3) :])
     found = _levelled(steps, values, width)
     if found is None and newest.change <= STIRS * _error(newest):

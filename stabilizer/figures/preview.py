@@ -18,6 +18,8 @@ from stabilizer.figures.words import short
 
 SIZE = 1000
 """Units of the picture either way; it is stretched to its place."""
+HUGE = 308.0
+"""Logarithm of the largest number that an axis says."""
 ROOM = 0.05
 """Of the height, above and below the lines."""
 COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
@@ -46,6 +48,8 @@ def preview(figure: Mapping[str, Any]) -> Preview | None:
     if not heights:
         return None
     low, high = min(heights), max(heights)
+    if not math.isfinite(high - low) or not math.isfinite(max(places) - min(places)):
+        return None
     if layout["yaxis"].get("rangemode") == "tozero":
         low, high = min(low, 0.0), max(high, 0.0)
     scale = _Scale(min(places), max(places), low, high)
@@ -55,7 +59,7 @@ def preview(figure: Mapping[str, Any]) -> Preview | None:
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {SIZE} {SIZE}' preserveAspectRatio='none' fill='none'"
         f" stroke-linejoin='round'>{shapes}{paths}</svg>"
     )
-    ends = [10**end if log else end for end in (low, high)]
+    ends = [10 ** min(end, HUGE) if log else end for end in (low, high)]
     return Preview(
         "data:image/svg+xml," + quote(svg, safe=" ='/:,.-"), *map(short, ends), *map(short, (scale.left, scale.right))
     )

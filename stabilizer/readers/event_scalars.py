@@ -172,7 +172,7 @@ def _any(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, tags: dict[byte
     is_summary = (data[place] == 0x2A) & (place < ends)
     event, place, ends = event[is_summary], place[is_summary], ends[is_summary]
     length, place = _varint(data, place + 1)
-    whole = (length >= 0) & (place + length <= ends)
+    whole = (length >= 0) & (length <= ends - place)  # never by a sum, which a length near 2^63 overflows
     damaged = int((~whole).sum())
     event, place, ends = event[whole], place[whole], (place + length)[whole]
     found: list[tuple[np.ndarray, np.ndarray, np.ndarray, int]] = []
@@ -181,13 +181,13 @@ def _any(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, tags: dict[byte
         if not len(event):
             break
         size, body = _varint(data, place + 1)
-        good = (data[place] == 0x0A) & (size >= 0) & (body + size <= ends)
+        good = (data[place] == 0x0A) & (size >= 0) & (size <= ends - body)
         damaged += int((~good).sum())
         event, body, size, ends = event[good], body[good], size[good], ends[good]
         stop = body + size
         long, name = _varint(data, body + 1)
-        named = (data[body] == 0x0A) & (long >= 0) & (name + long < stop)
-        rest = np.where(named, name + long, body)
+        named = (data[body] == 0x0A) & (long >= 0) & (long < stop - name)
+        rest = np.where(named, name + np.where(named, long, 0), body)
         simple = named & (data[rest] == _SIMPLE) & (rest + 5 <= stop)
         kept = np.flatnonzero(simple)
         spans = zip(name[kept].tolist(), (name + long)[kept].tolist(), strict=True)

@@ -6,7 +6,7 @@ its remedies say themselves how they are done (`remedies.advise`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -261,13 +261,13 @@ def how(
     config: Mapping[str, Any],
     *,
     onset: int,
-    latest: Callable[[str], float | None],
+    highest: float | None = None,
     rate: float | None = None,
 ) -> str:
     """The change as the trainer's user would type it, or "" when we know no key of this trainer for it.
 
-    `latest` looks up the newest value of a metric: the learning rate in use where the configuration is not known.
-    `rate` is the one that must have been configured, where the log tells (`configured_rate`).
+    Where the configuration is not known, `rate` is the learning rate that must have been set, if the log tells
+    (`configured_rate`), and `highest` the highest that was logged.
     """
     keys = KNOB_KEYS.get(trainer, {})
     procedure = PROCEDURES.get(trainer, {}).get(advice.id)
@@ -277,7 +277,7 @@ def how(
         key = keys.get(knob)
         if key is None or after is None:
             continue
-        parts.append(key.template.format(value=_value(key, before, after, config, latest, rate)))
+        parts.append(key.template.format(value=_value(key, before, after, config, highest, rate)))
         if key.why_restart not in reasons:
             reasons.append(key.why_restart)
     if not parts:
@@ -301,7 +301,7 @@ def _value(
     before: float | None,
     after: float,
     config: Mapping[str, Any],
-    latest: Callable[[str], float | None],
+    highest: float | None,
     rate: float | None,
 ) -> str:
     if not key.scales:
@@ -310,9 +310,8 @@ def _value(
     configured = _at(config, key.scales) or rate
     if configured:
         return f"{configured * factor:g}"
-    now = latest("optim/lr")
-    seen = f", which was {now:.3g} at the last logged step" if now else ""
-    return f"<{factor:g} x the present value{seen}>"
+    seen = f" ({highest:.3g} is the highest logged)" if highest else ""
+    return f"<{factor:g} x what it was set to{seen}>"
 
 
 def _at(config: Mapping[str, Any], key: str) -> float | None:

@@ -37,7 +37,9 @@ def markdown(analysis: Analysis) -> str:
         leading = incident.explained
         if leading.causes:
             lines += ["", "Why:", ""]
-            lines += [f"- **{md(c.id)}** ({c.confidence:.0%}): {md(c.why)}" for c in leading.causes]
+            for cause in leading.causes:
+                sure = "" if cause.id == "undetermined" else f" ({cause.confidence:.0%})"
+                lines.append(f"- **{md(cause.id)}**{sure}: {md(cause.why)}")
         if leading.remedies:
             lines += ["", "What to do, one at a time:", ""]
             for place, remedy in enumerate(leading.remedies, 1):

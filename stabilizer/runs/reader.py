@@ -49,10 +49,11 @@ class Tail:
             return
         except OSError as error:  # a link that leads to itself, or a file of somebody else's
             raise RunError(f"{self.path}: {error.strerror}; it can't be read") from None
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            return
         with os.fdopen(descriptor, "rb", buffering=0) as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                return
             if self._inode and (status.st_ino != self._inode or status.st_size < self.offset):
                 self.offset, self._too_long = 0, False
                 self.restarts += 1

@@ -76,7 +76,7 @@ def test_the_configuration_a_tracker_keeps_is_unwrapped():
 @pytest.mark.parametrize("trainer,key", [("trl-ppo", "kl_coef=0.001"), ("trl-old-ppo", "init_kl_coef=0.001")])
 def test_advice_is_in_the_words_of_ppo_and_not_of_grpo(trainer, key):
     advice = RemedyAdvice("raise-beta", "soft", {"control/beta": (0.0, 0.001)}, "why", "")
-    text = knobs.how(trainer, advice, {}, onset=9, latest=lambda name: None)
+    text = knobs.how(trainer, advice, {}, onset=9)
     assert text.startswith(f"{key} in PPOConfig")
 
 

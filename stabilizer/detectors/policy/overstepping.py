@@ -133,8 +133,9 @@ class Overstepping(Detector):
                 return None
             than = f"above {baseline:g} from the start"
         else:
-            than = f"where {baseline:.2g} was expected, since step {onset}"
-        size = f"{now:.2g} nats/token" if name == KL else f"{now:.0%} of tokens"
+            expected = f"{baseline:.2g}" if name == KL else f"{100 * baseline:.2g} %"
+            than = f"where {expected} was expected, since step {onset}"
+        size = f"{now:.2g} nats/token" if name == KL else f"{100 * now:.2g} % of tokens"
         what = "one step's updates move the policy by" if name == KL else "the clip range holds back"
         return self.finding(
             view, severity, onset, f"{what} {size}, {than}{fate}", metric=name, baseline=baseline, now=now

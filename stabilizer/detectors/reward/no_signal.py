@@ -94,10 +94,10 @@ class NoSignal(Detector):
         severe = "critical" if fell or share >= self.nearly_all else "warn"
         name_now = f"{reward.metric} is {reward.now:.3g}"
         origin = f"after {reward.metric} fell from {reward.best:.3g}" if fell else f"and {name_now}"
-        kind = "in which every answer fails" if known else "without any spread of a low reward"
+        which = "in {:.0%} of groups every answer fails" if known else "{:.0%} of groups have no spread of a low reward"
         return self.finding(
             view, "info" if reward.rising or not fell and (young or fresh) else severe, onset,
-            f"{share:.0%} of groups are groups {kind} (mean of {rows} rows), {origin}",
+            f"{which.format(share)} (mean of {rows} rows), {origin}",
             metric=name, baseline=median(series.values[:5]), now=share,
         )  # fmt: skip
 

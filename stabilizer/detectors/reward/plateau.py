@@ -102,7 +102,7 @@ class Plateau(Detector):
         steps = view.series(metric).steps
         if len(steps) <= self.confirm:
             return False
-        return all(stagnation(view.at(int(steps[-row]))) is not None for row in range(self.confirm, 1, -1))
+        return all(stagnation(view.at(int(steps[-row]))) is not None for row in (self.confirm, 2))
 
     @staticmethod
     def _words(reward: Progress, still: Stagnation) -> str:
