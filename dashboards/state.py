@@ -247,7 +247,9 @@ class Followed:
         return every_chart(view)[id].metrics, view
 
     def _check(self) -> None:
-        """A pipe in place of a small file would block its reader, and with it every viewer."""
+        """A folder that is gone is said; a pipe in place of a small file would block its reader, and every viewer."""
+        if not self.path.is_dir():
+            raise ValueError(f"{self.path}: the folder of this run is gone")
         for name in SMALL_FILES:
             file = self.path / name
             if file.exists() and (not file.is_file() or file.stat().st_size > MAX_SMALL):

@@ -10,6 +10,7 @@ import argparse
 import importlib
 import os
 import sys
+import warnings
 from types import ModuleType
 
 from stabilizer import __version__
@@ -63,6 +64,8 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     verb = next((word for word in words if not word.startswith("-")), None)
     args = build_parser(verb).parse_args(words)
+    if argv is None and not args.debug:  # what is too large to reckon with is told as findings, not in lines of numpy
+        warnings.filterwarnings("ignore", category=RuntimeWarning)
     try:
         return _module(args.verb).run(args)
     except KeyboardInterrupt:

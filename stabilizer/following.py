@@ -130,7 +130,7 @@ class FollowedLog:
         ticks = self._run.ticks if self._rested >= SETTLED else self._run.ticks[:-1]
         if len(ticks) < len(self._seen) and self._run.ticks[: len(self._seen)] == self._seen:
             ticks = self._seen
-        anew = ticks[: len(self._seen)] != self._seen
+        anew = ticks[: len(self._seen)] != self._seen or self._rewritten()
         if anew:
             self._seen, self._held = [], {}
         new = ticks[len(self._seen) :]
@@ -138,6 +138,19 @@ class FollowedLog:
         for attempt, held in self._held.items():  # a failure comes after the last row
             held.about, held.events = self._run.histories[attempt].about, self._run.histories[attempt].events
         return News([self._take(attempt, step) for attempt, step in new], anew)
+
+    def _rewritten(self) -> bool:
+        """Whether rows that were shown hold other numbers now: another log is where the one was that was read.
+
+        What joins a row later, as an evaluation does, changes no number that was there.
+        """
+        last = len(self._seen) - 1
+        for attempt, step in {self._seen[place * last // 4] for place in range(5)} if self._seen else ():
+            shown = row(self._held[attempt].view(step)) if attempt in self._held else {}
+            now = row(self._run.histories[attempt].view(step))
+            if any(now.get(name) != value and value == value for name, value in shown.items()):
+                return True
+        return False
 
     def _take(self, attempt: int, step: int) -> RunView:
         """Add one row to the history held, and give the view of it."""

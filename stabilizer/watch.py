@@ -179,7 +179,7 @@ class Watch:
             return "crashed", ever
         if now:
             return now, ever
-        rows = max((len(view.series(name)) for name in view.names()), default=0)
+        rows = max((len(view.series(name).finite()) for name in view.names()), default=0)
         if not rows:
             return "too-short", ever
         if not is_rl(view.names()):

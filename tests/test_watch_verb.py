@@ -80,6 +80,17 @@ def test_a_log_that_was_replaced_is_another_training(tmp_path, monkeypatch) -> N
     assert news.anew and [view.step for view in news.views] == list(range(1, 25))
 
 
+def test_a_log_that_was_replaced_by_one_of_the_same_steps_is_another_training_too(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("stabilizer.following.DUTY", 1.0)
+    path, other = tmp_path / "log.jsonl", tmp_path / "other"
+    path.write_text("".join(collapsing(40)))
+    followed = follow(path, load)
+    followed.look()
+    other.write_text("".join(collapsing(60, seed=1)))
+    other.replace(path)
+    assert followed.look().anew
+
+
 def test_a_log_that_is_gone_for_a_moment_is_waited_for(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("stabilizer.following.DUTY", 1.0)
     path = tmp_path / "log.jsonl"

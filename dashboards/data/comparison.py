@@ -153,7 +153,7 @@ def about_asked(query: Mapping[str, str], known: Mapping[str, Path]) -> tuple[As
 def _ids(words: str, known: Mapping[str, Path]) -> tuple[list[str], list[str]]:
     """Names between commas, as `fleet.compared` writes them: those that are known, and those that are not."""
     ids = list(dict.fromkeys(unquote(part) for part in words.split(",")[: 8 * MAX_RUNS] if part))
-    return [id for id in ids if id in known][:MAX_RUNS], [id for id in ids if id not in known]
+    return [id for id in ids if id in known], [id for id in ids if id not in known]
 
 
 def stamp(path: Path) -> Stamp:

@@ -355,3 +355,13 @@ def test_ten_thousand_completions_are_paged(client: Client, logged: Path) -> Non
 def test_a_whole_text_is_given_by_number_alone(logged: Path) -> None:
     assert whole_text(Shelf(), logged, 5, 0) == f"step 5 {HOSTILE}"
     assert whole_text(Shelf(), logged, 5, -1) is None and whole_text(Shelf(), logged, 5, 10**9) is None
+
+
+def test_rewards_too_large_to_average_and_files_that_cannot_be_opened_take_no_page_down(
+    client: Client, logged: Path
+) -> None:
+    log(logged, 15, [sample(15, 0, 1.7e308), sample(15, 0, 1.7e308), sample(15, 0, -1.7e308)])
+    assert "1.7e+308" in text_of(client.open("/completions", f"?run={CALM}&step=15"))
+    loop = logged / "samples" / "000020-r0.jsonl"
+    loop.symlink_to(loop.name)
+    assert "step 20" in text_of(client.open("/completions", f"?run={CALM}&step=20"))

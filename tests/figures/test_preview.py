@@ -7,6 +7,8 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
+import pytest
+
 from stabilizer.figures import metric_figure
 from stabilizer.figures.preview import Preview, preview
 from stabilizer.records import Finding
@@ -60,3 +62,10 @@ def test_no_word_of_a_figure_reaches_the_picture() -> None:
     line = {"mode": "lines", "x": [1, 2], "y": [1.0, 2.0], "line": {"color": hostile, "dash": hostile}}
     there = preview({"data": [line], "layout": {"yaxis": {"title": {"text": hostile}}}})
     assert "script" not in unquote(there.picture) and "alert" not in unquote(there.picture)
+
+
+@pytest.mark.parametrize("values", [[1e308, -1e308] * 5, [1.797e308, 1e-300, 1.0], [5e-324, 0.0], [math.inf, math.nan]])
+@pytest.mark.parametrize("log", [False, True])
+def test_numbers_too_large_or_too_small_to_draw_give_a_picture_or_none(values: list[float], log: bool) -> None:
+    there = drawn(values, y="log" if log else "auto")
+    assert there is None or "nan" not in unquote(there.picture)

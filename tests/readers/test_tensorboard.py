@@ -10,7 +10,7 @@ import pytest
 
 from stabilizer.readers import event_scalars, load, tensorboard
 from stabilizer.runs.reader import RunError
-from tests.readers.event_files import VERSION, event, log, scalar, tensor
+from tests.readers.event_files import VERSION, event, frame, log, scalar, tensor
 
 SAMPLE = Path(__file__).parent / "tool_samples" / "events.out.tfevents.1700000000.small"
 ROWS = [
@@ -155,3 +155,14 @@ def test_a_file_without_scalars_says_so(tmp_path: Path) -> None:
 def test_a_name_for_every_value_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="different names"):
         load(write(tmp_path, log([(1, {f"m{place}": 1.0 for place in range(50_001)})], together=True)))
+
+
+FAR = b"\xff" * 8 + b"\x7f"
+"""A length just under 2^63."""
+
+
+@pytest.mark.parametrize("part", [b"\x2a" + FAR, b"\x2a\x0c\x0a" + FAR + b"ab", b"\x2a\x0e\x0a\x0c\x0a" + FAR + b"ab"])
+def test_a_length_that_overflows_damages_its_own_record_alone(part: bytes, tmp_path: Path) -> None:
+    sound = log((step, {"train/reward": 0.5}) for step in range(1, 13))
+    path = write(tmp_path, sound + frame(b"\x09" + bytes(8) + b"\x10\x05" + part))
+    assert len(tensorboard.columns(path)["train/reward"]) == 12

@@ -600,3 +600,11 @@ def test_kill_9_loses_no_acknowledged_record(tmp_path):
 def test_kill_9_a_thousand_times_loses_no_acknowledged_record(tmp_path):
     for block in range(50):
         check_kills(tmp_path / f"run{block}", 20, seed=block)
+
+
+def test_a_folder_in_the_place_of_a_log_holds_no_lines_and_no_descriptor(tmp_path):
+    (tmp_path / "findings.jsonl").mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        assert list(Tail(tmp_path / "findings.jsonl").lines()) == []
+    assert len(os.listdir("/proc/self/fd")) == before
