@@ -273,7 +273,9 @@ def _row(line: RunLine, now: float, kind: str = "run") -> Row:
         state=line.state,
         state_note=_state_note(line, now),
         verdict=line.verdict,
-        verdict_note=f"was {WORDS.get(line.worst, line.worst)}" if line.worst and line.worst != line.verdict else "",
+        verdict_note=f"was {WORDS[line.worst]}"
+        if line.worst in ("warn", "critical") and line.worst != line.verdict
+        else "",
         steps=_steps(line),
         percent=_share(line),
         left="" if line.left_s is None else f"about {age_words(line.left_s)} left",
