@@ -273,9 +273,7 @@ def _row(line: RunLine, now: float, kind: str = "run") -> Row:
         state=line.state,
         state_note=_state_note(line, now),
         verdict=line.verdict,
-        verdict_note=f"was {WORDS[line.worst]}"
-        if line.worst in ("warn", "critical") and line.worst != line.verdict
-        else "",
+        verdict_note=_went_through(line),
         steps=_steps(line),
         percent=_share(line),
         left="" if line.left_s is None else f"about {age_words(line.left_s)} left",
@@ -329,6 +327,12 @@ def _trainer(line: RunLine) -> str:
 def _common(words: Iterable[str]) -> str:
     found = sorted(set(words))
     return found[0] if len(found) == 1 else f"{len(found)} different" if found else ""
+
+
+def _went_through(line: RunLine) -> str:
+    """What a run was on its way, where that was worse than it is now and worth a word."""
+    bad = line.worst in ("warn", "critical") and line.worst != line.verdict
+    return f"was {WORDS[line.worst]}" if bad else ""
 
 
 def _state_note(line: RunLine, now: float) -> str:
