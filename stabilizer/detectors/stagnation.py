@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from stabilizer.detectors.progress import RECENT, Progress, progress
-from stabilizer.detectors.unseen import LONGEST, unseen
+from stabilizer.detectors.unseen import unseen
 from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import Trend, centred_rows, median, step_noise, trend
 
@@ -53,6 +53,8 @@ ONE_SIDED = 1.645 / 1.96
 """What a two-sided 95 % interval must be shortened by where only its upper end is asked for."""
 BREAK = 90
 """Steps without growth that count as a break at least: waves of the data are as long."""
+LONGEST = 5000
+"""Rows looked back on for a bend, so that a row costs no more at the end of a long run than at its beginning."""
 LEAST_RISE = 15
 """Points that a rise must have had, to have a pace."""
 BINS = 240

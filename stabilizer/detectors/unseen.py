@@ -24,8 +24,8 @@ LEAST_STEPS = (60, 150)
 """Steps under which nothing is said: at least and at most, between them a third of the plan where there is one."""
 TINY = 1e-200
 """Range of a reward that is too small to be divided by."""
-LONGEST = 5000
-"""Rows looked back on, so that a row costs the same at the end of a long run as at its beginning."""
+MOST_ROWS = 2000
+"""Rows beyond which a run has shown what it can: no hint is needed, and none is worth its price at every row."""
 POINTS = 240
 """Points a run is looked at with: a longer one is averaged over neighbouring rows."""
 UNSEEN = (1.0, 0.5)
@@ -66,8 +66,8 @@ class Unseen(NamedTuple):
 
 def unseen(view: RunView, series: Series, spread: float) -> Unseen | None:
     """The first of the three that holds; `spread` is the deviation of a single reward."""
-    recent = series.between(view.baseline_start(), view.step).last(LONGEST).finite()
-    if len(recent) < LEAST_ROWS or recent.steps[-1] - recent.steps[0] < _least_steps(view):
+    recent = series.between(view.baseline_start(), view.step).last(MOST_ROWS + 1).finite()
+    if not LEAST_ROWS <= len(recent) <= MOST_ROWS or recent.steps[-1] - recent.steps[0] < _least_steps(view):
         return None
     width = math.ceil(len(recent) / POINTS)
     extra = len(recent) % width

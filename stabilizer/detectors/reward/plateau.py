@@ -35,10 +35,10 @@ class Plateau(Detector):
         gain of half a standard error is seen. Accuracy on held-out problems, where there is any, must not have risen.
 
         Where nothing of that is sure, a hint (`unseen`), always `info`, from 40 rows and 60 steps (150 of a long plan)
-        on: "shows no gain" when none is seen beyond a standard error over a run that excludes a gain of its whole level
-        or spread, or beyond half of one since a rise of which half the pace would have shown; "has levelled off" when
-        the exponential that fits best, and any that fits as well, has come 95 % (88 %) of its way. It says what it
-        leaves open, and how many times the rows or the batch would settle it.
+        on, up to 2,000 rows: "shows no gain" when none is seen beyond a standard error over a run that excludes a gain
+        of its whole level or spread, or beyond half of one since a rise of which half the pace would have shown; "has
+        levelled off" when the exponential that fits best, and any that fits as well, has come 95 % (88 %) of its way.
+        It says what it leaves open, and how many times the rows or the batch would settle it.
 
     Why it matters
         From here on every step costs and nothing comes back, unless the reason is found: exploration used up, groups
