@@ -1,7 +1,8 @@
 """Searching many texts for a word or a pattern, without letting a pattern hold up anybody else.
 
 A regular expression can take forever on a text it was not made for, and Python's can't be interrupted. So patterns are
-tried in a process of their own, which is ended when it takes too long.
+tried in a process of their own, which is ended when it takes too long, and no more than a few at once: each holds one
+of the server's threads, and those who only look at a run need one too.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 
 SECONDS = 3.0
 MAX_PATTERN = 300
 HITS = 5
 """Hits that are marked in each text."""
+
+AT_ONCE = threading.BoundedSemaphore(2)
+"""Patterns that are tried at the same time."""
 
 Hits = list[tuple[int, int]]
 
@@ -66,6 +71,8 @@ def _patterned(pattern: str, texts: Sequence[str], seconds: float) -> list[Hits 
             f"{pattern!r} is no regular expression: {error}. Switch regex off to look for it as it is"
         ) from None
     asked = json.dumps({"pattern": pattern, "texts": list(texts), "hits": HITS})
+    if not AT_ONCE.acquire(blocking=False):
+        raise PatternError("other patterns are being tried just now; try again in a moment, or look for plain words")
     try:
         answer = subprocess.run(  # noqa: S603 - our own text; the pattern is data on its input
             _COMMAND, input=asked.encode(), capture_output=True, timeout=seconds, check=True
@@ -76,4 +83,6 @@ def _patterned(pattern: str, texts: Sequence[str], seconds: float) -> list[Hits 
         ) from None
     except subprocess.SubprocessError:
         raise PatternError(f"{pattern!r} could not be tried; look for plain words instead") from None
+    finally:
+        AT_ONCE.release()
     return [None if hits is None else [(a, b) for a, b in hits] for hits in json.loads(answer.stdout)]

@@ -15,6 +15,7 @@ import pytest
 from page_client import CALM, Client, components
 
 from dashboards.app import build
+from dashboards.data import pattern
 from dashboards.data.completions import PER_PAGE, Wanted, look, nearest, whole_text
 from dashboards.data.pattern import PatternError, find
 from dashboards.data.shelf import MAX_ROWS, LogShelf, Shelf, read_step
@@ -365,3 +366,14 @@ def test_rewards_too_large_to_average_and_files_that_cannot_be_opened_take_no_pa
     loop = logged / "samples" / "000020-r0.jsonl"
     loop.symlink_to(loop.name)
     assert "step 20" in text_of(client.open("/completions", f"?run={CALM}&step=20"))
+
+
+def test_patterns_that_take_long_leave_threads_to_those_who_look() -> None:
+    assert pattern.AT_ONCE.acquire() and pattern.AT_ONCE.acquire()
+    try:
+        with pytest.raises(pattern.PatternError, match="try again in a moment"):
+            pattern.find("a+", ["aa"], regex=True)
+        assert pattern.find("a", ["ab"]) == [[(0, 1)]]
+    finally:
+        pattern.AT_ONCE.release(2)
+    assert pattern.find("a+", ["aa"], regex=True) == [[(0, 2)]]
