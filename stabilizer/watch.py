@@ -404,7 +404,7 @@ def _saw(detector: Detector, view: RunView) -> bool:
     """Whether a detector sees its failure there; one that breaks there has seen nothing."""
     try:
         return detector.check(view) is not None
-    except Exception:
+    except Exception:  # of a row gone by; one that breaks now is reported where it is asked
         return False
 
 

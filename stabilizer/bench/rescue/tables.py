@@ -37,23 +37,22 @@ def statements(result: dict[str, Any]) -> list[str]:
         )
     for arm, row in result["against"].items():
         if row["n"]:
-            low, high = row["interval"]
-            said.append(
-                f"{arm}: {100 * row['difference']:+.0f} points of rescue against {row['best']}, the best of the others "
-                f"({100 * low:+.0f} to {100 * high:+.0f}, n {row['n']})"
-            )
+            against = f"of rescue against {row['best']}, the best of the others"
+            said.append(f"{arm}: {_gap(row, against)}")
     for arm, row in result["harm beyond chance"].items():
         if row["n"]:
-            low, high = row["interval"]
-            said.append(
-                f"{arm}: {100 * row['difference']:+.0f} points of harm against {PLACEBO} alone "
-                f"({100 * low:+.0f} to {100 * high:+.0f}, n {row['n']}): what is harmed beyond chance"
-            )
+            against = f"of harm against {PLACEBO} alone"
+            said.append(f"{arm}: {_gap(row, against)}: what is harmed beyond chance")
     if result["left out"]:
         said.append(f"NOT COMPLETE: {result['left out']} cases were left out by the budget")
     if result["quick"]:
         said.append("a quick run shows that the bench works; it is too small to say how good anything is")
     return said
+
+
+def _gap(row: dict[str, Any], of_what: str) -> str:
+    low, high = row["interval"]
+    return f"{100 * row['difference']:+.0f} points {of_what} ({100 * low:+.0f} to {100 * high:+.0f}, n {row['n']})"
 
 
 def _arm(name: str, result: dict[str, Any]) -> dict[str, str]:
