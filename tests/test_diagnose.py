@@ -258,6 +258,7 @@ def test_health_is_claimed_only_with_numbers_that_support_it(tmp_path):
     assert "the reward rises" in claims(reward=lambda s: 0.1 + s / 200 + 0.02 * noise(s))
     assert "the reward rises" not in claims(reward=lambda s: 0.5 + 0.1 * noise(s))
     assert "the reward rises" not in claims(reward=lambda s: 0.9 - s / 200)
+    assert "the reward rises" not in claims(reward=lambda s: 0.1 + min(s, 90 - s / 2) / 100 + 0.02 * noise(s))
     assert "the policy still explores" in claims(entropy=lambda s: 0.8)
     assert "the policy still explores" not in claims(entropy=lambda s: 0.8 * math.exp(-s / 20))
     assert "every number is finite" not in claims(loss=lambda s: math.nan if s == 50 else 0.1)

@@ -8,16 +8,17 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from stabilizer.cli import main
 from stabilizer.readers import load
-from stabilizer.records import Action, Metrics
+from stabilizer.records import Action, Finding, Metrics
 from stabilizer.runs.directory import chain_hash, replace_json
 from stabilizer.runs.reader import RunReader, read_json, read_records
 from stabilizer.runs.requests import ask
-from stabilizer.session import Session
+from stabilizer.session import RESTATED, Session
 from stabilizer.trainer.config import load_config
 from stabilizer.vocabulary import VOCABULARY
 from stabilizer.watch import watch_run
@@ -404,3 +405,18 @@ def test_a_fork_in_a_session_leaves_no_trace_in_its_run(tmp_path) -> None:
             assert list(ours.series(name).values) == list(theirs.series(name).values), name
     ahead = ours.series("policy/loss").between(3, 5).values
     assert fork.curves["no change"]["policy/loss"] == list(ahead), "the twin did what the run then did"
+
+
+def test_what_stands_is_written_anew_when_its_words_are_old_and_no_sooner() -> None:
+    standing = Finding("reward/collapse", "critical", "it fell", 40, 45, 60, {}, "open", incident=1)
+    written: list[Finding] = []
+    session = Session.__new__(Session)
+    session.watch, session.writer = SimpleNamespace(active=lambda: [standing]), SimpleNamespace(finding=written.append)
+    session._told = {(1, "reward/collapse"): 45}
+    told = []
+    for step in range(46, 45 + 3 * RESTATED):
+        session._tell_anew(step, RESTATED)
+        told += [step] * (len(written) - len(told))
+    assert told == [45 + RESTATED, 45 + 2 * RESTATED]
+    session._tell_anew(44 + 3 * RESTATED, 1)
+    assert len(written) == 3, "a run that ends leaves no old words"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -430,3 +431,13 @@ def test_a_thousand_runs_list_without_opening_metrics(tmp_path: Path) -> None:
 def test_eventful_run_has_what_the_page_must_show(tmp_path: Path) -> None:
     reader = RunReader((eventful(tmp_path / "run"), tmp_path / "run")[1])
     assert sorted(reader.histories) == [0, 1] and reader.skipped == 0
+
+
+def test_a_run_whose_folder_is_gone_is_said_to_be(tmp_path: Path) -> None:
+    healthy(tmp_path / "run", 3).close()
+    followed = Runs([tmp_path]).get("run")
+    followed.refresh()
+    followed._read = 0
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(ValueError, match="the folder of this run is gone"):
+        followed.refresh()
