@@ -322,6 +322,14 @@ class Card:
     advice: tuple[tuple[str, str, tuple[str, ...], str, str], ...] = ()
     also: tuple[Also, ...] = ()
 
+    @property
+    def likely(self) -> str:
+        """The first cause and how sure it is; nobody is sure of not knowing."""
+        if not self.causes:
+            return ""
+        name, sure, _ = self.causes[0]
+        return name if name == "undetermined" else f"{name}, {sure:.0%} sure"
+
 
 @dataclass(frozen=True)
 class Entry:

@@ -157,8 +157,7 @@ def incident_list(cards: Sequence[Card], run: str) -> list[Any]:
 
 
 def _incident(card: Card, run: str) -> html.Article:
-    cause = f"{card.causes[0][0]}, {card.causes[0][1]:.0%} sure" if card.causes else ""
-    facts = (f"steps {card.onset:,}–{card.last:,}", f"likely cause: {cause}" if cause else "",
+    facts = (f"steps {card.onset:,}–{card.last:,}", f"likely cause: {card.likely}" if card.likely else "",
              f"with {len(card.also)} more" if card.also else "")  # fmt: skip
     return html.Article(
         [

@@ -187,7 +187,7 @@ def _all(run: str, cards: Sequence[Card]) -> list[Any]:
 
 
 def _line(run: str, card: Card) -> html.Article:
-    cause = f"likely cause: {card.causes[0][0]} ({card.causes[0][1]:.0%})" if card.causes else "no cause told"
+    cause = f"likely cause: {card.likely}" if card.likely else "no cause told"
     more = f" · {1 + len(card.also)} findings" if card.also else ""
     return html.Article(
         [

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from stabilizer.commands.missing import need_train_extra
-from stabilizer.commands.train import add_run_arguments, dashboard, follow
+from stabilizer.commands.train import add_run_arguments, command, dashboard, follow
 
 if TYPE_CHECKING:
     from stabilizer.session import Session
@@ -63,7 +63,7 @@ def _train(session: Session, console: Console, args: argparse.Namespace, address
         except KeyboardInterrupt:
             pass
     else:
-        console.print(Text(f"  look again:    stabilizer dashboard {session.writer.path.parent}"))
+        console.print(Text(f"  look again:    {command()} dashboard {session.writer.path.parent}"))
     return 0 if args.variant else code
 
 

@@ -89,7 +89,8 @@ class LivePrinter:
         cause = finding.causes[0] if finding.causes and finding.state == "open" else None
         if cause and self._explained.get(finding.incident) != cause.id:
             self._explained[finding.incident] = cause.id
-            self._print(None, f"likely cause: {plain(cause.id)} ({cause.confidence:.0%}): {plain(cause.why)}")
+            sure = "" if cause.id == "undetermined" else f" ({cause.confidence:.0%})"
+            self._print(None, f"likely cause: {plain(cause.id)}{sure}: {plain(cause.why)}")
 
     def _print(self, head: Text | None, *details: str) -> None:
         if head is not None:
