@@ -10,6 +10,7 @@ TORCH_INDEX   ?=
 VARIANT       ?=
 REMEDY        ?= suggest
 PORT          ?= 8050
+JOBS          ?= 2
 ARGS          ?=
 
 PY  := $(VENV)/bin/python
@@ -23,7 +24,7 @@ RUN := OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(P
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
-	@echo "  variables: VARIANT=unstable REMEDY=off|suggest|approve|auto-safe|auto-full PORT=8050 TORCH_VERSION TORCH_INDEX PYTHON"
+	@echo "  variables: VARIANT=unstable REMEDY=off|suggest|approve|auto-safe|auto-full PORT=8050 JOBS=2 TORCH_VERSION TORCH_INDEX PYTHON"
 
 # torch first and pinned: the CPU build (+cpu) where the index offers one, else the index's own build.
 $(VENV)/.torch-$(TORCH_VERSION):
@@ -45,10 +46,10 @@ demo: $(VENV)/.installed ## train the built-in task with the dashboard live: abo
 	@$(RUN) -m stabilizer demo --remedy $(REMEDY) --port $(PORT) $(if $(VARIANT),--variant $(VARIANT)) $(ARGS)
 
 test: $(VENV)/.installed ## the test suite
-	@$(RUN) -m pytest -m 'not slow' $(ARGS)
+	@$(RUN) -m pytest -n $(JOBS) --dist loadfile -m 'not slow' $(ARGS)
 
 test-all: $(VENV)/.installed ## everything: the slow and the browser tests, and training through vLLM
-	@$(RUN) -m pytest --require-browser -m 'not vllm' $(ARGS)
+	@$(RUN) -m pytest -n $(JOBS) --dist loadfile --require-browser -m 'not vllm' $(ARGS)
 	@$(MAKE) --no-print-directory test-vllm
 
 test-vllm: $(VLLM_VENV)/.installed ## train through the real vLLM, on a CPU, in an environment of its own
