@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stabilizer.detectors.progress import progress
+from stabilizer.detectors.progress import RECENT, progress
 from stabilizer.records import Cause, Finding
 from stabilizer.remedies.base import Remedy
 from stabilizer.remedies.evidence import recent, steps_usual
@@ -43,8 +43,8 @@ HOLD_BACK = (*SMALLER_STEPS, "raise-beta")
 OVERSHOT = ("lr-too-high", "undetermined")
 """Causes against which they are of use only while steps are too large; others last, whatever the steps are."""
 OUTSIDE = ("prompts-too-hard", "data-shift", "reward-fault", "reward-hackable", "wrong-groups", "tool-broken")
-"""Causes in the data or the reward, which no knob of the trainer takes away. What an engine gets wrong is measured token
-by token, so it can be corrected where it is learned from; dead groups leave a batch too small, and it can be larger."""
+"""Causes in the data or the reward, which no knob of the trainer takes away. What an engine gets wrong is measured by
+the token, so it can be corrected where it is learned from; dead groups leave a batch too small, which can be larger."""
 LIKELY = 0.5
 """Confidence of a cause from which it is more likely than not."""
 DEAD_BAND = 0.25
@@ -75,8 +75,8 @@ def most_urgent(findings: Sequence[Finding]) -> int | None:
 def objection(remedy: Remedy, cause: str, members: Sequence[Finding], watch: Watch, view: RunView) -> str:
     """What speaks against a remedy beside its own preconditions; empty when nothing does."""
     if remedy.id in HOLD_BACK and (cause in OVERSHOT or cause not in remedy.answers):
-        if _recovers(view):
-            return "the reward has fallen and rises again: smaller steps would slow what comes back by itself"
+        if _recovers(members, view):
+            return "the reward rises since: smaller steps would slow what comes back by itself"
         if _overshoot_is_over(members, view):
             return "steps are as large as before the onset again: smaller ones hold nothing back, and learn more slowly"
         if _fell_already(view):
@@ -156,9 +156,12 @@ def _overshoot_is_over(members: Sequence[Finding], view: RunView) -> bool:
     return bool(members) and steps_usual(view, min(finding.onset_step for finding in members))
 
 
-def _recovers(view: RunView) -> bool:
+def _recovers(members: Sequence[Finding], view: RunView) -> bool:
+    """Whether the reward rises since the onset: before one it may have risen, and be about to fall."""
     reward = progress(view)
-    return reward is not None and reward.dropped and reward.rising
+    if reward is None or not reward.rising:
+        return False
+    return reward.dropped or all(finding.onset_step <= view.step - RECENT for finding in members)
 
 
 def _fell_already(view: RunView) -> bool:

@@ -46,7 +46,7 @@ class GrowGroup(Remedy):
         return scaled(knobs, "control/group_size", 2.0, low=2, high=32)
 
     def unfit(self, view: RunView) -> str:
-        """Groups that are silent because everything in them is right want harder prompts; where all are, it is hopeless."""
+        """Groups that are silent because everything in them is right want harder prompts; all silent, nothing helps."""
         failing, passing = recent(view, "reward/all_fail_frac"), recent(view, "reward/all_pass_frac")
         if passing is not None and passing >= 0.5 and passing > (failing or 0.0):
             return f"{passing:.0%} of groups pass as a whole: more of the same answers teach nothing"
