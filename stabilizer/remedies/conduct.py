@@ -72,6 +72,8 @@ class Conduct:
         """Incident and finding that were made harmless and go on."""
         self._restored: int | None = None
         """The first step under a setting that was put back and kept."""
+        self._put_right: set[int] = set()
+        """Incidents in which what was changed without a word has been put back for good."""
         self._tried: set[tuple[int, str]] = set()
         """Incident and remedy."""
         self._released: set[str] = set()
@@ -401,6 +403,8 @@ class Conduct:
             self._journal(under, "verified", view.step, f"together with {trial.action}")
         self._kept[trial.action] = trial.change
         self._journal(trial, "verified", view.step, reason, **self._measured(trial, view))
+        if trial.back:
+            self._put_right.add(trial.incident)
         if self._holds_back(trial):
             self._holding[trial.action] = trial
         if trial.outlived:
@@ -448,6 +452,7 @@ class Conduct:
         """Undo a trial that failed; a setting is not given back the value after whose coming things broke."""
         if trial.back:
             self._kept[trial.action] = trial.change
+            self._put_right.add(trial.incident)
             text = f"not enough ({reason}); what was changed without a word stays as it was before"
             self._journal(trial, "verified", view.step, text, **data)
         else:

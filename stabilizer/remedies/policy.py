@@ -15,6 +15,7 @@ from stabilizer.records import Action, Cause, Finding, JournalEntry
 from stabilizer.remedies import LOWER_LR, RESTORE, ROLL_BACK, fitting
 from stabilizer.remedies.arbitration import (
     DIVERGENCE,
+    HOLD_BACK,
     gained,
     just_seen,
     left_to_people,
@@ -108,6 +109,8 @@ class Arbiter(Conduct):
             known = (number, remedy.id) in self._tried and not (asked and remedy is asked.trial.remedy)
             if known or (remedy.rollback and not returns) or (remedy.id == "early-stop" and not critical):
                 continue
+            if remedy.id in HOLD_BACK and number in self._put_right:
+                continue  # the run was well with its settings as they are again: smaller steps mend no weights
             change = self._change(remedy, cause, view, onset)
             if change is None or objection(remedy, cause, members, self.watch, view):
                 continue
@@ -277,6 +280,8 @@ class Arbiter(Conduct):
                 self.controls.snapshot()
         for action in latest.values():
             if action.entry == "verified":
+                if action.remedy == RESTORE.id:
+                    self._put_right.add(action.incident)
                 self._kept[action.action] = dict(action.change)
                 if action.action in held and LR in action.change:
                     self._held.begin(action.action, held[action.action], action.change[LR])

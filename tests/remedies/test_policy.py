@@ -115,6 +115,16 @@ def test_a_fix_for_what_lies_outside_is_proposed_and_says_why_it_is_not_made() -
     assert run.actions[-1].entry == "applied" and "not made" not in run.actions[1].text
 
 
+@pytest.mark.parametrize("right", [True, False])
+def test_steps_are_not_made_smaller_once_what_was_changed_is_put_back(right: bool) -> None:
+    earlier = [
+        Action("a1", entry, "restore-setting", 30, 1 if right else 7, change={"control/prompts": (2, 16)})
+        for entry in ("applied", "verified")
+    ]
+    run = Simulation("auto-safe", cause=too_fast, earlier=tuple(earlier)).run(120)
+    assert (("lower-lr", "applied") in run.entries()) is not right
+
+
 def test_suggest_changes_nothing() -> None:
     run = Simulation("suggest").run(120)
     assert {entry for _, entry in run.entries()} == {"proposed"}
