@@ -558,9 +558,14 @@ def test_a_held_rate_is_let_go_when_somebody_turns_its_knob() -> None:
     assert run.controls.get("control/lr_scale") == 0.2
 
 
-@pytest.mark.parametrize(("since", "outcome", "back"), [("0.45", "failed", True), ("0.5", "verified", False)])
-def test_a_level_that_may_be_lower_takes_the_weights_back_too(since: str, outcome: str, back: bool) -> None:
-    trial = Trial("a1", next(r for r in REMEDIES if r.id == "raise-beta"), 1, 40, False, {},
+@pytest.mark.parametrize(
+    ("since", "critical", "outcome", "back"),
+    [("0.45", False, "failed", True), ("0.45", True, "failed", False), ("0.5", False, "verified", False)],
+)
+def test_a_level_that_may_be_lower_takes_the_weights_back_where_there_was_no_damage_before(
+    since: str, critical: bool, outcome: str, back: bool
+) -> None:
+    trial = Trial("a1", next(r for r in REMEDIES if r.id == "raise-beta"), 1, 40, critical, {},
                   Guard("reward/mean", 0.5, 0.1, 10, 0.01), window=3, began=58)  # fmt: skip
     quiet = SimpleNamespace(active=lambda: [], incident=lambda number: Incident(1, 40), detectors=())
     run = history({"reward/mean": f"0.5x57 {since}x3"})
