@@ -158,12 +158,15 @@ class Case:
         return " ".join(str(value).lower() for value in values if value is not None)
 
     def turned(self, knob: str, *, up: bool) -> Turn | None:
-        """The newest turn of a knob in one direction in the rows before the onset."""
+        """The newest turn of a knob in one direction in the rows before the onset, to where it was not before: one
+        that comes back to where it stood, as a lowered rate does that warms up again, is no news."""
         series = self._window(knob, BEFORE, MARGIN)
         values = series.values
         if len(values) < 2:
             return None
-        changed = values[1:] > values[:-1] * 1.001 + 1e-12 if up else values[1:] < values[:-1] * 0.999 - 1e-12
+        known = np.maximum.accumulate(values[:-1]) if up else np.minimum.accumulate(values[:-1])
+        least = 0.001 * np.abs(known) + 1e-12
+        changed = values[1:] > known + least if up else values[1:] < known - least
         rows = np.flatnonzero(changed)
         if not len(rows):
             return None

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stabilizer.detectors.progress import progress
-from stabilizer.records import Finding
+from stabilizer.detectors.progress import RECENT, progress
+from stabilizer.records import Cause, Finding
 from stabilizer.remedies.base import Remedy
 from stabilizer.remedies.evidence import recent, steps_usual
 from stabilizer.runs.history import RunView
@@ -38,8 +38,15 @@ TARGET_ENTROPY = 0.45
 """Share of its early level that entropy is meant to keep: the middle of the 0.3 to 0.6 that published runs hold."""
 SMALLER_STEPS = ("lower-lr", "narrow-clip", "clip-updates", "fewer-epochs")
 """Remedies that hold an update back: they keep from falling, and raise nothing that fell."""
+HOLD_BACK = (*SMALLER_STEPS, "raise-beta")
+"""Those and the anchor, which slow learning for as long as they last."""
 OVERSHOT = ("lr-too-high", "undetermined")
 """Causes against which they are of use only while steps are too large; others last, whatever the steps are."""
+OUTSIDE = ("prompts-too-hard", "data-shift", "reward-fault", "reward-hackable", "wrong-groups", "tool-broken")
+"""Causes in the data or the reward, which no knob of the trainer takes away. What an engine gets wrong is measured by
+the token, so it can be corrected where it is learned from; dead groups leave a batch too small, which can be larger."""
+LIKELY = 0.5
+"""Confidence of a cause from which it is more likely than not."""
 DEAD_BAND = 0.25
 """Share of the target around it in which entropy is left alone."""
 JUST_SEEN = 5
@@ -67,7 +74,9 @@ def most_urgent(findings: Sequence[Finding]) -> int | None:
 
 def objection(remedy: Remedy, cause: str, members: Sequence[Finding], watch: Watch, view: RunView) -> str:
     """What speaks against a remedy beside its own preconditions; empty when nothing does."""
-    if remedy.id in SMALLER_STEPS and cause in OVERSHOT:
+    if remedy.id in HOLD_BACK and (cause in OVERSHOT or cause not in remedy.answers):
+        if _recovers(members, view):
+            return "the reward rises since: smaller steps would slow what comes back by itself"
         if _overshoot_is_over(members, view):
             return "steps are as large as before the onset again: smaller ones hold nothing back, and learn more slowly"
         if _fell_already(view):
@@ -90,6 +99,24 @@ def objection(remedy: Remedy, cause: str, members: Sequence[Finding], watch: Wat
         return _held_out_holds(view)
     if remedy.id == "longer-answers":
         return _length_not_earned(view)
+    return ""
+
+
+def left_to_people(remedy: Remedy, cause: Cause) -> str:
+    """Why a soft fix is proposed and not made by itself, whatever the mode; empty where it may be.
+
+    Turning a knob against a trouble that lies elsewhere is a guess, and every guess costs something: two runs that
+    differ in anything end apart, so that of those fixes that help nothing about half do harm. What slows learning costs
+    more, and asks for more than the likeliest of many causes. What touches neither weights nor data costs nothing.
+    """
+    if remedy.safety != "soft" or remedy.harmless:
+        return ""
+    if cause.id not in remedy.answers:
+        return f"it contains what {cause.id} does and answers nothing"
+    if cause.id in OUTSIDE:
+        return f"{cause.id} lies outside of the trainer"
+    if remedy.id in HOLD_BACK and cause.confidence < LIKELY:
+        return f"it slows learning, and the cause is {cause.id} by {cause.confidence:.0%} only"
     return ""
 
 
@@ -127,6 +154,14 @@ def _diverged_lately(watch: Watch, view: RunView) -> str:
 
 def _overshoot_is_over(members: Sequence[Finding], view: RunView) -> bool:
     return bool(members) and steps_usual(view, min(finding.onset_step for finding in members))
+
+
+def _recovers(members: Sequence[Finding], view: RunView) -> bool:
+    """Whether the reward rises since the onset: before one it may have risen, and be about to fall."""
+    reward = progress(view)
+    if reward is None or not reward.rising:
+        return False
+    return reward.dropped or all(finding.onset_step <= view.step - RECENT for finding in members)
 
 
 def _fell_already(view: RunView) -> bool:

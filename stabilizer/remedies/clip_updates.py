@@ -23,7 +23,7 @@ class ClipUpdates(Remedy):
         Times 0.5; a quarter of the configured limit at the least, and not under 0.05.
 
     Undo
-        The limit goes back.
+        The limit goes back, by itself too once a kept trial holds nothing back any more.
 
     Side effects
         Where most updates are above the limit it acts as a smaller learning rate, except on Adam, which undoes a

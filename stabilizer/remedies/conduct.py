@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, get_args
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Action, JournalEntry
 from stabilizer.remedies import LOWER_LR, ROLL_BACK
-from stabilizer.remedies.arbitration import OVERSHOT, SMALLER_STEPS
+from stabilizer.remedies.arbitration import HOLD_BACK, OVERSHOT
 from stabilizer.remedies.base import Change, Remedy, in_words
 from stabilizer.remedies.controls import Checkpoint, Controls
 from stabilizer.remedies.evidence import steps_usual
@@ -72,10 +72,14 @@ class Conduct:
         """Incident and finding that were made harmless and go on."""
         self._restored: int | None = None
         """The first step under a setting that was put back and kept."""
+        self._put_right: set[int] = set()
+        """Incidents in which what was changed without a word has been put back for good."""
         self._tried: set[tuple[int, str]] = set()
         """Incident and remedy."""
         self._released: set[str] = set()
         """Remedies that were put back because what they were for was over."""
+        self._holding: dict[str, Trial] = {}
+        """Trials that were kept to hold steps back, until it is over. A restart leaves them to people."""
         self._actions = 0
 
     @property
@@ -307,18 +311,37 @@ class Conduct:
         self._apply(more, view)
         return self.trial is more
 
+    def _holds_back(self, trial: Trial) -> bool:
+        """Whether it slows learning for as long as it lasts, against what may pass: then it need not last."""
+        alone = not (trial.back or trial.target or trial.under or trial.returns)
+        return self._acts and alone and trial.remedy.id in HOLD_BACK and trial.cause in OVERSHOT
+
     def _spared(self, trial: Trial, view: RunView) -> bool:
         """Steps would be as usual without it too: what it held back is over, and now it is a price for nothing.
 
         Once a run and remedy, lest what it holds back come again and again.
         """
-        alone = not (trial.back or trial.target or trial.under or trial.returns)
-        held_back = trial.remedy.id in SMALLER_STEPS and trial.cause in OVERSHOT
-        if not (alone and held_back and self._acts) or trial.remedy.id in self._released:
+        if not self._holds_back(trial) or trial.remedy.id in self._released:
             return False
         before, after = trial.change.get(LR, (1.0, 1.0))
         rate = before / after if before and after else 1.0
         return steps_usual(view, trial.onset, rows=SETTLE, rate=rate)
+
+    def _let_go(self, view: RunView) -> None:
+        """What was kept to hold steps back is put back as soon as they would be as usual without it."""
+        for action, trial in list(self._holding.items()):
+            if not self._is_on_top(action):
+                del self._holding[action]  # somebody turned it since
+            elif self._spared(trial, view):
+                del self._holding[action]
+                del self._kept[action]
+                self._release(trial, view, "what it was kept for is over")
+                return
+
+    def _is_on_top(self, action: str) -> bool:
+        """It was kept and its knobs are still where it put them: fixes are undone newest first."""
+        change = self._kept.get(action)
+        return change is not None and all(self.controls.get(knob) == after for knob, (_, after) in change.items())
 
     def _release(self, trial: Trial, view: RunView, reason: str) -> None:
         """Put back what has done its work; it is made anew, and kept then, should the trouble come again."""
@@ -380,6 +403,10 @@ class Conduct:
             self._journal(under, "verified", view.step, f"together with {trial.action}")
         self._kept[trial.action] = trial.change
         self._journal(trial, "verified", view.step, reason, **self._measured(trial, view))
+        if trial.back:
+            self._put_right.add(trial.incident)
+        if self._holds_back(trial):
+            self._holding[trial.action] = trial
         if trial.outlived:
             early = [f for f in self.watch.active() if f.onset_step <= trial.began + SETTLE]
             ids = {f.id for f in early if f.incident == trial.incident} | set(trial.remedy.outlived(trial.cause))
@@ -425,6 +452,7 @@ class Conduct:
         """Undo a trial that failed; a setting is not given back the value after whose coming things broke."""
         if trial.back:
             self._kept[trial.action] = trial.change
+            self._put_right.add(trial.incident)
             text = f"not enough ({reason}); what was changed without a word stays as it was before"
             self._journal(trial, "verified", view.step, text, **data)
         else:

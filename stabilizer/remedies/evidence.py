@@ -19,6 +19,8 @@ BEFORE, LEAST, NOW = 40, 10, 3
 """Rows before an onset that say what is usual, how many of them it takes, and rows that say what is now."""
 LEAP = 3
 """Rows of large steps that are one leap; more are a step that is too large."""
+HOPELESS = 0.95
+"""Share of groups without spread from which none can be hoped for."""
 SILENT = 0.9
 """Share of groups without spread from which steps are small because there is nothing to learn from."""
 
@@ -27,6 +29,14 @@ def recent(view: RunView, name: str, rows: int = ROWS) -> float | None:
     """The present level of a metric, or None where fewer than five rows tell."""
     values = view.series(name).last(rows).finite().values
     return float(np.median(values)) if len(values) >= 5 else None
+
+
+def nothing_to_compare(view: RunView) -> str:
+    """Why more prompts or answers of the same kind would teach nothing; empty where some of them do."""
+    silent = recent(view, "reward/zero_std_frac", LEAST)
+    if silent is not None and silent > HOPELESS:
+        return f"{silent:.0%} of groups are silent: more of the same would be too"
+    return ""
 
 
 def steps_usual(view: RunView, onset: int, *, rows: int = NOW, rate: float = 1.0) -> bool:

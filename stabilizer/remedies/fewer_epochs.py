@@ -23,7 +23,7 @@ class FewerEpochs(Remedy):
         Times 0.5, one at the least.
 
     Undo
-        The number goes back.
+        The number goes back, by itself too once a kept trial holds nothing back any more.
 
     Side effects
         Less is learned from each answer.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy, switched
+from stabilizer.remedies.evidence import nothing_to_compare
+from stabilizer.runs.history import RunView
 
 
 class FilterGroups(Remedy):
@@ -18,7 +20,7 @@ class FilterGroups(Remedy):
         entropy.
 
     Preconditions
-        Advantages that compare the answers of a group.
+        Advantages that compare the answers of a group; some groups must have spread.
 
     Dose and bounds
         A switch: off to drop.
@@ -42,3 +44,7 @@ class FilterGroups(Remedy):
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return switched(knobs, "control/filter_groups", "drop", when=("off",))
+
+    def unfit(self, view: RunView) -> str:
+        """Of a batch of silent groups nothing would be left."""
+        return nothing_to_compare(view)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.evidence import nothing_to_compare
+from stabilizer.runs.history import RunView
 
 
 class GrowBatch(Remedy):
@@ -18,7 +20,7 @@ class GrowBatch(Remedy):
         A reward that stands still, or swings, because the gradient is mostly noise.
 
     Preconditions
-        Time and memory for it.
+        Time and memory for it. Some groups must have spread: where all are silent, twice as many are as well.
 
     Dose and bounds
         Times 2, 128 prompts at most, and at most eight times the configured number.
@@ -43,3 +45,7 @@ class GrowBatch(Remedy):
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         more = scaled(knobs, "control/prompts", 2.0, low=1, high=128)
         return more or scaled(knobs, "control/minibatches", 0.5, low=1, high=256)
+
+    def unfit(self, view: RunView) -> str:
+        """Twice nothing is nothing."""
+        return nothing_to_compare(view)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy, scaled
-from stabilizer.remedies.evidence import recent
+from stabilizer.remedies.evidence import nothing_to_compare, recent
 from stabilizer.runs.history import RunView
 
 
@@ -46,8 +46,8 @@ class GrowGroup(Remedy):
         return scaled(knobs, "control/group_size", 2.0, low=2, high=32)
 
     def unfit(self, view: RunView) -> str:
-        """Groups that are silent because everything in them is right want harder prompts."""
+        """Groups that are silent because everything in them is right want harder prompts; all silent, nothing helps."""
         failing, passing = recent(view, "reward/all_fail_frac"), recent(view, "reward/all_pass_frac")
         if passing is not None and passing >= 0.5 and passing > (failing or 0.0):
             return f"{passing:.0%} of groups pass as a whole: more of the same answers teach nothing"
-        return ""
+        return nothing_to_compare(view)

@@ -24,17 +24,18 @@ class LowerLr(Remedy):
         Updates that overshoot while the policy is still intact.
 
     Preconditions
-        Steps that are too large now. Where a leap is over, or the reward has fallen and falls no further, it holds
-        nothing back and slows what has to be learned again (see roll-back). Never the first answer to a failing reward,
-        a full batch of dead groups or a mistake in the data.
+        Steps that are too large now. Where a leap is over, the reward rises since the onset or has fallen and falls no
+        further, or a setting that was changed has been put back, it holds nothing back and slows what has to be learned
+        again (see roll-back). By itself only against a cause that is more likely than not. Never the first answer to a
+        failing reward, a full batch of dead groups or a mistake in the data.
 
     Dose and bounds
         Times 0.5, a quarter of the configured rate at the lowest, re-warming included.
 
     Undo
         The factor goes back to what it was. It also does, once a run, when a trial succeeded and steps would be as
-        usual at the former rate: what it held back has passed, and half the rate would be a price for nothing. Should
-        the trouble come again, it is made again and kept.
+        usual at the former rate, then or later: what it held back has passed, and half the rate would be a price for
+        nothing. Should the trouble come again, it is made again and kept.
 
     Side effects
         Learning is slower for as long as it holds.

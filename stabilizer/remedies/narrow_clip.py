@@ -24,7 +24,7 @@ class NarrowClip(Remedy):
         To 0.28, or from there to 0.2; not below.
 
     Undo
-        The range goes back.
+        The range goes back, by itself too once a kept trial holds nothing back any more.
 
     Side effects
         Rare good tokens grow more slowly, so entropy falls sooner.

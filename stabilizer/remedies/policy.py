@@ -11,13 +11,22 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from stabilizer.records import Action, Finding, JournalEntry
+from stabilizer.records import Action, Cause, Finding, JournalEntry
 from stabilizer.remedies import LOWER_LR, RESTORE, ROLL_BACK, fitting
-from stabilizer.remedies.arbitration import DIVERGENCE, gained, just_seen, most_urgent, objection, rank
+from stabilizer.remedies.arbitration import (
+    DIVERGENCE,
+    HOLD_BACK,
+    gained,
+    just_seen,
+    left_to_people,
+    most_urgent,
+    objection,
+    rank,
+)
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.conduct import MODES, Conduct, Host, Mode
 from stabilizer.remedies.controls import Controls
-from stabilizer.remedies.limits import MAX_FAILURES, quiet_hours
+from stabilizer.remedies.limits import COOLDOWN, MAX_FAILURES, quiet_hours
 from stabilizer.remedies.trial import SETTLE, Trial
 from stabilizer.remedies.turns import LR, turns
 from stabilizer.runs.history import RunView
@@ -65,6 +74,8 @@ class Arbiter(Conduct):
         if self._apply_approved(view):
             return
         self.limits.rest = max(0, self.limits.rest - 1)
+        if not self.limits.rest:
+            self._let_go(view)
         incident = most_urgent(self.watch.active())
         if incident is not None:
             self._serve(incident, view)
@@ -80,29 +91,61 @@ class Arbiter(Conduct):
         failures = self.limits.failures[number]
         if failures >= MAX_FAILURES or (self.limits.rest and not critical):
             return
-        if any(question.trial.incident == number for question in self._questions.values()):
+        asked = next((question for question in self._questions.values() if question.trial.incident == number), None)
+        if asked and not self._worth_asking_anew(asked, critical, view):
             return  # one question at a time
         incident = self.watch.incident(number)
         if not incident.causes or (self._acts and not critical and quiet_hours(view)):
             return
-        cause = incident.causes[0].id
+        cause, onset = incident.causes[0].id, incident.onset_step
         hurt = critical and not just_seen(members, view.step)
-        returns = hurt or self._free_to_return(cause, members, incident.onset_step, view)
-        remedies = self._candidates(cause, members, incident.onset_step, view, critical=critical, returns=returns)
+        returns = hurt or self._free_to_return(cause, members, onset, view)
+        remedies = self._candidates(cause, members, onset, view, critical=critical, returns=returns)
         if self.mode == "auto-full" and failures and not critical and any(r.rollback for r in remedies):
             return  # the last trial is kept for going back, should it come to damage
         for remedy in remedies:
             if self._suggested_enough(number):
                 return
-            if (number, remedy.id) in self._tried or (remedy.rollback and not returns):
+            known = (number, remedy.id) in self._tried and not (asked and remedy is asked.trial.remedy)
+            if known or (remedy.rollback and not returns) or (remedy.id == "early-stop" and not critical):
                 continue
-            if remedy.id == "early-stop" and not critical:
-                continue
-            change = self._change(remedy, cause, view, incident.onset_step)
+            if remedy.id in HOLD_BACK and number in self._put_right:
+                continue  # the run was well with its settings as they are again: smaller steps mend no weights
+            change = self._change(remedy, cause, view, onset)
             if change is None or objection(remedy, cause, members, self.watch, view):
                 continue
-            if self._consider(remedy, change, number, cause, incident.onset_step, view):
+            if asked and remedy is asked.trial.remedy:
+                return  # still the first thing to do
+            if asked and remedy.safety != "advice":
+                self._withdraw(asked, cause, critical, view, instead=remedy.id)
+                asked = None
+            if self._consider(remedy, change, number, incident.causes[0], onset, view):
                 return
+        if asked:
+            self._withdraw(asked, cause, critical, view)
+
+    def _worth_asking_anew(self, asked: _Question, critical: bool, view: RunView) -> bool:
+        """Whether a proposal should be held against the run as it is by now: when it came to damage, and now and then.
+
+        Not what somebody has said yes to.
+        """
+        worse = critical and not asked.trial.critical
+        return not asked.approved_by and (worse or (view.step - asked.asked) % COOLDOWN == COOLDOWN - 1)
+
+    def _withdraw(self, asked: _Question, cause: str, critical: bool, view: RunView, instead: str = "") -> None:
+        """Take a proposal back that is not what should be done any more; what replaces it leaves room for it later."""
+        trial = asked.trial
+        if critical and not trial.critical:
+            why = "it has come to damage since"
+        elif cause != trial.cause:
+            why = f"the cause is {cause} by now, and was {trial.cause} then"
+        else:
+            why = "the run has changed since, and it would not help any more"
+        del self._questions[trial.action]
+        text = f"outdated: {why}" + (f"; {instead} is proposed in its place" if instead else "")
+        self._journal(trial, "expired", view.step, text)
+        if instead:
+            self._tried.discard((trial.incident, trial.remedy.id))
 
     def _own_step(self, finding: Finding) -> bool:
         """A reward that stepped when a setting was put back: another temperature is paid otherwise, and is no loss."""
@@ -135,13 +178,15 @@ class Arbiter(Conduct):
     def _suggested_enough(self, number: int) -> bool:
         return self.mode == "suggest" and sum(incident == number for incident, _ in self._tried) >= SUGGESTIONS
 
-    def _consider(self, remedy: Remedy, change: Change, number: int, cause: str, onset: int, view: RunView) -> bool:
+    def _consider(self, remedy: Remedy, change: Change, number: int, cause: Cause, onset: int, view: RunView) -> bool:
         """Propose a remedy and, where the mode allows, apply it. True when nothing else should be considered now."""
-        trial = self._trial(self._next_id(), remedy, change, number, onset, view, cause)
+        trial = self._trial(self._next_id(), remedy, change, number, onset, view, cause.id)
         self._tried.add((number, remedy.id))
         text = f"{remedy.why}; expected within {trial.window} steps: {remedy.expects}"
+        people = left_to_people(remedy, cause) if self._acts and not trial.back else ""
+        text += f"; not made by itself: {people}" if people else ""
         self._journal(trial, "proposed", view.step, text, hypothesis=trial.hypothesis())
-        if remedy.safety == "advice":
+        if remedy.safety == "advice" or people:
             return False
         if self.mode == "approve":
             self._questions[trial.action] = _Question(trial, asked=view.step)
@@ -177,11 +222,6 @@ class Arbiter(Conduct):
             why = why if request.action in self._kept else f"nothing to {request.kind}"
             text = f"request to {request.kind} {request.action or '(nothing)'} by {request.by}: {why}"
             self.host.declare(view.step, "note", text)
-
-    def _is_on_top(self, action: str) -> bool:
-        """It was kept and its knobs are still where it put them: fixes are undone newest first."""
-        change = self._kept.get(action)
-        return change is not None and all(self.controls.get(knob) == after for knob, (_, after) in change.items())
 
     def _revert_kept(self, request: Request, view: RunView) -> None:
         change = self._kept.pop(request.action)
@@ -240,6 +280,8 @@ class Arbiter(Conduct):
                 self.controls.snapshot()
         for action in latest.values():
             if action.entry == "verified":
+                if action.remedy == RESTORE.id:
+                    self._put_right.add(action.incident)
                 self._kept[action.action] = dict(action.change)
                 if action.action in held and LR in action.change:
                     self._held.begin(action.action, held[action.action], action.change[LR])

@@ -29,7 +29,7 @@ class RaiseBeta(Remedy):
         0 to 0.001, or times 2; 0.01 at the most (`raise-beta-further` goes beyond, and is hard).
 
     Undo
-        Beta goes back; the reference stays in memory.
+        Beta goes back, by itself too where it held back steps that are small by now; the reference stays in memory.
 
     Side effects
         One more forward pass a step from then on. A penalty works like stopping early: it keeps what there is.

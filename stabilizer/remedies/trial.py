@@ -136,6 +136,7 @@ class Trial:
             return "failed", f"still true after {self.ticks} steps: {standing}"
         short = level is None or (state == "open" and self.guard.level - level > self.guard.tolerance)
         if short and not self.target:  # what did the damage is not put back because chance has a say in the level
+            self.harmed = not (self.remedy.harmless or self.critical or level is None)  # none of its own
             return "failed", f"{self.guard.metric} is {compared}, below the guard of {self.guard.level:.3g}"
         return "verified", f"findings quiet and {self.guard.metric} {compared}"
 

@@ -349,9 +349,13 @@ class RunView:
         ]
 
     def declared(self, step: int) -> bool:
-        """Whether anything was declared within a step of this one: who turned a knob is a fact, whatever is ignored."""
+        """Whether anything was declared within a step of this one: who turned a knob is a fact, whatever is ignored.
+
+        A note declares nothing, unless it names a change.
+        """
         events = self._history.events
-        return any(abs(e.step - step) <= 1 and e.step <= self.step and e.kind != "note" for e in events)
+        near = [e for e in events if abs(e.step - step) <= 1 and e.step <= self.step]
+        return any(e.kind != "note" or "change" in e.data for e in near)
 
     def baseline_start(self) -> int:
         """The first step whose numbers compare with today's: that of the newest declared change, or the run's first."""

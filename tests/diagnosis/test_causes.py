@@ -229,6 +229,9 @@ UNDETERMINED = {
     ),
     "entropy that rises with no bonus paid": (ENTROPY_UP, BLOWS_UP),
     "a knob that was turned long before": (ENTROPY_UP, BLOWS_UP | {"control/entropy_coef": "0.005x20 0.009x180"}),
+    "a rate that was lowered and warms up again": (
+        ENTROPY_UP, BLOWS_UP | {"control/lr_scale": "1x120 0.25x20 0.25+0.0125x20 0.5x40"},
+    ),
     "a knob that was turned long after": (ENTROPY_UP, BLOWS_UP | {"control/epsilon_high": "0.28x190 0.4x10"}),
     "a longer answer nobody was paid for": (
         {"rollout/length-explosion": 150},

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from stabilizer.detectors import DETECTORS
-from stabilizer.records import Finding
+from stabilizer.records import Cause, Finding
 from stabilizer.remedies import REMEDIES
 from stabilizer.remedies.arbitration import (
     DIVERGENCE,
@@ -16,6 +16,7 @@ from stabilizer.remedies.arbitration import (
     INTEGRITY,
     STARVATION,
     just_seen,
+    left_to_people,
     most_urgent,
     objection,
     rank,
@@ -99,6 +100,41 @@ def test_smaller_steps_bring_nothing_back_that_has_fallen() -> None:
     assert not objected("lower-lr", steps | {"reward/mean": fallen}, "no-kl-anchor", spike), (
         "what lasts is another cause"
     )
+
+
+def test_what_comes_back_by_itself_is_not_slowed() -> None:
+    steps = {"policy/kl_old": "0.004~0.0005x60 0.1~0.01x60", "policy/entropy": "1~0.01x120"}
+    spike = Finding("optim/grad-explosion", "critical", "", 61, 110, 110, incident=1)
+    falls, rises = "0.2+0.008~0.01x60 0.1~0.01x12", "0.2+0.008~0.01x60 0.1~0.01x10 0.1+0.008~0.01x40"
+    for remedy in ("lower-lr", "raise-beta"):
+        assert "rises since" in objected(remedy, steps | {"reward/mean": rises}, "lr-too-high", spike)
+        assert "rises since" not in objected(remedy, steps | {"reward/mean": falls}, "lr-too-high", spike)
+    climbs = "0.2+0.008~0.01x{}"
+    early = {"policy/kl_old": "0.004~0.0005x60 0.1~0.01x12", "reward/mean": climbs.format(72)}
+    assert not objected("lower-lr", early, "lr-too-high", spike), "it may fall yet"
+    assert "rises since" in objected("lower-lr", steps | {"reward/mean": climbs.format(100)}, "lr-too-high", spike)
+
+
+@pytest.mark.parametrize(
+    ("remedy", "cause", "sure", "people"),
+    [
+        ("grow-group", "prompts-too-hard", 0.95, True),
+        ("grow-batch", "dead-groups", 0.95, False),
+        ("raise-beta", "reward-hackable", 0.95, True),
+        ("grow-batch", "batch-too-small", 0.45, False),
+        ("correct-mismatch", "stale-weights", 0.7, False),
+        ("skip-update", "reward-fault", 0.7, False),
+        ("lower-lr", "undetermined", 0.85, True),
+        ("lower-lr", "kl-estimator", 0.7, True),
+        ("lower-lr", "lr-too-high", 0.45, True),
+        ("lower-lr", "lr-too-high", 0.7, False),
+        ("roll-back", "undetermined", 0.85, False),
+    ],
+)
+def test_a_soft_fix_is_made_by_itself_only_where_it_answers_a_known_cause_within_the_trainer(
+    remedy, cause, sure, people
+) -> None:
+    assert bool(left_to_people(BY_ID[remedy], Cause(cause, sure, ""))) is people
 
 
 def test_going_back_from_a_leap_that_is_over_leaves_the_rate_alone() -> None:

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from stabilizer.records import Action, Finding
-from stabilizer.remedies import REMEDIES, RESTORE, ROLL_BACK, fitting
+from stabilizer.records import Action, Cause, Finding
+from stabilizer.remedies import LOWER_LR, REMEDIES, RESTORE, ROLL_BACK, fitting
 from stabilizer.remedies.controls import Checkpoint, Controls
 from stabilizer.remedies.fork import Comparison, Fork
 from stabilizer.remedies.guard import Guard
+from stabilizer.remedies.policy import _Question
 from stabilizer.remedies.trial import Trial
 from stabilizer.runs.requests import Request
 from stabilizer.watch import Incident
@@ -82,6 +83,48 @@ def test_it_is_put_back_once_a_run_and_a_restart_knows_that() -> None:
     assert again.controls.get("control/lr_scale") == 0.5
 
 
+@pytest.mark.parametrize(("drifts_at", "left"), [(10_000, ["reverted"]), (75, [])])
+def test_what_was_kept_to_hold_steps_back_goes_when_they_are_small_and_stays_while_they_are_not(
+    drifts_at: int, left: list[str]
+) -> None:
+    run = Simulation("auto-safe", breaks_at=10_000, drifts_at=drifts_at, passes_at=500).run(70)
+    arbiter, lower = run.arbiter, next(r for r in REMEDIES if r.id == "lower-lr")
+    run.watch.incidents.append(Incident(1, 68))
+    view, change = run.history.view(), {"control/lr_scale": (1.0, 0.5)}
+    trial = arbiter._trial("a9", lower, change, 1, 68, view, "lr-too-high")
+    run.controls.set("control/lr_scale", 0.5)
+    arbiter._keep(trial, view, "quiet")
+    run.run(150)
+    assert [a.entry for a in run.actions if a.action == "a9" and a.entry != "verified"] == left
+    assert ("a9" in arbiter._kept) is not bool(left)
+
+
+def test_a_fix_for_what_lies_outside_is_proposed_and_says_why_it_is_not_made() -> None:
+    run = Simulation("auto-full", breaks_at=10_000).run(40)
+    grow = next(r for r in REMEDIES if r.id == "grow-group")
+    change = grow.change(run.controls.values())
+    run.watch.incidents.append(Incident(1, 38))
+
+    def considered(cause: str) -> bool:
+        return run.arbiter._consider(grow, change, 1, Cause(cause, 0.7, ""), 38, run.history.view())
+
+    assert not considered("prompts-too-hard")
+    assert [entry for _, entry in run.entries()] == ["proposed"]
+    assert "not made by itself: prompts-too-hard lies outside of the trainer" in run.actions[0].text
+    assert considered("batch-too-small")
+    assert run.actions[-1].entry == "applied" and "not made" not in run.actions[1].text
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_steps_are_not_made_smaller_once_what_was_changed_is_put_back(right: bool) -> None:
+    earlier = [
+        Action("a1", entry, "restore-setting", 30, 1 if right else 7, change={"control/prompts": (2, 16)})
+        for entry in ("applied", "verified")
+    ]
+    run = Simulation("auto-safe", cause=too_fast, earlier=tuple(earlier)).run(120)
+    assert (("lower-lr", "applied") in run.entries()) is not right
+
+
 def test_suggest_changes_nothing() -> None:
     run = Simulation("suggest").run(120)
     assert {entry for _, entry in run.entries()} == {"proposed"}
@@ -144,6 +187,42 @@ def test_a_proposal_waits_as_long_as_its_incident_stands_and_no_longer() -> None
     run._state["skill"] = 0.9
     run.run(420)
     assert ("roll-back", "expired") in run.entries()
+
+
+def asked_before_the_damage(approved_by: str = "") -> Simulation:
+    """Broken, and what waits for an answer is from when it was not: smaller steps."""
+    run = Simulation("approve", cause=too_fast).run(60)
+    arbiter, view = run.arbiter, run.history.view()
+    (now,) = arbiter._questions.values()
+    trial = arbiter._trial(
+        "a7", LOWER_LR, {"control/lr_scale": (1.0, 0.5)}, now.trial.incident, 40, view, "lr-too-high"
+    )
+    trial.critical = False
+    arbiter._questions = {"a7": _Question(trial, approved_by, asked=run.step)}
+    arbiter._tried = {(trial.incident, "lower-lr")}
+    return run
+
+
+def test_a_proposal_is_replaced_when_things_have_come_to_damage() -> None:
+    run = asked_before_the_damage().run(61)
+    gone, asked = run.actions[-2:]
+    assert (gone.action, gone.entry, asked.remedy, asked.entry) == ("a7", "expired", "roll-back", "proposed")
+    assert gone.text == "outdated: it has come to damage since; roll-back is proposed in its place"
+    assert [question.trial.remedy for question in run.arbiter._questions.values()] == [ROLL_BACK]
+    assert run.run(200).actions[-1] is asked, "and what stands is not asked again"
+
+
+def test_what_somebody_has_said_yes_to_is_done_though_things_have_come_to_damage() -> None:
+    run = asked_before_the_damage(approved_by="somebody").run(61)
+    assert ("a7", "applied") in [(action.action, action.entry) for action in run.actions]
+    assert "expired" not in [action.entry for action in run.actions]
+
+
+def test_a_proposal_that_would_help_no_more_is_taken_back() -> None:
+    run = Simulation("approve", cause=too_fast).run(60)
+    run.arbiter._withdraw(next(iter(run.arbiter._questions.values())), "undetermined", True, run.history.view())
+    assert run.actions[-1].entry == "expired" and not run.arbiter._questions
+    assert run.actions[-1].text.startswith("outdated: the cause is undetermined by now, and was ")
 
 
 def test_a_kept_fix_can_be_undone_by_hand() -> None:
@@ -477,6 +556,21 @@ def test_a_held_rate_is_let_go_when_somebody_turns_its_knob() -> None:
     run.controls.set("control/lr_scale", 0.2)
     run.run(170)
     assert run.controls.get("control/lr_scale") == 0.2
+
+
+@pytest.mark.parametrize(
+    ("since", "critical", "outcome", "back"),
+    [("0.45", False, "failed", True), ("0.45", True, "failed", False), ("0.5", False, "verified", False)],
+)
+def test_a_level_that_may_be_lower_takes_the_weights_back_where_there_was_no_damage_before(
+    since: str, critical: bool, outcome: str, back: bool
+) -> None:
+    trial = Trial("a1", next(r for r in REMEDIES if r.id == "raise-beta"), 1, 40, critical, {},
+                  Guard("reward/mean", 0.5, 0.1, 10, 0.01), window=3, began=58)  # fmt: skip
+    quiet = SimpleNamespace(active=lambda: [], incident=lambda number: Incident(1, 40), detectors=())
+    run = history({"reward/mean": f"0.5x57 {since}x3"})
+    assert [trial.judge(quiet, run.view())[0] for _ in range(3)] == ["running", "running", outcome]
+    assert trial.harmed is back
 
 
 def test_going_back_is_kept_though_the_level_is_not_quite_what_it_was() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from stabilizer.records import Event
 from stabilizer.runs.history import History
+from tests.series import history
 
 
 def test_a_run_without_some_metrics_is_the_same_run_otherwise() -> None:
@@ -13,3 +15,11 @@ def test_a_run_without_some_metrics_is_the_same_run_otherwise() -> None:
     assert rest.names() == ["reward/mean"] and list(rest.view().series("reward/mean").values) == [1, 2, 3]
     assert (rest.step, rest.attempt, rest.about) == (3, 1, {"steps": 3})
     assert "time/step_s" in run.view(), "the run itself keeps what it logged"
+
+
+def test_a_note_declares_a_change_only_where_it_names_one() -> None:
+    run = history({"control/lr_scale": "0.04x20 1x20"})
+    run.events.append(Event(21, "note", "somebody looked in"))
+    assert not run.view().declared(21)
+    run.events.append(Event(21, "note", "a held rate follows", data={"change": {"control/lr_scale": [0.04, 1.0]}}))
+    assert run.view().declared(21) and not run.view(20).declared(20)
