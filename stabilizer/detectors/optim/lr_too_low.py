@@ -8,6 +8,7 @@ import numpy as np
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import Progress, level, progress
+from stabilizer.detectors.settings import not_in_force
 from stabilizer.detectors.since import slowed
 from stabilizer.detectors.stagnation import patience, stagnation
 from stabilizer.records import Finding
@@ -27,7 +28,8 @@ class LrTooLow(Detector):
         (`stagnation`) and, where it never rose, had its time to begin; or once `steps` steps of a shorter log went by
         without a rise. A rate that was cut from one row to the next, undeclared, to a third of itself or less and has
         stayed there is `warn` whatever the size of a step, once the reward has lost the pace it had before
-        (`since.slowed`).
+        (`since.slowed`). So is a rate in force that is a third or less of what the run's own settings ask for, while
+        the reward does not rise.
 
     Why it matters
         It is the cheapest failure to repair and the easiest to wait out: all curves are calm, and at a thirtieth of the
@@ -69,6 +71,8 @@ class LrTooLow(Detector):
 
     def check(self, view: RunView) -> Finding | None:
         still = self._still(view)
+        if found := self._not_as_set(view):
+            return found
         if still is None:
             return self._cut(view)
         reward = progress(view)
@@ -94,6 +98,19 @@ class LrTooLow(Detector):
             f"{what} {now:.1g} {far}{f' at a learning rate of {rate:.2g}' if rate else ''}, and {reward.metric} has not"
             f" risen ({reward.start:.3g} to {reward.now:.3g})",
             metric=name, baseline=self.step_kl if name == "policy/kl_old" else self.drift, now=now,
+        )  # fmt: skip
+
+    def _not_as_set(self, view: RunView) -> Finding | None:
+        """Our own trainer's log says which rate was asked for, and a far smaller one is in force."""
+        change = next((change for change in view.once(not_in_force) if change.metric == "optim/lr"), None)
+        reward = progress(view) if change and 0 < change.now * self.cut <= change.was else None
+        if change is None or reward is None or reward.solved or reward.rising:
+            return None
+        return self.finding(
+            view, "warn", change.step,
+            f"the learning rate is {change.now:.2g} where settings ask for {change.was:.2g}, since step {change.step},"
+            f" and {reward.metric} ({reward.now:.3g}) is not rising",
+            metric="optim/lr", baseline=change.was, now=change.now,
         )  # fmt: skip
 
     def _cut(self, view: RunView) -> Finding | None:
