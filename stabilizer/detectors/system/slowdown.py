@@ -34,7 +34,8 @@ class Slowdown(Detector):
         The median step time is at least `jump` times what its course made expect, or `factor` times that of the start
         of the run, for `lasting` rows (`stalled` where it is `factor` times its course, `stopped` where it is twice as
         much as that), after division by the growth of what a step has to do: answer length (mean or longest), turns,
-        prompts, group size. A creep must be the larger one, for much that grows isn't logged. Always `warn`: the policy is as well as it was, the bill is not.
+        prompts, group size. A creep must be the larger one, for much that grows isn't logged. Always `warn`: the policy
+        is as well as it was, the bill is not.
 
     Why it matters
         A third of the money and more. A slowdown that creeps ends in a crash (memory that fragments or leaks, a disk
