@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import CLEAR, Departure, departure
+from stabilizer.detectors.departure import Departure, departure
 from stabilizer.detectors.progress import LEVEL, Progress, level, progress
 from stabilizer.detectors.since import began, outcome, since_first
 from stabilizer.detectors.stagnation import stagnation
@@ -25,7 +25,7 @@ class KlRunaway(Detector):
         The reward has fallen materially and KL is at least `growth` times what it was when the reward was at its best,
         and twice what it would be had it grown in proportion to the rows: `critical`. While the reward merely stands
         still, `warn` in three cases: KL has left the course of its own past (`departure`), `known` rows or more after
-        its first, and doubled; it has tripled within `burst` rows, by 4 standard errors of its logarithm, which no
+        its first, and doubled; it has tripled within `burst` rows, by `sure` standard errors of its logarithm, which no
         steady drift does and a log too short for a course can show; or it has doubled from the first to the last third
         of a stretch in which the reward provably stood still (`stagnation`). The growth must be at least `material`
         nats per token, or half of that after a fall: a nat is a unit with a meaning, unlike a multiple of something
@@ -74,8 +74,10 @@ class KlRunaway(Detector):
     """Rows before it began that a course needs: what goes on since the first rows is how this run drifts."""
     late: int = 40
     """Rows by which a ramp fitted in nats may miss the foot of an exponential, which the course sees earlier."""
-    answer: int = 20
+    answer: int = 8
     """Rows that the reward gets to answer a burst, as long as it has not fallen and KL is not `far`."""
+    sure: float = 4.0
+    """Standard errors by which the logarithm of a burst is beyond what rows differ by."""
     burst: int = 20
     """Rows within which a tripling is not steady drift."""
 
@@ -190,6 +192,5 @@ class KlRunaway(Detector):
         if not now >= max(3 * then, then + 2 * self.material, then + 3 * step_noise(recent)):
             return False
         logs = np.log(np.maximum(recent, self.material / 100))
-        return math.log(now / max(then, self.material / 100)) > CLEAR * 1.25 * step_noise(logs) * math.sqrt(
-            1 / LEVEL + 1 / 10
-        )
+        error = 1.25 * step_noise(logs) * math.sqrt(1 / LEVEL + 1 / 10)
+        return math.log(now / max(then, self.material / 100)) > self.sure * error
