@@ -33,10 +33,10 @@ class GradExplosion(Detector):
         rise must be at least `young` times; `orders` times the first 5 rows, reached within the first 40, stays one for
         200 rows, for a window then holds nothing but the explosion. Severity follows the damage: `info` while
         everything else is calm, `warn` when the swings grow and the clip fraction has left its band as well, when the
-        norm is `driven` times its course and the clip fraction or the KL of a step left theirs upward too while the
-        reward does not rise, when it came to `stepped` times its course within two rows and stands there while rewards
-        differ as they did, or where the first rows grew by `orders` and the reward is no better than they had it,
-        `critical` when the reward has fallen.
+        norm is `driven` times its course and the clip fraction, the KL of a step or the learning rate left theirs
+        upward too while the reward does not rise, when it came to `stepped` times its course within two rows and stands
+        there while rewards differ as they did, or where the first rows grew by `orders` and the reward is no better
+        than they had it, `critical` when the reward has fallen.
 
     Why it matters
         Clipping hides the size of the gradient but not its direction: updates made of a few extreme tokens wreck a
@@ -148,7 +148,7 @@ class GradExplosion(Detector):
         since = outcome(view, onset)
         if reward is None or reward.rising or reward.solved or since is None or since.paid:
             return ""
-        for name, least in (("policy/clip_frac", 0.02), ("policy/kl_old", 0.002)):
+        for name, least in (("policy/clip_frac", 0.02), ("policy/kl_old", 0.002), ("optim/lr", 0.0)):
             moved = departure(view, name, up=True) if name in view else None
             if moved and moved.now >= max(2 * moved.expected, moved.expected + least):
                 return f"{name} grew from {moved.expected:.2g} to {moved.now:.2g}"

@@ -28,7 +28,9 @@ class GradSpike(Detector):
         and `deviations` standard deviations of the logarithm above it. Up to `longest` such rows in a row, followed by
         `calm` rows below, are one spike: `info` for `recent` rows. `several` and more of them within 100 rows, each
         `tall` times the expected, which at the rate of the rows before (up to 300, at least `known`) has less than the
-        chance `luck`, are `warn` while the reward does not rise; so is a spike right after which the reward fell.
+        chance `luck`, are `warn` while the reward does not rise. The tallest of them count as seldom as they are tall
+        (`tall` over their height, as under a tail too heavy to have a mean), and then two are enough at a tenth of that
+        chance. A spike right after which the reward fell is a `warn` too.
 
     Why it matters
         One spike seldom hurts: clipping bounds the step it makes, and its batch is harmless from other weights. But
@@ -88,7 +90,8 @@ class GradSpike(Detector):
         new = first >= start
         if not new.any():
             return None
-        tall = self._tall_ones(series, expected, high, first, last)
+        heights = self._heights(series, expected, high, first, last)
+        tall = heights >= self.tall
         count = int((new & tall).sum())
         begins = int(first[new & tall][0]) if count else start
         known = int(np.isfinite(expected[:begins]).sum())
@@ -96,7 +99,7 @@ class GradSpike(Detector):
         usual = (float((~new & tall).sum()) + 0.5) / known * rows if known >= self.known else np.inf
         age = len(high) - int(last[-1])
         reward = progress(view)
-        many = count >= self.several and _chance(count, usual) < self.luck
+        many = self._more_than_luck(heights[new & tall], usual)
         if age <= 3 * self.recent and reward and reward.dropped and _follows(series, reward.drop_step, first[-1]):
             many, severity, fate = False, "warn", f", and {reward.metric} fell right after, to {reward.now:.3g}"
         elif many and not (reward and (reward.rising or reward.solved)):
@@ -117,12 +120,21 @@ class GradSpike(Detector):
             metric="optim/grad_norm", baseline=baseline, now=now, spikes=count,
         )  # fmt: skip
 
-    def _tall_ones(
+    def _heights(
         self, series: Series, expected: np.ndarray, high: np.ndarray, first: np.ndarray, last: np.ndarray
     ) -> np.ndarray:
-        """Which spikes are so tall that some of them are more than a heavy tail."""
+        """How many times the expected norm each spike is: some tall ones are more than a heavy tail."""
         over = np.where(high, series.values / np.exp(np.where(np.isfinite(expected), expected, np.inf)), 0.0)
-        return np.array([over[a : b + 1].max() >= self.tall for a, b in zip(first, last, strict=True)], bool)
+        return np.array([over[a : b + 1].max() for a, b in zip(first, last, strict=True)])
+
+    def _more_than_luck(self, heights: np.ndarray, usual: float) -> bool:
+        """Whether so many tall spikes, or the two tallest of them, are no accident where `usual` tall ones are."""
+        if len(heights) >= self.several and _chance(len(heights), usual) < self.luck:
+            return True
+        if len(heights) < 2:
+            return False
+        second = float(np.sort(heights)[-2])
+        return _chance(2, usual * self.tall / second) < self.luck / 10
 
     def _tall(self, view: RunView, rows: int) -> bool:
         """Whether the tallest of the newest rows could be high beside the lowest expectation: mostly not, and cheap."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import Progress, level, progress
+from stabilizer.detectors.settings import not_in_force
 from stabilizer.detectors.since import slowed
 from stabilizer.detectors.stagnation import patience, stagnation
 from stabilizer.records import Finding
@@ -27,7 +28,9 @@ class LrTooLow(Detector):
         (`stagnation`) and, where it never rose, had its time to begin; or once `steps` steps of a shorter log went by
         without a rise. A rate that was cut from one row to the next, undeclared, to a third of itself or less and has
         stayed there is `warn` whatever the size of a step, once the reward has lost the pace it had before
-        (`since.slowed`).
+        (`since.slowed`); a fall to less than a tenth, which stands for `stands` rows, while the reward does not rise.
+        So is a rate in force that is a third or less of what the run's own settings ask for, while the reward does not
+        rise.
 
     Why it matters
         It is the cheapest failure to repair and the easiest to wait out: all curves are calm, and at a thirtieth of the
@@ -36,8 +39,9 @@ class LrTooLow(Detector):
     Look-alikes
         Groups of equal rewards push nothing either, at any rate: `reward/no-signal`, looked at first here. A large
         beta holds the policy where it is (`policy/kl-pinned`). A rate of exactly 0 or weights that never change are
-        `optim/no-update`. A warm-up is slow by design, so is the tail of a schedule. KL to the reference of exactly 0
-        is not measured rather than small. A reward that rises, however slowly, is at most `info`.
+        `optim/no-update`. A warm-up is slow by design, so is the tail of a schedule, which comes over many rows or by
+        steps to a tenth. KL to the reference of exactly 0 is not measured rather than small. A reward that rises,
+        however slowly, is at most `info`.
 
     False alarms
         A task at its ceiling below 1 whose policy has converged moves as little. Estimators of KL that cancel (k1) look
@@ -64,13 +68,19 @@ class LrTooLow(Detector):
     """Rows before which nothing is said."""
     cut: float = 3.0
     """Factor by which a rate falls in one row that no schedule has, but a mistake."""
+    gone: float = 11.0
+    """Factor by which no step of a schedule lowers a rate at once; those that have steps take a tenth."""
+    stands: int = 10
+    """Rows for which it has stayed there."""
     steps: int = 200
     """Steps without a rise that are worth a warning in a log of few rows."""
 
     def check(self, view: RunView) -> Finding | None:
+        if found := self._not_as_set(view) or self._cut(view):
+            return found
         still = self._still(view)
         if still is None:
-            return self._cut(view)
+            return None
         reward = progress(view)
         if reward is None or reward.rows < self.rows or reward.solved or reward.dropped or reward.rising:
             return None
@@ -82,7 +92,7 @@ class LrTooLow(Detector):
         course = trend(series.last(500).finite().values)
         gained = reward.now - reward.start > 2 * reward.noise
         if stuck is None and (gained or course.low > 0 and course.change > reward.noise):
-            return self._cut(view)
+            return None
         sparse = view.step - since >= self.steps and len(series) < view.step - since and not course.rising
         name, now = still
         rate = view.latest("optim/lr")
@@ -94,6 +104,19 @@ class LrTooLow(Detector):
             f"{what} {now:.1g} {far}{f' at a learning rate of {rate:.2g}' if rate else ''}, and {reward.metric} has not"
             f" risen ({reward.start:.3g} to {reward.now:.3g})",
             metric=name, baseline=self.step_kl if name == "policy/kl_old" else self.drift, now=now,
+        )  # fmt: skip
+
+    def _not_as_set(self, view: RunView) -> Finding | None:
+        """Our own trainer's log says which rate was asked for, and a far smaller one is in force."""
+        change = next((change for change in view.once(not_in_force) if change.metric == "optim/lr"), None)
+        reward = progress(view) if change and 0 < change.now * self.cut <= change.was else None
+        if change is None or reward is None or reward.solved or reward.rising:
+            return None
+        return self.finding(
+            view, "warn", change.step,
+            f"the learning rate is {change.now:.2g} where settings ask for {change.was:.2g}, since step {change.step},"
+            f" and {reward.metric} ({reward.now:.3g}) is not rising",
+            metric="optim/lr", baseline=change.was, now=change.now,
         )  # fmt: skip
 
     def _cut(self, view: RunView) -> Finding | None:
@@ -108,14 +131,19 @@ class LrTooLow(Detector):
         onset = int(rates.steps[row + 1]) if len(falls) else 0
         if onset <= view.baseline_start() or was < values.max() / self.cut:
             return None
-        if values[row + 1 :].max() * self.cut > was or not slowed(view, onset):  # a warm-up begins low and recovers
-            return None
+        since = values[row + 1 :]
         reward = progress(view)
-        assert reward is not None
+        if reward is None or since.max() * self.cut > was:  # a warm-up begins low and recovers
+            return None
+        stands = len(since) >= self.stands and since.max() <= 1.5 * since.min()
+        gone = stands and was >= self.gone * since.max() and not (reward.rising or reward.solved)
+        if not (gone or slowed(view, onset)):
+            return None
+        fate = "is not rising" if gone else "has hardly risen since, though it did before"
         return self.finding(
             view, "warn", onset,
             f"the learning rate fell from {was:.2g} to {values[row + 1]:.2g} at step {onset} without a word, and"
-            f" {reward.metric} ({reward.now:.3g}) has hardly risen since, though it did before",
+            f" {reward.metric} ({reward.now:.3g}) {fate}",
             metric="optim/lr", baseline=was, now=now,
         )  # fmt: skip
 

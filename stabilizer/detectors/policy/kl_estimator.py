@@ -20,8 +20,9 @@ class KlEstimator(Detector):
     Signature
         Negative: the mean of the newest `window` rows is below zero by more than 5 standard errors and by `negative`
         nats (`info`), or by `impossible` nats (`warn`). Spikes: at least `spikes` single rows of the newest 50 are
-        `tall` times their median and `material` nats, between rows that are as ever, while entropy is calm (`info`);
-        `warn` when the gradient spikes on the same rows and the reward has not risen since the first of them.
+        `tall` times their median and `material` nats, or two of them `huge` times it, between rows that are as ever,
+        while entropy is calm (`info`); `warn` when the gradient spikes on the same rows and the reward has not risen
+        since the first of them.
 
     Why it matters
         A KL cannot be negative. k1 may be on a row, by chance; when it is on average, the tokens were not sampled from
@@ -56,6 +57,8 @@ class KlEstimator(Detector):
     """Tall rows of 50 that are a habit."""
     tall: float = 10.0
     """Times the median row."""
+    huge: float = 100.0
+    """Times the median row that no odd batch explains, so that two are a habit."""
     material: float = 0.2
     """Nats per token of a tall row."""
 
@@ -83,7 +86,9 @@ class KlEstimator(Detector):
     def _spiky(self, view: RunView, series: Series) -> Finding | None:
         usual = median(series.values)
         tall = series.values > max(self.tall * usual, usual + self.material)
-        if not self.spikes <= tall.sum() <= len(series) // 4 or (tall[1:] & tall[:-1]).sum() > 1:
+        count = int(tall.sum())
+        enough = count >= self.spikes or count == 2 and float(series.values[tall].min()) >= self.huge * usual
+        if not enough or count > len(series) // 4 or (tall[1:] & tall[:-1]).sum() > max(1, count // 3):
             return None
         if self._tall_too(view, "policy/entropy", series, tall, 1.5):
             return None
@@ -94,7 +99,7 @@ class KlEstimator(Detector):
         highest = float(series.values.max())
         return self.finding(
             view, severity, first,
-            f"{tall.sum()} of {len(series)} rows have a KL of up to {highest:.3g} nats/token between rows of"
+            f"{count} of {len(series)} rows have a KL of up to {highest:.3g} nats/token between rows of"
             f" {usual:.3g}: a few tokens, not the policy" + (", and the gradient follows them" if pulled else ""),
             metric="policy/kl_ref", baseline=usual, now=highest,
         )  # fmt: skip

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import departure
+from stabilizer.detectors.departure import Departure, departure
 from stabilizer.detectors.progress import LEVEL, Progress, level, progress
 from stabilizer.detectors.since import began, outcome, since_first
 from stabilizer.detectors.stagnation import stagnation
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import step_noise
+from stabilizer.signals import median, step_noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,22 +22,27 @@ class KlRunaway(Detector):
     """KL to the reference grows fast while the reward stands still or falls.
 
     Signature
-        The reward has fallen materially and KL is at least `growth` times what it was when the reward was at its best:
-        `critical`. While the reward merely stands still, `warn` in three cases: KL has left the course of its own past
-        (`departure`) and doubled; it has tripled within `burst` rows, which no steady drift does, and can be seen in a
-        log too short for a course; or it has doubled over a stretch in which the reward provably stood still
-        (`stagnation`). The growth must be at least `material` nats per token, or half of that after a fall: a nat is a
-        unit with a meaning, unlike a multiple of something tiny. All levels are medians in nats, so estimates that are
-        negative now and then (k1) count as what they are. A run that its first updates ruin has neither past nor best:
-        there a KL that came to `far` nats per token within `first` rows and is still there is `warn` when the reward is
-        no better than that of the rows until then, and `critical` when it is worse or KL is ten times `far`.
+        The reward has fallen materially and KL is at least `growth` times what it was when the reward was at its best,
+        and twice what it would be had it grown in proportion to the rows: `critical`. While the reward merely stands
+        still, `warn` in three cases: KL has left the course of its own past (`departure`), `known` rows or more after
+        its first, and doubled; it has tripled within `burst` rows, by `sure` standard errors of its logarithm, which no
+        steady drift does and a log too short for a course can show; or it has doubled from the first to the last third
+        of a stretch in which the reward provably stood still (`stagnation`). The growth must be at least `material`
+        nats per token, or half of that after a fall: a nat is a unit with a meaning, unlike a multiple of something
+        tiny. After a burst that left no course the reward has `answer` rows to answer, unless KL is `far`. Levels are
+        medians in nats, so estimates that are negative now and then (k1) count as what they are. A run that its first
+        updates ruin has neither past nor best: there a KL that came to `far` nats per token within `first` rows and is
+        still there is `warn` when the reward is no better than that of the rows until then, and `critical` when it is
+        worse or KL is ten times `far`.
 
     Why it matters
         Distance that buys no reward is distance for its own sake: noise, an exploited reward, or updates too large to
         be corrected. It is the first thing to see in a run whose learning rate is too high.
 
     Look-alikes
-        KL that grows while the reward rises is learning, whatever its size. With beta = 0 most trainers log 0.0 or
+        KL that grows while the reward rises is learning, whatever its size. KL that has grown from the first rows on,
+        at no other pace than then, is how this run drifts, even where luck hides for a while that the reward rises.
+        With small batches it multiplies from row to row and comes back. With beta = 0 most trainers log 0.0 or
         nothing, which says nothing. A KL near 1 from the first step means the reference is not the starting policy;
         only growth counts, or a first step whose own updates are known to be as large. One extreme token can throw a
         single step's estimate: the level is a median.
@@ -64,8 +70,14 @@ class KlRunaway(Detector):
     """Nats per token at which a text of a hundred tokens is e^100 times likelier to one policy than to the other."""
     first: int = 40
     """Rows of a run within which nothing but a blow-up gets that far."""
+    known: int = 20
+    """Rows before it began that a course needs: what goes on since the first rows is how this run drifts."""
     late: int = 40
     """Rows by which a ramp fitted in nats may miss the foot of an exponential, which the course sees earlier."""
+    answer: int = 8
+    """Rows that the reward gets to answer a burst, as long as it has not fallen and KL is not `far`."""
+    sure: float = 4.0
+    """Standard errors by which the logarithm of a burst is beyond what rows differ by."""
     burst: int = 20
     """Rows within which a tripling is not steady drift."""
 
@@ -87,7 +99,9 @@ class KlRunaway(Detector):
         """The reward fell, and the policy had moved."""
         at_best = level(view.series("policy/kl_ref").between(0, reward.peak_step).last(20).finite())
         at_best = 0.0 if np.isnan(at_best) else max(at_best, 0.0)
-        if now < max(self.growth * at_best, at_best + self.material / 2):
+        rows = view.series("policy/kl_ref").steps.searchsorted([reward.peak_step, view.step], side="right")
+        drifts = 2 * float(rows[1]) / max(float(rows[0]), 1.0)  # times that a distance grows at twice its own pace
+        if now < max(max(self.growth, drifts) * at_best, at_best + self.material / 2):
             return None
         # Half-way, on a log scale, from where it was to where it is: early drift that was paid for is not it.
         low = np.flatnonzero(series.values <= np.sqrt(max(at_best, self.material) * now))
@@ -130,25 +144,26 @@ class KlRunaway(Detector):
 
     def _unpaid(self, view: RunView, series: Series, now: float) -> Finding | None:
         """It has left its course, burst, or crept on beside a reward that stands still."""
-        still = None
         series = series.between(view.baseline_start(), view.step)
         if len(series) < self.burst:
             return None
-        moved = departure(view, "policy/kl_ref", up=True)
-        if moved or self._burst(series, now):
-            onset = began(series)
-            if moved and len(series.between(moved.onset_step, onset)) <= self.late:
-                onset = min(onset, moved.onset_step)
-        elif still := stagnation(view):
+        onset, still = self._left(view, series, now), None
+        if onset is None and (still := stagnation(view)):
             onset = still.onset_step
-        else:
+        if onset is None:
             return None
         before = level(series.between(0, onset).last(15), 15)
+        if still:  # among rows that differ by themselves only what holds over a third of the stretch is growth
+            stretch = series.between(onset, view.step)
+            third = len(stretch) // 3
+            before, now = median(stretch.values[: third + 1]), min(now, level(stretch.last(third + 1), third + 1))
         if not now >= max(2 * before, before + self.material):
             return None
         since = outcome(view, onset)
         if still is None and (since is None or since.paid):
             return None
+        if still is None and now < self.far and since.rows < self.answer and not (since.fell or self._moved(view)):
+            return None  # a burst among rows that stray anyhow, and the reward has had no time to answer
         return self.finding(
             view, "warn", onset,
             f"KL to the reference has gone its own way: {now:.3g} nats/token, {before:.3g} before step {onset}, and"
@@ -156,7 +171,26 @@ class KlRunaway(Detector):
             metric="policy/kl_ref", baseline=before, now=now,
         )  # fmt: skip
 
+    def _left(self, view: RunView, series: Series, now: float) -> int | None:
+        """When it left its course or burst; None when it did neither, or goes on as it has since the first rows."""
+        moved, burst = self._moved(view), self._burst(series, now)
+        if not (moved or burst):
+            return None
+        onset = began(series)
+        if moved and len(series.between(moved.onset_step, onset)) <= self.late:
+            onset = min(onset, moved.onset_step)
+        return onset if burst or len(series.between(0, onset)) >= self.known else None
+
+    @staticmethod
+    def _moved(view: RunView) -> Departure | None:
+        return departure(view, "policy/kl_ref", up=True)
+
     def _burst(self, series: Series, now: float) -> bool:
-        """Thrice the level of some rows ago, beyond what estimates of one row differ by."""
+        """Thrice the level of some rows ago, beyond what estimates of one row differ by, in nats and in proportion."""
         then = level(Series(series.steps[: -self.burst], series.values[: -self.burst]).last(10), 10)
-        return now >= max(3 * then, then + 2 * self.material, then + 3 * step_noise(series.last(60).values))
+        recent = series.last(60).values
+        if not now >= max(3 * then, then + 2 * self.material, then + 3 * step_noise(recent)):
+            return False
+        logs = np.log(np.maximum(recent, self.material / 100))
+        error = 1.25 * step_noise(logs) * math.sqrt(1 / LEVEL + 1 / 10)
+        return math.log(now / max(then, self.material / 100)) > self.sure * error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,7 +108,8 @@ class Collapse(Detector):
     def _witnesses(view: RunView, since: int) -> tuple[list[str], bool]:
         """Metrics that left the level of before the fall, the way harm moves them, by 60 % and 4 standard errors.
 
-        KL to the reference is none in the first 30 rows: it starts at 0, so it multiplies in every run that learns.
+        KL to the reference is none in the first 30 rows, and counts beyond a growth in proportion to the rows: it
+        starts at 0, so it multiplies in every run that learns.
         """
         moved, seen = [], False
         for name in ("policy/entropy", "policy/kl_ref", "optim/grad_norm", "rollout/length_mean", "accuracy/val"):
@@ -116,12 +118,15 @@ class Collapse(Detector):
             then, now = series.between(0, since - 1).last(2 * rows).values, series.between(since, view.step).last(rows)
             if len(then) < rows or len(now) < rows:
                 continue
-            if name == "policy/kl_ref" and len(view.series(name).between(0, since)) < 30:
+            known = len(view.series(name).between(0, since - 1)) - rows
+            if name == "policy/kl_ref" and known < 30 - rows:
                 continue
             seen = True
             kind = metric(name).kind
             then, now = scaled(then, kind), scaled(now.values, kind)
             change = median(now) - median(then)
+            if name == "policy/kl_ref":
+                change -= math.log((len(view.series(name)) - rows / 2) / known)
             error = 1.25 * max(step_noise(then), step_noise(now)) * np.sqrt(1.5 / rows)
             change = {"policy/kl_ref": change, "optim/grad_norm": change, "accuracy/val": -change}.get(
                 name, abs(change)

@@ -143,7 +143,7 @@ class Invariant(Detector):
                 f"{change.metric} was changed from {change.was:.4g} to {change.now:.4g} and nothing declares it",
                 change.step, change.metric,
             )  # fmt: skip
-        for change in not_in_force(view):
+        for change in view.once(not_in_force):
             yield Broken(
                 "warn", change.metric, change.was, change.now,
                 f"{change.metric} is {change.now:.4g} where settings ask for {change.was:.4g}",

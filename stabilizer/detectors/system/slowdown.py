@@ -32,9 +32,10 @@ class Slowdown(Detector):
 
     Signature
         The median step time is at least `jump` times what its course made expect, or `factor` times that of the start
-        of the run, for `lasting` rows (`stalled` where it is `factor` times its course), after division by the growth
-        of what a step has to do: answer length (mean or longest), turns, prompts, group size. A creep must be the
-        larger one, for much that grows isn't logged. Always `warn`: the policy is as well as it was, the bill is not.
+        of the run, for `lasting` rows (`stalled` where it is `factor` times its course, `stopped` where it is twice as
+        much as that), after division by the growth of what a step has to do: answer length (mean or longest), turns,
+        prompts, group size. A creep must be the larger one, for much that grows isn't logged. Always `warn`: the policy
+        is as well as it was, the bill is not.
 
     Why it matters
         A third of the money and more. A slowdown that creeps ends in a crash (memory that fragments or leaks, a disk
@@ -67,20 +68,22 @@ class Slowdown(Detector):
     lasting: int = 30
     """Rows a slowdown must last."""
     stalled: int = 20
-    """Rows it must last where a step takes `factor` times what its course made expect."""
+    """Rows it must last where a step takes `factor` times what its course made expect ..."""
+    stopped: int = 12
+    """... and where it takes twice `factor` times that."""
     short: float = 0.05
     """Seconds under which a step is too short to be worth a word."""
 
     def check(self, view: RunView) -> Finding | None:
         series = view.series(TIME)
         moved = departure(view, TIME, up=True)
-        lasting = self.stalled if moved and moved.ratio >= self.factor else self.lasting
+        lasting = self._rows(moved.ratio) if moved else self.lasting
         recent = series.last(lasting)
         if len(recent) < lasting or recent.values[-1] < self.short:
             return None
         slower = moved is not None and moved.rows >= lasting and moved.ratio >= self.jump
         if moved and slower and unheard_of(series, moved.onset_step, moved.expected, moved.now):
-            least = self.jump if moved.rows >= self.lasting else self.factor
+            least = next(times for times, rows in self._tiers() if moved.rows >= rows)
             before, onset, usual = moved.expected, moved.onset_step, (0, moved.onset_step)
         else:
             if level(series) < 0.9 * self.factor * first_level(view, series):
@@ -94,34 +97,42 @@ class Slowdown(Detector):
             usual = (view.baseline_start(), int(series.steps[first + 20]))
         now = level(recent.finite(), lasting)
         times = now / before
-        work = max(1.0, self._grown(view, usual, WORK[:2]) * self._grown(view, usual, WORK[2:]))
+        work = max(1.0, self._grown(view, usual, lasting, WORK[:2]) * self._grown(view, usual, lasting, WORK[2:]))
         if not min(times, level(series) / before) >= least * work or len(series.between(onset, view.step)) < lasting:
             return None
         return self.finding(
             view, "warn", onset,
             f"a step takes {now:.3g} s, {times:.1f} times the {before:.3g} s before step {onset}, with"
-            f" {work:.1f} times the work{self._part(view, usual, now - before)}",
+            f" {work:.1f} times the work{self._part(view, usual, lasting, now - before)}",
             metric=TIME, baseline=before, now=now, work=work,
         )  # fmt: skip
 
+    def _tiers(self) -> tuple[tuple[float, int], ...]:
+        """(times its course, rows for which), the smallest first: the larger, the sooner it is no passing delay."""
+        return (self.jump, self.lasting), (self.factor, self.stalled), (2 * self.factor, self.stopped)
+
+    def _rows(self, ratio: float) -> int:
+        """Rows that a step time so many times its course must last."""
+        return next((rows for times, rows in reversed(self._tiers()) if ratio >= times), self.lasting)
+
     @staticmethod
-    def _grown(view: RunView, usual: tuple[int, int], names: tuple[str, ...]) -> float:
-        """The largest growth among some measures of work since the steps `usual` was measured in."""
+    def _grown(view: RunView, usual: tuple[int, int], rows: int, names: tuple[str, ...]) -> float:
+        """The largest growth of some measures of work, in the newest rows, since the steps `usual` was measured in."""
         grown = [1.0]
         for name in names:
             series = view.series(name)
-            was, now = level(series.between(*usual).last(20).finite(), 20), level(series.last(20).finite(), 20)
+            was, now = level(series.between(*usual).last(20).finite(), 20), level(series.last(rows).finite(), rows)
             if was > 0 and now > 0:
                 grown.append(now / was)
         return max(grown)
 
     @staticmethod
-    def _part(view: RunView, usual: tuple[int, int], lost: float) -> str:
+    def _part(view: RunView, usual: tuple[int, int], rows: int, lost: float) -> str:
         """Which part of the step took most of what was added, where one did."""
         added = {}
         for name, words in PARTS.items():
             series = view.series(name)
-            was, now = level(series.between(*usual).last(20).finite(), 20), level(series.last(20).finite(), 20)
+            was, now = level(series.between(*usual).last(20).finite(), 20), level(series.last(rows).finite(), rows)
             if now > was:
                 added[words] = now - was
         most = max(added, key=lambda words: added[words], default=None)
