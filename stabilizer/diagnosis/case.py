@@ -139,6 +139,14 @@ class Case:
         before = before[:-TOGETHER] if len(before) > 2 * TOGETHER else before
         return Shift(median(before), median(after)) if len(before) >= 5 and len(after) >= 3 else None
 
+    def held_out(self, step: int) -> Shift | None:
+        """Held-out accuracy in the three evaluations before a step, and in those after it (five at most)."""
+        series = self.view.series("accuracy/val").finite()
+        place = int(np.searchsorted(series.steps, step))
+        before, after = series.values[max(0, place - 3) : place], series.values[place + 1 : place + 6]
+        after = after if len(after) else series.values[place:]
+        return Shift(median(before), median(after)) if len(before) >= 2 and len(after) else None
+
     def setting(self, knob: str) -> float | None:
         """A knob as it stands now: logged, or as configured."""
         live = self.view.latest(knob)
@@ -192,6 +200,16 @@ class Case:
         now = median(new)
         clear = abs(now - was) > 2 * float(old.std())
         return (was, now) if clear and not 1 / factor < now / was < factor else None
+
+    @cached_property
+    def multiplied(self) -> Shift | None:
+        """Updates from one batch, where they stood still before the onset and are half as many again since."""
+        before, after = self._around("batch/updates", 30, 15)
+        if len(before) < 15 or len(after) < 3:
+            return None
+        was, now = median(before[:-MARGIN]), median(after[SOON:] if len(after) > 2 * SOON else after[-3:])
+        steady = float(np.ptp(before[:-MARGIN])) == 0.0
+        return Shift(was, now) if steady and was > 0 and now >= 1.5 * was else None
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:

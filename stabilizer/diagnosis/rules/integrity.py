@@ -6,10 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stabilizer.diagnosis.case import MARGIN, TOGETHER, Case
+from stabilizer.detectors.reward.scale_shift import components
+from stabilizer.diagnosis.case import LEAD, MARGIN, SOON, TOGETHER, Case, Shift
 from stabilizer.diagnosis.rules.base import FITS, NO, PROOF, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict
 from stabilizer.records import Finding
+from stabilizer.runs.history import Series
 
+SPIKE_ROWS = 300
+"""Rows back in which spikes that come back are looked for."""
 SPREAD_ROWS = 5
 """Rows after which a step of the spread within groups is believed."""
 
@@ -67,7 +71,25 @@ def reward_fails(case: Case) -> Verdict:
     broken = case.find("numerics/non-finite")
     if broken is not None and "reward/mean" in _metrics(broken):
         return TURNED, ["the reward is no number: a reward function returned NaN or infinity"]
-    return (SIGNATURE, [scale.summary]) if scale is not None else NO
+    if scale is None:
+        return NO
+    if part := newly_paid(case, scale.onset_step):
+        return FITS, [scale.summary, f"but {part}"]
+    return SIGNATURE, [scale.summary]
+
+
+def newly_paid(case: Case, step: int) -> str:
+    """In words, a part of the reward that is paid since about a step and makes most of what the reward gained."""
+    before, after = case.rows("reward/mean", step, -20, -SOON), case.rows("reward/mean", step, SOON, 15)
+    if len(before) < 10 or len(after) < 3 or not (gained := float(np.median(after) - np.median(before))) > 0:
+        return ""
+    for name in components(case.view):
+        series = case.view.series(name).finite()
+        near = abs(int(series.steps[0]) - step) <= SOON * case.spacing if len(series) else False
+        part = case.rows(name, step, SOON, 15) if near else ()
+        if len(part) and float(np.median(part)) > 0.7 * gained:
+            return f"{name} is paid since step {int(series.steps[0])} and makes {np.median(part):.3g} of it"
+    return ""
 
 
 def reward_fell_alone(case: Case) -> Verdict:
@@ -83,16 +105,19 @@ def reward_fell_alone(case: Case) -> Verdict:
     if not still:
         return NO
     words = f"the reward fell within a few rows at step {edge} while {', '.join(still)} did not move"
-    if _silenced(case, edge):  # a verifier that fails, fails for some answers of a group as for others
+    if (silent := _silenced(case, edge)) and not _alike(case, edge, silent[1]):
         return UNLIKELY, [f"{words}, but groups fell silent as a whole"]
     if case.find("system/data-shift"):  # other prompts do the same to the reward, and they were seen to be others
         return UNLIKELY, [words]
     length = case.jumped("rollout/length_mean", edge, 1.08)
     if length:
         return UNLIKELY, [f"{words}, but answers went from {length[0]:.0f} to {length[1]:.0f} tokens at once"]
-    score, held = min(0.45 + 0.1 * len(still), 0.75), case.shift("accuracy/val")
+    score, held = min(0.45 + 0.1 * len(still), 0.75), case.held_out(edge)
     if held is not None and held.after < 0.85 * held.before - 0.03:
-        return UNLIKELY, [f"{words}, but held-out accuracy fell as well ({held.before:.3g} to {held.after:.3g})"]
+        fell = f"held-out accuracy fell as well ({held.before:.3g} to {held.after:.3g})"
+        if len(still) < 3 or "policy/kl_ref" not in still or held.after > 0.5 * held.before:
+            return UNLIKELY, [f"{words}, but {fell}"]
+        return FITS, [f"{words}, and {fell}: what judges both, for a policy that stands loses nothing"]
     kept = [f"held-out accuracy is still {held.after:.3g}"] if held is not None else []
     return score + 0.1 * len(kept), [words, *kept]
 
@@ -112,14 +137,121 @@ def pushed_down(case: Case) -> Verdict:
     found, reward = case.find("policy/likelihood-displacement"), case.reward
     if found is None or found.severity == "info" or reward is None or not reward.dropped:
         return NO
-    if not case.led("policy/logp_correct") or case.upstream(found.onset_step, "source"):
+    if case.upstream(found.onset_step, "source") or not _came_first(case, "policy/logp_correct"):
         return NO
-    sizes = {name: case.shift(name) for name in ("policy/kl_old", "optim/update_ratio")}
-    known = {name: shift for name, shift in sizes.items() if shift is not None and shift.before > 0}
-    if not known or any(shift.ratio > 2 for shift in known.values()):
+    weights, policy = case.shift("optim/update_ratio"), case.shift("policy/kl_old")
+    size, limit = (weights, 1.5) if weights is not None and weights.before > 0 else (policy, 2.0)
+    if size is None or not size.before > 0 or size.ratio > limit:
         return NO
-    words = f"while {', '.join(known)} are as they were, so each step goes the wrong way, not too far"
-    return FITS, [found.summary, words]
+    name = "the weights change in a step" if size is weights else "a step moves the policy"
+    reasons = [found.summary, f"while {name} as much as before, so each goes the wrong way, not too far"]
+    halves = case.shift("optim/grad_cosine")
+    if halves is not None and halves.before > 0.1 and halves.after < 0.3 * halves.before:
+        words = f"({halves.before:.2g} to {halves.after:.2g}), as when credit is given at random"
+        return SIGNATURE, [*reasons, f"and two halves of a batch no longer agree on where to go {words}"]
+    return FITS, reasons
+
+
+def _came_first(case: Case, name: str) -> bool:
+    """A metric left its course, and nothing further down left it clearly before."""
+    own = next((move for move in case.moves if move.metric == name), None)
+    rows = TOGETHER * case.spacing
+    return own is not None and not any(m.stage > own.stage and m.step < own.step - rows for m in case.moves)
+
+
+def spikes_at_equal_distance(case: Case) -> Verdict:
+    """Gradients are many times as long in one row of so many, in which answers, pay and steps are as in any other."""
+    found = case.find("optim/grad-spike")
+    if found is None or found.severity == "info":
+        return NO
+    series = case.view.series("optim/grad_norm")
+    series = Series(series.steps[-SPIKE_ROWS:], series.values[-SPIKE_ROWS:]).finite()
+    rows = np.flatnonzero(series.values > 3 * np.median(series.values))
+    rows = rows[series.steps[rows] >= found.onset_step]
+    gaps = np.diff(rows)
+    if len(gaps) < 2 or gaps.min() < 3 or np.ptp(gaps) > 0:
+        return NO
+    usual = []
+    for name in ("reward/mean", "reward/std_group", "policy/entropy", "policy/kl_old", "rollout/length_mean"):
+        other = case.view.series(name)
+        spiked = other.values[np.isin(other.steps, series.steps[rows])]
+        between = other.values[(other.steps >= found.onset_step) & ~np.isin(other.steps, series.steps[rows])]
+        if len(spiked) < 3 or len(between) < 10:
+            continue
+        if abs(np.median(spiked) - np.median(between)) > 2 * np.std(between):
+            return NO
+        usual.append(name)
+    if len(usual) < 3:
+        return NO
+    words = f"{len(rows)} spikes, each {int(gaps[0])} rows after the one before, and in those rows {', '.join(usual)}"
+    return FITS, [found.summary, f"{words} are as in any other: what weighs the answers is off whenever it comes back"]
+
+
+def right_changed(case: Case) -> Verdict:
+    """From one row to the next answers that count as right are far less likely, and no fewer: a policy that hardly
+    moves can't do that, whoever says what is right can."""
+    found = case.find("policy/likelihood-displacement", "reward/plateau", "reward/noise-floor", "reward/scale-shift")
+    series = case.view.series("policy/logp_correct")
+    if found is None or len(series) < 40 or case.find("system/data-shift"):
+        return NO
+    place = int(np.searchsorted(series.steps, min(f.onset_step for f in case.findings)))
+    steps = series.steps[max(25, place - MARGIN) : place + 2 * MARGIN]
+    falls = []
+    for step in map(int, steps):
+        before, after = case.rows("policy/logp_correct", step, -22, -1), case.rows("policy/logp_correct", step, 0, 8)
+        if len(before) >= 12 and len(after) >= 5:
+            falls.append((float(np.median(after) - np.median(before)) / (float(before.std()) + 0.02), step))
+    if not falls or min(falls)[0] > -4:
+        return NO
+    edge = min(falls)[1]
+    was, now = (float(np.median(case.rows("policy/logp_correct", edge, *span))) for span in ((-22, -1), (0, 8)))
+    paid = [case.rows("reward/mean", edge, *span) for span in ((-22, -1), (0, 8))]
+    still = _still(case, edge)
+    if len(still) < 2 or now > 1.3 * was or not all(map(len, paid)):
+        return NO
+    if float(np.median(paid[1])) < float(np.median(paid[0])) - 0.5 * float(paid[0].std()):
+        return NO
+    words = f"answers that count as right went from {was:.2g} to {now:.2g} nats/token at step {edge} while no fewer did"
+    return SIGNATURE, [f"{words} and {', '.join(still)} stood: what is called right changed, not what is written"]
+
+
+def groups_mixed(case: Case) -> Verdict:
+    """From one row to the next answers to one prompt differ as much as answers to all, and no more are right: rewards
+    no longer stand beside the answers that earned them."""
+    within, between = case.view.series("reward/std_group"), case.view.series("reward/std")
+    if len(within) < 40 or not case.loud or not np.array_equal(within.steps, between.steps):
+        return NO
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = within.values / between.values
+    place = int(np.searchsorted(within.steps, case.onset))
+    rises = []
+    for row in range(max(25, place - LEAD), min(place + MARGIN, len(share) - 12)):
+        before, after = share[row - 25 : row], share[row : row + 12]
+        before, after = before[np.isfinite(before)], after[np.isfinite(after)]
+        if len(before) >= 15 and len(after) >= 8:
+            noise = float(before.std()) * np.sqrt(1 / len(before) + 1 / len(after))
+            rises.append((float(after.mean() - before.mean()) / max(noise, 0.01), row, before.mean(), after.mean()))
+    if not rises:
+        return NO
+    clear, row, was, now = max(rises)
+    edge = int(within.steps[row])
+    if clear < 4 or was > 0.88 or now < 0.9 or case.upstream(edge, "source"):
+        return NO
+    for name in ("reward/mean", "reward/std"):
+        before, after = case.rows(name, edge, -25, 0), case.rows(name, edge, 0, 12)
+        noise = float(before.std()) * np.sqrt(1 / len(before) + 1 / len(after)) if len(before) and len(after) else 0.0
+        if abs(float(after.mean() - before.mean())) > 2.5 * noise:
+            return NO
+    still = _still(case, edge)
+    if len(still) < 2:
+        return NO
+    words = f"rewards within a group differ by {now:.0%} of what they do in the batch since step {edge}, {was:.0%} before"
+    halves = [case.rows("optim/grad_cosine", edge, *span) for span in ((-25, 0), (0, 25))]
+    reasons = [f"{words}, while their mean and spread over the batch, {', '.join(still)} stood"]
+    if all(len(part) >= 12 for part in halves) and halves[0].mean() > 0.1 and halves[1].mean() < 0.4 * halves[0].mean():
+        told = f"{halves[0].mean():.2g} to {halves[1].mean():.2g}"
+        return 0.8, [*reasons, f"and two halves of a batch no longer agree on where to go ({told})"]
+    return FITS, reasons
 
 
 def groups_silenced(case: Case) -> Verdict:
@@ -138,6 +270,9 @@ def prompts_beyond(case: Case) -> Verdict:
     cut = [case.rows("rollout/truncated_frac", lost.step, *span) for span in ((-20, -1), (1, 9))]
     if all(map(len, cut)) and float(np.median(cut[1])) > float(np.median(cut[0])) + 0.1:
         return UNLIKELY, [lost.words, "but answers are cut from then on, and what is cut is not judged"]
+    if (alike := _alike(case, lost.step, silent[1])) is not None:
+        words = f"so few right answers ({alike:.1%}) leave as many groups without one, whichever prompts they are to"
+        return UNLIKELY, [lost.words, words]
     return 0.8, [f"groups without any spread went from {silent[0]:.0%} to {silent[1]:.0%}", lost.words]
 
 
@@ -145,7 +280,10 @@ def spread_shrunk(case: Case) -> Verdict:
     """From one row to the next the groups differ by less, and no more of them are alike: what differs is next to
     nothing in some, and dividing by it makes it as loud as the rest."""
     lost = _spread_lost(case)
-    if lost is None or _silenced(case, lost.step) or case.view.latest("control/advantage") not in (None, 0.0):
+    if lost is None or case.view.latest("control/advantage") not in (None, 0.0):
+        return NO
+    silent = _silent(case, lost.step)
+    if (silent is None and lost.failing) or (silent is not None and silent[1] > silent[0] + 0.15):
         return NO
     return 0.85, [f"no more groups are without spread than before: {lost.words}"]
 
@@ -171,6 +309,8 @@ def _spread_lost(case: Case) -> _Lost | None:
         return None
     _, edge, was, now = min(falls)
     level, still = case.recent("reward/std_group"), _still(case, edge)
+    if edge > case.onset + 2 * MARGIN * case.spacing and case.upstream(edge - MARGIN * int(case.spacing), "behaviour"):
+        return None  # a policy that went wrong long before has lost it by now
     if level is None or 1.5 * level > was or len(still) < 2 or _solves(case, edge):
         return None
     paid = case.jumped("reward/mean", edge, 1.5)
@@ -188,11 +328,24 @@ def _solves(case: Case, edge: int) -> bool:
 
 def _silenced(case: Case, edge: int) -> tuple[float, float] | None:
     """(before, after) of the share of groups without spread, where it stepped up and some groups are left."""
+    silent = _silent(case, edge)
+    return silent if silent is not None and silent[0] + 0.25 <= silent[1] < 0.97 else None
+
+
+def _silent(case: Case, edge: int) -> tuple[float, float] | None:
+    """(before, after) of the share of groups without spread."""
     before, after = (case.rows("reward/zero_std_frac", edge, *span) for span in ((-22, -2), (1, 9)))
-    if len(before) < 8 or len(after) < 4:
+    return (float(np.median(before)), float(np.median(after))) if len(before) >= 8 and len(after) >= 4 else None
+
+
+def _alike(case: Case, edge: int, silent: float) -> float | None:
+    """The share of right answers, where it explains the silent groups by itself: a verifier that fails, fails for some
+    answers of a group as for others, while prompts that are too hard fail as groups and leave the others alone."""
+    right, size = case.rows("accuracy/train", edge, 1, 9), case.recent("batch/group_size")
+    if len(right) < 4 or not size:
         return None
-    was, now = float(np.median(before)), float(np.median(after))
-    return (was, now) if was + 0.25 <= now < 0.97 else None
+    share = float(np.mean(right))
+    return share if silent < (1 - share) ** size + share**size + 0.1 else None
 
 
 def _still(case: Case, edge: int) -> list[str]:
@@ -263,6 +416,24 @@ def tool_broken(case: Case) -> Verdict:
     return min(0.45 + 0.15 * (len(reasons) - 1), 0.8), reasons
 
 
+def tool_misleads(case: Case) -> Verdict:
+    """The tool is asked as often as before and what is learned from it is worth less, in training as held out."""
+    asked, reward = case.shift("rollout/searches_mean"), case.reward
+    if asked is None or reward is None or not reward.dropped or case.find("rollout/tool-collapse"):
+        return NO
+    if (held := case.held_out(case.onset)) is None:
+        return NO
+    if asked.before < 0.3 or asked.after < 0.7 * asked.before or held.after > 0.7 * held.before - 0.05:
+        return NO
+    sizes = {name: case.shift(name) for name in ("optim/update_ratio", "policy/kl_old")}
+    known = {name: shift for name, shift in sizes.items() if shift is not None and shift.before > 0}
+    if not known or any(shift.ratio > 1.5 for shift in known.values()) or case.upstream(case.onset, "source"):
+        return NO
+    words = f"held-out accuracy went from {held.before:.3g} to {held.after:.3g} and {reward.metric} to {reward.now:.3g}"
+    how = f"the tool is asked as often ({asked.after:.2g} times an answer) and {', '.join(known)} did not grow"
+    return 0.65, [f"{words}, while {how}: what both share is the tool"]
+
+
 def critic_broken(case: Case) -> Verdict:
     """The critic misleads, and advantages are made of what it says."""
     found = case.find("value/critic-failure")
@@ -278,6 +449,8 @@ def optimizer_state(case: Case) -> Verdict:
     if found is None:
         return NO
     resumed = [e for e in case.view.events(("resume",)) if abs(e.step - found.onset_step) <= 20 * case.spacing]
+    if not resumed and (more := case.multiplied):
+        return UNLIKELY, [found.summary, f"but a step makes {more.after:.0f} updates since, {more.before:.0f} before"]
     reasons = [found.summary, *(f"the run was resumed at step {event.step}" for event in resumed[-1:])]
     return (0.85 if resumed else SIGNATURE), reasons
 
@@ -291,11 +464,35 @@ def data_shift(case: Case) -> Verdict:
     if found is None:
         return NO
     if "gap" in found.evidence:  # learned by heart, which a hole in the reward looks like from outside
-        return (0.5 if case.find("reward/hacking") else SIGNATURE), [found.summary]
+        return (0.6 if case.find("reward/hacking") else SIGNATURE), [found.summary]
     cut = case.find("rollout/truncation")
     if cut is not None and cut.onset_step <= found.onset_step + 2 * case.spacing:
         return UNLIKELY, [found.summary, "but answers are cut from then on, which shortens them and costs the reward"]
     return 0.75, [found.summary, *_same_policy(case)]
+
+
+def learned_by_heart(case: Case) -> Verdict:
+    """What pays ever more is right, on these prompts alone, and answers hang on the prompt as never before: the same
+    prompts come back. Whoever finds what a reward overlooks says one thing to all prompts."""
+    found = case.find("reward/hacking")
+    if found is None:
+        return NO
+    since = found.onset_step
+    solved, held = _since(case, "accuracy/train", since), _since(case, "accuracy/val", since)
+    hangs = _since(case, "rollout/prompt_dependence", since)
+    if solved is None or held is None or hangs is None:
+        return NO
+    if solved.after < solved.before + 0.15 or held.after > held.before + 0.1 or hangs.ratio < 1.2:
+        return NO
+    words = f"training problems are solved ({solved.before:.3g} to {solved.after:.3g}), held-out ones are not"
+    how = f"answers depend on their prompt by {hangs.after:.2g}, {hangs.before:.2g} before: each has its own by heart"
+    return 0.8, [f"{words} ({held.before:.3g} to {held.after:.3g})", how]
+
+
+def _since(case: Case, name: str, step: int) -> Shift | None:
+    """A metric around a step (the first 20 rows, where it is early), and now."""
+    before, now = case.view.series(name).between(step - 20, step + 20).finite().values, case.recent(name)
+    return Shift(float(np.median(before)), now) if len(before) and now is not None else None
 
 
 def crash(case: Case) -> Verdict:
@@ -383,7 +580,10 @@ RULES: Table = (
     ("reward-fault", reward_fails),
     ("reward-fault", reward_fell_alone),
     ("reward-fault", gradient_rescaled),
+    ("reward-fault", spikes_at_equal_distance),
+    ("reward-fault", right_changed),
     ("wrong-groups", pushed_down),
+    ("wrong-groups", groups_mixed),
     ("dead-groups", groups_silenced),
     ("dead-groups", spread_shrunk),
     ("prompts-too-hard", prompts_beyond),
@@ -391,7 +591,9 @@ RULES: Table = (
     ("stale-weights", stale_weights),
     ("engine-mismatch", engine_mismatch),
     ("tool-broken", tool_broken),
+    ("tool-broken", tool_misleads),
     ("critic-broken", critic_broken),
     ("optimizer-state", optimizer_state),
     ("data-shift", data_shift),
+    ("data-shift", learned_by_heart),
 )

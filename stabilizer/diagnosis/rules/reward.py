@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from stabilizer.diagnosis.case import TOGETHER, Case
-from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, WEAK, Table, Verdict, few_prompts
+from stabilizer.diagnosis.case import MARGIN, TOGETHER, Case
+from stabilizer.diagnosis.graph import is_integrity
+from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict, few_prompts
+from stabilizer.diagnosis.rules.integrity import newly_paid
 
 
 def hackable(case: Case) -> Verdict:
@@ -14,6 +16,9 @@ def hackable(case: Case) -> Verdict:
         loops = case.find("rollout/repetition", "rollout/language-drift")
         if share is not None:
             return FITS, [share.summary]
+        scale = case.find("reward/scale-shift")
+        if scale is not None and (part := newly_paid(case, scale.onset_step)):
+            return 0.75, [f"{part}, while what is solved stayed", scale.summary]
         if loops is not None and case.reward and case.reward.rising:
             return FITS, [loops.summary, f"and {case.reward.metric} rises all the same ({case.reward.now:.3g})"]
         return NO
@@ -33,6 +38,9 @@ def length_rewarded(case: Case) -> Verdict:
     if found is None and not (case.find("reward/hacking") and length and not 0.67 < length.ratio < 1.5):
         return NO
     reasons = [found.summary] if found else [f"answers went from {length.before:.0f} to {length.after:.0f} tokens"]
+    broken = next((f for f in case.findings if is_integrity(f.id) and f.onset_step <= case.onset + MARGIN), None)
+    if broken is not None and found is not None and found.id == "rollout/length-collapse":
+        return UNLIKELY, [*reasons, f"but {broken.id} came with it"]
     pays, came = case.recent("rollout/length_reward_corr"), case.shift("rollout/length_reward_corr")
     sign = 1 if length is None or length.ratio > 1 else -1
     if pays is not None and sign * pays > 0.3:
@@ -104,6 +112,9 @@ def template(case: Case) -> Verdict:
     found, silent = case.find("policy/template-collapse"), case.recent("reward/zero_std_frac")
     if found is None or silent is None or silent < 0.5:
         return NO
+    before = case.shift("reward/zero_std_frac")
+    if case.reward and case.reward.dropped and before is not None and before.before < 0.5:
+        return UNLIKELY, [found.summary, f"{silent:.0%} of groups have no spread, but only since the reward fell"]
     return FITS, [found.summary, f"{silent:.0%} of groups have no spread, so other terms of the loss decide"]
 
 

@@ -16,6 +16,8 @@ WIDE_CLIP = 0.5
 """Upper clip range that no published recipe uses (0.2 to 0.28 are usual)."""
 LARGE_BONUS = 0.01
 """Entropy coefficient from which the bonus competes with the reward (recipes use 0 to 0.001)."""
+UNCLIPPED = 0.002
+"""Share of tokens clipped under which a clip range that the hundredth part of them has left by far does nothing."""
 MANY_UPDATES = 8
 """Updates from one batch of answers that count as many."""
 
@@ -77,6 +79,9 @@ def reference_jumped(case: Case) -> Verdict:
     steps, entropy = case.rows("policy/kl_old", found.onset_step, -3, 6), case.shift("policy/entropy")
     if len(steps) < 3 or float(steps.max()) > 0.05 * (jump[1] - jump[0]):
         return NO
+    far = float(np.sqrt(np.maximum(steps, 0.0)).sum())  # steps in one direction add up as roots of their KL
+    if jump[1] < 1 and 2 * far > np.sqrt(jump[1]) - np.sqrt(max(jump[0], 0.0)):
+        return NO
     if entropy is None or not 0.8 < entropy.ratio < 1.25:
         return NO
     words = f"KL to the reference went from {jump[0]:.2g} to {jump[1]:.2g} in a few rows, and steps were"
@@ -135,6 +140,21 @@ def clip_too_wide(case: Case) -> Verdict:
     return FITS, reasons
 
 
+def clip_not_in_force(case: Case) -> Verdict:
+    """Ratios lie far outside of the clip range and hardly one was clipped: what is set does not hold."""
+    wide, rows = case.setting("control/epsilon_high"), int(30 * case.spacing)
+    if wide is None or wide <= 0 or case.words("policy.surrogate") not in ("", "clip", "cispo"):
+        return NO
+    far, bitten = (
+        case.view.series(name).between(case.onset, case.onset + rows).finite().values
+        for name in ("policy/ratio_p99", "policy/clip_frac")
+    )
+    if len(far) < 5 or len(bitten) < 5 or np.median(far) < 1 + 2 * wide or np.mean(bitten) > UNCLIPPED:
+        return NO
+    words = f"the hundredth part of tokens has ratios of {np.median(far):.2g} and more, where {1 + wide:.3g} is the limit"
+    return TURNED, [f"{words}, and {np.mean(bitten):.2%} are clipped: the clip range is not in force"]
+
+
 def too_many_epochs(case: Case) -> Verdict:
     """One batch of answers is learned from so often that the policy has left it."""
     if not diverged(case):
@@ -142,6 +162,8 @@ def too_many_epochs(case: Case) -> Verdict:
     for knob in ("control/inner_epochs", "control/minibatches"):
         if turn := case.turned(knob, up=True):
             return TURNED, [f"{turn}, and what followed began at step {case.onset}"]
+    if more := case.multiplied:
+        return 0.85, [f"a step makes {more.after:.0f} updates from one batch, {more.before:.0f} before step {case.onset}"]
     passes, updates = case.setting("control/inner_epochs"), case.recent("batch/updates")
     reused = (passes or 1) >= 4 or (updates or 1) >= MANY_UPDATES
     moved = _peak(case, "policy/kl_old")
@@ -201,6 +223,7 @@ RULES: Table = (
     ("no-kl-anchor", no_anchor),
     ("entropy-bonus-too-large", entropy_bonus),
     ("clip-too-wide", clip_too_wide),
+    ("clip-too-wide", clip_not_in_force),
     ("too-many-epochs", too_many_epochs),
     ("kl-estimator", kl_estimator),
     ("kl-estimator", reference_jumped),
