@@ -75,20 +75,23 @@ def reward_fails(case: Case) -> Verdict:
         return NO
     if part := newly_paid(case, scale.onset_step):
         return FITS, [scale.summary, f"but {part}"]
+    if scale.onset_step > case.onset + 3 * MARGIN * case.spacing:
+        return UNLIKELY, [scale.summary, f"but what is wrong began at step {case.onset}"]
     return SIGNATURE, [scale.summary]
 
 
 def newly_paid(case: Case, step: int) -> str:
-    """In words, a part of the reward that is paid since about a step and makes most of what the reward gained."""
+    """In words, a part of the reward that is paid since about a step and makes most of what the reward changed by."""
     before, after = case.rows("reward/mean", step, -20, -SOON), case.rows("reward/mean", step, SOON, 15)
-    if len(before) < 10 or len(after) < 3 or not (gained := float(np.median(after) - np.median(before))) > 0:
+    if len(before) < 10 or len(after) < 3 or not (gained := float(np.median(after) - np.median(before))):
         return ""
     for name in components(case.view):
         series = case.view.series(name).finite()
         near = abs(int(series.steps[0]) - step) <= SOON * case.spacing if len(series) else False
         part = case.rows(name, step, SOON, 15) if near else ()
-        if len(part) and float(np.median(part)) > 0.7 * gained:
-            return f"{name} is paid since step {int(series.steps[0])} and makes {np.median(part):.3g} of it"
+        if len(part) and float(np.median(part)) / gained > 0.7:
+            words = f"{name} is part of the reward only since step {int(series.steps[0])}"
+            return f"{words} and makes {np.median(part):.3g} of its change by {gained:.3g}"
     return ""
 
 
@@ -125,9 +128,14 @@ def reward_fell_alone(case: Case) -> Verdict:
 def gradient_rescaled(case: Case) -> Verdict:
     """The gradient is on another scale, and neither the policy nor what it was paid: advantages or the loss are."""
     found = case.find("optim/grad-explosion")
-    if found is None or not found.evidence.get("rescaled") or case.turned("control/lr_scale", up=True):
+    if found is None or case.turned("control/lr_scale", up=True):
         return NO
     still = _still(case, found.onset_step)
+    if not found.evidence.get("rescaled"):
+        jump, spread = (case.jumped(name, found.onset_step, 2.0) for name in ("optim/grad_norm", "reward/std_group"))
+        later = case.shift("optim/update_ratio")
+        if len(still) < 3 or jump is None or jump[1] < jump[0] or spread or later is None or later.ratio > 1.3:
+            return NO
     return (FITS, [found.summary, f"{', '.join(still)} stood"]) if still else NO
 
 
@@ -201,18 +209,21 @@ def right_changed(case: Case) -> Verdict:
         before, after = case.rows("policy/logp_correct", step, -22, -1), case.rows("policy/logp_correct", step, 0, 8)
         if len(before) >= 12 and len(after) >= 5:
             falls.append((float(np.median(after) - np.median(before)) / (float(before.std()) + 0.02), step))
-    if not falls or min(falls)[0] > -4:
+    if not falls or min(falls)[0] > -2.5:
         return NO
     edge = min(falls)[1]
     was, now = (float(np.median(case.rows("policy/logp_correct", edge, *span))) for span in ((-22, -1), (0, 8)))
+    taken, entropy = case.rows("policy/kl_old", edge, -2, 3), case.jumped("policy/entropy", edge, 1.2)
+    if len(taken) < 3 or 1.5 * float(np.sqrt(np.maximum(taken, 0.0)).sum()) > was - now:  # as far as steps can take it
+        return NO
     paid = [case.rows("reward/mean", edge, *span) for span in ((-22, -1), (0, 8))]
-    still = _still(case, edge)
-    if len(still) < 2 or now > 1.3 * was or not all(map(len, paid)):
+    if entropy is not None or now > 1.5 * was or not all(map(len, paid)):
         return NO
     if float(np.median(paid[1])) < float(np.median(paid[0])) - 0.5 * float(paid[0].std()):
         return NO
     words = f"answers that count as right went from {was:.2g} to {now:.2g} nats/token at step {edge} while no fewer did"
-    return SIGNATURE, [f"{words} and {', '.join(still)} stood: what is called right changed, not what is written"]
+    step = f"and steps moved the policy by {float(taken.max()):.2g} nats/token at most"
+    return SIGNATURE, [f"{words} {step}: what is called right changed, not what is written"]
 
 
 def groups_mixed(case: Case) -> Verdict:
@@ -235,7 +246,7 @@ def groups_mixed(case: Case) -> Verdict:
         return NO
     clear, row, was, now = max(rises)
     edge = int(within.steps[row])
-    if clear < 4 or was > 0.88 or now < 0.9 or case.upstream(edge, "source"):
+    if clear < 2.5 or was > 0.88 or now < 0.9 or case.upstream(edge, "source"):
         return NO
     for name in ("reward/mean", "reward/std"):
         before, after = case.rows(name, edge, -25, 0), case.rows(name, edge, 0, 12)
@@ -246,18 +257,56 @@ def groups_mixed(case: Case) -> Verdict:
     if len(still) < 2:
         return NO
     words = f"rewards within a group differ by {now:.0%} of what they do in the batch since step {edge}, {was:.0%} before"
-    halves = [case.rows("optim/grad_cosine", edge, *span) for span in ((-25, 0), (0, 25))]
     reasons = [f"{words}, while their mean and spread over the batch, {', '.join(still)} stood"]
-    if all(len(part) >= 12 for part in halves) and halves[0].mean() > 0.1 and halves[1].mean() < 0.4 * halves[0].mean():
-        told = f"{halves[0].mean():.2g} to {halves[1].mean():.2g}"
-        return 0.8, [*reasons, f"and two halves of a batch no longer agree on where to go ({told})"]
-    return FITS, reasons
+    at_random = _at_random(case)
+    if at_random is not None and abs(at_random.step - edge) <= 2 * MARGIN * case.spacing:
+        return 0.75, [*reasons, at_random.words]
+    return (FITS, reasons) if clear >= 4 else NO
+
+
+def credit_at_random(case: Case) -> Verdict:
+    """From some row on the halves of a batch no longer agree on where to go, steps are as long as before, rewards
+    differ as before, and what was learned is lost: advantages are not those of the answers they stand beside."""
+    lost, reward = _at_random(case), case.reward
+    if lost is None or reward is None or not reward.dropped or reward.drop_step < lost.step - SOON * case.spacing:
+        return NO
+    if case.upstream(lost.step, "source"):
+        return NO
+    return FITS, [lost.words, f"and {reward.metric} fell from step {reward.drop_step} on"]
+
+
+class _Random(NamedTuple):
+    step: int
+    words: str
+
+
+def _at_random(case: Case) -> _Random | None:
+    """Where the gradients of two halves of a batch ceased to agree, with steps, spread and batch as they were."""
+    series = case.view.series("optim/grad_cosine").finite()
+    place = int(np.searchsorted(series.steps, case.onset))
+    falls = []
+    for row in range(max(25, place - LEAD), min(place + MARGIN, len(series) - 20)):
+        before, after = series.values[row - 25 : row], series.values[row : row + 25]
+        noise = float(before.std()) * np.sqrt(1 / len(before) + 1 / len(after))
+        falls.append((float(before.mean() - after.mean()) / max(noise, 0.01), row, before.mean(), after.mean()))
+    if not falls or max(falls)[0] < 3.3:
+        return None
+    _, row, was, now = max(falls)
+    edge = int(series.steps[row])
+    if was < 0.1 or now > 0.25 * was:
+        return None
+    for name, low, high in (("optim/update_ratio", 0.0, 1.3), ("reward/std_group", 0.85, 9.0), ("batch/prompts", 1, 9)):
+        before, after = case.rows(name, edge, -25, 0), case.rows(name, edge, 0, 12)
+        if not len(before) or not len(after) or not low <= float(after.mean()) / max(float(before.mean()), 1e-12) <= high:
+            return None
+    words = f"two halves of a batch no longer agree on where to go ({was:.2g} to {now:.2g} since step {edge})"
+    return _Random(edge, f"{words}, by steps as long and rewards as different as before")
 
 
 def groups_silenced(case: Case) -> Verdict:
     """From one row to the next many groups are paid alike, while the policy stood still: prompts that teach nothing."""
     lost = _spread_lost(case)
-    if lost is None or lost.failing or not (silent := _silenced(case, lost.step)):
+    if lost is None or lost.failing or (silent := _silent(case, lost.step)) is None or silent[1] < silent[0] + 0.25:
         return NO
     return 0.85, [f"groups without any spread went from {silent[0]:.0%} to {silent[1]:.0%}", lost.words]
 
@@ -313,11 +362,23 @@ def _spread_lost(case: Case) -> _Lost | None:
         return None  # a policy that went wrong long before has lost it by now
     if level is None or 1.5 * level > was or len(still) < 2 or _solves(case, edge):
         return None
-    paid = case.jumped("reward/mean", edge, 1.5)
+    paid, failed = case.jumped("reward/mean", edge, 1.5), _failed(case, edge)
     words = (
         f"reward differs by {now:.2g} within a group, by {was:.2g} before step {edge}, while {', '.join(still)} stood"
     )
-    return _Lost(edge, paid is not None and paid[1] < paid[0], words)
+    return _Lost(edge, (paid is not None and paid[1] < paid[0]) or failed, words)
+
+
+def _failed(case: Case, edge: int) -> bool:
+    """The groups that fell silent are groups that fail, and the reward went down with them."""
+    failing = [case.rows("reward/all_fail_frac", edge, *span) for span in ((-22, -2), (1, 13))]
+    paid = [case.rows("reward/mean", edge, *span) for span in ((-22, -2), (1, 13))]
+    silent = _silent(case, edge)
+    if silent is None or not all(len(part) >= 4 for part in (*failing, *paid)):
+        return False
+    more = float(failing[1].mean() - failing[0].mean())
+    noise = float(paid[0].std()) * np.sqrt(1 / len(paid[0]) + 1 / len(paid[1]))
+    return more > 0.6 * (silent[1] - silent[0]) > 0 and bool(float(paid[0].mean() - paid[1].mean()) > 1.5 * noise)
 
 
 def _solves(case: Case, edge: int) -> bool:
@@ -387,7 +448,7 @@ def stale_weights(case: Case) -> Verdict:
 
 def engine_mismatch(case: Case) -> Verdict:
     """Generation and training give the same token different probabilities on the same weights."""
-    error = _invariant(case, "policy/ratio_first_error")
+    error = _invariant(case, "policy/ratio_first_error", "policy/mismatch_kl")
     found = _disagree(case)
     first = case.led("policy/mismatch_kl")
     if not (error or found or first):
@@ -449,6 +510,8 @@ def optimizer_state(case: Case) -> Verdict:
     if found is None:
         return NO
     resumed = [e for e in case.view.events(("resume",)) if abs(e.step - found.onset_step) <= 20 * case.spacing]
+    if found.onset_step > case.onset + 3 * MARGIN * case.spacing:
+        return UNLIKELY, [found.summary, f"but what is wrong began at step {case.onset}"]
     if not resumed and (more := case.multiplied):
         return UNLIKELY, [found.summary, f"but a step makes {more.after:.0f} updates since, {more.before:.0f} before"]
     reasons = [found.summary, *(f"the run was resumed at step {event.step}" for event in resumed[-1:])]
@@ -584,6 +647,7 @@ RULES: Table = (
     ("reward-fault", right_changed),
     ("wrong-groups", pushed_down),
     ("wrong-groups", groups_mixed),
+    ("wrong-groups", credit_at_random),
     ("dead-groups", groups_silenced),
     ("dead-groups", spread_shrunk),
     ("prompts-too-hard", prompts_beyond),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stabilizer.diagnosis.case import Case
+from stabilizer.diagnosis.case import MARGIN, Case
 from stabilizer.diagnosis.graph import STAGES
 from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict
 
@@ -79,11 +79,11 @@ def reference_jumped(case: Case) -> Verdict:
     steps, entropy = case.rows("policy/kl_old", found.onset_step, -3, 6), case.shift("policy/entropy")
     if len(steps) < 3 or float(steps.max()) > 0.05 * (jump[1] - jump[0]):
         return NO
-    far = float(np.sqrt(np.maximum(steps, 0.0)).sum())  # steps in one direction add up as roots of their KL
-    if jump[1] < 1 and 2 * far > np.sqrt(jump[1]) - np.sqrt(max(jump[0], 0.0)):
-        return NO
     if entropy is None or not 0.8 < entropy.ratio < 1.25:
         return NO
+    lost = case.find("policy/likelihood-displacement", "reward/collapse")
+    if lost is not None and lost.severity != "info" and abs(lost.onset_step - found.onset_step) <= 2 * MARGIN * case.spacing:
+        return UNLIKELY, [found.summary, f"but {lost.id} says that the policy did move"]
     words = f"KL to the reference went from {jump[0]:.2g} to {jump[1]:.2g} in a few rows, and steps were"
     return SIGNATURE, [f"{words} {float(steps.max()):.2g} nats/token at most: no policy gets that far by those"]
 
@@ -149,7 +149,9 @@ def clip_not_in_force(case: Case) -> Verdict:
         case.view.series(name).between(case.onset, case.onset + rows).finite().values
         for name in ("policy/ratio_p99", "policy/clip_frac")
     )
-    if len(far) < 5 or len(bitten) < 5 or np.median(far) < 1 + 2 * wide or np.mean(bitten) > UNCLIPPED:
+    if len(far) < 5 or len(bitten) < 5 or np.median(far) < 1 + 1.2 * wide:
+        return NO
+    if np.mean(bitten) > (UNCLIPPED if np.median(far) > 1 + 2 * wide else UNCLIPPED / 4):
         return NO
     words = f"the hundredth part of tokens has ratios of {np.median(far):.2g} and more, where {1 + wide:.3g} is the limit"
     return TURNED, [f"{words}, and {np.mean(bitten):.2%} are clipped: the clip range is not in force"]
@@ -197,7 +199,8 @@ def diverged(case: Case) -> bool:
 
 def _moved_before_the_fall(case: Case) -> tuple[bool, list[str]] | None:
     """Whether the policy moved before the reward fell; None when either is not known."""
-    moved = [f.onset_step for f in case.findings if f.id in ("policy/kl-runaway", "optim/grad-explosion")]
+    far = ("policy/kl-runaway", "optim/grad-explosion")
+    moved = [f.onset_step for f in case.findings if f.id in far and f.severity != "info"]
     if not moved or not case.reward or not case.reward.dropped:
         return None
     fell = case.reward.drop_step
