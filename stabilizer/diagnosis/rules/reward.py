@@ -84,7 +84,7 @@ def _priced(case: Case) -> list[str]:
     before, after = (case.rows("rollout/length_reward_corr", since.onset_step, *span) for span in ((-25, -1), (2, 20)))
     if len(before) < 10 or len(after) < 3 or not abs(np.median(after)) > 0.85 > 1.7 * abs(np.median(before)):
         return []
-    return [part, f"length and reward go together since (correlation {np.median(before):.2f} to {np.median(after):.2f})"]
+    return [part, f"length and reward go together since ({np.median(before):.2f} to {np.median(after):.2f})"]
 
 
 def capped_length(case: Case) -> Verdict:

@@ -82,7 +82,8 @@ def reference_jumped(case: Case) -> Verdict:
     if entropy is None or not 0.8 < entropy.ratio < 1.25:
         return NO
     lost = case.find("policy/likelihood-displacement", "reward/collapse")
-    if lost is not None and lost.severity != "info" and abs(lost.onset_step - found.onset_step) <= 2 * MARGIN * case.spacing:
+    near = lost is not None and abs(lost.onset_step - found.onset_step) <= 2 * MARGIN * case.spacing
+    if lost is not None and near and lost.severity != "info":
         return UNLIKELY, [found.summary, f"but {lost.id} says that the policy did move"]
     words = f"KL to the reference went from {jump[0]:.2g} to {jump[1]:.2g} in a few rows, and steps were"
     return SIGNATURE, [f"{words} {float(steps.max()):.2g} nats/token at most: no policy gets that far by those"]
@@ -153,19 +154,21 @@ def clip_not_in_force(case: Case) -> Verdict:
         return NO
     if np.mean(bitten) > (UNCLIPPED if np.median(far) > 1 + 2 * wide else UNCLIPPED / 4):
         return NO
-    words = f"the hundredth part of tokens has ratios of {np.median(far):.2g} and more, where {1 + wide:.3g} is the limit"
+    words = f"the hundredth part of tokens has ratios of {np.median(far):.2g} and more, the limit is {1 + wide:.3g}"
     return TURNED, [f"{words}, and {np.mean(bitten):.2%} are clipped: the clip range is not in force"]
 
 
 def too_many_epochs(case: Case) -> Verdict:
     """One batch of answers is learned from so often that the policy has left it."""
-    if not diverged(case):
+    larger = case.find("optim/optimizer-state")
+    if not diverged(case) and (larger is None or not case.multiplied):
         return NO
     for knob in ("control/inner_epochs", "control/minibatches"):
         if turn := case.turned(knob, up=True):
             return TURNED, [f"{turn}, and what followed began at step {case.onset}"]
     if more := case.multiplied:
-        return 0.85, [f"a step makes {more.after:.0f} updates from one batch, {more.before:.0f} before step {case.onset}"]
+        words = f"a step makes {more.after:.0f} updates from one batch"
+        return TURNED, [f"{words}, {more.before:.0f} before step {case.onset}"]
     passes, updates = case.setting("control/inner_epochs"), case.recent("batch/updates")
     reused = (passes or 1) >= 4 or (updates or 1) >= MANY_UPDATES
     moved = _peak(case, "policy/kl_old")
