@@ -18,7 +18,8 @@ SPIKE_ROWS = 300
 def gradient_rescaled(case: Case) -> Verdict:
     """The gradient is on another scale, and neither the policy nor what it was paid: advantages or the loss are."""
     found = case.find("optim/grad-explosion")
-    if found is None or case.turned("control/lr_scale", up=True):
+    knobs = ("control/lr_scale", "control/beta", "control/entropy_coef", "policy/beta", "policy/entropy_coef")
+    if found is None or any(case.turned(knob, up=True) for knob in knobs):
         return NO
     still = still_around(case, found.onset_step)
     if not found.evidence.get("rescaled"):

@@ -9,6 +9,8 @@ import numpy as np
 from stabilizer.diagnosis.case import MARGIN, Case
 from stabilizer.diagnosis.rules.base import FITS, NO, UNLIKELY, Table, Verdict
 
+NEXT_TO_NONE = 0.05
+"""Share of right answers under which nobody can tell failing prompts from failing answers."""
 SPREAD_ROWS = 5
 """Rows after which a step of the spread within groups is believed."""
 
@@ -26,14 +28,14 @@ def reward_fell_alone(case: Case) -> Verdict:
     if not still:
         return NO
     words = f"the reward fell within a few rows at step {edge} while {', '.join(still)} did not move"
-    if (silent := _silenced(case, edge)) and not _alike(case, edge, silent[1]):
+    if (silent := _silenced(case, edge)) and _alike(case, edge, silent[1]) is None:
         return UNLIKELY, [f"{words}, but groups fell silent as a whole"]
     if case.find("system/data-shift"):  # other prompts do the same to the reward, and they were seen to be others
         return UNLIKELY, [words]
     length = case.jumped("rollout/length_mean", edge, 1.08)
     if length:
         return UNLIKELY, [f"{words}, but answers went from {length[0]:.0f} to {length[1]:.0f} tokens at once"]
-    score, held = min(0.45 + 0.1 * len(still), 0.75), case.held_out(edge)
+    score, held = min(0.45 + 0.1 * len(still), 0.6 if silent else 0.75), case.held_out(edge)
     if held is not None and held.after < 0.85 * held.before - 0.03:
         fell = f"held-out accuracy fell as well ({held.before:.3g} to {held.after:.3g})"
         if len(still) < 3 or "policy/kl_ref" not in still or held.after > 0.5 * held.before:
@@ -61,7 +63,7 @@ def prompts_beyond(case: Case) -> Verdict:
         return UNLIKELY, [lost.words, "but answers are cut from then on, and what is cut is not judged"]
     if (alike := _alike(case, lost.step, silent[1])) is not None:
         words = f"so few right answers ({alike:.1%}) leave as many groups without one, whichever prompts they are to"
-        return UNLIKELY, [lost.words, words]
+        return (0.5 if alike < NEXT_TO_NONE else UNLIKELY), [lost.words, words]
     return 0.8, [f"groups without any spread went from {silent[0]:.0%} to {silent[1]:.0%}", lost.words]
 
 
