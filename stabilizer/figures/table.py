@@ -30,7 +30,7 @@ def table(view: RunView, names: Sequence[str], max_rows: int = MAX_ROWS) -> tupl
     cells += [_cells(steps, series.steps, series.values) for series in columns]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["step", *(["seconds_since_epoch"] if len(timed) else []), *map(_plain, names)])
+    writer.writerow(["step", *(["seconds_since_epoch"] if len(timed) else []), *map(heading, names)])
     writer.writerows(zip(steps.tolist(), *cells, strict=True))
     return out.getvalue(), left_out
 
@@ -48,6 +48,6 @@ def _number(value: float) -> str:
     return repr(value) if math.isfinite(value) else "Inf" if value > 0 else "-Inf"
 
 
-def _plain(name: str) -> str:
+def heading(name: str) -> str:
     """A header no spreadsheet takes for a formula."""
     return FORMULA.sub(r"\1'", name)

@@ -196,10 +196,10 @@ def noise_floor(case: Case) -> Verdict:
 RULES: Table = (
     ("reward-hackable", hackable),
     ("length-rewarded", length_rewarded),
+    ("dead-groups", template),
     ("capped-length", capped_length),
     ("prompts-too-hard", too_hard),
     ("dead-groups", little_spread),
-    ("dead-groups", template),
     ("exploration-exhausted", exploration_lost),
     ("batch-too-small", swings),
     ("noise-floor", noise_floor),
