@@ -104,6 +104,12 @@ class Case:
         return min(finding.onset_step for finding in loud)
 
     @cached_property
+    def latest(self) -> int:
+        """The last onset of what belongs to the beginning: onsets are estimates, and the first may be too early."""
+        soon = self.onset + LEAD * self.spacing
+        return max(f.onset_step for f in self.findings if f.onset_step <= soon and f.onset_step >= self.onset)
+
+    @cached_property
     def loud(self) -> bool:
         """Whether any finding is more than information."""
         return any(finding.severity != "info" for finding in self.findings)

@@ -127,6 +127,13 @@ def test_a_cause_leads_where_its_evidence_is_and_another_where_it_is_not(name: s
     assert rival[0].id == other, rival
 
 
+def test_credit_given_at_random_is_found_where_the_first_onset_was_estimated_too_early() -> None:
+    series = FELL | USUAL | GROUPS | {"reward/std_group": "0.38~0.02x200"}
+    assert told({"policy/kl-runaway": 125, "reward/collapse": 152}, series)[0].id == "wrong-groups"
+    agree = series | {"optim/grad_cosine": "0.3~0.1x200"}
+    assert told({"policy/kl-runaway": 125, "reward/collapse": 152}, agree)[0].id == "undetermined"
+
+
 def test_what_was_noticed_long_after_the_onset_is_no_cause_of_it() -> None:
     late = {"reward/collapse": 110, "optim/optimizer-state": 190}
     falls = {"reward/mean": "0.5~0.03x110 0.5+-0.01~0.03x30 0.2~0.03x60"}

@@ -125,9 +125,9 @@ def groups_mixed(case: Case) -> Verdict:
         return NO
     with np.errstate(divide="ignore", invalid="ignore"):
         share = within.values / between.values
-    place = int(np.searchsorted(within.steps, case.onset))
+    first, last = (int(np.searchsorted(within.steps, step)) for step in (case.onset, case.latest))
     rises = []
-    for row in range(max(25, place - LEAD), min(place + MARGIN, len(share) - 12)):
+    for row in range(max(25, first - LEAD), min(last + MARGIN, len(share) - 12)):
         before, after = share[row - 25 : row], share[row : row + 12]
         before, after = before[np.isfinite(before)], after[np.isfinite(after)]
         if len(before) >= 15 and len(after) >= 8:
@@ -174,9 +174,9 @@ class _Random(NamedTuple):
 def _at_random(case: Case) -> _Random | None:
     """Where the gradients of two halves of a batch ceased to agree, with steps, spread and batch as they were."""
     series = case.view.series("optim/grad_cosine").finite()
-    place = int(np.searchsorted(series.steps, case.onset))
+    first, last = (int(np.searchsorted(series.steps, step)) for step in (case.onset, case.latest))
     falls = []
-    for row in range(max(25, place - LEAD), min(place + MARGIN, len(series) - 20)):
+    for row in range(max(25, first - LEAD), min(last + MARGIN, len(series) - 20)):
         before, after = series.values[row - 25 : row], series.values[row : row + 25]
         noise = float(before.std()) * np.sqrt(1 / len(before) + 1 / len(after))
         falls.append((float(before.mean() - after.mean()) / max(noise, 0.01), row, before.mean(), after.mean()))
