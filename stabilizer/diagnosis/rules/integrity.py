@@ -205,11 +205,13 @@ def learned_by_heart(case: Case) -> Verdict:
     since = found.onset_step
     solved, held = _since(case, "accuracy/train", since), _since(case, "accuracy/val", since)
     hangs = _since(case, "rollout/prompt_dependence", since)
-    if solved is None or held is None or hangs is None:
+    if solved is None or held is None:
         return NO
-    if solved.after < solved.before + 0.15 or held.after > held.before + 0.1 or hangs.ratio < 1.2:
+    if solved.after < solved.before + 0.15 or held.after > held.before + 0.1:
         return NO
     words = f"training problems are solved ({solved.before:.3g} to {solved.after:.3g}), held-out ones are not"
+    if hangs is None or hangs.ratio < 1.2:
+        return 0.5, [f"{words} ({held.before:.3g} to {held.after:.3g}), as when the same prompts come back"]
     how = f"answers depend on their prompt by {hangs.after:.2g}, {hangs.before:.2g} before: each has its own by heart"
     return 0.8, [f"{words} ({held.before:.3g} to {held.after:.3g})", how]
 
