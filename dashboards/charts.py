@@ -97,8 +97,10 @@ def extend(patch: Patch, points: Growth, lines: int, standing: Sequence[int]) ->
 
 
 def _heading(there: Section) -> list[Any]:
-    if there.id in FAMILIES and there.count:
-        words = f"{there.count} more {'metric' if there.count == 1 else 'metrics'}"
+    if there.id in FAMILIES and (there.count or there.still):
+        words = (
+            f"{there.count} more {'metric' if there.count == 1 else 'metrics'}" if there.count else "none that changed"
+        )
         return [
             html.Button(
                 [html.Span("▾" if there.open else "▸", className="arrow"), html.Strong(FAMILIES[there.id][0]),
@@ -116,6 +118,8 @@ def _heading(there: Section) -> list[Any]:
 
 
 def _left_out(there: Section) -> list[Any]:
+    if there.still and there.open and there.count <= len(there.charts):
+        return [html.P(f"unchanged: {there.still}", className="quiet wide")]
     if not there.open or there.count <= len(there.charts):
         return []
     left = there.count - len(there.charts)

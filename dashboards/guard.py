@@ -7,6 +7,7 @@ Host header must name this machine, and a request that changes something must no
 from __future__ import annotations
 
 import re
+from typing import Any
 from urllib.parse import urlsplit
 
 from dash.exceptions import DependencyException
@@ -43,7 +44,10 @@ def guard(server: Flask, door: Door) -> None:
             return _refusal(403, "requests from other sites are refused")
         if (request.content_length or 0) > MAX_BODY:
             return _refusal(413, f"a request holds at most {MAX_BODY} bytes")
-        return door.answer(request)
+        answer = door.answer(request)
+        if answer is None and request.is_json and not asks_for_an_update(request.get_json(silent=True)):
+            return _refusal(400, "a callback is a JSON object that names its output and lists its inputs")
+        return answer
 
     @server.errorhandler(DependencyException)
     def no_such_script(_: DependencyException) -> Response:
@@ -67,6 +71,20 @@ def foreign(host: str) -> bool:
         return True
     origin = request.headers.get("Origin")
     return origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+
+
+def asks_for_an_update(body: Any) -> bool:
+    """Whether the JSON of a request has the form of a page's callbacks; the framework fails on any other."""
+    if not isinstance(body, dict) or not isinstance(body.get("output"), str):
+        return False
+    given = [body.get("inputs", []), body.get("state", [])]
+    return all(isinstance(part, list) for part in given) and all(_names_a_property(one) for one in sum(given, []))
+
+
+def _names_a_property(one: Any) -> bool:
+    if isinstance(one, list):  # what a pattern of ids matches
+        return all(isinstance(inner, dict) and _names_a_property(inner) for inner in one)
+    return isinstance(one, dict) and "id" in one and "property" in one
 
 
 def of_this_page() -> bool:

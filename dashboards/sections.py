@@ -25,11 +25,19 @@ class Section:
     count: int = 0
     problem: str = ""
     open: bool = True
+    still: str = ""
+    """In words, what belongs here and never changed: a line does for it."""
 
     @property
     def key(self) -> tuple[object, ...]:
         """What changes when the section does."""
-        return (self.count, self.problem, self.open, *(f"{chart.id}*{len(chart.metrics)}" for chart in self.charts))
+        return (
+            self.count,
+            self.problem,
+            self.open,
+            self.still,
+            *(f"{chart.id}*{len(chart.metrics)}" for chart in self.charts),
+        )
 
 
 def sections(view: RunView, look: Look) -> dict[str, Section]:
@@ -51,8 +59,11 @@ def sections(view: RunView, look: Look) -> dict[str, Section]:
             return {id: _named(id, section) for id, section in found.items()}
     found["first"] = _section("first", [chart for chart in first if chart in free])
     for id, members in _left(families, free).items():
-        shown = members if id in look.open else []
-        found[id] = Section(id, tuple(shown[:MOST]), len(members), open=id in look.open)
+        still = [chart for chart in members if id == "knobs" and _never_changed(view, chart)]
+        moved = [chart for chart in members if chart not in still] if still else members
+        shown = moved if id in look.open else []
+        words = ", ".join(_stands(view, chart) for chart in still)
+        found[id] = Section(id, tuple(shown[:MOST]), len(moved), open=id in look.open, still=words)
     return {id: _named(id, section) for id, section in found.items()}
 
 
@@ -62,6 +73,18 @@ def _section(id: str, members: Sequence[Chart]) -> Section:
 
 def _left(families: Mapping[str, Sequence[Chart]], free: Sequence[Chart]) -> dict[str, list[Chart]]:
     return {id: [chart for chart in members if chart in free] for id, members in families.items()}
+
+
+def _never_changed(view: RunView, chart: Chart) -> bool:
+    """Whether it is a knob, and stands where it stood at first."""
+    values = view.series(chart.metrics[0]).values
+    knob = len(chart.metrics) == 1 and chart.metrics[0].startswith("control/")
+    return bool(knob and len(values) and values[0] == values[-1] and (values == values[0]).all())
+
+
+def _stands(view: RunView, chart: Chart) -> str:
+    name = chart.metrics[0]
+    return f"{name.removeprefix('control/')} {view.series(name).values[-1]:.4g}"
 
 
 def _named(id: str, section: Section) -> Section:

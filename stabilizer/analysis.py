@@ -6,7 +6,7 @@ What is healthy is decided in `health`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -289,6 +289,12 @@ class Number(NamedTuple):
     estimator: str
     aggregation: str
     source: str
+
+
+def settled(table: Sequence[Number]) -> tuple[list[Number], list[Number]]:
+    """(what moved or measures something, the knobs that never changed): the latter are a line, not a table."""
+    still = [row for row in table if row.name.startswith("control/") and row.low == row.high and not row.not_finite]
+    return [row for row in table if row not in still], still
 
 
 def numbers(run: LoadedRun) -> list[Number]:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 SHOWN = ("accuracy/val", "reward/mean")
 
 
-def export_model(run: Path, out: Path, which: str = "best") -> int:
-    """Write the policy of `run` to `out` with its card; returns the step it was taken from.
+def export_model(run: Path, out: Path, which: str = "best") -> tuple[int, str]:
+    """Write the policy of `run` to `out` with its card; returns the step it was taken from, and what to know about it.
 
     `which` is best (by validation), last, or a step that has a checkpoint. Raises ValueError when there is none.
     """
@@ -39,13 +39,20 @@ def export_model(run: Path, out: Path, which: str = "best") -> int:
     trainer = Trainer(config, checkpoints=run / "checkpoints")
     if trainer.resume() is None:
         raise ValueError(f"{run / 'checkpoints'}: no checkpoint that can be verified; nothing to export")
-    chosen = _choose(trainer, which)
+    chosen, trainer_best = _choose(trainer, which), trainer.best_step
     trainer.load_checkpoint(chosen, vary_data=False)
     trainer.save_pretrained(out)
     analysis = analyse(loaded)
     (out / "training.svg").write_text(_plot(analysis), encoding="utf-8")
     (out / "README.md").write_text(model_card(analysis, chosen.step), encoding="utf-8")
-    return chosen.step
+    return chosen.step, _note(chosen.step, trainer_best) if which == "best" else ""
+
+
+def _note(step: int, best: int) -> str:
+    """What is to be said of a best policy that is not what the word promises."""
+    if step != best:
+        return f"the best validation was at step {best}, whose checkpoint is not kept; this is the newest there is"
+    return "no validation was better than the first: this is the policy that training began with" if not step else ""
 
 
 def _choose(trainer: Trainer, which: str) -> Checkpoint:

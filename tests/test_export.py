@@ -78,3 +78,22 @@ def test_metrics_as_a_table(trained, tmp_path, capsys):
     assert [row["step"] for row in rows] == ["0", "1", "2", "3", "4", "5", "6"]
     assert rows[0]["accuracy/val"] and not rows[0]["reward/mean"] and float(rows[3]["reward/mean"]) >= 0
     assert main(["export", str(trained), "--to", "csv", "-o", str(out)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("step", "best", "said"),
+    [(4, 4, ""), (0, 0, "no validation was better than the first"), (6, 4, "whose checkpoint is not kept")],
+)
+def test_a_best_policy_that_is_not_what_the_word_promises_says_so(step, best, said):
+    from stabilizer.export import _note
+
+    assert _note(step, best).startswith(said) if not said else said in _note(step, best)
+    assert bool(_note(step, best)) == bool(said)
+
+
+def test_no_header_of_a_table_of_metrics_is_a_formula(tmp_path):
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps({"step": i, "reward": 0.1 * i, "=cmd()": 1.0}) + "\n" for i in range(30)))
+    assert main(["export", str(log), "--to", "csv", "-o", str(tmp_path / "out.csv")]) == 0
+    heads = (tmp_path / "out.csv").read_text().splitlines()[0].split(",")
+    assert any("=cmd()" in head for head in heads) and not [head for head in heads if head[:1] in "=+-@"]

@@ -190,3 +190,18 @@ def test_a_run_with_interventions_is_marked_as_such(tmp_path):
     assert "Nothing was changed" in Page(html(analyse(load(tmp_path / "run")))).shown
     writer.action(Action("a1", "applied", "lower-lr", 30, change={"control/lr_scale": (1.0, 0.5)}))
     assert "not comparable with those of a plain run" in Page(html(analyse(load(tmp_path / "run")))).shown
+
+
+def test_knobs_that_never_changed_are_a_line_and_those_that_did_are_rows(tmp_path):
+    rows = [{"n": i, "step": i, "t": float(i), "m": {"reward/mean": 0.01 * i, "control/beta": 0.02,
+             "control/lr_scale": 1.0 if i < 20 else 0.5}} for i in range(1, 41)]  # fmt: skip
+    from stabilizer.runs.directory import RunWriter
+
+    writer = RunWriter.create(tmp_path / "run", config={}, task="addition", steps=40)
+    for row in rows:
+        writer.metrics(row["step"], row["m"])
+    writer.close()
+    analysis = analyse(load(tmp_path / "run"))
+    for page, row in ((html(analysis), "<td>control/"), (markdown(analysis), "| control/")):
+        assert "Knobs that never changed: beta 0.02." in page
+        assert f"{row}lr" in page and f"{row}beta" not in page

@@ -3,6 +3,8 @@
   var KEYS = ["x", "y", "smooth", "find", "open", "pin", "link", "zoom"];
   var USUAL = { x: "step", y: "auto", smooth: "0" };
   var zooming = false;
+  // Where a spreadsheet begins a formula: at the start of a cell, or behind what it may take for the end of one.
+  var FORMULA = /(^|[\t\r\n;,|"'])(?=[=+@\uff1d\uff0b\uff0d\uff20\t\r\n-])/g;
 
   function look() {
     var query = new URLSearchParams(window.location.search);
@@ -49,6 +51,14 @@
     return Array.prototype.slice.call(document.querySelectorAll("#grid .chart .js-plotly-plot"));
   }
 
+  // A drawing is XML, which knows no control characters: names from a log may hold some.
+  function drawable(value) {
+    if (typeof value === "string") return value.replace(/[\u0000-\u001f\u007f-\u009f\ud800-\udfff\ufffe\uffff]/gu, " ");
+    if (Array.isArray(value)) return value.map(drawable);
+    if (!value || Object.getPrototypeOf(value) !== Object.prototype) return value;
+    return Object.fromEntries(Object.entries(value).map(function (pair) { return [pair[0], drawable(pair[1])]; }));
+  }
+
   // A picture of a chart as it is seen now, with its title and its ground.
   function picture(button, kind) {
     var card = button.closest(".chart, .savable");
@@ -63,7 +73,7 @@
       showlegend: card.querySelectorAll(".swatch").length > 1,
     });
     window.Plotly.downloadImage(
-      { data: plot.data, layout: layout, config: { plotlyServerURL: "" } },
+      { data: drawable(plot.data), layout: drawable(layout), config: { plotlyServerURL: "" } },
       { format: kind, width: 960, height: 480, scale: kind === "png" ? 2 : 1, filename: named(title) }
     );
   }
@@ -77,7 +87,7 @@
     if (typeof value === "number") return String(value);
     var words = String(value === null || value === undefined ? "" : value).replace(/<[^>]*>/g, " ");
     words = words.replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&quot;/g, '"').replace(/&#x27;/g, "'").replace(/&amp;/g, "&");
-    return '"' + (/^[=+\-@\t\r]/.test(words) ? "'" : "") + words.replace(/"/g, '""') + '"'; // no cell is a formula
+    return '"' + words.replace(FORMULA, "$1'").replace(/"/g, '""') + '"';
   }
 
   // The numbers as they are drawn, one row a point.

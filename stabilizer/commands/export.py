@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 from stabilizer.commands.missing import need_train_extra
+from stabilizer.figures.table import heading
 from stabilizer.readers import load
 from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import summary
@@ -41,9 +42,10 @@ def run(args: argparse.Namespace) -> int:
         from stabilizer.export import export_model
 
         out = args.out or path.with_name(f"{path.name}-model")
-        step = export_model(path, out, args.checkpoint)
-        told = {"out": str(out), "step": step}
+        step, note = export_model(path, out, args.checkpoint)
+        told = {"out": str(out), "step": step} | ({"note": note} if note else {})
         words = f"the policy of step {step} written to {out}: weights, tokenizer, README.md (model card), training.svg"
+        words += f"\n{note}" if note else ""
     print(json.dumps(told) if args.json else words)
     return 0
 
@@ -59,7 +61,7 @@ def _write_csv(view: RunView, out: Path) -> int:
         for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
             by_step.setdefault(step, {})[name] = value
     with out.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerow(["step", *map(heading, names)])
         writer = csv.DictWriter(file, ["step", *names])
-        writer.writeheader()
         writer.writerows({"step": step, **by_step[step]} for step in sorted(by_step))
     return len(by_step)

@@ -104,6 +104,12 @@ class Case:
         return min(finding.onset_step for finding in loud)
 
     @cached_property
+    def latest(self) -> int:
+        """The last onset of what belongs to the beginning: onsets are estimates, and the first may be too early."""
+        soon = self.onset + LEAD * self.spacing
+        return max(f.onset_step for f in self.findings if f.onset_step <= soon and f.onset_step >= self.onset)
+
+    @cached_property
     def loud(self) -> bool:
         """Whether any finding is more than information."""
         return any(finding.severity != "info" for finding in self.findings)
@@ -138,6 +144,14 @@ class Case:
         before, after = self._around(name, BEFORE, 30)
         before = before[:-TOGETHER] if len(before) > 2 * TOGETHER else before
         return Shift(median(before), median(after)) if len(before) >= 5 and len(after) >= 3 else None
+
+    def held_out(self, step: int) -> Shift | None:
+        """Held-out accuracy in the three evaluations before a step, and in those after it (five at most)."""
+        series = self.view.series("accuracy/val").finite()
+        place = int(np.searchsorted(series.steps, step))
+        before, after = series.values[max(0, place - 3) : place], series.values[place + 1 : place + 6]
+        after = after if len(after) else series.values[place:]
+        return Shift(median(before), median(after)) if len(before) >= 2 and len(after) else None
 
     def setting(self, knob: str) -> float | None:
         """A knob as it stands now: logged, or as configured."""
@@ -195,6 +209,16 @@ class Case:
         now = median(new)
         clear = abs(now - was) > 2 * float(old.std())
         return (was, now) if clear and not 1 / factor < now / was < factor else None
+
+    @cached_property
+    def multiplied(self) -> Shift | None:
+        """Updates from one batch, where they stood still before the onset and are half as many again since."""
+        before, after = self._around("batch/updates", 30, 15)
+        if len(before) < 15 or len(after) < 3:
+            return None
+        was, now = median(before[:-MARGIN]), median(after[SOON:] if len(after) > 2 * SOON else after[-3:])
+        steady = float(np.ptp(before[:-MARGIN])) == 0.0
+        return Shift(was, now) if steady and was > 0 and now >= 1.5 * was else None
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:

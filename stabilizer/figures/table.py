@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,8 @@ from stabilizer.runs.history import RunView
 
 MAX_ROWS = 200_000
 """Rows of a table; a longer one keeps the newest."""
+FORMULA = re.compile(r"""(^|[\t\r\n;,|"'])(?=[=+@\uff1d\uff0b\uff0d\uff20\t\r\n-])""")
+"""Where a spreadsheet begins a formula: at the start of a cell, or behind what it may take for the end of one."""
 
 
 def table(view: RunView, names: Sequence[str], max_rows: int = MAX_ROWS) -> tuple[str, int]:
@@ -27,7 +30,7 @@ def table(view: RunView, names: Sequence[str], max_rows: int = MAX_ROWS) -> tupl
     cells += [_cells(steps, series.steps, series.values) for series in columns]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["step", *(["seconds_since_epoch"] if len(timed) else []), *map(_plain, names)])
+    writer.writerow(["step", *(["seconds_since_epoch"] if len(timed) else []), *map(heading, names)])
     writer.writerows(zip(steps.tolist(), *cells, strict=True))
     return out.getvalue(), left_out
 
@@ -45,6 +48,6 @@ def _number(value: float) -> str:
     return repr(value) if math.isfinite(value) else "Inf" if value > 0 else "-Inf"
 
 
-def _plain(name: str) -> str:
+def heading(name: str) -> str:
     """A header no spreadsheet takes for a formula."""
-    return f"'{name}" if name[:1] in "=+-@\t\r" else name
+    return FORMULA.sub(r"\1'", name)

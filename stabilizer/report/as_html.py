@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from stabilizer import records
-from stabilizer.analysis import Analysis, Incident, numbers
+from stabilizer.analysis import Analysis, Incident, numbers, settled
 from stabilizer.case import HEADS, Case, case_of, rows
 from stabilizer.figures import ICONS, PALETTES, WORDS, Chart, abandoned, charts, metric_figure
 from stabilizer.figures.arms import arms_figure
@@ -31,6 +31,7 @@ from stabilizer.report.words import (
     safe,
     said,
     told,
+    unchanged,
 )
 from stabilizer.runs import journal
 from stabilizer.runs.directory import redacted
@@ -290,7 +291,8 @@ def _events(analysis: Analysis) -> str:
 
 
 def _numbers(analysis: Analysis) -> str:
-    table = numbers(analysis.run)
+    table, still = settled(numbers(analysis.run))
+    knobs = f"<p class=muted>Knobs that never changed: {safe(unchanged(still))}.</p>" if still else ""
     rows = [
         (row.name, number(row.last), f"{row.step:,}", number(row.low), number(row.high), f"{row.rows:,}",
          row.not_finite or "", row.unit if row.unit != "1" else "", said(row))
@@ -299,7 +301,7 @@ def _numbers(analysis: Analysis) -> str:
     heads = ("metric", "last", "at step", "min", "max", "rows", "NaN/Inf", "unit", "estimator")
     return (
         f"<section><details open><summary><h2>Numbers</h2></summary>{_table(heads, rows, (1, 2, 3, 4, 5, 6))}"
-        f"{_left_out(len(table))}</details></section>"
+        f"{_left_out(len(table))}{knobs}</details></section>"
     )
 
 

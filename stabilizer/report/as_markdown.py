@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from stabilizer import __version__
-from stabilizer.analysis import Analysis, numbers
+from stabilizer.analysis import Analysis, numbers, settled
 from stabilizer.case import HEADS, Case, case_of, rows
 from stabilizer.figures import WORDS
 from stabilizer.readers.logged_as import asked_for
-from stabilizer.report.words import MAX_ROWS, STORY, changes, comparable, flat, md, number, outlook, said, told
+from stabilizer.report.words import (
+    MAX_ROWS,
+    STORY,
+    changes,
+    comparable,
+    flat,
+    md,
+    number,
+    outlook,
+    said,
+    told,
+    unchanged,
+)
 from stabilizer.runs import journal
 from stabilizer.runs.directory import redacted
 from stabilizer.terminal import VERDICTS, changed
@@ -67,6 +79,7 @@ def markdown(analysis: Analysis) -> str:
             f"| {a.step} | {a.entry} | {md(a.remedy)} | {md(changes(a.change))} | {md(a.text)} |"
             for a in analysis.run.actions[-MAX_ROWS:]
         ]
+    table, still = settled(numbers(analysis.run))
     lines += [
         "",
         "## Numbers",
@@ -77,8 +90,9 @@ def markdown(analysis: Analysis) -> str:
     lines += [
         f"| {md(r.name)} | {number(r.last)} | {r.step} | {number(r.low)} | {number(r.high)} | {md(r.unit)} "
         f"| {md(said(r))} |"
-        for r in numbers(analysis.run)[:MAX_ROWS]
+        for r in table[:MAX_ROWS]
     ]
+    lines += ["", f"Knobs that never changed: {md(unchanged(still), STORY)}."] if still else []
     config = redacted(analysis.run.history.about.get("config") or {})
     if config:
         lines += ["", "## Configuration", "", *(f"- {md(key)}: {md(value)}" for key, value in flat(config))]

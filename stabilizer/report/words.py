@@ -77,6 +77,11 @@ def said(row: Number) -> str:
     return f"{row.estimator}{aggregation}{source}"
 
 
+def unchanged(still: Sequence[Number]) -> str:
+    """The knobs that never changed, in a line."""
+    return ", ".join(f"{row.name.removeprefix('control/')} {number(row.last)}" for row in still)
+
+
 def told(one: journal.Intervention) -> tuple[str, ...]:
     """An intervention in four sentences: what, why, what came of it, what would have come without it."""
     who = f"by {one.by}" if one.remedy == journal.BY_HAND else f"by the remedy {one.remedy}"

@@ -329,6 +329,17 @@ def test_a_large_body_is_refused_however_it_comes(folder: Path) -> None:
         server.close()
 
 
+@pytest.mark.parametrize(
+    "body", ["[]", "[1]", "3", '"x"', "null", "{}", "{", '{"output": 3}', '{"output": "a.b", "inputs": 3}',
+             '{"output": "a.b", "inputs": [1]}', '{"output": "a.b", "inputs": [{"id": "url"}]}',
+             '{"output": "a.b", "inputs": [[[]]]}'],
+)  # fmt: skip
+def test_a_callback_of_another_form_is_refused_with_a_sentence(client, body: str) -> None:
+    asked = client.app.server.test_client().post("/_dash-update-component", data=body, headers=HERE,
+                                                 content_type="application/json")  # fmt: skip
+    assert asked.status_code == 400 and asked.text.startswith("a callback is a JSON object")
+
+
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 

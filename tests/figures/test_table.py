@@ -6,6 +6,8 @@ import csv
 import io
 import math
 
+import pytest
+
 from stabilizer.figures.table import table
 from stabilizer.runs.history import History
 
@@ -47,6 +49,17 @@ def test_no_header_is_a_formula() -> None:
     run = History()
     run.append(1, {"=1+1": 1.0, 'a","b': 2.0})
     assert read(table(run.view(), ["=1+1", 'a","b'])[0])[0] == ["step", "'=1+1", 'a","b']
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("@SUM(1)", "'@SUM(1)"), ("\t=1", "'\t'=1"), ("\uff1d1", "'\uff1d1"), ("a;=1", "a;'=1"), ('a","=1', 'a","\'=1'),
+     ("loss/kl-old", "loss/kl-old"), ("a - b", "a - b"), ("grad norm (x=1)", "grad norm (x=1)")],
+)  # fmt: skip
+def test_a_formula_begins_in_no_part_of_a_header_and_other_names_stay(name: str, shown: str) -> None:
+    run = History()
+    run.append(1, {name: 1.0})
+    assert read(table(run.view(), [name])[0])[0] == ["step", shown]
 
 
 def test_nothing_measured_is_a_header() -> None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from stabilizer.diagnosis.rules import integrity, plateau, reward, settings, update
+from stabilizer.diagnosis.rules import credit, edge, integrity, plateau, reward, settings, update
 from stabilizer.diagnosis.rules.base import Table
 
-RULES: Table = (*integrity.RULES, *settings.RULES, *update.RULES, *reward.RULES, *plateau.RULES)
+RULES: Table = (
+    *integrity.RULES,
+    *edge.RULES,
+    *credit.RULES,
+    *settings.RULES,
+    *update.RULES,
+    *reward.RULES,
+    *plateau.RULES,
+)
 
 CAUSES: tuple[str, ...] = tuple(dict.fromkeys(cause for cause, _ in RULES))
 """Every cause there is a rule for."""

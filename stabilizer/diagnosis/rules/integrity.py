@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from stabilizer.diagnosis.case import MARGIN, TOGETHER, Case
+from stabilizer.detectors.reward.scale_shift import components
+from stabilizer.diagnosis.case import MARGIN, SOON, TOGETHER, Case, Shift
 from stabilizer.diagnosis.rules.base import FITS, NO, PROOF, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict
 from stabilizer.records import Finding
-
-SPREAD_ROWS = 5
-"""Rows after which a step of the spread within groups is believed."""
 
 
 def overflow(case: Case) -> Verdict:
@@ -67,148 +63,28 @@ def reward_fails(case: Case) -> Verdict:
     broken = case.find("numerics/non-finite")
     if broken is not None and "reward/mean" in _metrics(broken):
         return TURNED, ["the reward is no number: a reward function returned NaN or infinity"]
-    return (SIGNATURE, [scale.summary]) if scale is not None else NO
-
-
-def reward_fell_alone(case: Case) -> Verdict:
-    """The reward fell off an edge while the policy stood still: the price changed, not what was made."""
-    reward = case.reward
-    if reward is None or not reward.dropped or case.upstream(reward.drop_step):
+    if scale is None:
         return NO
-    edge = reward.drop_step
-    before, after = (case.rows(reward.metric, edge, *span) for span in ((-8, -1), (2, 7)))
-    if len(before) < 3 or len(after) < 3 or np.median(before) - np.median(after) < 0.6 * (reward.best - reward.now):
-        return NO
-    still = _still(case, edge)
-    if not still:
-        return NO
-    words = f"the reward fell within a few rows at step {edge} while {', '.join(still)} did not move"
-    if _silenced(case, edge):  # a verifier that fails, fails for some answers of a group as for others
-        return UNLIKELY, [f"{words}, but groups fell silent as a whole"]
-    if case.find("system/data-shift"):  # other prompts do the same to the reward, and they were seen to be others
-        return UNLIKELY, [words]
-    length = case.jumped("rollout/length_mean", edge, 1.08)
-    if length:
-        return UNLIKELY, [f"{words}, but answers went from {length[0]:.0f} to {length[1]:.0f} tokens at once"]
-    score, held = min(0.45 + 0.1 * len(still), 0.75), case.shift("accuracy/val")
-    if held is not None and held.after < 0.85 * held.before - 0.03:
-        return UNLIKELY, [f"{words}, but held-out accuracy fell as well ({held.before:.3g} to {held.after:.3g})"]
-    kept = [f"held-out accuracy is still {held.after:.3g}"] if held is not None else []
-    return score + 0.1 * len(kept), [words, *kept]
+    if part := newly_paid(case, scale.onset_step):
+        return FITS, [scale.summary, f"but {part}"]
+    if scale.onset_step > case.onset + 3 * MARGIN * case.spacing:
+        return UNLIKELY, [scale.summary, f"but what is wrong began at step {case.onset}"]
+    return SIGNATURE, [scale.summary]
 
 
-def gradient_rescaled(case: Case) -> Verdict:
-    """The gradient is on another scale, and neither the policy nor what it was paid: advantages or the loss are."""
-    found = case.find("optim/grad-explosion")
-    if found is None or not found.evidence.get("rescaled") or case.turned("control/lr_scale", up=True):
-        return NO
-    still = _still(case, found.onset_step)
-    return (FITS, [found.summary, f"{', '.join(still)} stood"]) if still else NO
-
-
-def pushed_down(case: Case) -> Verdict:
-    """Right answers lose ground by steps of the usual size, and the reward with them: credit has the wrong sign, or
-    goes to others than earned it."""
-    found, reward = case.find("policy/likelihood-displacement"), case.reward
-    if found is None or found.severity == "info" or reward is None or not reward.dropped:
-        return NO
-    if not case.led("policy/logp_correct") or case.upstream(found.onset_step, "source"):
-        return NO
-    sizes = {name: case.shift(name) for name in ("policy/kl_old", "optim/update_ratio")}
-    known = {name: shift for name, shift in sizes.items() if shift is not None and shift.before > 0}
-    if not known or any(shift.ratio > 2 for shift in known.values()):
-        return NO
-    words = f"while {', '.join(known)} are as they were, so each step goes the wrong way, not too far"
-    return FITS, [found.summary, words]
-
-
-def groups_silenced(case: Case) -> Verdict:
-    """From one row to the next many groups are paid alike, while the policy stood still: prompts that teach nothing."""
-    lost = _spread_lost(case)
-    if lost is None or lost.failing or not (silent := _silenced(case, lost.step)):
-        return NO
-    return 0.85, [f"groups without any spread went from {silent[0]:.0%} to {silent[1]:.0%}", lost.words]
-
-
-def prompts_beyond(case: Case) -> Verdict:
-    """From one row to the next many groups fail as a whole, while the policy stood still: prompts beyond it."""
-    lost = _spread_lost(case)
-    if lost is None or not lost.failing or not (silent := _silenced(case, lost.step)):
-        return NO
-    cut = [case.rows("rollout/truncated_frac", lost.step, *span) for span in ((-20, -1), (1, 9))]
-    if all(map(len, cut)) and float(np.median(cut[1])) > float(np.median(cut[0])) + 0.1:
-        return UNLIKELY, [lost.words, "but answers are cut from then on, and what is cut is not judged"]
-    return 0.8, [f"groups without any spread went from {silent[0]:.0%} to {silent[1]:.0%}", lost.words]
-
-
-def spread_shrunk(case: Case) -> Verdict:
-    """From one row to the next the groups differ by less, and no more of them are alike: what differs is next to
-    nothing in some, and dividing by it makes it as loud as the rest."""
-    lost = _spread_lost(case)
-    if lost is None or _silenced(case, lost.step) or case.view.latest("control/advantage") not in (None, 0.0):
-        return NO
-    return 0.85, [f"no more groups are without spread than before: {lost.words}"]
-
-
-class _Lost(NamedTuple):
-    """Spread of reward within groups that went in a few rows."""
-
-    step: int
-    failing: bool
-    """The reward went with it."""
-    words: str
-
-
-def _spread_lost(case: Case) -> _Lost | None:
-    """Where the spread within groups stepped down by a third and stayed there, while the policy stood still."""
-    series = case.view.series("reward/std_group")
-    if len(series) < 40 or case.find("reward/outage"):
-        return None
-    steps = series.steps[max(20, int(np.searchsorted(series.steps, case.onset)) - MARGIN) : -SPREAD_ROWS]
-    shifts = ((int(step), case.jumped("reward/std_group", int(step), 1.5)) for step in steps)
-    falls = [(now / was, step, was, now) for step, shift in shifts if shift for was, now in [shift] if now < was]
-    if not falls:
-        return None
-    _, edge, was, now = min(falls)
-    level, still = case.recent("reward/std_group"), _still(case, edge)
-    if level is None or 1.5 * level > was or len(still) < 2 or _solves(case, edge):
-        return None
-    paid = case.jumped("reward/mean", edge, 1.5)
-    words = (
-        f"reward differs by {now:.2g} within a group, by {was:.2g} before step {edge}, while {', '.join(still)} stood"
-    )
-    return _Lost(edge, paid is not None and paid[1] < paid[0], words)
-
-
-def _solves(case: Case, edge: int) -> bool:
-    """Answers are alike because they are right: nothing is lost."""
-    before, after = (case.rows("reward/all_pass_frac", edge, *span) for span in ((-20, -1), (1, 9)))
-    return bool(len(before) and len(after)) and float(np.median(after)) > float(np.median(before)) + 0.2
-
-
-def _silenced(case: Case, edge: int) -> tuple[float, float] | None:
-    """(before, after) of the share of groups without spread, where it stepped up and some groups are left."""
-    before, after = (case.rows("reward/zero_std_frac", edge, *span) for span in ((-22, -2), (1, 9)))
-    if len(before) < 8 or len(after) < 4:
-        return None
-    was, now = float(np.median(before)), float(np.median(after))
-    return (was, now) if was + 0.25 <= now < 0.97 else None
-
-
-def _still(case: Case, edge: int) -> list[str]:
-    """What measures the policy and did not move around a step; nothing when any of it did."""
-    still = []
-    for name in ("policy/entropy", "policy/kl_ref", "policy/kl_old", "optim/update_ratio"):
-        usual, then = case.rows(name, edge, -40, -9), case.rows(name, edge, -3, 5)
-        if len(usual) < 5 or len(then) < 3:
-            continue
-        moved = float(np.median(then) - np.median(usual))
-        if name in ("policy/kl_old", "optim/update_ratio"):
-            moved = max(moved, 0.0)  # with less to learn from, steps get smaller
-        if abs(moved) > max(3 * np.std(usual), 0.3 * abs(np.median(usual))):
-            return []
-        still.append(name)
-    return still
+def newly_paid(case: Case, step: int) -> str:
+    """In words, a part of the reward that is paid since about a step and makes most of what the reward changed by."""
+    before, after = case.rows("reward/mean", step, -20, -SOON), case.rows("reward/mean", step, SOON, 15)
+    if len(before) < 10 or len(after) < 3 or not (gained := float(np.median(after) - np.median(before))):
+        return ""
+    for name in components(case.view):
+        series = case.view.series(name).finite()
+        near = abs(int(series.steps[0]) - step) <= SOON * case.spacing if len(series) else False
+        part = case.rows(name, step, SOON, 15) if near else ()
+        if len(part) and float(np.median(part)) / gained > 0.7:
+            words = f"{name} is part of the reward only since step {int(series.steps[0])}"
+            return f"{words} and makes {np.median(part):.3g} of its change by {gained:.3g}"
+    return ""
 
 
 def wrong_groups(case: Case) -> Verdict:
@@ -234,7 +110,7 @@ def stale_weights(case: Case) -> Verdict:
 
 def engine_mismatch(case: Case) -> Verdict:
     """Generation and training give the same token different probabilities on the same weights."""
-    error = _invariant(case, "policy/ratio_first_error")
+    error = _invariant(case, "policy/ratio_first_error", "policy/mismatch_kl")
     found = _disagree(case)
     first = case.led("policy/mismatch_kl")
     if not (error or found or first):
@@ -263,6 +139,24 @@ def tool_broken(case: Case) -> Verdict:
     return min(0.45 + 0.15 * (len(reasons) - 1), 0.8), reasons
 
 
+def tool_misleads(case: Case) -> Verdict:
+    """The tool is asked as often as before and what is learned from it is worth less, in training as held out."""
+    asked, reward = case.shift("rollout/searches_mean"), case.reward
+    if asked is None or reward is None or not reward.dropped or case.find("rollout/tool-collapse"):
+        return NO
+    if (held := case.held_out(case.onset)) is None:
+        return NO
+    if asked.before < 0.3 or asked.after < 0.7 * asked.before or held.after > 0.7 * held.before - 0.05:
+        return NO
+    sizes = {name: case.shift(name) for name in ("optim/update_ratio", "policy/kl_old")}
+    known = {name: shift for name, shift in sizes.items() if shift is not None and shift.before > 0}
+    if not known or any(shift.ratio > 1.5 for shift in known.values()) or case.upstream(case.onset, "source"):
+        return NO
+    words = f"held-out accuracy went from {held.before:.3g} to {held.after:.3g} and {reward.metric} to {reward.now:.3g}"
+    how = f"the tool is asked as often ({asked.after:.2g} times an answer) and {', '.join(known)} did not grow"
+    return 0.65, [f"{words}, while {how}: what both share is the tool"]
+
+
 def critic_broken(case: Case) -> Verdict:
     """The critic misleads, and advantages are made of what it says."""
     found = case.find("value/critic-failure")
@@ -278,6 +172,10 @@ def optimizer_state(case: Case) -> Verdict:
     if found is None:
         return NO
     resumed = [e for e in case.view.events(("resume",)) if abs(e.step - found.onset_step) <= 20 * case.spacing]
+    if found.onset_step > case.onset + 3 * MARGIN * case.spacing:
+        return UNLIKELY, [found.summary, f"but what is wrong began at step {case.onset}"]
+    if not resumed and (more := case.multiplied):
+        return UNLIKELY, [found.summary, f"but a step makes {more.after:.0f} updates since, {more.before:.0f} before"]
     reasons = [found.summary, *(f"the run was resumed at step {event.step}" for event in resumed[-1:])]
     return (0.85 if resumed else SIGNATURE), reasons
 
@@ -291,11 +189,37 @@ def data_shift(case: Case) -> Verdict:
     if found is None:
         return NO
     if "gap" in found.evidence:  # learned by heart, which a hole in the reward looks like from outside
-        return (0.5 if case.find("reward/hacking") else SIGNATURE), [found.summary]
+        return (0.6 if case.find("reward/hacking") else SIGNATURE), [found.summary]
     cut = case.find("rollout/truncation")
     if cut is not None and cut.onset_step <= found.onset_step + 2 * case.spacing:
         return UNLIKELY, [found.summary, "but answers are cut from then on, which shortens them and costs the reward"]
     return 0.75, [found.summary, *_same_policy(case)]
+
+
+def learned_by_heart(case: Case) -> Verdict:
+    """What pays ever more is right, on these prompts alone, and answers hang on the prompt as never before: the same
+    prompts come back. Whoever finds what a reward overlooks says one thing to all prompts."""
+    found = case.find("reward/hacking")
+    if found is None:
+        return NO
+    since = found.onset_step
+    solved, held = _since(case, "accuracy/train", since), _since(case, "accuracy/val", since)
+    hangs = _since(case, "rollout/prompt_dependence", since)
+    if solved is None or held is None:
+        return NO
+    if solved.after < solved.before + 0.15 or held.after > held.before + 0.1:
+        return NO
+    words = f"training problems are solved ({solved.before:.3g} to {solved.after:.3g}), held-out ones are not"
+    if hangs is None or hangs.ratio < 1.2:
+        return 0.5, [f"{words} ({held.before:.3g} to {held.after:.3g}), as when the same prompts come back"]
+    how = f"answers depend on their prompt by {hangs.after:.2g}, {hangs.before:.2g} before: each has its own by heart"
+    return 0.8, [f"{words} ({held.before:.3g} to {held.after:.3g})", how]
+
+
+def _since(case: Case, name: str, step: int) -> Shift | None:
+    """A metric around a step (the first 20 rows, where it is early), and now."""
+    before, now = case.view.series(name).between(step - 20, step + 20).finite().values, case.recent(name)
+    return Shift(float(np.median(before)), now) if len(before) and now is not None else None
 
 
 def crash(case: Case) -> Verdict:
@@ -381,17 +305,13 @@ RULES: Table = (
     ("precision", precision),
     ("weights-frozen", frozen),
     ("reward-fault", reward_fails),
-    ("reward-fault", reward_fell_alone),
-    ("reward-fault", gradient_rescaled),
-    ("wrong-groups", pushed_down),
-    ("dead-groups", groups_silenced),
-    ("dead-groups", spread_shrunk),
-    ("prompts-too-hard", prompts_beyond),
     ("wrong-groups", wrong_groups),
     ("stale-weights", stale_weights),
     ("engine-mismatch", engine_mismatch),
     ("tool-broken", tool_broken),
+    ("tool-broken", tool_misleads),
     ("critic-broken", critic_broken),
     ("optimizer-state", optimizer_state),
     ("data-shift", data_shift),
+    ("data-shift", learned_by_heart),
 )

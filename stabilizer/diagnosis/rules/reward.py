@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from stabilizer.diagnosis.case import TOGETHER, Case
-from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, WEAK, Table, Verdict, few_prompts
+import numpy as np
+
+from stabilizer.diagnosis.case import MARGIN, SOON, TOGETHER, Case
+from stabilizer.diagnosis.graph import is_integrity
+from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict, few_prompts
+from stabilizer.diagnosis.rules.integrity import newly_paid
 
 
 def hackable(case: Case) -> Verdict:
@@ -11,9 +15,14 @@ def hackable(case: Case) -> Verdict:
     found = case.find("reward/hacking")
     if found is None:
         share = case.find("reward/component-dominance")
+        if words := _paid_and_not_solved(case):
+            return 0.75, [words]
         loops = case.find("rollout/repetition", "rollout/language-drift")
         if share is not None:
             return FITS, [share.summary]
+        scale = case.find("reward/scale-shift")
+        if scale is not None and (part := newly_paid(case, scale.onset_step)):
+            return 0.75, [f"{part}, while what is solved stayed", scale.summary]
         if loops is not None and case.reward and case.reward.rising:
             return FITS, [loops.summary, f"and {case.reward.metric} rises all the same ({case.reward.now:.3g})"]
         return NO
@@ -26,13 +35,31 @@ def hackable(case: Case) -> Verdict:
     return SIGNATURE + 0.1 * (len(reasons) - 1), reasons
 
 
+def _paid_and_not_solved(case: Case) -> str:
+    """In words, a reward that did not fall while most of what was solved no longer is."""
+    paid, solved = case.shift("reward/mean"), case.shift("accuracy/train")
+    now = [case.recent(name) for name in ("reward/mean", "accuracy/train")]
+    if paid is None or solved is None or None in now or solved.before < 0.1:
+        return ""
+    noise = float(case.rows("reward/mean", case.onset, -30, 0).std())
+    if now[0] < paid.before - 0.5 * noise or now[1] > 0.5 * solved.before:
+        return ""
+    told = f"reward/mean {paid.before:.3g} to {now[0]:.3g}, accuracy/train {solved.before:.3g} to {now[1]:.3g}"
+    return f"what is paid did not fall and what is solved did ({told}, before step {case.onset} and now)"
+
+
 def length_rewarded(case: Case) -> Verdict:
     """Longer (or shorter) answers are paid more, whether they are right or not."""
     found = case.find("rollout/length-explosion", "rollout/length-collapse")
     length = case.shift("rollout/length_mean")
+    if words := _priced(case):
+        return 0.8, words
     if found is None and not (case.find("reward/hacking") and length and not 0.67 < length.ratio < 1.5):
         return NO
     reasons = [found.summary] if found else [f"answers went from {length.before:.0f} to {length.after:.0f} tokens"]
+    broken = next((f for f in case.findings if is_integrity(f.id) and f.onset_step <= case.onset + MARGIN), None)
+    if broken is not None and found is not None and found.id == "rollout/length-collapse":
+        return UNLIKELY, [*reasons, f"but {broken.id} came with it"]
     pays, came = case.recent("rollout/length_reward_corr"), case.shift("rollout/length_reward_corr")
     sign = 1 if length is None or length.ratio > 1 else -1
     if pays is not None and sign * pays > 0.3:
@@ -47,6 +74,17 @@ def length_rewarded(case: Case) -> Verdict:
             f"the reward rose ({paid.before:.3g} to {paid.after:.3g}) and accuracy did not ({right.after:.3g})"
         )
     return (min(0.55 + 0.15 * (len(reasons) - 1), 0.85), reasons) if len(reasons) > 1 else (0.35, reasons)
+
+
+def _priced(case: Case) -> list[str]:
+    """In words, a new part of the reward since which it is all but a matter of length."""
+    since = case.find("reward/collapse", "reward/scale-shift", "reward/hacking")
+    if since is None or not (part := newly_paid(case, since.onset_step)):
+        return []
+    before, after = (case.rows("rollout/length_reward_corr", since.onset_step, *span) for span in ((-25, -1), (2, 20)))
+    if len(before) < 10 or len(after) < 3 or not abs(np.median(after)) > 0.85 > 1.7 * abs(np.median(before)):
+        return []
+    return [part, f"length and reward go together since ({np.median(before):.2f} to {np.median(after):.2f})"]
 
 
 def capped_length(case: Case) -> Verdict:
@@ -77,6 +115,10 @@ def too_hard(case: Case) -> Verdict:
         return NO
     if case.reward.dropped:
         return _harder(case, case.reward.drop_step)
+    paid = case.shift("reward/mean")
+    silent = case.shift("reward/zero_std_frac")
+    if paid and silent and paid.after >= paid.before and silent.after > silent.before + 0.25:
+        return UNLIKELY, ["most groups fail as a whole, but they are paid no less than before"]
     best = f"{case.reward.metric} never was much higher (best {case.reward.best:.3g})"
     return 0.6, ["most groups fail as a whole", best]
 
@@ -96,7 +138,8 @@ def little_spread(case: Case) -> Verdict:
     if found is None:
         return NO
     first = case.led("reward/std_group")
-    return (SIGNATURE, [found.summary, first]) if first else (FITS, [found.summary])
+    began = found.onset_step <= case.onset + SOON * case.spacing
+    return (SIGNATURE, [found.summary, first]) if first else (0.6 if began else FITS, [found.summary])
 
 
 def template(case: Case) -> Verdict:
@@ -104,6 +147,9 @@ def template(case: Case) -> Verdict:
     found, silent = case.find("policy/template-collapse"), case.recent("reward/zero_std_frac")
     if found is None or silent is None or silent < 0.5:
         return NO
+    before = case.shift("reward/zero_std_frac")
+    if case.reward and case.reward.dropped and before is not None and before.before < 0.5:
+        return UNLIKELY, [found.summary, f"{silent:.0%} of groups have no spread, but only since the reward fell"]
     return FITS, [found.summary, f"{silent:.0%} of groups have no spread, so other terms of the loss decide"]
 
 
@@ -150,10 +196,10 @@ def noise_floor(case: Case) -> Verdict:
 RULES: Table = (
     ("reward-hackable", hackable),
     ("length-rewarded", length_rewarded),
+    ("dead-groups", template),
     ("capped-length", capped_length),
     ("prompts-too-hard", too_hard),
     ("dead-groups", little_spread),
-    ("dead-groups", template),
     ("exploration-exhausted", exploration_lost),
     ("batch-too-small", swings),
     ("noise-floor", noise_floor),

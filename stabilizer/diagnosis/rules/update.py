@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stabilizer.diagnosis.case import Case
+from stabilizer.diagnosis.case import MARGIN, Case
 from stabilizer.diagnosis.graph import STAGES
 from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict
 
@@ -16,6 +16,8 @@ WIDE_CLIP = 0.5
 """Upper clip range that no published recipe uses (0.2 to 0.28 are usual)."""
 LARGE_BONUS = 0.01
 """Entropy coefficient from which the bonus competes with the reward (recipes use 0 to 0.001)."""
+UNCLIPPED = 0.002
+"""Share of tokens clipped under which a clip range that the hundredth part of them has left by far does nothing."""
 MANY_UPDATES = 8
 """Updates from one batch of answers that count as many."""
 
@@ -79,6 +81,10 @@ def reference_jumped(case: Case) -> Verdict:
         return NO
     if entropy is None or not 0.8 < entropy.ratio < 1.25:
         return NO
+    lost = case.find("policy/likelihood-displacement", "reward/collapse")
+    near = lost is not None and abs(lost.onset_step - found.onset_step) <= 2 * MARGIN * case.spacing
+    if lost is not None and near and lost.severity != "info":
+        return UNLIKELY, [found.summary, f"but {lost.id} says that the policy did move"]
     words = f"KL to the reference went from {jump[0]:.2g} to {jump[1]:.2g} in a few rows, and steps were"
     return SIGNATURE, [f"{words} {float(steps.max()):.2g} nats/token at most: no policy gets that far by those"]
 
@@ -135,13 +141,34 @@ def clip_too_wide(case: Case) -> Verdict:
     return FITS, reasons
 
 
+def clip_not_in_force(case: Case) -> Verdict:
+    """Ratios lie far outside of the clip range and hardly one was clipped: what is set does not hold."""
+    wide, rows = case.setting("control/epsilon_high"), int(30 * case.spacing)
+    if wide is None or wide <= 0 or case.words("policy.surrogate") not in ("", "clip", "cispo"):
+        return NO
+    far, bitten = (
+        case.view.series(name).between(case.onset, case.onset + rows).finite().values
+        for name in ("policy/ratio_p99", "policy/clip_frac")
+    )
+    if len(far) < 5 or len(bitten) < 5 or np.median(far) < 1 + 1.2 * wide:
+        return NO
+    if np.mean(bitten) > (UNCLIPPED if np.median(far) > 1 + 2 * wide else UNCLIPPED / 4):
+        return NO
+    words = f"the hundredth part of tokens has ratios of {np.median(far):.2g} and more, the limit is {1 + wide:.3g}"
+    return TURNED, [f"{words}, and {np.mean(bitten):.2%} are clipped: the clip range is not in force"]
+
+
 def too_many_epochs(case: Case) -> Verdict:
     """One batch of answers is learned from so often that the policy has left it."""
-    if not diverged(case):
+    larger = case.find("optim/optimizer-state")
+    if not diverged(case) and (larger is None or not case.multiplied):
         return NO
     for knob in ("control/inner_epochs", "control/minibatches"):
         if turn := case.turned(knob, up=True):
             return TURNED, [f"{turn}, and what followed began at step {case.onset}"]
+    if more := case.multiplied:
+        words = f"a step makes {more.after:.0f} updates from one batch"
+        return TURNED, [f"{words}, {more.before:.0f} before step {case.onset}"]
     passes, updates = case.setting("control/inner_epochs"), case.recent("batch/updates")
     reused = (passes or 1) >= 4 or (updates or 1) >= MANY_UPDATES
     moved = _peak(case, "policy/kl_old")
@@ -175,7 +202,8 @@ def diverged(case: Case) -> bool:
 
 def _moved_before_the_fall(case: Case) -> tuple[bool, list[str]] | None:
     """Whether the policy moved before the reward fell; None when either is not known."""
-    moved = [f.onset_step for f in case.findings if f.id in ("policy/kl-runaway", "optim/grad-explosion")]
+    far = ("policy/kl-runaway", "optim/grad-explosion")
+    moved = [f.onset_step for f in case.findings if f.id in far and f.severity != "info"]
     if not moved or not case.reward or not case.reward.dropped:
         return None
     fell = case.reward.drop_step
@@ -201,6 +229,7 @@ RULES: Table = (
     ("no-kl-anchor", no_anchor),
     ("entropy-bonus-too-large", entropy_bonus),
     ("clip-too-wide", clip_too_wide),
+    ("clip-too-wide", clip_not_in_force),
     ("too-many-epochs", too_many_epochs),
     ("kl-estimator", kl_estimator),
     ("kl-estimator", reference_jumped),

@@ -1,0 +1,207 @@
+"""Credit does not go to the answers that earned it: its sign, its size, whose it is, or what is called right."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stabilizer.diagnosis.case import LEAD, MARGIN, SOON, TOGETHER, Case
+from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, Table, Verdict
+from stabilizer.diagnosis.rules.edge import still_around
+from stabilizer.runs.history import Series
+
+SPIKE_ROWS = 300
+"""Rows back in which spikes that come back are looked for."""
+
+
+def gradient_rescaled(case: Case) -> Verdict:
+    """The gradient is on another scale, and neither the policy nor what it was paid: advantages or the loss are."""
+    found = case.find("optim/grad-explosion")
+    knobs = ("control/lr_scale", "control/beta", "control/entropy_coef", "policy/beta", "policy/entropy_coef")
+    if found is None or any(case.turned(knob, up=True) for knob in knobs):
+        return NO
+    still = still_around(case, found.onset_step)
+    if not found.evidence.get("rescaled"):
+        jump, spread = (case.jumped(name, found.onset_step, 2.0) for name in ("optim/grad_norm", "reward/std_group"))
+        later = case.shift("optim/update_ratio")
+        if len(still) < 3 or jump is None or jump[1] < jump[0] or spread or later is None or later.ratio > 1.3:
+            return NO
+    return (FITS, [found.summary, f"{', '.join(still)} stood"]) if still else NO
+
+
+def pushed_down(case: Case) -> Verdict:
+    """Right answers lose ground by steps of the usual size, and the reward with them: credit has the wrong sign, or
+    goes to others than earned it."""
+    found, reward = case.find("policy/likelihood-displacement"), case.reward
+    if found is None or found.severity == "info" or reward is None or not reward.dropped:
+        return NO
+    if case.upstream(found.onset_step, "source") or not _came_first(case, "policy/logp_correct"):
+        return NO
+    weights, policy = case.shift("optim/update_ratio"), case.shift("policy/kl_old")
+    size, limit = (weights, 1.5) if weights is not None and weights.before > 0 else (policy, 2.0)
+    if size is None or not size.before > 0 or size.ratio > limit:
+        return NO
+    name = "the weights change in a step" if size is weights else "a step moves the policy"
+    reasons = [found.summary, f"while {name} as much as before, so each goes the wrong way, not too far"]
+    halves = case.shift("optim/grad_cosine")
+    if halves is not None and halves.before > 0.1 and halves.after < 0.3 * halves.before:
+        words = f"({halves.before:.2g} to {halves.after:.2g}), as when credit is given at random"
+        return SIGNATURE, [*reasons, f"and two halves of a batch no longer agree on where to go {words}"]
+    return FITS, reasons
+
+
+def _came_first(case: Case, name: str) -> bool:
+    """A metric left its course, and nothing further down left it clearly before."""
+    own = next((move for move in case.moves if move.metric == name), None)
+    rows = TOGETHER * case.spacing
+    return own is not None and not any(m.stage > own.stage and m.step < own.step - rows for m in case.moves)
+
+
+def spikes_at_equal_distance(case: Case) -> Verdict:
+    """Gradients are many times as long in one row of so many, in which answers, pay and steps are as in any other."""
+    found = case.find("optim/grad-spike")
+    if found is None or found.severity == "info":
+        return NO
+    series = case.view.series("optim/grad_norm")
+    series = Series(series.steps[-SPIKE_ROWS:], series.values[-SPIKE_ROWS:]).finite()
+    rows = np.flatnonzero(series.values > 3 * np.median(series.values))
+    rows = rows[series.steps[rows] >= found.onset_step]
+    gaps = np.diff(rows)
+    if len(gaps) < 2 or gaps.min() < 3 or np.ptp(gaps) > 0:
+        return NO
+    usual = []
+    for name in ("reward/mean", "reward/std_group", "policy/entropy", "policy/kl_old", "rollout/length_mean"):
+        other = case.view.series(name)
+        spiked = other.values[np.isin(other.steps, series.steps[rows])]
+        between = other.values[(other.steps >= found.onset_step) & ~np.isin(other.steps, series.steps[rows])]
+        if len(spiked) < 3 or len(between) < 10:
+            continue
+        if abs(np.median(spiked) - np.median(between)) > 2 * np.std(between):
+            return NO
+        usual.append(name)
+    if len(usual) < 3:
+        return NO
+    words = f"{len(rows)} spikes, each {int(gaps[0])} rows after the one before, and in those rows {', '.join(usual)}"
+    return FITS, [found.summary, f"{words} are as in any other: what weighs the answers is off whenever it comes back"]
+
+
+def right_changed(case: Case) -> Verdict:
+    """From one row to the next answers that count as right are far less likely, and no fewer: a policy that hardly
+    moves can't do that, whoever says what is right can."""
+    found = case.find("policy/likelihood-displacement", "reward/plateau", "reward/noise-floor", "reward/scale-shift")
+    series = case.view.series("policy/logp_correct")
+    if found is None or len(series) < 40 or case.find("system/data-shift"):
+        return NO
+    place = int(np.searchsorted(series.steps, min(f.onset_step for f in case.findings)))
+    steps = series.steps[max(25, place - MARGIN) : place + 2 * MARGIN]
+    falls = []
+    for step in map(int, steps):
+        before, after = case.rows("policy/logp_correct", step, -22, -1), case.rows("policy/logp_correct", step, 0, 8)
+        if len(before) >= 12 and len(after) >= 5:
+            falls.append((float(np.median(after) - np.median(before)) / (float(before.std()) + 0.02), step))
+    if not falls or min(falls)[0] > -2.5:
+        return NO
+    edge = min(falls)[1]
+    was, now = (float(np.median(case.rows("policy/logp_correct", edge, *span))) for span in ((-22, -1), (0, 8)))
+    taken, entropy = case.rows("policy/kl_old", edge, -2, 3), case.jumped("policy/entropy", edge, 1.2)
+    if len(taken) < 3 or 1.5 * float(np.sqrt(np.maximum(taken, 0.0)).sum()) > was - now:  # as far as steps can take it
+        return NO
+    paid = [case.rows("reward/mean", edge, *span) for span in ((-22, -1), (0, 8))]
+    if entropy is not None or now > 1.5 * was or not all(map(len, paid)):
+        return NO
+    if float(np.median(paid[1])) < float(np.median(paid[0])) - 0.5 * float(paid[0].std()):
+        return NO
+    words = f"answers that count as right went from {was:.2g} to {now:.2g} nats/token at step {edge} while no fewer did"
+    step = f"and steps moved the policy by {float(taken.max()):.2g} nats/token at most"
+    return SIGNATURE, [f"{words} {step}: what is called right changed, not what is written"]
+
+
+def groups_mixed(case: Case) -> Verdict:
+    """From one row to the next answers to one prompt differ as much as answers to all, and no more are right: rewards
+    no longer stand beside the answers that earned them."""
+    within, between = case.view.series("reward/std_group"), case.view.series("reward/std")
+    if len(within) < 40 or not case.loud or not np.array_equal(within.steps, between.steps):
+        return NO
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = within.values / between.values
+    first, last = (int(np.searchsorted(within.steps, step)) for step in (case.onset, case.latest))
+    rises = []
+    for row in range(max(25, first - LEAD), min(last + MARGIN, len(share) - 12)):
+        before, after = share[row - 25 : row], share[row : row + 12]
+        before, after = before[np.isfinite(before)], after[np.isfinite(after)]
+        if len(before) >= 15 and len(after) >= 8:
+            noise = float(before.std()) * np.sqrt(1 / len(before) + 1 / len(after))
+            rises.append((float(after.mean() - before.mean()) / max(noise, 0.01), row, before.mean(), after.mean()))
+    if not rises:
+        return NO
+    clear, row, was, now = max(rises)
+    edge = int(within.steps[row])
+    if clear < 2.5 or was > 0.88 or now < 0.9 or case.upstream(edge, "source"):
+        return NO
+    for name in ("reward/mean", "reward/std"):
+        before, after = case.rows(name, edge, -25, 0), case.rows(name, edge, 0, 12)
+        noise = float(before.std()) * np.sqrt(1 / len(before) + 1 / len(after)) if len(before) and len(after) else 0.0
+        if abs(float(after.mean() - before.mean())) > 2.5 * noise:
+            return NO
+    still = still_around(case, edge)
+    if len(still) < 2:
+        return NO
+    words = f"rewards within a group differ by {now:.0%} of the batch's spread since step {edge}, {was:.0%} before"
+    reasons = [f"{words}, while their mean and spread over the batch, {', '.join(still)} stood"]
+    at_random = _at_random(case)
+    if at_random is not None and abs(at_random.step - edge) <= 2 * MARGIN * case.spacing:
+        return 0.75, [*reasons, at_random.words]
+    return (FITS, reasons) if clear >= 4 else NO
+
+
+def credit_at_random(case: Case) -> Verdict:
+    """From some row on the halves of a batch no longer agree on where to go, steps are as long as before, rewards
+    differ as before, and what was learned is lost: advantages are not those of the answers they stand beside."""
+    lost, reward = _at_random(case), case.reward
+    if lost is None or reward is None or not reward.dropped or reward.drop_step < lost.step - SOON * case.spacing:
+        return NO
+    if case.upstream(lost.step, "source"):
+        return NO
+    return FITS, [lost.words, f"and {reward.metric} fell from step {reward.drop_step} on"]
+
+
+class _Random(NamedTuple):
+    step: int
+    words: str
+
+
+def _at_random(case: Case) -> _Random | None:
+    """Where the gradients of two halves of a batch ceased to agree, with steps, spread and batch as they were."""
+    series = case.view.series("optim/grad_cosine").finite()
+    first, last = (int(np.searchsorted(series.steps, step)) for step in (case.onset, case.latest))
+    falls = []
+    for row in range(max(25, first - LEAD), min(last + MARGIN, len(series) - 20)):
+        before, after = series.values[row - 25 : row], series.values[row : row + 25]
+        noise = float(before.std()) * np.sqrt(1 / len(before) + 1 / len(after))
+        falls.append((float(before.mean() - after.mean()) / max(noise, 0.01), row, before.mean(), after.mean()))
+    if not falls or max(falls)[0] < 3.3:
+        return None
+    _, row, was, now = max(falls)
+    edge = int(series.steps[row])
+    if was < 0.1 or now > 0.25 * was:
+        return None
+    for name, low, high in (("optim/update_ratio", 0.0, 1.3), ("reward/std_group", 0.85, 9.0), ("batch/prompts", 1, 9)):
+        before, after = case.rows(name, edge, -25, 0), case.rows(name, edge, 0, 12)
+        if not len(before) or not len(after):
+            if name == "optim/update_ratio":
+                return None
+        elif not low <= float(after.mean()) / max(float(before.mean()), 1e-12) <= high:
+            return None
+    words = f"two halves of a batch no longer agree on where to go ({was:.2g} to {now:.2g} since step {edge})"
+    return _Random(edge, f"{words}, by steps as long and rewards as different as before")
+
+
+RULES: Table = (
+    ("reward-fault", gradient_rescaled),
+    ("reward-fault", spikes_at_equal_distance),
+    ("reward-fault", right_changed),
+    ("wrong-groups", pushed_down),
+    ("wrong-groups", groups_mixed),
+    ("wrong-groups", credit_at_random),
+)

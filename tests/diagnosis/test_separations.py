@@ -1,0 +1,170 @@
+"""What separates one cause from another that looks alike: each kind of evidence, beside the run that lacks it.
+
+A run is what the series say, with the onset at step 150; the rival is the same run but for the piece of evidence.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from stabilizer.diagnosis import causes
+from stabilizer.records import Finding
+from tests.diagnosis.test_causes import BREAKS, CALM, DRIFT, told
+from tests.series import history
+
+FELL = {"reward/mean": "0.4~0.03x150 0.4+-0.01~0.03x30 0.1~0.03x20"}
+"""A reward that was lost in thirty rows."""
+EDGE = {"reward/mean": "0.5~0.03x150 0.02~0.01x50", "optim/update_ratio": "0.001%0.1x200"}
+"""A reward that was lost in one row, while the weights change as before."""
+USUAL = {"optim/update_ratio": "0.001%0.1x200", "policy/kl_ref": "0.05%0.1x200"}
+COLLAPSE = {"reward/collapse": 152}
+GROUPS = {
+    "reward/std": "0.48~0.01x200", "reward/std_group": "0.38~0.02x150 0.48~0.01x50",
+    "optim/grad_cosine": "0.3~0.1x150 0.0~0.1x50",
+}  # fmt: skip
+"""Groups that differ as much as the batch does, since step 150, and halves of a batch that no longer agree."""
+SPIKES = "0.5%0.1x120 8x1 0.5%0.1x19 8x1 0.5%0.1x19 8x1 0.5%0.1x19 8x1 0.5%0.1x19"
+HEART = {
+    "reward/mean": "0.3~0.02x150 0.3+0.01~0.02x50", "accuracy/train": "0.3~0.02x150 0.3+0.01~0.02x50",
+    "accuracy/val": "0.5~0.02x200", "rollout/prompt_dependence": "0.3~0.01x150 0.6~0.01x50",
+}  # fmt: skip
+NEW_PART = {
+    "reward/mean": "0.3~0.05x150 2.3~0.1x50", "reward/correct/mean": "0.3~0.05x200",
+    "reward/style/mean": "_x150 2~0.1x50", "rollout/length_reward_corr": "0~0.1x200",
+}  # fmt: skip
+
+SEPARATED = {
+    # name: (findings, series, cause, what the rival run has instead, cause that leads there)
+    "a clip range that is not in force": (
+        DRIFT, BREAKS | {"control/epsilon_high": "0.2x200", "policy/ratio_p99": "1.05~0.01x150 2.5~0.1x50",
+                         "policy/clip_frac": "0.002x150 0x50"}, "clip-too-wide",
+        {"policy/clip_frac": "0.002x150 0.04%0.1x50"}, "lr-too-high",
+    ),
+    "more updates than before": (
+        DRIFT, BREAKS | {"batch/updates": "2x150 8x50"}, "too-many-epochs", {"batch/updates": "2x200"}, "lr-too-high",
+    ),
+    "steps that grew because there are more of them": (
+        {"optim/optimizer-state": 150}, {"batch/updates": "2x150 8x50"}, "too-many-epochs",
+        {"batch/updates": "2x200"}, "optimizer-state",
+    ),
+    "answers that got the rewards of others": (
+        COLLAPSE, FELL | USUAL | GROUPS, "wrong-groups",
+        {"reward/std_group": "0.38~0.02x200", "optim/grad_cosine": "0.3~0.1x200"}, "undetermined",
+    ),
+    "credit that is given at random": (
+        COLLAPSE, FELL | USUAL | GROUPS | {"reward/std_group": "0.38~0.02x200"}, "wrong-groups",
+        {"batch/prompts": "16x150 4x50"}, "undetermined",
+    ),
+    "right answers that a policy at rest can't have lost": (
+        {"policy/likelihood-displacement": 150},
+        {"reward/mean": "0.3~0.03x150 0.5~0.03x50", "policy/logp_correct": "-0.3~0.03x150 -0.7~0.03x50"},
+        "reward-fault",
+        {"policy/kl_old": "0.002%0.2x149 0.1%0.2x51"}, "lr-too-high",
+    ),
+    "a tool that is asked and gives less": (
+        {"reward/collapse": 150}, FELL | USUAL | {"rollout/searches_mean": "1~0.05x200",
+                                                  "accuracy/val": "0.8~0.01x150 0.3~0.01x50"}, "tool-broken",
+        {"rollout/searches_mean": "0x200"}, "undetermined",
+    ),
+    "spikes that come back at one distance": (
+        {"optim/grad-spike": 121}, {"optim/grad_norm": SPIKES}, "reward-fault",
+        {"optim/grad_norm": SPIKES.replace("x19", "x13", 1)}, "undetermined",
+    ),
+    "prompts learned by heart": (
+        {"reward/hacking": 150}, HEART, "data-shift",
+        {"rollout/prompt_dependence": "0.3~0.01x150 0.1~0.01x50"}, "reward-hackable",
+    ),
+    "a part that is newly paid": (
+        {"reward/scale-shift": 150}, NEW_PART, "reward-hackable",
+        {"reward/style/mean": "0~0.01x200", "reward/correct/mean": "0.3~0.05x150 2.3~0.1x50"}, "reward-fault",
+    ),
+    "a new part that pays for length": (
+        {"reward/scale-shift": 150}, NEW_PART | {"rollout/length_reward_corr": "0~0.1x150 0.95~0.01x50"},
+        "length-rewarded", {"rollout/length_reward_corr": "0~0.1x200"}, "reward-hackable",
+    ),
+    "what is paid is no longer what is solved": (
+        {"policy/entropy-collapse": 150},
+        {"reward/mean": "0.3~0.02x200", "accuracy/train": "0.3~0.02x150 0.02~0.01x50"}, "reward-hackable",
+        {"accuracy/train": "0.3~0.02x200"}, "exploration-exhausted",
+    ),
+    "a judge that fails everything, held-out answers too": (
+        {"reward/collapse": 150}, EDGE | {"policy/kl_ref": "0.05%0.1x200", "accuracy/val": "0.5~0.02x150 0x50"},
+        "reward-fault", {"policy/kl_ref": "0.05%0.1x148 2%0.1x52"}, "undetermined",
+    ),
+    "a verifier that fails whatever the prompt": (
+        {"reward/collapse": 150},
+        EDGE | {"accuracy/train": "0.5~0.03x150 0.02~0.005x50", "batch/group_size": "8x200",
+                "reward/std_group": "0.4~0.03x150 0.05~0.01x50", "reward/zero_std_frac": "0.1~0.03x150 0.88~0.03x50"},
+        "reward-fault",
+        {"accuracy/train": "0.5~0.03x150 0.2~0.02x50", "reward/mean": "0.5~0.03x150 0.2~0.01x50"}, "prompts-too-hard",
+    ),
+    "groups paid alike to the last": (
+        {"reward/no-signal": 150},
+        {"reward/mean": "0.3~0.05x150 0.5x50", "optim/update_ratio": "0.001%0.1x200",
+         "reward/std_group": "0.4~0.03x150 0x50", "reward/zero_std_frac": "0.2~0.05x150 1x50"}, "dead-groups",
+        {"reward/mean": "0.5~0.03x150 0.02~0.01x50"}, "reward-fault",
+    ),
+    "a sampler that is off by little": (
+        {"system/invariant": 150}, {"rollout/staleness": "0x200"}, "engine-mismatch", {}, "wrong-groups",
+    ),
+    "a gradient on another scale that harms nothing": (
+        {"optim/grad-explosion": 150}, USUAL | {"optim/grad_norm": "0.5%0.1x150 2%0.1x50"}, "reward-fault",
+        {"optim/update_ratio": "0.001%0.1x150 0.003%0.1x50"}, "undetermined",
+    ),
+}  # fmt: skip
+EVIDENCE = {
+    "a sampler that is off by little": ({"metric": "policy/mismatch_kl"}, {"metric": "reward/advantage_center_error"})
+}
+
+
+@pytest.mark.parametrize("name", SEPARATED)
+def test_a_cause_leads_where_its_evidence_is_and_another_where_it_is_not(name: str) -> None:
+    findings, series, cause, instead, other = SEPARATED[name]
+    evidence, without = EVIDENCE.get(name, ({}, {}))
+    found = told(findings, series, **evidence)
+    assert found[0].id == cause, found
+    rival = told(findings, series | instead, **without)
+    assert rival[0].id == other, rival
+
+
+def test_credit_given_at_random_is_found_where_the_first_onset_was_estimated_too_early() -> None:
+    series = FELL | USUAL | GROUPS | {"reward/std_group": "0.38~0.02x200"}
+    assert told({"policy/kl-runaway": 125, "reward/collapse": 152}, series)[0].id == "wrong-groups"
+    agree = series | {"optim/grad_cosine": "0.3~0.1x200"}
+    assert told({"policy/kl-runaway": 125, "reward/collapse": 152}, agree)[0].id == "undetermined"
+
+
+def test_what_was_noticed_long_after_the_onset_is_no_cause_of_it() -> None:
+    late = {"reward/collapse": 110, "optim/optimizer-state": 190}
+    falls = {"reward/mean": "0.5~0.03x110 0.5+-0.01~0.03x30 0.2~0.03x60"}
+    assert told(late, falls)[0].id != "optimizer-state"
+    assert told(late | {"optim/optimizer-state": 112}, falls)[0].id == "optimizer-state"
+
+
+def test_a_distance_that_a_lost_policy_has_gone_is_no_matter_of_the_estimator() -> None:
+    jumps = {"policy/kl_ref": "0.05%0.1x150 3%0.2x50", "policy/entropy": "1.0~0.02x200"}
+    assert told({"policy/kl-runaway": 150}, jumps)[0].id == "kl-estimator"
+    assert told({"policy/kl-runaway": 150, "reward/collapse": 152}, jumps | FELL)[0].id != "kl-estimator"
+
+
+def test_answers_that_shrink_because_the_verifier_failed_were_not_paid_for_it() -> None:
+    shrank = {
+        "rollout/length_mean": "200%0.03x150 100%0.03x50",
+        "rollout/length_reward_corr": "0.1~0.02x150 -0.4~0.02x50",
+    }
+    assert told({"rollout/length-collapse": 150}, shrank)[0].id == "length-rewarded"
+    assert told({"rollout/length-collapse": 150, "reward/outage": 148}, shrank)[0].id == "reward-fault"
+
+
+def test_groups_that_fell_silent_after_the_reward_fell_are_no_cause() -> None:
+    silent = {"reward/zero_std_frac": "0.2~0.03x150 0.8~0.03x50"} | FELL
+    found = {"policy/template-collapse": 150, "reward/collapse": 152}
+    assert "dead-groups" != told(found, silent)[0].id
+    assert told(found, silent | {"reward/zero_std_frac": "0.8~0.03x200"})[0].id == "dead-groups"
+
+
+def test_a_gradient_that_is_only_worth_knowing_is_no_policy_that_moved() -> None:
+    run = history(CALM | FELL)
+    calm, fell = (Finding(id, severity, "x", at, at + 3, run.step) for id, severity, at in
+                  (("optim/grad-explosion", "info", 130), ("reward/collapse", "warn", 152)))  # fmt: skip
+    assert "lr-too-high" not in [cause.id for cause in causes([calm, fell], run.view()) if cause.confidence >= 0.4]
