@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import Trend, inflation
+from stabilizer.signals import Trend, inflation, mean, step_noise
 
 LEAST_ROWS = 60
 """Rows under which nothing is said."""
@@ -32,6 +32,8 @@ AGAIN = 0.3
 STEPPED = 2.0
 """Times the squared noise by which a curve that goes on after one sudden fall may explain the run better: harder data
 that nobody declared look like a halt until what was lost is made good."""
+PLAIN = 2.5
+"""Standard errors between the newest two eighths of the run from which it moves for all to see."""
 ONE_SIDED = 1.645
 
 
@@ -51,8 +53,12 @@ def halt(view: RunView, series: Series, least_steps: int) -> Halt | None:
         return None
     values = recent.values
     eighth = count // 8
-    if not values[-eighth:].mean() > values[:eighth].mean():
+    newest, before = values[-eighth:], values[-2 * eighth : -eighth]
+    now = mean(newest)
+    if not now > mean(values[:eighth]):
         return None
+    if now - mean(before) > PLAIN * step_noise(values[-2 * eighth :]) * math.sqrt(2 / eighth):
+        return None  # plainly moving: no need of a curve
     clock = _clock(view, recent)
     points = min(POINTS, count // 2) // 10 * 10
     edges = np.interp(np.linspace(0, 1, points + 1), clock, np.arange(count + 1))
