@@ -54,6 +54,8 @@ ALIKE = 0.6
 """Share of the first spread, and of what rows differed by at first, that is enough where both came down to it."""
 ALONE = 0.5
 """The same for what rows differ by alone, where nobody logs a spread."""
+TAIL = 0.5
+"""Height above the middle, in depths below it, of a reward that strays to one side alone: normal noise has 1.4."""
 CEILING = 0.9
 """Share above which so little is left that a reward standing there has arrived, not stuck."""
 
@@ -235,7 +237,8 @@ def _solved(view: RunView, name: str, levels: np.ndarray, noise: float) -> bool:
     """Nearly everything is solved, or the reward stands at a ceiling: too little is left to be called stuck.
 
     By accuracy where it is known, else by groups that all pass, else by a component that pays for right answers, else
-    by a reward that never left 0-1, else by answers that came to be paid alike at the best reward so far.
+    by a reward that never left 0-1, else by silent groups under a level that is never exceeded, else by answers that
+    came to be paid alike at the best reward so far.
     """
     accuracy = view.series("accuracy/train").last(SLOW[0]).finite().values
     if len(accuracy):
@@ -247,12 +250,16 @@ def _solved(view: RunView, name: str, levels: np.ndarray, noise: float) -> bool:
         return True
     rewards = view.series(name).values
     _, now, best, _, lowest, start, slow, best_slow = levels[:8]
+    if len(rewards) < RECENT:
+        return False
+    if lowest >= 0 and CEILING <= slow <= 1 and float(np.nanmax(rewards[-MEMORY:])) <= 1:
+        return True
     if len(rewards) < 2 * RECENT:
         return False
     recent = rewards[-SLOW[0] :]
     if np.all(recent == recent[0]) and recent[0] >= best > start:
         return True  # at its best and not moving by a hair: that is a ceiling
-    if lowest >= 0 and CEILING <= slow <= 1 and float(np.nanmax(rewards[-MEMORY:])) <= 1:
+    if _capped(view, rewards):
         return True
     if best_slow - slow > 0.1 * (best - lowest) or max(now, slow) - start < 2 * noise:
         return False
@@ -263,6 +270,22 @@ def _all_right(view: RunView, name: str) -> bool:
     """A component for right answers that never left 0-1 and stands just under 1."""
     recent = view.series(name).last(200).finite().values
     return len(recent) >= SLOW[0] and 0 <= recent.min() <= recent.max() <= 1 and mean(recent[-SLOW[0] :]) >= SOLVED
+
+
+def _capped(view: RunView, rewards: np.ndarray) -> bool:
+    """Groups are silent and rows pile up under a level that none exceeds: there is nothing above it to be had.
+
+    Silent groups that pass give a reward that can only fall from its top, those that fail one that can only rise from
+    its bottom, and as many of either kind one that strays both ways: the side of the tail tells which it is.
+    """
+    silent = view.series("reward/zero_std_frac").last(SLOW[0]).finite().values
+    if len(silent) < SLOW[0] or median(silent) < SILENT:
+        return False
+    recent = finite(rewards[-SLOW[1] :])
+    if len(recent) < 2 * SLOW[0]:
+        return False
+    low, middle, top = np.quantile(recent, (0.05, 0.5, 1.0)).tolist()
+    return top - middle < TAIL * (middle - low) and middle > float(np.nanmin(rewards[-MEMORY:]))
 
 
 def _paid_alike(view: RunView, rewards: np.ndarray) -> bool:

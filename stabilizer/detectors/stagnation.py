@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from stabilizer.detectors.halt import halt
 from stabilizer.detectors.progress import RECENT, Progress, progress
 from stabilizer.detectors.unseen import unseen
 from stabilizer.runs.history import RunView, Series
@@ -120,6 +121,8 @@ def _stagnation(view: RunView) -> Stagnation | None:
         return Stagnation(*bent, median(series.last(STILL_MOST // 4).finite().values), True)
     gain = median(series.last(RECENT).finite().values) - reward.start
     found = _risen(view, series, reward, gain) if gain > 2 * reward.noise else _never_rose(view, series, reward)
+    if found is None and (stopped := halt(view, series, BREAK)):
+        return Stagnation(*stopped, median(series.last(RECENT).finite().values), True)
     return found or _drowned(view, series)
 
 

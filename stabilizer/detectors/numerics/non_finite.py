@@ -21,6 +21,8 @@ WATCHED = (
     "reward/mean",
     "value/loss",
 )
+NEVER = 10
+"""Rows after which a reward that was never a number is no late beginning: without one nothing can be learned."""
 TRAINED = (*WATCHED, "optim/update_ratio", "rollout/length_mean")
 """What a row of training has a number in, even one that went wrong."""
 
@@ -32,10 +34,11 @@ class NonFinite(Detector):
     Signature
         One of the watched metrics (loss, gradient norm, entropy, KL, ratio, reward, value loss) is NaN or Inf within
         the last `window` rows, although the same metric has been a number before, or it is the loss or the gradient
-        norm, which always must be. It is `critical` when loss or gradient norm are non-finite in `fatal` of those rows,
-        or any other of the metrics in all of them. Rows in which the trainer reports the update as left out
-        (`optim/skipped`) are `warn` while it makes others (`batch/updates`): something keeps overflowing, and what is
-        learned comes from the rest. So are other metrics while loss and gradient norm are in order.
+        norm, which always must be, or a reward of ten rows and more with no accuracy beside it. It is `critical` when
+        loss or gradient norm are non-finite in `fatal` of those rows, or any other of the metrics in all of them. Rows
+        in which the trainer reports the update as left out (`optim/skipped`) are `warn` while it makes others
+        (`batch/updates`): something keeps overflowing, and what is learned comes from the rest. So are other metrics
+        while loss and gradient norm are in order.
 
     Why it matters
         An update with a NaN gradient turns every weight into NaN, and after that completions are garbage and no number
@@ -109,6 +112,8 @@ class NonFinite(Detector):
         if guarded:
             fate = "; the trainer left those updates out, so the weights are unharmed"
             fate += ", but none has been made since" if stalled else ""
+        if "reward/mean" in bad and not _ever(view.series("reward/mean")):
+            fate += "; no reward has been a number so far, so nothing can be said of what is learned"
         names = ", ".join(f"{name} = {value}" for name, value in bad.items())
         first = next(iter(bad))
         return self.finding(
@@ -121,7 +126,14 @@ class NonFinite(Detector):
         """Whether this run measures it at all: it was a number once, or must be one."""
         if name == "policy/kl_ref" and view.latest("control/beta") == 0:
             return False
-        return name in FATAL or bool(np.isfinite(series.values[:200]).any() or np.isfinite(series.values[-200:]).any())
+        if name == "reward/mean" and len(series) >= NEVER and not _ever(view.series("accuracy/train")):
+            return True
+        return name in FATAL or _ever(series)
+
+
+def _ever(series: Series) -> bool:
+    """Whether it was a number at the start or of late."""
+    return bool(np.isfinite(series.values[:200]).any() or np.isfinite(series.values[-200:]).any())
 
 
 def _evaluation(view: RunView, step: int) -> bool:

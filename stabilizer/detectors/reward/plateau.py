@@ -9,6 +9,7 @@ import numpy as np
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import Progress, progress
 from stabilizer.detectors.reward.component_dominance import unearned
+from stabilizer.detectors.reward.scale_shift import components
 from stabilizer.detectors.stagnation import PATIENCE, Stagnation, patience, stagnation, standstill
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
@@ -24,7 +25,9 @@ class Plateau(Detector):
         trend of the newer half or three quarters of the run (at least 30 rows) went on for as many rows as the run has
         had, even the upper end of its 95 % interval would gain less than 15 % of what was gained so far (20 % while the
         run is short). Sooner where growth broke off: the newest quarter or third of the run, 90 steps at least, for
-        sure gains less than 30 % of that and of the pace before it, which no curve that bends of its own does. Among
+        sure gains less than 30 % of that and of the pace before it, which no curve that bends of its own does; or a
+        curve that stops (`halt`) explains the run for sure better than any that saturates or goes on after a fall,
+        and it has for sure gained less than 35 % of what the latter would have since. Among
         much noise, by the whole run: two joined lines are fitted to it, and what it can have gained since their bend
         (in its first 40 %) is less than 30 % of the least pace before the bend and, gone on for as long as the run has
         had, less than 30 % of the rise. A run that never rose: gone on as long again, the interval would lie within a
@@ -50,7 +53,8 @@ class Plateau(Detector):
         `reward/saturated` says so. Warm-up that is not over, or was not for much of the flat stretch. A schedule that
         has ended (the learning rate has come down to a tenth of its peak, and was low for most of the stretch) explains
         a stand after a rise, which is then `info` and says so. A
-        format learned first: while the task itself has not begun and the run is younger than `patience`, `info`. Slow
+        format learned first: while the task itself has not begun, or while the reward has several components, and the
+        run is younger than `patience`, `info`. Slow
         but steady growth, which the equivalence test leaves alone. A collapse: the reward is flat at the bottom, and
         other detectors name it.
 
@@ -87,6 +91,8 @@ class Plateau(Detector):
         early = not still.grew and view.step - still.onset_step < begun
         alone = view.once(unearned)  # what is easy was learned; what is hard gets its time too
         early = early or alone is not None and view.step - alone.first < begun
+        age = view.step - max(view.baseline_start(), int(view.series(reward.metric).steps[0]))
+        early = early or age < min(begun, self.patience) and len(components(view)) > 1  # one after the other
         quiet = early or rate or not still.sure or still.grew and not self._held(view, reward.metric)
         change = still.change
         return self.finding(
@@ -100,9 +106,9 @@ class Plateau(Detector):
     def _held(self, view: RunView, metric: str) -> bool:
         """Whether it was sure at the rows before too: what stands as a hint is no shorter way to a warning."""
         steps = view.series(metric).steps
-        if len(steps) <= self.confirm:
+        if len(steps) < self.confirm:
             return False
-        return all(stagnation(view.at(int(steps[-row]))) is not None for row in (self.confirm, 2))
+        return all(stagnation(view.at(int(steps[-row]))) is not None for row in (self.confirm - 1, 2))
 
     @staticmethod
     def _words(reward: Progress, still: Stagnation) -> str:

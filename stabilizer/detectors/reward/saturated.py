@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import change_step
-from stabilizer.detectors.progress import SLOW, progress
+from stabilizer.detectors.progress import LEVEL, SLOW, Progress, progress
 from stabilizer.records import Finding
-from stabilizer.runs.history import RunView
+from stabilizer.runs.history import RunView, Series
+from stabilizer.signals import step_noise
+
+NEAR = 0.05
+"""Share of the way to the ceiling that still counts as there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +68,20 @@ class Saturated(Detector):
             return None
         groups = f", and {share:.0%} of groups pass as a whole" if share is not None else ""
         return self.finding(
-            view, "info", change_step(view.series(reward.metric)),
+            view, "info", _arrived(view.series(reward.metric), reward),
             f"{reward.metric} has reached its ceiling at {reward.now:.3g} (from {reward.start:.3g}){groups}:"
             " little is left to learn from these prompts",
             metric=reward.metric, baseline=reward.start, now=reward.now, all_pass=share,
         )  # fmt: skip
+
+
+def _arrived(series: Series, reward: Progress) -> int:
+    """The step from which the reward has been at its ceiling: after the last level that was clearly below it."""
+    recent = series.last(1000).finite()
+    values, width = recent.values, LEVEL
+    levels = np.median(np.lib.stride_tricks.sliding_window_view(values, width), axis=1)
+    ceiling = float(np.median(values[-SLOW[0] :]))
+    below = np.flatnonzero(
+        levels < ceiling - max(2 * step_noise(values[-2 * SLOW[0] :]), NEAR * (ceiling - reward.start))
+    )
+    return int(recent.steps[min(int(below[-1]) + width // 2 + 1, len(values) - 1) if len(below) else 0])
