@@ -9,7 +9,6 @@ import numpy as np
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure, scaled
 from stabilizer.detectors.progress import LEVEL, level, progress
-from stabilizer.detectors.reward.component_dominance import unearned
 from stabilizer.detectors.since import began, outcome, slowed
 from stabilizer.detectors.stagnation import stagnation
 from stabilizer.records import Finding
@@ -29,8 +28,7 @@ class EntropyCollapse(Detector):
         `half` is enough if variety went with it: spread of rewards within groups, distinct answers, or groups left
         without any spread; or if the reward has fallen, or has lost the pace at which it rose before the fall
         (`since.slowed`). `critical` when the reward lost what it had gained. In a log of up to `young` rows a fall to
-        `half` that lasts from first to last is `info` while the reward has gained nothing, or has gained by one
-        component alone while what it is for was never earned (`unearned`), and `warn` where the reward falls too.
+        `half` that lasts from first to last is `info` while the reward has gained nothing, `warn` where it falls too.
 
     Why it matters
         Without variety every answer to a prompt is the same, groups have no spread, and group-relative advantages
@@ -128,17 +126,7 @@ class EntropyCollapse(Detector):
         reward = progress(view)
         if not (trend(logs[: count // 2]).falling and trend(logs[count // 2 :]).falling):
             return None
-        if reward is None or reward.solved:
-            return None
-        if alone := view.once(unearned):
-            return self.finding(
-                view, "info", int(series.steps[0]),
-                f"token entropy has fallen all the way from {normal:.3g} to {now:.3g} nats in {count} rows, and all it"
-                f" bought is {alone.top} ({alone.was:.3g} to {alone.now:.3g}) while {alone.floor} stays at"
-                f" {alone.level:.3g}",
-                metric="policy/entropy", baseline=normal, now=now,
-            )  # fmt: skip
-        if reward.rising:
+        if reward is None or reward.solved or reward.rising:
             return None
         paid = view.series(reward.metric).between(start, view.step).finite().values
         course = trend(paid) if len(paid) >= self.baseline else None
