@@ -364,7 +364,7 @@ def test_with_a_fork_the_journal_says_what_the_run_would_have_done_otherwise() -
 
 
 def test_a_fix_that_does_nothing_on_a_copy_is_not_applied() -> None:
-    run = flat("auto-full", fork=20).run(200)
+    run = flat("auto-full", fork=20).run(300)
     assert ("grow-batch", "rejected") in run.entries() and ("grow-batch", "applied") not in run.entries()
     rejected = next(a for a in run.actions if a.remedy == "grow-batch" and a.entry == "rejected")
     assert "no better" in rejected.text and set(rejected.data["twin"]["curves"]) == {"no change", "grow-batch"}
@@ -375,7 +375,7 @@ def test_a_copy_too_short_to_tell_is_said_to_be_and_leaves_the_judging_to_the_tr
     run = flat("auto-full", fork=6)
     noisy = {"no change": [0.5, 0.1, 0.6, 0.2, 0.5, 0.3], "grow-batch": [0.2, 0.5, 0.1, 0.6, 0.3, 0.5]}
     run.fork = lambda changes, steps: Fork(0, steps, {name: {"reward/mean": noisy[name]} for name in changes}, {})
-    run.run(200)
+    run.run(300)
     approved = next(a for a in run.actions if a.remedy == "grow-batch" and a.entry == "approved")
     assert approved.data["twin"]["said"].startswith("undetermined: 6 steps cannot tell")
     assert ("grow-batch", "applied") in run.entries()
