@@ -36,8 +36,8 @@ ROPES = ("default", "linear", "llama3", "yarn")
 LARGEST = 500_000_000
 """Parameters above which a model is left to `transformers`: arithmetic is all its time then, and copies cost memory."""
 
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""(layer, query_NAD, key_NKD, value_NKD) -> what each token takes from those it may see, (N, A x D)."""
+Attend = Callable[[int, Tensor], Tensor]
+"""(layer, heads of queries, keys and values) -> what each token takes from those it may see, (N, A x D)."""
 
 
 class Linear(NamedTuple):
@@ -68,7 +68,11 @@ class Layer(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Everything the forward pass reads of a model."""
+    """Everything the forward pass reads of a model.
+
+    In queries and keys the two numbers that a rotary embedding turns as a pair stand next to each other, half a head
+    apart in the model. Their products don't notice.
+    """
 
     embedding: Tensor
     padding: int | None
@@ -79,7 +83,8 @@ class Weights(NamedTuple):
     heads: int
     kv_heads: int
     head_dim: int
-    eps: float
+    eps: Tensor
+    """A number, as a tensor on the model's device: making one anew for every norm would be a tenth of its cost."""
     frequencies: Tensor
     rope_scale: float
 
@@ -151,12 +156,14 @@ def read(model: nn.Module, *, training: bool) -> Weights:
         attention, mlp = block.self_attn, block.mlp
         norms = None
         if hasattr(attention, "q_norm"):
-            query, key = attention.q_norm.weight, attention.k_norm.weight
+            query, key = (_paired(norm.weight, head_dim) for norm in (attention.q_norm, attention.k_norm))
             norms = torch.cat([query.expand(heads, -1), key.expand(kv_heads, -1)])
         layers.append(
             Layer(
                 attention_norm=block.input_layernorm.weight,
-                qkv=_stack(attention.q_proj, attention.k_proj, attention.v_proj, training=training),
+                qkv=_stack(
+                    attention.q_proj, attention.k_proj, attention.v_proj, training=training, paired=(2, head_dim)
+                ),
                 head_norms=norms,
                 out=_stack(attention.o_proj, training=training),
                 mlp_norm=block.post_attention_layernorm.weight,
@@ -173,16 +180,24 @@ def read(model: nn.Module, *, training: bool) -> Weights:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        eps=config.rms_norm_eps,
+        eps=base.embed_tokens.weight.new_tensor(config.rms_norm_eps, dtype=_wide(base.embed_tokens.weight.dtype)),
         frequencies=base.rotary_emb.inv_freq,
         rope_scale=base.rotary_emb.attention_scaling,
     )
 
 
-def _stack(*modules: nn.Module, training: bool) -> Linear:
+def _stack(*modules: nn.Module, training: bool, paired: tuple[int, int] = (0, 0)) -> Linear:
+    """With `paired` (how many, head size) the heads that the first modules compute are in the order of `_paired`."""
     layers = [_merged(module) for module in modules]
+    count, head_dim = paired
+    layers[:count] = [Linear(*(_paired(x, head_dim) for x in layer)) for layer in layers[:count]]
     weight, bias = (_joined(parts) for parts in zip(*layers, strict=True))
     return Linear(weight if training else weight.T.contiguous().T, bias)
+
+
+def _paired(x: Tensor | None, head_dim: int) -> Tensor | None:
+    """Rows 0, 1, ..., D - 1 of every head in the order 0, D/2, 1, D/2 + 1, ..."""
+    return None if x is None else x.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).reshape(x.shape)
 
 
 def _joined(parts: tuple[Tensor | None, ...]) -> Tensor | None:
@@ -202,44 +217,81 @@ def _merged(module: nn.Module) -> Linear:
 
 
 def rope(weights: Weights, position: Tensor) -> Tensor:
-    """Cosines and signed sines of positions, (2, ..., 1, D): what `hidden_states` turns queries and keys by."""
+    """What `hidden_states` turns queries and keys by at these positions: complex numbers, (..., 1, D / 2)."""
     angle = position[..., None].float() * weights.frequencies.float()
-    cos, sin = angle.cos() * weights.rope_scale, angle.sin() * weights.rope_scale
-    turns = torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)])
-    return turns.to(weights.embedding.dtype).unsqueeze(-2)
+    return torch.complex(angle.cos() * weights.rope_scale, angle.sin() * weights.rope_scale).unsqueeze(-2)
 
 
 def hidden_states(weights: Weights, ids_N: Tensor, rope: Tensor, attend: Attend) -> Tensor:
     """The normalised last hidden state of every token, (N, H)."""
     w = weights
     x = embedding(ids_N, w.embedding, w.padding)
-    cos, sin = rope
-    rotated = w.heads + w.kv_heads
     for i, layer in enumerate(w.layers):
-        qkv = layer.qkv(norm(x, layer.attention_norm, w.eps)).view(len(x), -1, w.head_dim)
-        qk, value = qkv.split([rotated, w.kv_heads], dim=1)
+        qkv = layer.qkv(norm(x, layer.attention_norm, w.eps))
         if layer.head_norms is not None:
-            qk = norm(qk, layer.head_norms, w.eps)
-        # rotating pairs (a, b) -> (a cos - b sin, b cos + a sin): the two halves change places, signs sit in `sin`
-        qk = torch.addcmul(qk * cos, qk.roll(w.head_dim // 2, -1), sin)
-        query, key = qk.split([w.heads, w.kv_heads], dim=1)
-        x = layer.out.plus(x, attend(i, query, key, value))
+            qkv = _head_norms(qkv, layer.head_norms, w.eps)
+        qkv = turned(qkv, rope, (w.heads + w.kv_heads) * w.head_dim)
+        x = layer.out.plus(x, attend(i, qkv.view(len(x), -1, w.head_dim)))
         x = layer.down.plus(x, gated(layer.gate_up(norm(x, layer.mlp_norm, w.eps))))
     return norm(x, w.norm, w.eps)
 
 
-def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x / sqrt(mean(x^2) + eps) * weight over the last dimension, the first part at least in float32."""
-    if torch.is_grad_enabled() and x.requires_grad:
+def _head_norms(qkv: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
+    qk, value = qkv.tensor_split([weight.numel()], dim=1)
+    return torch.cat([norm(qk.view(-1, *weight.shape), weight, eps).flatten(1), value], dim=1)
+
+
+def turned(qkv: Tensor, rope: Tensor, count: int) -> Tensor:
+    """`qkv` itself, with the pairs among the first `count` numbers of each token turned."""
+    if qkv.requires_grad and torch.is_grad_enabled():
+        return _Turned.apply(qkv, rope, count)
+    _turn(qkv, rope, count)
+    return qkv
+
+
+def _turn(qkv: Tensor, rope: Tensor, count: int) -> None:
+    part = qkv[:, :count]
+    pairs = torch.view_as_complex(part.to(_wide(part.dtype)).view(len(part), -1, rope.shape[-1], 2))
+    if pairs.data_ptr() == part.data_ptr():
+        pairs.mul_(rope)
+    else:  # there are no complex numbers of half the precision
+        part.copy_(torch.view_as_real(pairs * rope).flatten(1))
+
+
+class _Turned(torch.autograd.Function):
+    """By hand, so that it is done in place; a gradient is turned the other way."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, rope: Tensor, count: int) -> Tensor:
+        ctx.save_for_backward(rope)
+        ctx.count = count
+        ctx.mark_dirty(qkv)
+        _turn(qkv, rope, count)
+        return qkv
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        grad = grad.clone(memory_format=torch.contiguous_format)
+        _turn(grad, ctx.saved_tensors[0].conj(), ctx.count)
+        return grad, None, None
+
+
+def norm(x: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimension, the first part in the dtype of eps."""
+    if x.requires_grad and torch.is_grad_enabled():
         return _Norm.apply(x, weight, eps)
     return _normalised(x, eps)[0] * weight
 
 
-def _normalised(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    wide = x if x.dtype is torch.float64 else x.float()
-    length = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
-    scale = torch.addcmul(length.new_tensor(eps), length, length, value=1 / x.shape[-1]).rsqrt_()
-    return (wide * scale).to(x.dtype), scale
+def _normalised(x: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=eps.dtype)
+    scale = torch.addcmul(eps, length, length, value=1 / x.shape[-1]).rsqrt_()
+    return (x * scale).to(x.dtype), scale
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
 
 
 class _Norm(torch.autograd.Function):
@@ -249,7 +301,7 @@ class _Norm(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
         y, scale = _normalised(x, eps)
         ctx.save_for_backward(y, scale, weight)
         return y * weight
@@ -304,9 +356,10 @@ class Cache:
     def __init__(self, weights: Weights, mask_PL: Tensor, group_size: int, max_new: int):
         prompts, self.length = mask_PL.shape
         rows = prompts * group_size
-        shape = (len(weights.layers), rows, weights.kv_heads, self.length + max_new, weights.head_dim)
-        self._keys = weights.embedding.new_empty(shape)
-        self._values = weights.embedding.new_empty(shape)
+        self._heads = [weights.heads, 2 * weights.kv_heads]
+        shape = (len(weights.layers), rows, 2 * weights.kv_heads, self.length + max_new, weights.head_dim)
+        self._written = weights.embedding.new_empty(shape)
+        """Of every layer and row: the key heads, and behind them the value heads."""
         self._group_size = group_size
         self._prompt_mask = mask_PL
         self._mask = None  # (rows, 1, 1, S), where some prompt is padded
@@ -314,22 +367,23 @@ class Cache:
             mask = mask_PL.repeat_interleave(group_size, 0)
             self._mask = torch.cat([mask, mask.new_ones(rows, max_new)], dim=1)[:, None, None]
 
-    def read_prompts(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def read_prompts(self, layer: int, qkv: Tensor) -> Tensor:
         """`Attend` of all prompt tokens, which also fills the cache of every row."""
         prompts, length = self._prompt_mask.shape
-        query, key, value = (x.unflatten(0, (prompts, length)).transpose(1, 2) for x in (query, key, value))
-        for cache, x in ((self._keys, key), (self._values, value)):
-            rows = cache[layer].unflatten(0, (prompts, self._group_size))
-            rows[:, :, :, :length] = x[:, None]
+        heads = qkv.unflatten(0, (prompts, length)).transpose(1, 2)
+        query, written = heads.split_with_sizes(self._heads, dim=1)
+        rows = self._written[layer].unflatten(0, (prompts, self._group_size))
+        rows[:, :, :, :length] = written[:, None]
         mask = None if self._mask is None else causal(self._prompt_mask)
-        return _attention(query, key, value, mask, is_causal=mask is None).flatten(0, 1)
+        return _attention(query, *written.chunk(2, dim=1), mask, is_causal=mask is None).flatten(0, 1)
 
-    def read_token(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def read_token(self, layer: int, qkv: Tensor) -> Tensor:
         """`Attend` of one new token per row. The queries that share a key head stand in for a sequence of queries."""
-        at, rows = self.length, len(query)
-        keys, values = self._keys[layer, :rows], self._values[layer, :rows]
-        keys[:, :, at], values[:, :, at] = key, value
-        keys, values = keys[:, :, : at + 1], values[:, :, : at + 1]
+        at = self.length
+        query, new = qkv.split_with_sizes(self._heads, dim=1)
+        written = self._written[layer, : len(query)]
+        written[:, :, at] = new
+        keys, values = written[:, :, : at + 1].chunk(2, dim=1)
         mask = None if self._mask is None else self._mask[:, :, :, : at + 1]
         grouped = query.unflatten(1, (keys.shape[1], -1))
         return scaled_dot_product_attention(grouped, keys, values, attn_mask=mask).flatten(1)
@@ -337,14 +391,13 @@ class Cache:
     def keep(self, rows: Tensor) -> None:
         """Forget all rows but these (ascending), which move up in place."""
         count, used = len(rows), self.length
-        for cache in (self._keys, self._values):
-            for layer in cache:
-                layer[:count, :, :used] = layer[:, :, :used].index_select(0, rows)
+        for layer in self._written:
+            layer[:count, :, :used] = layer[:, :, :used].index_select(0, rows)
         if self._mask is not None:
             self._mask = self._mask[rows]
 
 
-def shared_prompts(prompt_mask_PL: Tensor, prompt_of_B: Tensor, num_completion: int) -> Attend:
+def shared_prompts(weights: Weights, prompt_mask_PL: Tensor, prompt_of_B: Tensor, num_completion: int) -> Attend:
     """`Attend` over P x L prompt tokens followed by B x T completion tokens, each completion behind its own prompt."""
     prompts, length = prompt_mask_PL.shape
     padded = not bool(prompt_mask_PL.all())
@@ -354,20 +407,18 @@ def shared_prompts(prompt_mask_PL: Tensor, prompt_of_B: Tensor, num_completion: 
     before = before[:, None, None].expand(-1, 1, num_completion, length)
     mask = torch.cat([before, own.expand(len(before), 1, -1, -1)], dim=-1)
 
-    sizes = [prompts * length, len(prompt_of_B) * num_completion]
+    sizes, heads = [prompts * length, len(prompt_of_B) * num_completion], [weights.heads, 2 * weights.kv_heads]
 
-    def attend(layer: int, *qkv: Tensor) -> Tensor:
-        parts = [x.split(sizes) for x in qkv]
-        of_prompt = [prompt.unflatten(0, (prompts, length)) for prompt, _ in parts]
-        out = _attention(*(x.transpose(1, 2) for x in of_prompt), prompt_mask, is_causal=not padded).flatten(0, 1)
+    def attend(layer: int, qkv: Tensor) -> Tensor:
+        of_prompt, own = qkv.split_with_sizes(sizes)
+        query, read = of_prompt.unflatten(0, (prompts, length)).split_with_sizes(heads, dim=2)
+        parts = (x.transpose(1, 2) for x in (query, *read.chunk(2, dim=2)))
+        out = _attention(*parts, prompt_mask, is_causal=not padded).flatten(0, 1)
         if num_completion == 0:
             return out
-        query, key, value = (own.unflatten(0, (-1, num_completion)) for _, own in parts)
-        key, value = (
-            torch.cat([shared.index_select(0, prompt_of_B), own], dim=1)
-            for shared, own in zip(of_prompt[1:], (key, value), strict=True)
-        )
-        completion = _attention(*(x.transpose(1, 2) for x in (query, key, value)), mask)
+        query, written = own.unflatten(0, (-1, num_completion)).split_with_sizes(heads, dim=2)
+        seen = torch.cat([read.index_select(0, prompt_of_B), written], dim=1)
+        completion = _attention(*(x.transpose(1, 2) for x in (query, *seen.chunk(2, dim=2))), mask)
         return torch.cat([out, completion.flatten(0, 1)])
 
     return attend

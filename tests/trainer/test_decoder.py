@@ -133,6 +133,28 @@ def test_the_learner_gets_the_numbers_and_gradients_of_the_model_itself(policy, 
         torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.parametrize("lean", [True, False], ids=["lean", "by transformers"])
+def test_what_was_sampled_can_be_learned_from_and_holds_no_graph(lean, monkeypatch):
+    if not lean:
+        by_transformers(monkeypatch)
+    policy = Policy(qwen2().eval(), TOKENIZER)
+    rollouts = generate(policy, ["abcd:", "9"])
+    for value in (rollouts.completion_ids_BT, rollouts.mask_BT, rollouts.logp_BT, rollouts.entropy_BT):
+        assert not value.is_inference() and not value.requires_grad
+    ratio_BT = (completion_logps(policy.model, rollouts, 0.8).logp_BT - rollouts.logp_BT).exp()
+    ratio_BT.sum().backward()
+    assert all(parameter.grad is not None for parameter in policy.model.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_in_half_precision_queries_are_turned_as_in_float32_and_rounded(dtype):
+    qkv, rope = torch.randn(5, 3 * 8).to(dtype), torch.polar(torch.ones(5, 1, 4), torch.randn(5, 1, 4))
+    wide = decoder.turned(qkv.float(), rope, 16)
+    turned = decoder.turned(qkv.clone(), rope, 16)
+    assert torch.equal(turned, wide.to(dtype))
+    assert torch.equal(turned[:, 16:], qkv[:, 16:])
+
+
 def test_a_minibatch_is_cut_to_its_longest_row_and_comes_back_in_full_width():
     policy = Policy(qwen2().eval(), TOKENIZER)
     rollouts = generate(policy, ["abcd:", "9"], group_size=8, max_completion=20)

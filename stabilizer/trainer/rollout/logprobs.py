@@ -89,7 +89,7 @@ def _hidden_lean(weights: decoder.Weights, rollouts: Rollouts) -> Tensor:
         weights,
         torch.cat([prompt_PL.clamp_min(0).flatten(), rollouts.completion_ids_BT[:, : num_tokens - 1].flatten()]),
         decoder.rope(weights, torch.cat([position_ids(mask_PL).flatten(), position_BT.flatten()])),
-        decoder.shared_prompts(mask_PL, prompt_of_B, num_tokens - 1),
+        decoder.shared_prompts(weights, mask_PL, prompt_of_B, num_tokens - 1),
     )
     prompt_NH, later_NH = states_NH.split([prompts * length, position_BT.numel()])
     last_PH = prompt_NH.unflatten(0, (prompts, length))[:, -1]
