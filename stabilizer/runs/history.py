@@ -209,11 +209,17 @@ class History:
         """Add the numbers of a step, written at `t` if that is known; a step that is there is merged with."""
         if t:
             self._times.add(step, t)
+        columns, step = self._columns, int(step)
         for name, value in values.items():
-            column = self._columns.get(name)
+            column = columns.get(name)
             if column is None:
-                column = self._columns[name] = _Column()
-            column.add(step, value)
+                column = columns[name] = _Column()
+            size = column.size
+            if column.newest < step and size < len(column._steps):  # the next row, and room for it: nearly always
+                column._steps[size], column._values[size] = step, value
+                column.size, column.newest = size + 1, step
+            else:
+                column.add(step, value)
         self.step = max(self.step, step)
 
     def extend(self, block: Block) -> None:

@@ -88,6 +88,8 @@ def look(run: Path, known: Collection[str] = ()) -> Seen:
     """
     seen = Seen()
     folder = run / "requests"
+    if not os.path.lexists(folder):  # nobody ever asked for anything: looked at after every step
+        return seen
     try:
         trusted = {os.geteuid(), run.stat().st_uid, 0}
         if folder.is_symlink():
