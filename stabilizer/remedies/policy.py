@@ -82,6 +82,8 @@ class Arbiter(Conduct):
             return
         if any(question.trial.incident == number for question in self._questions.values()):
             return  # one question at a time
+        if self._suggested_enough(number):
+            return
         incident = self.watch.incident(number)
         if not incident.causes or (self._acts and not critical and quiet_hours(view)):
             return
