@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from stabilizer.runs.history import History
 
 
@@ -13,3 +16,19 @@ def test_a_run_without_some_metrics_is_the_same_run_otherwise() -> None:
     assert rest.names() == ["reward/mean"] and list(rest.view().series("reward/mean").values) == [1, 2, 3]
     assert (rest.step, rest.attempt, rest.about) == (3, 1, {"steps": 3})
     assert "time/step_s" in run.view(), "the run itself keeps what it logged"
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_none_is_found_however_it_came_in(bad: float) -> None:
+    appended, merged, late = History(), History(), History()
+    for run in (appended, merged, late):
+        for step in (1, 2, 4):
+            run.append(step, {"x": float(step)})
+    appended.append(5, {"x": bad})
+    merged.append(2, {"x": bad})
+    late.append(3, {"x": bad})
+    for run, left in ((appended, [1, 2, 4]), (merged, [1, 4]), (late, [1, 2, 4]), (late.fork(4, 1), [1, 2])):
+        series = run.view().series("x")
+        assert series.finite().values.tolist() == left
+        assert series.last(9).finite().values.tolist() == series.between(0, 9).finite().values.tolist() == left
+    assert appended.view(4).series("x").finite().values.tolist() == [1, 2, 4]
