@@ -160,6 +160,8 @@ def worst(severities: Iterable[Severity]) -> Severity | None:
 
 def encode_metrics(record: Metrics) -> bytes:
     """One line, newline included. Anything that is a number is kept exactly; other values are an error."""
+    if _is_plain(record.values):
+        return orjson.dumps({"n": record.n, "step": record.step, "t": record.t, "m": record.values}) + b"\n"
     values: dict[str, Any] = {}
     non_finite: dict[str, str] = {}
     for name, value in record.values.items():
@@ -174,6 +176,19 @@ def encode_metrics(record: Metrics) -> bytes:
     if non_finite:
         row["nf"] = non_finite
     return orjson.dumps(row) + b"\n"
+
+
+def _is_plain(values: Mapping[str, Any]) -> bool:
+    """Whether JSON can hold them as they are: the common case, which takes a fifth of the time of looking at each."""
+    numbers = values.values()
+    return (
+        type(values) is dict
+        and _PLAIN.issuperset(map(type, numbers))
+        and -(2**63) <= min(numbers, default=0)  # a NaN that stands first compares with nothing, so it is none either
+        and max(numbers, default=0) < 2**63
+        and all(map(math.isfinite, numbers))
+        and "".join(values).isascii()
+    )
 
 
 def decode_metrics(line: bytes) -> Metrics:

@@ -39,6 +39,12 @@ def mean(values: np.ndarray) -> float:
     return float(np.add.reduce(values)) / len(values)
 
 
+def deviation(values: np.ndarray) -> float:
+    """Standard deviation of at least one value, with their number below it."""
+    away = values - np.add.reduce(values) / len(values)
+    return math.sqrt(float(np.add.reduce(away * away)) / len(values))
+
+
 def median(values: np.ndarray) -> float:
     """The middle value, NaN sorted last. numpy's own spends ten times this on generality, and detectors ask for dozens
     a step; so it is with the other plain sums here."""

@@ -15,7 +15,9 @@ marked `held_back`, and raised when the budget is free or it gets worse. Proof (
 never held back, and a declared change frees the budget.
 
 Detectors that hold no proof take turns at being asked. One of a failure that hurries, when it sees something new, is
-asked about the ticks it missed as well, so that waiting for its turn is no part of what must be waited for.
+asked about the ticks it missed as well, so that waiting for its turn is no part of what must be waited for. In a young
+run every detector is, and its turn comes at least every `confirm` ticks, so that nothing opens later, or with another
+onset, than if all were asked at every tick: a failure that must stand for three ticks is seen by a look at every third.
 
 A tick is one logged row, and distances are counted in rows, so that a run logged every ten steps is judged as one
 logged at each. The watch sees nothing but the views it is shown, in the order they are shown, so a live run, its
@@ -45,7 +47,7 @@ members share what they look at."""
 FAST = 3
 """Ticks of confirmation up to which a failure is one that hurries; what takes more to be believed can wait its turn."""
 YOUNG = 120
-"""Ticks for which every detector is asked every time: a short log has no rows to spare."""
+"""Ticks in which nothing may open a tick late for the turns that detectors take: a short log has no rows to spare."""
 RECOVERING = 5
 """Quiet ticks after which a finding is recovering."""
 RESOLVED = 20
@@ -108,6 +110,7 @@ class Watch:
         self._closed: list[_Closed] = []
         self._broken: set[str] = set()
         self._asked = [_turn(self.detectors, turn) for turn in range(TURNS)]
+        self._asked_young = [_turn_when_young(self.detectors, turn) for turn in range(_ROUND)]
         self._tick = 0
         self._free_from = 0
         """Warnings before this tick do not count against the budget: a change was declared since."""
@@ -126,7 +129,8 @@ class Watch:
             except Exception as error:  # a detector that fails must not take training down: it becomes a finding
                 result = None
                 self._report_broken(detector, error, view, changed)
-            self._advance(detector, result, view, changed)
+            if result is not None or detector.id in self._tracks:
+                self._advance(detector, result, view, changed)
         for incident in self.incidents[-10:]:
             if self._tick - incident.opened in EXPLAIN_AGAIN and self._untreated(incident, view):
                 self._explain(incident, view, changed)
@@ -135,15 +139,15 @@ class Watch:
     def _due(self) -> Sequence[Detector]:
         """Whose turn has come: proof is looked for at every tick, and so is what is suspected; the rest takes turns,
         which costs a statistical answer two ticks on average and saves four fifths of the work."""
-        turn = self._asked[self._tick % TURNS]
-        if self._tick > YOUNG and not self._tracks:
+        turns = self._asked_young if self._tick <= YOUNG else self._asked
+        turn = turns[self._tick % len(turns)]
+        if not self._tracks:
             return turn
-        everything = self._tick <= YOUNG
         asked = {detector.id for detector in turn}
         return [
             detector
             for detector in self.detectors
-            if not detector.at_end and (everything or detector.id in asked or detector.id in self._tracks)
+            if not detector.at_end and (detector.id in asked or detector.id in self._tracks)
         ]
 
     def end(self, view: RunView) -> list[Finding]:
@@ -196,7 +200,7 @@ class Watch:
         track = self._tracks.get(detector.id)
         if result is not None:
             if track is None:
-                track = self._tracks[detector.id] = _Track(result, raised=self._stood(detector, view))
+                track = self._tracks[detector.id] = self._suspect(detector, result, view)
             else:
                 track.raised, track.quiet = track.raised + 1, 0
             self._raise(detector, track, result, view, changed)
@@ -204,14 +208,21 @@ class Watch:
             track.raised, track.quiet = 0, track.quiet + 1
             self._quieten(detector, track, changed)
 
-    def _stood(self, detector: Detector, view: RunView) -> int:
-        """For how many ticks in a row it has been so: those at which it was not asked are made up for now."""
-        passed, count = (TURNS - 1 if self._tick > YOUNG and detector.confirm <= FAST else 0), 1
-        for step in list(self._steps)[-2 : -2 - passed : -1]:
-            if count >= detector.confirm or step >= view.step or not _saw(detector, view.at(step)):
+    def _suspect(self, detector: Detector, result: Finding, view: RunView) -> _Track:
+        """A new suspicion, and for how many ticks in a row it has been so: those missed are made up for now."""
+        stride = min(detector.confirm, TURNS)
+        young = self._tick <= YOUNG or self._tick - stride < YOUNG
+        missed = TURNS - 1 if not young and detector.confirm <= FAST else stride - 1 if young else 0
+        track = _Track(result)
+        for step in list(self._steps)[-2 : -2 - missed : -1]:
+            if track.raised >= detector.confirm or step >= view.step:
                 break
-            count += 1
-        return count
+            if (seen := _seen(detector, view.at(step))) is None:
+                break
+            track.raised += 1
+            if young:  # as if it had been asked at each
+                track.finding = replace(track.finding, onset_step=min(track.finding.onset_step, seen.onset_step))
+        return track
 
     def _raise(self, detector: Detector, track: _Track, result: Finding, view: RunView, changed: list[Finding]) -> None:
         old = track.finding
@@ -400,12 +411,27 @@ def _turn(detectors: Sequence[Detector], turn: int) -> tuple[Detector, ...]:
     )
 
 
-def _saw(detector: Detector, view: RunView) -> bool:
-    """Whether a detector sees its failure there; one that breaks there has seen nothing."""
+_ROUND = math.lcm(*range(1, TURNS + 1))
+"""Ticks of a young run after which turns begin anew."""
+
+
+def _turn_when_young(detectors: Sequence[Detector], turn: int) -> tuple[Detector, ...]:
+    """Who is asked at one tick of a young run when nothing is suspected: everyone in as many ticks as it must stand."""
+    families = sorted({detector.id.split("/")[0] for detector in detectors})
+    return tuple(
+        detector
+        for detector in detectors
+        if not detector.at_end
+        and (turn - families.index(detector.id.split("/")[0])) % min(max(1, detector.confirm), TURNS) == 0
+    )
+
+
+def _seen(detector: Detector, view: RunView) -> Finding | None:
+    """What a detector sees there; one that breaks there has seen nothing."""
     try:
-        return detector.check(view) is not None
+        return detector.check(view)
     except Exception:  # of a row gone by; one that breaks now is reported where it is asked
-        return False
+        return None
 
 
 def _blind(finding: Finding, view: RunView) -> bool:

@@ -195,3 +195,12 @@ def test_a_knob_of_the_journal_is_at_a_number_or_nowhere() -> None:
     for wrong in (b'"a"', b"[1]", b"{}"):
         with pytest.raises(RecordError):
             decode(Action, line % wrong)
+
+
+@given(st.dictionaries(st.text(max_size=5), st.integers() | st.floats() | st.booleans(), max_size=4))
+def test_a_plain_row_is_written_as_the_long_way_writes_it(values: dict[str, float]) -> None:
+    assert encode_metrics(Metrics(step=1, values=values)) == encode_metrics(Metrics(step=1, values=Odd(values)))
+
+
+class Odd(dict):
+    """Values that are looked at one by one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
 from stabilizer.records import Event, Finding
 from stabilizer.runs.history import History
-from stabilizer.watch import BUDGET, FOLLOW, MERGE, RECOVERING, REOPEN, RESOLVED, TURNS, Watch
+from stabilizer.watch import BUDGET, FOLLOW, MERGE, RECOVERING, REOPEN, RESOLVED, TURNS, YOUNG, Watch
 from tests.series import history
 
 
@@ -283,6 +285,42 @@ def test_every_warning_counts_once_and_no_critical_finding_is_hidden(seed: int) 
             if said and said.severity == "critical" and in_a_row[detector.id] >= waited:
                 stands = [f for f in watch.active() if f.id == detector.id]
                 assert len(stands) == 1 and stands[0].severity == "critical"
+
+
+class Wavers(Says):
+    """Says something else of the onset at every row, and counts how often it is asked."""
+
+    asked = 0
+
+    def check(self, view) -> Finding | None:
+        self.asked += 1
+        found = super().check(view)
+        return found and replace(found, onset_step=max(1, found.onset_step - view.step * 7 % 5))
+
+
+class AsksEveryone(Watch):
+    """A watch without turns."""
+
+    def _due(self):
+        return self.detectors
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_turns_change_nothing_that_is_told_of_a_young_run_and_save_most_of_the_questions(seed: int) -> None:
+    ids = ("policy/mismatch", "optim/grad-spike", "policy/kl-pinned", "reward/collapse", "reward/outage", "value/x")
+
+    def some() -> list[Wavers]:
+        rng = np.random.default_rng(seed)
+        stretches = lambda: [range(start, start + int(rng.integers(1, 12))) for start in rng.integers(1, YOUNG, size=3)]  # noqa: E731
+        return [Wavers(id, *stretches(), confirm=int(rng.integers(1, 11))) for id in ids]
+
+    run, turns, every = History(), Watch(some()), AsksEveryone(some())
+    for step in range(1, YOUNG + 1):
+        run.append(step, {"reward/mean": 0.5})
+        assert turns.tick(run.view()) == every.tick(run.view())
+    assert turns.findings() == every.findings() and turns.incidents == every.incidents
+    asked = [sum(detector.asked for detector in watch.detectors if detector.confirm > 2) for watch in (turns, every)]
+    assert asked[0] < 0.7 * asked[1]
 
 
 def test_what_was_told_step_by_step_is_how_things_stand() -> None:

@@ -16,6 +16,7 @@ from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import (
     LAG,
     centred_rows,
+    deviation,
     finite,
     inflation,
     mean,
@@ -94,13 +95,13 @@ def _progress(view: RunView) -> Progress | None:
         return None
     series = view.series(name)
     stage = max((event.step for event in view.events(("data-stage",))), default=0)
-    first = int(np.searchsorted(series.steps, stage))  # another stage's best is no height to fall from
+    first = int(series.steps.searchsorted(stage)) if stage else 0  # another stage's best is no height to fall from
     signal = view.causal(name, ("progress", first), partial(_levels, first=first))
     recent = series.last(200).finite()
     rows = int(signal[-1, 0])
     if rows <= LEVEL or len(recent) < LEVEL:
         return None
-    _, now, best, peak, lowest, start = (float(number) for number in signal[-1, :6])
+    _, now, best, peak, lowest, start = signal[-1, :6].tolist()
     reach = max(best - lowest, abs(best) * 0.05)
     rows_seen = signal[-MEMORY:]
     fell = _after_last(rows_seen[:, 1], best - 0.15 * reach)
@@ -174,7 +175,7 @@ def _fallen(seen: np.ndarray, values: np.ndarray, noise: float) -> tuple[bool, i
     noise before the fall, which autocorrelated or periodic rewards make larger, and counts only while the newest rows
     agree that it is down.
     """
-    now = seen[-1]
+    now = seen[-1].tolist()
     if not now[2] > now[4]:
         return False, 0  # no five rows were ever better than others: rare strokes of luck are no height
     for width, column, low, lost in zip((LEVEL, *SLOW), (1, 6, 9), (4, 8, 11), LOST, strict=True):
@@ -230,7 +231,7 @@ def _deviation(values: np.ndarray) -> float:
     residuals = values - mean(values) - float(rows.dot(values)) / power * rows
     reach = 5 * median_scale(residuals)[1]
     residuals = np.minimum(np.maximum(residuals, -reach), reach) if reach > 0 else residuals
-    return float(residuals.std()) * inflation(residuals)
+    return deviation(residuals) * inflation(residuals)
 
 
 def _solved(view: RunView, name: str, levels: np.ndarray, noise: float) -> bool:

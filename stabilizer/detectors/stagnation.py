@@ -145,13 +145,22 @@ def _never_rose(view: RunView, series: Series, reward: Progress) -> Stagnation |
     spacing = float(series.steps[-1] - series.steps[0]) / max(1, len(series) - 1)
     ever = max(STILL_EVER // 2, int(STILL_EVER / max(spacing, 1.0)))
     rows = min(max(ever, reward.rows * 3 // 4), STILL_MOST)
-    if trend(series.last(STILL_MOST).finite().values).rising:
+    if whole_trend(view, reward.metric).rising:
         return None  # too noisy to see over the stretch, plain over the run
     level = median(series.last(rows).finite().values)
     size = max(abs(level), spread(view, series))
     if found := _still(view, series, rows, min(1.5 * reward.noise, STANDS * size * rows / reward.rows)):
         return Stagnation(rows, *found, level, False)
     return None
+
+
+def whole_trend(view: RunView, name: str) -> Trend:
+    """The trend of a metric over the run, or over the newest rows of a long one."""
+    return view.once(_whole_trend, name)
+
+
+def _whole_trend(view: RunView, name: str) -> Trend:
+    return trend(view.series(name).last(STILL_MOST).finite().values)
 
 
 def spread(view: RunView, series: Series) -> float:

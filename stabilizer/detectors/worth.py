@@ -15,7 +15,7 @@ import numpy as np
 from stabilizer.detectors.departure import scaled, unscaled
 from stabilizer.detectors.progress import progress
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import inflation, median, step_noise, trend
+from stabilizer.signals import centred_rows, inflation, mean, median, step_noise, trend
 
 GUARDS = ("accuracy/train", "accuracy/val", "reward/mean")
 """What a change is judged by, best first: a reward can pay for the very change that is judged."""
@@ -70,7 +70,7 @@ def _worth(view: RunView, name: str, earlier: np.ndarray, later: np.ndarray, sin
     near = earlier[-15:]
     if not len(near) or not len(tail):
         return Worth(name, np.nan, np.nan, "unsure")
-    before, now = float(near.mean()), float(tail.mean())
+    before, now = mean(near), mean(tail)
     noise = max(_noise(earlier), _noise(tail))
     error = noise * math.sqrt(1 / len(near) + 1 / max(len(tail), 1))
     reward = progress(view)
@@ -107,9 +107,9 @@ def _noise(values: np.ndarray) -> float:
     """Standard deviation of a row around the stretch's own trend, widened by its autocorrelation."""
     if len(values) < 4:
         return 0.0
-    rows = np.arange(len(values)) - (len(values) - 1) / 2
-    residuals = values - values.mean() - rows * (float(rows @ values) / float(rows @ rows))
-    return float(np.sqrt(residuals @ residuals / (len(values) - 2))) * inflation(residuals)
+    rows, power = centred_rows(len(values))
+    residuals = values - mean(values) - rows * (float(rows.dot(values)) / power)
+    return math.sqrt(float(residuals.dot(residuals)) / (len(values) - 2)) * inflation(residuals)
 
 
 def levels(series: Series, rows: int = 5) -> np.ndarray:

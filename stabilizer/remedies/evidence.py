@@ -6,6 +6,7 @@ import numpy as np
 
 from stabilizer.diagnosis.rules.update import STEP_KL, STEP_RATIO
 from stabilizer.runs.history import RunView
+from stabilizer.signals import median
 
 ROWS = 20
 """Rows whose median is called the present value."""
@@ -28,7 +29,7 @@ SILENT = 0.9
 def recent(view: RunView, name: str, rows: int = ROWS) -> float | None:
     """The present level of a metric, or None where fewer than five rows tell."""
     values = view.series(name).last(rows).finite().values
-    return float(np.median(values)) if len(values) >= 5 else None
+    return median(values) if len(values) >= 5 else None
 
 
 def nothing_to_compare(view: RunView) -> str:

@@ -94,6 +94,8 @@ class Arbiter(Conduct):
         asked = next((question for question in self._questions.values() if question.trial.incident == number), None)
         if asked and not self._worth_asking_anew(asked, critical, view):
             return  # one question at a time
+        if self._suggested_enough(number):
+            return
         incident = self.watch.incident(number)
         if not incident.causes or (self._acts and not critical and quiet_hours(view)):
             return

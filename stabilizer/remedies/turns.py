@@ -40,6 +40,11 @@ def turns(view: RunView, onset: int, ours: Collection[str] = ()) -> list[Turn]:
 
     Not those of `ours`, which a remedy has in its hands.
     """
+    return list(view.once(_turns, onset, frozenset(ours), len(view.events())))
+
+
+def _turns(view: RunView, onset: int, ours: Collection[str], events: int) -> list[Turn]:
+    """The same; `events` so many are declared, which may have become more since somebody else asked."""
     found = []
     for knob in KNOBS:
         series = view.series(knob).between(onset - BEFORE, view.step)
@@ -60,6 +65,8 @@ def _runaway(view: RunView, onset: int) -> list[Turn]:
     rates = _rates(view)
     series = rates.between(onset - BEFORE, view.step)
     values = series.values
+    if not len(values) or not values[-1] > JUMP * np.fmin.reduce(values):
+        return []  # mostly so: it is no higher now than it ever was
     for row in range(STEADY, len(values)):
         was = values[row - STEADY : row]
         rested = 0 < was.min() and was.max() < 1.02 * was.min()
@@ -84,7 +91,7 @@ def _rates(view: RunView) -> Series:
 
 
 def _first_turn(view: RunView, series: Series) -> int | None:
-    for row in np.flatnonzero(np.diff(series.values)) + 1:
+    for row in (series.values[1:] != series.values[:-1]).nonzero()[0] + 1:
         rested = row >= STEADY and not np.diff(series.values[row - STEADY : row]).any()
         step = int(series.steps[row])
         if rested and not _declared(view, step):

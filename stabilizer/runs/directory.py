@@ -18,6 +18,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,9 @@ MAX_TEXT = 64 * 1024
 
 MAX_BEHIND = 16
 """Files out of turn (samples, an abandoned branch) whose lines are kept in memory while the disk refuses them."""
+
+SUMMED = 256
+"""Rows after which they are summed up though nobody has asked for the summary yet."""
 
 HIDDEN = "***"
 """What stands in `run.json` for the value of a key whose name matches `_SECRET`."""
@@ -137,6 +141,8 @@ class RunWriter:
         self._summary_t = 0.0
         self._summary: dict[str, dict[str, float]] = {}
         self._trends: dict[str, Trend] = {}
+        self._unsummed: list[tuple[int, dict[str, float]]] = []
+        """Rows that the summary does not hold yet: many at once cost little more than one."""
 
     @classmethod
     def create(
@@ -186,13 +192,14 @@ class RunWriter:
     def metrics(self, step: int, values: Mapping[str, float], t: float | None = None) -> bool:
         """One record of numbers. True when it is in the file."""
         self._catch_up()
-        if new := [name for name in values if name not in self.about["metrics"]]:
-            self._describe(new)
-        for name, value in values.items():
-            self._summarise(name, step, _as_float(value))
+        if not values.keys() <= self.about["metrics"].keys():
+            self._describe([name for name in values if name not in self.about["metrics"]])
         now = time.time() if t is None else t
         done = self._metrics.append(encode_metrics(Metrics(step=step, values=values, t=now, n=self._n)))
         self._n += 1
+        self._unsummed.append((step, dict(values)))
+        if len(self._unsummed) >= SUMMED:
+            self._sum_up()
         return done
 
     def samples(self, step: int, samples: Sequence[Sample]) -> None:
@@ -243,6 +250,7 @@ class RunWriter:
         if history is not None:
             self._summary = _summary(history)
             self._trends = _trends(history)
+            self._unsummed = []
             self._summary_t = 0.0
         return attempt
 
@@ -272,6 +280,7 @@ class RunWriter:
         if not force and not self.summary_due:
             return
         self._summary_t = time.time()
+        self._sum_up()
         trends = {name: trend.points() for name, trend in self._trends.items()}
         row = {"verdict": verdict, "worst": worst, "metrics": self._summary, "trends": trends}
         self._replace("summary.json", row)
@@ -341,17 +350,23 @@ class RunWriter:
             }  # fmt: skip
         self._replace("run.json", self.about)
 
-    def _summarise(self, name: str, step: int, value: float) -> None:
-        row = self._summary.get(name)
-        if row is None:
-            row = self._summary[name] = {"last": value, "step": step, "min": value, "max": value}
-        if name in KEY_METRICS:
-            self._trends.setdefault(name, Trend()).add(value)
-        row["last"], row["step"] = value, step
-        if value < row["min"] or row["min"] != row["min"]:
-            row["min"] = value
-        if value > row["max"] or row["max"] != row["max"]:
-            row["max"] = value
+    def _sum_up(self) -> None:
+        """Take the rows that came since into last, min and max, and into the trends."""
+        rows, self._unsummed = self._unsummed, []
+        for names, alike in groupby(rows, key=lambda row: tuple(row[1])):
+            steps, values = zip(*alike, strict=True)
+            table = np.array([[_as_float(value) for value in row.values()] for row in values]).reshape(len(steps), -1)
+            lows, highs = np.fmin.reduce(table), np.fmax.reduce(table)  # NaN passed over
+            for column, name in enumerate(names):
+                low, high, last = float(lows[column]), float(highs[column]), float(table[-1, column])
+                known = self._summary.get(name)
+                if known is not None:
+                    low, high = float(np.fmin(low, known["min"])), float(np.fmax(high, known["max"]))
+                self._summary[name] = {"last": last, "step": steps[-1], "min": low, "max": high}
+                if name in KEY_METRICS:
+                    trend = self._trends.setdefault(name, Trend())
+                    for value in table[:, column].tolist():
+                        trend.add(value)
 
 
 def _claim(path: Path) -> int:

@@ -53,17 +53,26 @@ class Series(NamedTuple):
     def last(self, count: int) -> Series:
         """The newest `count` points."""
         start = len(self.steps) - count
-        return self if start <= 0 else Series(self.steps[start:], self.values[start:])
+        return self if start <= 0 else type(self)(self.steps[start:], self.values[start:])
 
     def between(self, first: int, last: int) -> Series:
         """Points with first <= step <= last."""
         start, stop = self.steps.searchsorted(first), self.steps.searchsorted(last, side="right")
         if start == 0 and stop == len(self.steps):
             return self
-        return Series(self.steps[start:stop], self.values[start:stop])
+        return type(self)(self.steps[start:stop], self.values[start:stop])
 
 
-_EMPTY = Series(np.empty(0, np.int64), np.empty(0))
+class _AllFinite(Series):
+    """Points of a metric that was never anything but a number: detectors ask for those dozens of times a step."""
+
+    __slots__ = ()
+
+    def finite(self) -> Series:
+        return self
+
+
+_EMPTY = _AllFinite(np.empty(0, np.int64), np.empty(0))
 
 
 class _Column:
@@ -76,8 +85,12 @@ class _Column:
         self._steps = np.empty(64, np.int64)
         self._values = np.empty(64)
         self.memo: dict[Any, _Memo] = {}
+        self.kind: type[Series] = _AllFinite
+        """What its points are handed out as: plain once anything came that is no number."""
 
     def add(self, step: int, value: float) -> None:
+        if value - value != 0.0:
+            self.kind = Series
         if self.size and step <= self.newest:
             self._insert(step, value)
             return
@@ -96,6 +109,8 @@ class _Column:
             room = max(2 * len(self._steps), size) - self.size
             self._steps = np.concatenate([self._steps[: self.size], np.empty(room, np.int64)])
             self._values = np.concatenate([self._values[: self.size], np.empty(room)])
+        if not np.isfinite(values).all():
+            self.kind = Series
         self._steps[self.size : size] = steps
         self._values[self.size : size] = values
         self.size = size
@@ -118,7 +133,7 @@ class _Column:
         return int(np.searchsorted(self._steps[: self.size], step, side="right"))
 
     def series(self, count: int) -> Series:
-        return Series(self._steps[:count], self._values[:count])
+        return self.kind(self._steps[:count], self._values[:count])
 
     def causal(self, key: Any, advance: Advance, count: int) -> np.ndarray:
         memo = self.memo.get(key)
@@ -136,7 +151,7 @@ class _Column:
 
     def fork(self, count: int) -> _Column:
         other = _Column()
-        other.size = count
+        other.size, other.kind = count, self.kind
         other.newest = int(self._steps[count - 1]) if count else other.newest
         other._steps = self._steps[: max(count, 64)].copy()
         other._values = self._values[: max(count, 64)].copy()
@@ -170,7 +185,12 @@ class _Memo:
         return self._rows[: count - self._first]
 
     def extend(self, missing: Sequence[Any]) -> None:
-        rows, held = np.asarray(missing, float), self.size - self._first
+        held = self.size - self._first
+        if held < len(self._rows) and len(missing) == 1:
+            self._rows[held] = missing[0]
+            self.size += 1
+            return
+        rows = np.asarray(missing, float)
         self.size += len(rows)
         if held + len(rows) <= len(self._rows):
             self._rows[held : held + len(rows)] = rows
@@ -209,11 +229,17 @@ class History:
         """Add the numbers of a step, written at `t` if that is known; a step that is there is merged with."""
         if t:
             self._times.add(step, t)
+        columns, step = self._columns, int(step)
         for name, value in values.items():
-            column = self._columns.get(name)
+            column = columns.get(name)
             if column is None:
-                column = self._columns[name] = _Column()
-            column.add(step, value)
+                column = columns[name] = _Column()
+            size = column.size
+            if column.newest < step and size < len(column._steps) and value - value == 0.0:  # nearly always
+                column._steps[size], column._values[size] = step, value
+                column.size, column.newest = size + 1, step
+            else:
+                column.add(step, value)
         self.step = max(self.step, step)
 
     def extend(self, block: Block) -> None:
@@ -282,7 +308,8 @@ class RunView:
     def names(self) -> list[str]:
         """Metrics measured at or before this step."""
         if self._names is None:
-            self._names = [name for name in self._history.names() if name in self]
+            columns, whole = self._history._columns, self.step >= self._history.step
+            self._names = [name for name in columns if (columns[name].size if whole else name in self)]
         return list(self._names)
 
     def series(self, name: str) -> Series:

@@ -111,10 +111,11 @@ class Learner:
                     made += 1
                 rows.append(row)
         began = perf_counter()
+        size = torch.linalg.vector_norm  # what `Tensor.norm` comes to, by way of much else
         metrics = _reduced(rows) | {
             "optim/lr": lr,
             "optim/skipped": not_finite,
-            "optim/update_ratio": ((torch.cat(self._measured) - before).norm() / before.norm()).item(),
+            "optim/update_ratio": (size(torch.cat(self._measured).sub_(before)) / size(before)).item(),
             "batch/updates": made,
         }
         if len(halves) == 2:
@@ -322,7 +323,10 @@ _REDUCERS = {"policy/ratio_max": _highest, "policy/ratio_min": _lowest}
 def _reduced(rows: list[dict[str, float]]) -> dict[str, float]:
     """One number a step: the mean of the updates, or what the name says. NaN goes through, as evidence."""
     names = [name for name in rows[0] if name not in ("ratio_error", "value/explained_variance")]
-    metrics = {name: _REDUCERS.get(name, _mean)([row[name] for row in rows]) for name in names}
+    if len(rows) == 1:
+        metrics = {name: rows[0][name] + 0.0 for name in names}  # as a mean has it: never -0
+    else:
+        metrics = {name: _REDUCERS.get(name, _mean)([row[name] for row in rows]) for name in names}
     explained = [row["value/explained_variance"] for row in rows if "value/explained_variance" in row]
     if explained:  # of no meaning where all returns were equal: left out then, for that is no fault of the critic
         known = [value for value in explained if not math.isnan(value)]

@@ -7,6 +7,7 @@ import pytest
 
 from stabilizer.detectors.departure import Departure, change_step, course, departure, drift
 from stabilizer.runs.history import REACH, History
+from stabilizer.signals import deviation
 
 SEEDS = range(8)
 
@@ -130,3 +131,8 @@ def test_a_long_run_holds_few_rows_of_a_course_and_answers_any_step_as_if_it_hel
         assert departure(now, "optim/grad_norm", up=True) == departure(then, "optim/grad_norm", up=True)
     assert departure(live.view(), "optim/grad_norm", up=True)
     assert live.nbytes < 1.1 * (16 * 2 * rows + 4 * REACH * seen.itemsize * seen.shape[1])
+
+
+def test_the_quick_deviation_is_numpys() -> None:
+    values = np.random.default_rng(0).normal(3, 2, 37)
+    assert deviation(values) == values.std() and deviation(values[:1]) == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from stabilizer.records import Event
 from stabilizer.runs.history import History
 from tests.series import history
@@ -23,3 +26,19 @@ def test_a_note_declares_a_change_only_where_it_names_one() -> None:
     assert not run.view().declared(21)
     run.events.append(Event(21, "note", "a held rate follows", data={"change": {"control/lr_scale": [0.04, 1.0]}}))
     assert run.view().declared(21) and not run.view(20).declared(20)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_none_is_found_however_it_came_in(bad: float) -> None:
+    appended, merged, late = History(), History(), History()
+    for run in (appended, merged, late):
+        for step in (1, 2, 4):
+            run.append(step, {"x": float(step)})
+    appended.append(5, {"x": bad})
+    merged.append(2, {"x": bad})
+    late.append(3, {"x": bad})
+    for run, left in ((appended, [1, 2, 4]), (merged, [1, 4]), (late, [1, 2, 4]), (late.fork(4, 1), [1, 2])):
+        series = run.view().series("x")
+        assert series.finite().values.tolist() == left
+        assert series.last(9).finite().values.tolist() == series.between(0, 9).finite().values.tolist() == left
+    assert appended.view(4).series("x").finite().values.tolist() == [1, 2, 4]

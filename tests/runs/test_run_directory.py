@@ -608,3 +608,18 @@ def test_a_folder_in_the_place_of_a_log_holds_no_lines_and_no_descriptor(tmp_pat
     for _ in range(5):
         assert list(Tail(tmp_path / "findings.jsonl").lines()) == []
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_summary_is_that_of_every_row_however_many_were_summed_up_at_once(tmp_path):
+    rows = [{"a": 2.0}, {"a": math.nan, "b": math.nan}, {"b": math.inf, "a": -1.0}, {"a": 5}, {"b": math.nan}, {}]
+    for at_once in (1, 2, 99):
+        writer = RunWriter.create(tmp_path / f"run{at_once}", config={})
+        for step, row in enumerate(rows, 1):
+            writer.metrics(step, row)
+            if step % at_once == 0:
+                writer.summary(verdict="healthy", worst=None, force=True)
+        writer.summary(verdict="healthy", worst=None, force=True)
+        writer.close()
+        summary = read_json(tmp_path / f"run{at_once}/summary.json")["metrics"]
+        assert summary["a"] == {"last": 5.0, "step": 4, "min": -1.0, "max": 5.0}
+        assert summary["b"]["step"] == 5 and summary["b"]["last"] is None, "a number that is none is the last one too"

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from stabilizer.trainer.metrics import bigrams, distinct, judged, length_reward_correlation, prompt_dependence
+from stabilizer.trainer.metrics import bigrams as bigrams_of
+from stabilizer.trainer.metrics import distinct, judged, length_reward_correlation, own_tokens
+from stabilizer.trainer.metrics import prompt_dependence as dependence_of
 from stabilizer.trainer.metrics import reward_metrics as measure
 from stabilizer.trainer.tasks import Score
 
@@ -19,6 +21,14 @@ def reward_metrics(scores, group_size):
         judged(scores),
         torch.tensor([score.reward for score in scores], dtype=torch.float64).view(-1, group_size),
     )
+
+
+def bigrams(ids_BT, mask_BT):
+    return bigrams_of(own_tokens(ids_BT, mask_BT))
+
+
+def prompt_dependence(ids_BT, mask_BT, group_size):
+    return dependence_of(own_tokens(ids_BT, mask_BT), group_size)
 
 
 def test_reward_metrics_by_hand():
@@ -113,3 +123,32 @@ def test_dependence_of_a_random_policy_is_zero_on_average_however_small_the_batc
     every_BT = np.ones((8, 6), dtype=bool)
     values = [prompt_dependence(rng.integers(0, 5, (8, 6)), every_BT, 4) for _ in range(400)]
     assert abs(np.mean(values)) < 0.02
+
+
+def test_wording_is_counted_as_one_would_by_hand_whatever_is_padded_put_in_or_left_empty():
+    rng = np.random.default_rng(1)
+    for _ in range(60):
+        groups, size, width = (int(n) for n in rng.integers(1, 6, 3))
+        ids_BT = rng.integers(0, rng.choice([2, 9, 40_000]), (groups * size, width))
+        mask_BT = rng.random(ids_BT.shape) < rng.choice([0.0, 0.5, 1.0])
+        own = [[int(i) for i, chosen in zip(*row, strict=True) if chosen] for row in zip(ids_BT, mask_BT, strict=True)]
+        pairs = [
+            [(int(ids[at]), int(ids[at + 1])) for at in range(width - 1) if chosen[at] and chosen[at + 1]]
+            for ids, chosen in zip(ids_BT, mask_BT, strict=True)
+        ]
+        repeated = sum(1 - len(set(row)) / len(row) for row in pairs if row) / len(pairs)
+        every = [pair for row in pairs for pair in row]
+        variety = len(set(every)) / len(every) if every else 1.0
+        assert bigrams(ids_BT, mask_BT) == (pytest.approx(repeated), pytest.approx(variety))
+
+        def agree(a, b, own=own):  # the chance that a token of one answer and one of another are the same
+            tokens = [(x, y) for x in own[a] for y in own[b]]
+            return sum(x == y for x, y in tokens) / len(tokens) if tokens else 0.0
+
+        found = {True: [], False: []}
+        for a in range(len(own)):
+            for b in range(a):
+                found[a // size == b // size].append(agree(a, b))
+        within = np.mean(found[True]) if found[True] else 0.0
+        wanted = 1 - np.mean(found[False]) / within if found[False] and within > 0 else None
+        assert prompt_dependence(ids_BT, mask_BT, size) == (None if wanted is None else pytest.approx(wanted, abs=1e-9))

@@ -10,10 +10,10 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import Progress, level, progress
 from stabilizer.detectors.settings import not_in_force
 from stabilizer.detectors.since import slowed
-from stabilizer.detectors.stagnation import patience, stagnation
+from stabilizer.detectors.stagnation import patience, stagnation, whole_trend
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median, trend
+from stabilizer.signals import median
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class LrTooLow(Detector):
         stuck = stagnation(view)
         series = view.series(reward.metric)
         since = int(series.steps[int(np.searchsorted(series.steps, view.baseline_start()))])
-        course = trend(series.last(500).finite().values)
+        course = whole_trend(view, reward.metric)
         gained = reward.now - reward.start > 2 * reward.noise
         if stuck is None and (gained or course.low > 0 and course.change > reward.noise):
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import CEILING, Progress, progress
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import median
+from stabilizer.signals import deviation, mean, median
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,7 @@ class NoSignal(Detector):
         if reward is None or reward.solved or len(recent) < rows:
             return None
         passing = 0.0 if known else self._passing(view, reward)
-        share, error = float(recent.mean()) - passing, 2 * float(recent.std()) / np.sqrt(rows)
+        share, error = mean(recent) - passing, 2 * deviation(recent) / math.sqrt(rows)
         if share - error < self.much:
             return self._alike(view, reward, series, share + passing, error, rows) if passing else None
         fell = reward.dropped and not reward.rising
@@ -125,10 +126,8 @@ class NoSignal(Detector):
             steps = np.diff(np.unique(np.round(shares[-200:], 6)))
             coarse = len(steps) == 0 or float(steps.min()) >= 0.2
             prompts = min(4.0, 1 / float(steps.max())) if len(steps) and coarse else 1.0 if coarse else 16.0
-        needed = (
-            np.clip(np.ceil(groups / prompts), self.window, self.groups) for groups in (self.groups, self.silence)
-        )
-        return tuple(int(rows) for rows in needed)
+        needed = (math.ceil(groups / prompts) for groups in (self.groups, self.silence))
+        return tuple(min(max(rows, self.window), self.groups) for rows in needed)
 
     @staticmethod
     def _passing(view: RunView, reward: Progress) -> float:

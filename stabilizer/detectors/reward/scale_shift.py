@@ -139,6 +139,10 @@ class ScaleShift(Detector):
 
 def components(view: RunView) -> list[str]:
     """Components of the reward by name; penalties for length are the trainer's own and count in no comparison."""
+    return list(view.once(_components))
+
+
+def _components(view: RunView) -> list[str]:
     return [
         name
         for name in view.names()
