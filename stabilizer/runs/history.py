@@ -23,6 +23,7 @@ Advance = Callable[[np.ndarray, int, Any], Sequence[Any]]
 """(values so far, for how many of them the signal is known, its newest row or None) -> the rows that are missing: a
 number, or a tuple of numbers, per value."""
 
+INF = float("inf")
 REACH = 2048
 """Newest rows of a signal that whoever asks for it can count on."""
 
@@ -89,7 +90,7 @@ class _Column:
         """What its points are handed out as: plain once anything came that is no number."""
 
     def add(self, step: int, value: float) -> None:
-        if value - value != 0.0:
+        if not -INF < value < INF:
             self.kind = Series
         if self.size and step <= self.newest:
             self._insert(step, value)
@@ -235,7 +236,7 @@ class History:
             if column is None:
                 column = columns[name] = _Column()
             size = column.size
-            if column.newest < step and size < len(column._steps) and value - value == 0.0:  # nearly always
+            if column.newest < step and size < len(column._steps) and -INF < value < INF:  # nearly always
                 column._steps[size], column._values[size] = step, value
                 column.size, column.newest = size + 1, step
             else:
