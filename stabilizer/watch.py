@@ -44,7 +44,7 @@ from stabilizer.vocabulary import is_rl
 TURNS = 5
 """Ticks in which every detector that looks for a trend, and sees none, has been asked once: a family at a time, for its
 members share what they look at."""
-FAST = 3
+FAST = 5
 """Ticks of confirmation up to which a failure is one that hurries; what takes more to be believed can wait its turn."""
 YOUNG = 120
 """Ticks in which nothing may open a tick late for the turns that detectors take: a short log has no rows to spare."""
