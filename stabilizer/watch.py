@@ -167,13 +167,12 @@ class Watch:
     def findings(self) -> list[Finding]:
         """Every finding that ever opened, as it stands now, in order of incident and onset."""
         standing = [track.finding for track in self._tracks.values() if track.finding.state != "suspected"]
-        return sorted(
-            [*(closed.finding for closed in self._closed), *standing], key=lambda f: (f.incident, f.onset_step, f.id)
-        )
+        return sorted([*(closed.finding for closed in self._closed), *standing], key=_place)
 
     def active(self) -> list[Finding]:
         """Findings that are not resolved."""
-        return [finding for finding in self.findings() if finding.state != "resolved"]
+        standing = [track.finding for track in self._tracks.values()]
+        return sorted([finding for finding in standing if finding.state not in ("suspected", "resolved")], key=_place)
 
     def verdict(self, view: RunView) -> tuple[str, str | None]:
         """(how the run stands, the worst that was ever seen) as `diagnose` reports them."""
@@ -398,6 +397,11 @@ class Watch:
         finding = replace(finding, incident=len(self.incidents), state="resolved")
         self._closed.append(_Closed(finding, self._tick))
         changed.append(finding)
+
+
+def _place(finding: Finding) -> tuple[int, int, str]:
+    """Where a finding stands among others."""
+    return finding.incident, finding.onset_step, finding.id
 
 
 def _turn(detectors: Sequence[Detector], turn: int) -> tuple[Detector, ...]:

@@ -98,7 +98,7 @@ def departure(view: RunView, name: str, *, up: bool) -> Departure | None:
         return None
     series = view.series(name)
     recent = signal[-HOLD - WINDOW :, column]
-    zeros = np.flatnonzero(recent <= 0)
+    zeros = (recent <= 0).nonzero()[0]
     row = len(series) - len(recent) + (int(zeros[-1]) + 1 if len(zeros) else 0)
     kind = metric(name).kind
     now = level(series.last(3 * LEVEL).finite())

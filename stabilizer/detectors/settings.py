@@ -72,7 +72,7 @@ def _own(view: RunView) -> bool:
 def _turn(view: RunView, name: str, series: Series) -> Change | None:
     values = series.values
     least = math.log(RATE_JUMP if name == RATE else JUMP)
-    for row in (np.flatnonzero(values[1:] != values[:-1]) + 1).tolist():
+    for row in ((values[1:] != values[:-1]).nonzero()[0] + 1).tolist():
         was, now, before = float(values[row - 1]), float(values[-1]), values[max(0, row - STEADY) : row]
         rested = len(before) == STEADY and _alike(before, 1.02 if name == RATE else 1.0)
         if not rested or _size(was, now) < least or _size(was, float(values[row])) < least:
@@ -135,7 +135,7 @@ def _differs(
     ])  # fmt: skip
     if len(apart) < STANDS or not apart[-STANDS:].all():
         return
-    kept = np.flatnonzero(~apart)
+    kept = (~apart).nonzero()[0]
     first = int(kept[-1]) + 1 if len(kept) else 0
     yield Change(name, rows[first][0], wanted * times, now)
 

@@ -154,6 +154,6 @@ def _at(view: RunView, name: str, step: int) -> float | None:
 
 def _run_start(steps: np.ndarray, values: np.ndarray) -> int:
     """Step of the first non-finite value of the newest stretch of them (gaps of up to 5 finite rows belong to it)."""
-    wrong = np.flatnonzero(~np.isfinite(values[-200:]))
-    breaks = np.flatnonzero(np.diff(wrong) > 6)
+    wrong = (~np.isfinite(values[-200:])).nonzero()[0]
+    breaks = (np.diff(wrong) > 6).nonzero()[0]
     return steps[-200:][wrong[breaks[-1] + 1 if len(breaks) else 0]]

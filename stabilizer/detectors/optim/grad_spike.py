@@ -157,8 +157,8 @@ class GradSpike(Detector):
 
     def _spikes(self, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """First and last row of every spike: short, and over."""
-        rows = np.flatnonzero(high)
-        breaks = np.flatnonzero(np.diff(rows) > self.calm)
+        rows = high.nonzero()[0]
+        breaks = (np.diff(rows) > self.calm).nonzero()[0]
         first = rows[np.concatenate(([0], breaks + 1))]
         last = rows[np.concatenate((breaks, [len(rows) - 1]))]
         short = (last - first < self.longest) & (last + self.calm < len(high))
@@ -174,4 +174,4 @@ def _chance(count: int, usual: float) -> float:
 
 def _follows(series: Series, step: int, row: int) -> bool:
     """Whether a step lies within ten rows after a row; a fall is dated to three rows."""
-    return -3 <= int(np.searchsorted(series.steps, step)) - row <= 10
+    return -3 <= int(series.steps.searchsorted(step)) - row <= 10

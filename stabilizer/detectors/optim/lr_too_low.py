@@ -88,7 +88,7 @@ class LrTooLow(Detector):
             return None
         stuck = stagnation(view)
         series = view.series(reward.metric)
-        since = int(series.steps[int(np.searchsorted(series.steps, view.baseline_start()))])
+        since = int(series.steps[int(series.steps.searchsorted(view.baseline_start()))])
         course = whole_trend(view, reward.metric)
         gained = reward.now - reward.start > 2 * reward.noise
         if stuck is None and (gained or course.low > 0 and course.change > reward.noise):
@@ -125,7 +125,7 @@ class LrTooLow(Detector):
         values = rates.values
         if len(values) < 30 or not 0 < values[-1] <= values.max() / self.cut:
             return None
-        falls = np.flatnonzero(values[:-1] >= self.cut * values[1:])
+        falls = (values[:-1] >= self.cut * values[1:]).nonzero()[0]
         row = int(falls[-1]) if len(falls) else 0
         was, now = float(values[row]), float(values[-1])
         onset = int(rates.steps[row + 1]) if len(falls) else 0

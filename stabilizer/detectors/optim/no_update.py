@@ -105,7 +105,7 @@ class NoUpdate(Detector):
         if not len(series) or series.values[-1] != 0.0:
             return 0
         values = series.values[-MEMORY:]
-        other = np.flatnonzero(values)
+        other = values.nonzero()[0]
         count = len(values) - 1 - int(other[-1]) if len(other) else len(values)
         if not len(other):
             if name == "policy/kl_old" and not (view.latest("batch/updates") or 0) >= 2:
@@ -129,7 +129,7 @@ class NoUpdate(Detector):
         ):
             series = view.series(name)
             if len(series):
-                explained |= reason(series.values[np.searchsorted(series.steps, rows.steps, side="right") - 1])
+                explained |= reason(series.values[series.steps.searchsorted(rows.steps, side="right") - 1])
         reward = view.series("reward/mean").last(len(rows)).values
         return explained | bool(len(reward) > 1 and (reward == reward[0]).all())
 
@@ -144,7 +144,7 @@ class NoUpdate(Detector):
         for name in names[1:]:
             other = view.series(name)
             lost &= np.isin(series.steps, other.steps[other.values == 0]) & bool(other.values.any())
-        rows = np.flatnonzero(lost)
+        rows = lost.nonzero()[0]
         gaps = np.diff(rows)
         count = int(lost[-self.flicker :].sum())
         reward = progress(view)
@@ -152,7 +152,7 @@ class NoUpdate(Detector):
             return None
         if not (view.latest("optim/lr") or 0.0) > 0 or _rounded(view):
             return None
-        pauses = np.flatnonzero(gaps > self.flicker)
+        pauses = (gaps > self.flicker).nonzero()[0]
         onset = int(series.steps[rows[int(pauses[-1]) + 1 if len(pauses) else 0]])
         return self.finding(
             view, "warn", onset,
@@ -170,7 +170,7 @@ class NoUpdate(Detector):
             return None
         nothing = recent.values == 0.0
         reward = progress(view)
-        spacing = np.diff(np.flatnonzero(~nothing))
+        spacing = np.diff((~nothing).nonzero()[0])
         regular = len(spacing) > 1 and (spacing == spacing[0]).all()
         if reward is None or reward.solved or regular or not self._explained(view, recent)[nothing].all():
             return None
@@ -188,7 +188,7 @@ class NoUpdate(Detector):
 
 def _before(series: Series, step: int) -> float:
     """The value of the row before a step; 0 when there is none."""
-    row = int(np.searchsorted(series.steps, step)) - 1
+    row = int(series.steps.searchsorted(step)) - 1
     return float(series.values[row]) if row >= 0 else 0.0
 
 

@@ -73,7 +73,7 @@ class EntropyCollapse(Detector):
         series = view.series("policy/entropy")
         if len(series) < 10:
             return None
-        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        first = int(series.steps.searchsorted(view.baseline_start()))
         end = first + min(self.baseline, max(6, (len(series) - first) // 3))
         normal = level(Series(series.steps[first:end], series.values[first:end]).finite(), self.baseline)
         now = level(series.last(50).finite())

@@ -104,7 +104,7 @@ class KlRunaway(Detector):
         if now < max(max(self.growth, drifts) * at_best, at_best + self.material / 2):
             return None
         # Half-way, on a log scale, from where it was to where it is: early drift that was paid for is not it.
-        low = np.flatnonzero(series.values <= np.sqrt(max(at_best, self.material) * now))
+        low = (series.values <= np.sqrt(max(at_best, self.material) * now)).nonzero()[0]
         onset = int(series.steps[min(int(low[-1]) + 1, len(series) - 1)]) if len(low) else reward.drop_step
         return self.finding(
             view, "critical", min(onset, reward.drop_step),

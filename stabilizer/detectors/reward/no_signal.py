@@ -73,7 +73,7 @@ class NoSignal(Detector):
         reward = progress(view)
         series = view.series(name).last(500).finite()
         rows, unbroken = self._rows(view, series.values)
-        broken = np.flatnonzero(series.values < 1)
+        broken = (series.values < 1).nonzero()[0]
         silence = len(series) - (int(broken[-1]) + 1 if len(broken) else 0)
         rows = max(self.window, unbroken) if unbroken <= silence < rows else rows
         recent = series.values[-rows:]
@@ -84,7 +84,7 @@ class NoSignal(Detector):
         if share - error < self.much:
             return self._alike(view, reward, series, share + passing, error, rows) if passing else None
         fell = reward.dropped and not reward.rising
-        low = np.flatnonzero(series.values - passing < (self.much / 2 + share / 2 if fell else self.much))
+        low = (series.values - passing < (self.much / 2 + share / 2 if fell else self.much)).nonzero()[0]
         onset = int(series.steps[min(int(low[-1]) + 1, len(series) - 1)]) if len(low) else int(series.steps[0])
         onset = min(onset, reward.drop_step) if fell else onset
         first = view.baseline_start()
@@ -108,7 +108,7 @@ class NoSignal(Detector):
         """Groups without any spread that may have passed or failed: what they were paid alike for teaches nothing."""
         if share - error < self.nearly_all:
             return None
-        low = np.flatnonzero(series.values < self.nearly_all)
+        low = (series.values < self.nearly_all).nonzero()[0]
         onset = int(series.steps[min(int(low[-1]) + 1, len(series) - 1)]) if len(low) else int(series.steps[0])
         values = view.series(reward.metric).last(200).finite().values
         may_pass = not (0 <= values.min() and values.max() <= 1) or float(values[-20:].mean()) >= CEILING

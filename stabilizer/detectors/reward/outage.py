@@ -74,7 +74,7 @@ class Outage(Detector):
             if len(recent) < self.long_window or median(recent) <= 0 or share < self.some:
                 return None
         severity = "critical" if share >= self.most else "warn" if share >= self.much else "info"
-        calm = np.flatnonzero(series.values < share / 2)
+        calm = (series.values < share / 2).nonzero()[0]
         onset = series.steps[calm[-1] + 1 if len(calm) and calm[-1] + 1 < len(series) else 0]
         worst = self._worst(view)
         return self.finding(

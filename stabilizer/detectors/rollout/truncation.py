@@ -104,5 +104,5 @@ class Truncation(Detector):
     def _high_since(view: RunView, share: float) -> int:
         """The first step of the stretch over which the share has been high; rows of a few prompts may dip."""
         recent = view.series(CUT).last(300).finite()
-        low = np.flatnonzero(recent.values < share / 2)
+        low = (recent.values < share / 2).nonzero()[0]
         return int(recent.steps[min(int(low[-1]) + 1, len(recent) - 1)]) if len(low) else int(recent.steps[0])

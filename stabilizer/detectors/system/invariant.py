@@ -200,7 +200,7 @@ class Invariant(Detector):
     def _rounding(self, view: RunView, name: str, least: float) -> float:
         """What an error must exceed by the run's own first rows; infinite when there are too few of them."""
         series = view.series(name)
-        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        first = int(series.steps.searchsorted(view.baseline_start()))
         head = series.values[first : first + 20]
         enough = len(series) - first >= len(head) + 5 and len(head) == 20 and bool(np.isfinite(head).all())
         return max(least, self.apart * float(head.max())) if enough else np.inf
@@ -241,5 +241,5 @@ def _onset(view: RunView, rule: Broken) -> int:
     if rule.metric in ("batch/group_size", "reward/std_group"):
         return min((int(view.series(name).steps[0]) for name in view.names()), default=view.step)
     recent = view.series(rule.metric).last(200)
-    kept = np.flatnonzero(~(recent.values > rule.limit))
+    kept = (~(recent.values > rule.limit)).nonzero()[0]
     return int(recent.steps[min(int(kept[-1]) + 1, len(recent) - 1) if len(kept) else 0])

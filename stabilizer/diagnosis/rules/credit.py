@@ -65,7 +65,7 @@ def spikes_at_equal_distance(case: Case) -> Verdict:
         return NO
     series = case.view.series("optim/grad_norm")
     series = Series(series.steps[-SPIKE_ROWS:], series.values[-SPIKE_ROWS:]).finite()
-    rows = np.flatnonzero(series.values > 3 * np.median(series.values))
+    rows = (series.values > 3 * np.median(series.values)).nonzero()[0]
     rows = rows[series.steps[rows] >= found.onset_step]
     gaps = np.diff(rows)
     if len(gaps) < 2 or gaps.min() < 3 or np.ptp(gaps) > 0:
@@ -93,7 +93,7 @@ def right_changed(case: Case) -> Verdict:
     series = case.view.series("policy/logp_correct")
     if found is None or len(series) < 40 or case.find("system/data-shift"):
         return NO
-    place = int(np.searchsorted(series.steps, min(f.onset_step for f in case.findings)))
+    place = int(series.steps.searchsorted(min(f.onset_step for f in case.findings)))
     steps = series.steps[max(25, place - MARGIN) : place + 2 * MARGIN]
     falls = []
     for step in map(int, steps):
@@ -125,7 +125,7 @@ def groups_mixed(case: Case) -> Verdict:
         return NO
     with np.errstate(divide="ignore", invalid="ignore"):
         share = within.values / between.values
-    first, last = (int(np.searchsorted(within.steps, step)) for step in (case.onset, case.latest))
+    first, last = (int(within.steps.searchsorted(step)) for step in (case.onset, case.latest))
     rises = []
     for row in range(max(25, first - LEAD), min(last + MARGIN, len(share) - 12)):
         before, after = share[row - 25 : row], share[row : row + 12]
@@ -174,7 +174,7 @@ class _Random(NamedTuple):
 def _at_random(case: Case) -> _Random | None:
     """Where the gradients of two halves of a batch ceased to agree, with steps, spread and batch as they were."""
     series = case.view.series("optim/grad_cosine").finite()
-    first, last = (int(np.searchsorted(series.steps, step)) for step in (case.onset, case.latest))
+    first, last = (int(series.steps.searchsorted(step)) for step in (case.onset, case.latest))
     falls = []
     for row in range(max(25, first - LEAD), min(last + MARGIN, len(series) - 20)):
         before, after = series.values[row - 25 : row], series.values[row : row + 25]

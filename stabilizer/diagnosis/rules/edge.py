@@ -93,7 +93,7 @@ def _spread_lost(case: Case) -> _Lost | None:
     series = case.view.series("reward/std_group")
     if len(series) < 40 or case.find("reward/outage"):
         return None
-    steps = series.steps[max(20, int(np.searchsorted(series.steps, case.onset)) - MARGIN) : -SPREAD_ROWS]
+    steps = series.steps[max(20, int(series.steps.searchsorted(case.onset)) - MARGIN) : -SPREAD_ROWS]
     shifts = ((int(step), case.jumped("reward/std_group", int(step), 1.5)) for step in steps)
     falls = [(now / was, step, was, now) for step, shift in shifts if shift for was, now in [shift] if now < was]
     if not falls:
