@@ -92,9 +92,11 @@ def departure(view: RunView, name: str, *, up: bool) -> Departure | None:
 
     A row is a measurement, so a metric on a slow clock needs longer. Non-finite values are passed over.
     """
+    if not _known(view, name):
+        return None
     signal = course(view, name)
     column = 0 if up else 1
-    if not len(signal) or signal[-1, column] < CUSUM_ALARM:
+    if signal[-1, column] < CUSUM_ALARM:
         return None
     series = view.series(name)
     recent = signal[-HOLD - WINDOW :, column]
@@ -103,6 +105,11 @@ def departure(view: RunView, name: str, *, up: bool) -> Departure | None:
     kind = metric(name).kind
     now = level(series.last(3 * LEVEL).finite())
     return Departure(now, unscaled(float(signal[-1, 2 + column]), kind), int(series.steps[row]), len(series) - row)
+
+
+def _known(view: RunView, name: str) -> bool:
+    """Whether there are rows enough since the last declared event for a metric to have a course: a cheap look."""
+    return view.rows(name) > MINIMUM + LAG
 
 
 def course(view: RunView, name: str) -> np.ndarray:

@@ -6,8 +6,9 @@ task is not a plateau. So every detector asks here first, and all get the same a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,8 @@ RECENT = 30
 """Rows over which the reward is called rising or not."""
 LEVEL = 5
 """Rows in a level (a median)."""
+EARLY = 20
+"""First rows whose noise stays a yardstick."""
 MINIMUM = 5
 """Rows a level needs before it counts as the best or the start."""
 SLOW = (20, 60)
@@ -63,6 +66,18 @@ CEILING = 0.9
 _is_right = lru_cache(maxsize=1024)(means_right)
 
 
+class _Once:
+    """An attribute worked out when it is first asked for: `cached_property` without its lock, which costs more."""
+
+    def __init__(self, work: Callable[[Any], Any]):
+        self._work = work
+        self.__doc__ = work.__doc__
+
+    def __get__(self, of: Any, owner: type | None = None) -> Any:
+        value = of.__dict__[self._work.__name__] = self._work(of)
+        return value
+
+
 class Progress:
     """What can be said of the reward at a step; what takes arithmetic is worked out when it is first asked for."""
 
@@ -79,37 +94,44 @@ class Progress:
         """When the best level was reached."""
         return int(self._series.steps[int(self._peak)])
 
-    @cached_property
+    @_Once
     def _recent(self) -> np.ndarray:
         return self._series.last(200).finite().values
 
-    @cached_property
+    @_Once
     def noise(self) -> float:
         """Noise of a row as it was before a fall; the rows since must not widen the yardstick they are measured by."""
         reach = max(self.best - self.lowest, abs(self.best) * 0.05)
         fell = _after_last(self._levels[:, 1], self.best - 0.15 * reach)
         end = min(len(self._levels) - (LAG if self.rows >= LAG + 30 else LEVEL), fell)
-        early = float(self._view.causal(self.metric, "early noise", _early_noise)[-1])
-        return max(_lumpy_noise(self._recent[-60:]), early, _wander(self._series.values[-MEMORY:][:end]))
+        return max(_lumpy_noise(self._recent[-60:]), self.early, _wander(self._series.values[-MEMORY:][:end]))
 
-    @cached_property
+    @_Once
+    def early(self) -> float:
+        """What of it the first rows showed already."""
+        values = self._series.values
+        if len(values) <= EARLY:
+            return _lumpy_noise(finite(values))
+        return float(self._view.causal(self.metric, "early noise", _early_noise)[-1])
+
+    @_Once
     def _slope(self) -> Trend | None:
         window = self._recent[-RECENT:]
         return trend(window) if len(window) >= 12 else None
 
-    @cached_property
+    @_Once
     def rising(self) -> bool:
         """Whether the newest rows rise, for sure and by more than the noise of one."""
         slope = self._slope
         return bool(slope and slope.rising and slope.change > self.noise)
 
-    @cached_property
+    @_Once
     def falling(self) -> bool:
         """Whether they fall so."""
         slope = self._slope
         return bool(slope and slope.falling and -slope.change > self.noise)
 
-    @cached_property
+    @_Once
     def _fall(self) -> tuple[bool, int]:
         return _fallen(self._levels, self._series.values[-MEMORY:], self)
 
@@ -124,7 +146,7 @@ class Progress:
         dropped, row = self._fall
         return int(self._series.steps[-MEMORY:][row]) if dropped else self._view.step
 
-    @cached_property
+    @_Once
     def solved(self) -> bool:
         """Whether there is nothing left to learn."""
         return _solved(self._view, self.metric, self._levels[-1], self)
@@ -206,6 +228,8 @@ def _fallen(seen: np.ndarray, values: np.ndarray, reward: Progress) -> tuple[boo
         top = int(height[-1]) if len(height) else 0
         share = LEVEL_SHARE if width == LEVEL else width**-0.5
         before = values[max(0, top - 120) : max(0, top - width // 2)]
+        if fall <= CLEAR * (reward.early * share) or fall <= CLEAR * (reward.noise * share):
+            continue  # that is enough to know, mostly
         noise = reward.noise
         level_noise = max(max(noise, _deviation(before)) * share, _wander(seen[:top, column]))
         if fall > CLEAR * level_noise:
@@ -340,9 +364,10 @@ def _after_last(values: np.ndarray, least: float) -> int:
 
 
 def _early_noise(values: np.ndarray, known: int, last: float | None) -> list[float]:
-    """Standard deviation of a row by what neighbours differ by among the first 20: a causal signal that soon rests."""
-    rows = [_lumpy_noise(finite(values[: row + 1])) for row in range(known, min(len(values), 20))]
-    return rows + [rows[-1] if rows else last] * (len(values) - known - len(rows))
+    """Standard deviation of a row by what neighbours differ by among the first ones, once there are more: causal."""
+    if last is None or last != last:
+        last = _lumpy_noise(finite(values[:EARLY])) if len(values) > EARLY else np.nan
+    return [np.nan if row < EARLY else last for row in range(known, len(values))]
 
 
 def _lumpy_noise(values: np.ndarray) -> float:

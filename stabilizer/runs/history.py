@@ -58,6 +58,10 @@ class Series(NamedTuple):
         start = len(self.steps) - count
         return self if start <= 0 else type(self)(self.steps[start:], self.values[start:])
 
+    def part(self, start: int, stop: int) -> Series:
+        """Rows `start` to before `stop`."""
+        return type(self)(self.steps[start:stop], self.values[start:stop])
+
     def between(self, first: int, last: int) -> Series:
         """Points with first <= step <= last."""
         start, stop = self.steps.searchsorted(first), self.steps.searchsorted(last, side="right")
@@ -122,13 +126,15 @@ class _Rows:
     of one step are merged (the last value wins), and room is grown by doubling.
     """
 
-    __slots__ = ("columns", "newest", "size", "steps", "values")
+    __slots__ = ("columns", "newest", "size", "sound", "steps", "values")
 
     def __init__(self, columns: list[_Column], steps: np.ndarray | None = None, values: np.ndarray | None = None):
         self.columns = columns
         self.size = 0
         self.newest = -(2**63)
         """The newest step, as a number that compares quickly: every question to a view asks for it."""
+        self.sound = all(column.kind is _AllFinite for column in columns)
+        """Nothing but numbers ever came."""
         self.steps = np.empty(64, np.int64) if steps is None else steps
         self._deal(np.empty((len(columns), 64)) if values is None else values)
 
@@ -146,6 +152,7 @@ class _Rows:
     def add(self, step: int, values: np.ndarray, *, finite: bool) -> None:
         """Add a row of values."""
         if not finite:
+            self.sound = False
             for column, value in zip(self.columns, values.tolist(), strict=True):
                 if value - value != 0.0:
                     column.kind = Series
@@ -165,7 +172,8 @@ class _Rows:
         if size > len(self.steps):
             self._grow(max(2 * len(self.steps), size))
         for column, finite in zip(self.columns, np.isfinite(values).all(1).tolist(), strict=True):
-            column.kind = column.kind if finite else Series
+            if not finite:
+                column.kind, self.sound = Series, False
         self.steps[self.size : size] = steps
         self.values[:, self.size : size] = values
         self._filled(size)
@@ -267,6 +275,19 @@ class _Memo:
         return other
 
 
+_UNKNOWN = object()
+
+
+def _looked_up(config: Any, key: str) -> Any:
+    """A value of a configuration by dotted key, or `_UNKNOWN`."""
+    node = config or {}
+    for part in key.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return _UNKNOWN
+        node = node[part]
+    return node
+
+
 _Plan = list[tuple[_Rows, "np.ndarray | None"]]
 
 
@@ -282,8 +303,12 @@ class History:
     """First steps of the attempts this lineage went on with, oldest first."""
     _columns: dict[str, _Column] = field(default_factory=dict)
     _times: _Column = field(default_factory=_Column.alone)
-    _plans: dict[tuple[str, ...], _Plan] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _plans: dict[tuple[str, ...], _Plan] = field(default_factory=dict, init=False)
     """Where the values of a step go, by the names it has: most have the same."""
+    _places: dict[tuple[str, ...], list[tuple[_Rows, np.ndarray, list[int]]]] = field(default_factory=dict, init=False)
+    """Where some metrics that are asked for together are: in which rows, on which lines, and which of them."""
+    _settings: tuple[Any, dict[str, Any]] = field(default_factory=lambda: (None, {}), init=False)
+    """The configuration, and what was asked of it."""
 
     def without(self, prefix: str) -> History:
         """The same run, had it not logged the metrics whose names begin so."""
@@ -322,6 +347,7 @@ class History:
         plan = self._plans.get(names)
         if plan is not None:
             return plan
+        self._places.clear()
         columns = self._columns
         new = {name: _Column() for name in names if name not in columns}
         if new:
@@ -342,6 +368,21 @@ class History:
             self._plans.clear()  # what was together is no more
         self._plans[names] = plan
         return plan
+
+    def _where(self, names: tuple[str, ...]) -> list[tuple[_Rows, np.ndarray, list[int]]]:
+        """`_places` of some names; those never measured are nowhere."""
+        known = self._places.get(names)
+        if known is None:
+            found: dict[int, list[int]] = {}
+            columns = [self._columns.get(name) for name in names]
+            for which, column in enumerate(columns):
+                if column is not None:
+                    found.setdefault(id(column.rows), []).append(which)
+            known = self._places[names] = [
+                (columns[some[0]].rows, np.array([columns[which].place for which in some]), some)
+                for some in found.values()
+            ]
+        return known
 
     def fork(self, from_step: int, attempt: int) -> History:
         """The history a new attempt starts with: everything before `from_step`."""
@@ -407,7 +448,13 @@ class RunView:
         known = self._series.get(name)
         if known is None:
             column = self._history._columns.get(name)
-            known = self._series[name] = _EMPTY if column is None else column.series(column.upto(self.step))
+            if column is None:
+                known = _EMPTY
+            else:
+                rows = column.rows
+                count = rows.size if rows.newest <= self.step else rows.upto(self.step)
+                known = column.kind(rows.steps[:count], column.values[:count])
+            self._series[name] = known
         return known
 
     def times(self) -> Series:
@@ -423,14 +470,42 @@ class RunView:
     def latest(self, name: str) -> float | None:
         """The newest value of a metric, however old; None when there is none."""
         column = self._history._columns.get(name)
-        count = 0 if column is None else column.upto(self.step)
-        return float(column.values[count - 1]) if column is not None and count else None
+        if column is None:
+            return None
+        rows = column.rows
+        count = rows.size if rows.newest <= self.step else rows.upto(self.step)
+        return column.values.item(count - 1) if count else None
 
-    def moved(self, name: str, rows: int) -> bool:
-        """Whether the newest value of a metric differs from the one so many rows ago, or the oldest: a cheap look."""
+    def rows(self, name: str) -> int:
+        """Rows in which a metric was measured since the last declared change."""
         column = self._history._columns.get(name)
-        count = 0 if column is None else column.upto(self.step)
-        return column is not None and count > 1 and column.values[count - 1] != column.values[max(0, count - rows)]
+        if column is None:
+            return 0
+        start, count = self.baseline_start(), column.upto(self.step)
+        return count - int(column.rows.steps[:count].searchsorted(start)) if start else count
+
+    def newest(self, names: tuple[str, ...]) -> list[float | None]:
+        """`latest` of many metrics at once."""
+        out: list[float | None] = [None] * len(names)
+        for rows, lines, which in self._history._where(names):
+            if count := rows.upto(self.step):
+                for place, value in zip(which, rows.values[lines, count - 1].tolist(), strict=True):
+                    out[place] = value
+        return out
+
+    def moved(self, names: tuple[str, ...], back: int) -> list[str]:
+        """Which metrics' newest value differs from the one so many rows ago, or the oldest: a cheap look."""
+        found: list[int] = []
+        for rows, lines, which in self._history._where(names):
+            count = rows.upto(self.step)
+            if count > 1:
+                differs = rows.values[lines, count - 1] != rows.values[lines, max(0, count - back)]
+                found += [which[place] for place in differs.nonzero()[0].tolist()]
+        return [names[place] for place in sorted(found)]
+
+    def sound(self, names: tuple[str, ...]) -> bool:
+        """Whether some metrics, and those logged with them, were never anything but numbers: a cheap look."""
+        return all(rows.sound for rows, _, _ in self._history._where(names))
 
     def at(self, step: int) -> RunView:
         """The same run, seen from an earlier step."""
@@ -484,12 +559,14 @@ class RunView:
 
     def config(self, key: str, default: Any = None) -> Any:
         """A value of the run's configuration by dotted key, or `default`."""
-        node: Any = self._history.about.get("config") or {}
-        for part in key.split("."):
-            if not isinstance(node, (dict, Mapping)) or part not in node:  # dict first: it is one, and known at once
-                return default
-            node = node[part]
-        return node
+        config = self._history.about.get("config")
+        if self._history._settings[0] is not config:
+            self._history._settings = (config, {})
+        known = self._history._settings[1]
+        if key not in known:  # asked for at every step
+            known[key] = _looked_up(config, key)
+        value = known[key]
+        return default if value is _UNKNOWN else value
 
     def about(self, key: str, default: Any = None) -> Any:
         """What the run says of itself: `trainer`, `clock`, `steps` (planned), `metrics` (definitions)."""

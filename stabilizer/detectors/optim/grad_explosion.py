@@ -115,7 +115,7 @@ class GradExplosion(Detector):
         first = int(series.steps.searchsorted(view.baseline_start()))
         if not MINIMUM // 2 <= len(series) - first <= HOLD or not series.values[-1] > ZERO:
             return None
-        fresh = Series(series.steps[first:], series.values[first:]).finite()
+        fresh = series.last(len(series) - first).finite()
         baseline, now = median(fresh.values[:LEVEL]), level(fresh)
         if not now >= self.orders * baseline > ZERO or len(fresh) < MINIMUM // 2:
             return None
@@ -136,7 +136,7 @@ class GradExplosion(Detector):
         first = int(series.steps.searchsorted(view.baseline_start()))
         if not 8 <= len(series) - first < MINIMUM + LAG + WARM:
             return None
-        fresh = Series(series.steps[first:], series.values[first:]).finite()
+        fresh = series.last(len(series) - first).finite()
         if len(fresh) < 8:
             return None
         baseline, now = median(fresh.values[: max(5, min(20, len(fresh) - 3))]), level(fresh)

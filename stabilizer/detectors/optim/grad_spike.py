@@ -12,6 +12,7 @@ from stabilizer.detectors.departure import course
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
+from stabilizer.signals import LAG, MINIMUM
 
 MEMORY = 400
 """Rows looked back on, the newest quarter of which may hold a cluster."""
@@ -138,9 +139,9 @@ class GradSpike(Detector):
 
     def _tall(self, view: RunView, rows: int) -> bool:
         """Whether the tallest of the newest rows could be high beside the lowest expectation: mostly not, and cheap."""
+        if view.rows("optim/grad_norm") <= MINIMUM + LAG:
+            return False  # nothing is expected yet
         signal = course(view, "optim/grad_norm")
-        if not len(signal):
-            return False
         least = float(np.fmin.reduce(signal[-rows:, 2]))
         tallest = float(np.fmax.reduce(view.series("optim/grad_norm").values[-rows:]))
         return tallest > 0 and math.log(tallest) >= least + 0.99 * math.log(self.material)

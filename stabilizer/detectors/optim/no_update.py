@@ -101,10 +101,9 @@ class NoUpdate(Detector):
 
     def _zeros(self, view: RunView, name: str) -> int:
         """How many of the newest rows are zero in a row; 0 when that is too few to mean anything."""
-        series = view.series(name)
-        if not len(series) or series.values[-1] != 0.0:
+        if view.latest(name) != 0.0:
             return 0
-        values = series.values[-MEMORY:]
+        values = view.series(name).values[-MEMORY:]
         other = values.nonzero()[0]
         count = len(values) - 1 - int(other[-1]) if len(other) else len(values)
         if not len(other):
@@ -136,6 +135,9 @@ class NoUpdate(Detector):
     def _lost_updates(self, view: RunView) -> Finding | None:
         """Again and again nothing moves although there was something to learn: updates lost on their way."""
         names = MOTION[:1] if MOTION[0] in view else MOTION[1:]
+        newest = view.series(names[0]).values[-self.flicker :]
+        if 3 * (len(newest) - len(newest.nonzero()[0])) < self.flicker:
+            return None  # nearly always, and cheaply seen
         series = view.series(names[0]).between(view.baseline_start(), view.step).last(MEMORY)
         newest = series.values[-self.flicker :]
         if len(newest) < self.flicker or 3 * int((newest == 0).sum()) < self.flicker or newest[-1] != newest[-1]:
@@ -164,9 +166,11 @@ class NoUpdate(Detector):
     def _silent_batches(self, view: RunView) -> Finding | None:
         """Zeros that are in order one by one and too many together."""
         series = view.series("optim/grad_norm")
+        if len(series) < 60:
+            return None
         recent = series.last(60)
-        share = 1 - int(np.count_nonzero(recent.values)) / 60
-        if len(recent) < 60 or share < 0.5:
+        share = 1 - len(recent.values.nonzero()[0]) / 60
+        if share < 0.5:
             return None
         nothing = recent.values == 0.0
         reward = progress(view)

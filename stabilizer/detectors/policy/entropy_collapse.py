@@ -75,7 +75,7 @@ class EntropyCollapse(Detector):
             return None
         first = int(series.steps.searchsorted(view.baseline_start()))
         end = first + min(self.baseline, max(6, (len(series) - first) // 3))
-        normal = level(Series(series.steps[first:end], series.values[first:end]).finite(), self.baseline)
+        normal = level(series.part(first, end).finite(), self.baseline)
         now = level(series.last(50).finite())
         moved = departure(view, "policy/entropy", up=False)
         highest = max(normal, 1.5 * moved.expected) if moved else normal

@@ -187,7 +187,7 @@ class KlRunaway(Detector):
 
     def _burst(self, series: Series, now: float) -> bool:
         """Thrice the level of some rows ago, beyond what estimates of one row differ by, in nats and in proportion."""
-        then = level(Series(series.steps[: -self.burst], series.values[: -self.burst]).last(10), 10)
+        then = level(series.part(0, -self.burst).last(10), 10)
         recent = series.last(60).values
         if not now >= max(3 * then, then + 2 * self.material, then + 3 * step_noise(recent)):
             return False

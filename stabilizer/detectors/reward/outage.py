@@ -60,7 +60,7 @@ class Outage(Detector):
 
     def check(self, view: RunView) -> Finding | None:
         whole = view.series("reward/failed_frac")
-        if not whole.values[-self.long_window :].any():
+        if not len(whole.values[-self.long_window :].nonzero()[0]):
             return None  # nothing failed of late: mostly so, and cheaply seen
         series = whole.last(200).finite()
         if len(series) < self.window:

@@ -131,6 +131,8 @@ class DataShift(Detector):
 
     def _jump_step(self, view: RunView, name: str, start: int) -> int:
         """The step of the newest jump between two rows of a metric since a step; -1 when there is none."""
+        if view.rows(name) <= BEFORE // 2 + AFTER:
+            return -1
         series = view.series(name)
         first = int(series.steps.searchsorted(start)) if start else 0
         signal = view.causal(name, ("jump", first, self.jump), partial(_jumped, first=first, jump=self.jump))
