@@ -110,7 +110,7 @@ _LOOKED_AT = (*(name for pair in _PAIRS for name in pair), "control/entropy_targ
 
 
 class _Way(NamedTuple):
-    """How a metric may leave its knob's value: `times` that value, upward, downward, in rows where `beside` is above 0."""
+    """How a metric may leave its knob's value, or so many times that: upward, downward, where `beside` is above 0."""
 
     times: float
     up: bool

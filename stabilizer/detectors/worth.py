@@ -71,22 +71,21 @@ def _worth(view: RunView, name: str, earlier: np.ndarray, later: np.ndarray, sin
     if not len(near) or not len(tail):
         return Worth(name, np.nan, np.nan, "unsure")
     before, now = mean(near), mean(tail)
+    reward = progress(view)
+    enough = len(later) >= LEAST
+    lost = reward is not None and reward.dropped and not reward.rising and reward.drop_step >= since - STRETCH
+    if not enough:
+        return Worth(name, before, now, "lost" if lost else "unsure")
     noise = max(_noise(earlier), _noise(tail))
     error = noise * math.sqrt(1 / len(near) + 1 / max(len(tail), 1))
-    reward = progress(view)
     scale = max(abs(before), 0.1)
     if name == "reward/mean" and reward is not None:
         scale = max(reward.best - reward.lowest, 0.05 * abs(reward.best))
     gain = now - before
     verdict = "unsure"
-    enough = len(later) >= LEAST
-    if enough and gain > max(GAIN * scale, CLEAR * error):
+    if gain > max(GAIN * scale, CLEAR * error):
         verdict = "gained"
-    elif reward is not None and reward.dropped and not reward.rising and reward.drop_step >= since - STRETCH:
-        verdict = "lost"
-    elif not enough:
-        verdict = "unsure"
-    elif gain < -max(LOSS * scale, CLEAR * error):
+    elif lost or gain < -max(LOSS * scale, CLEAR * error):
         verdict = "lost"
     elif _rises(later[-STRETCH:], noise):
         verdict = "gained"

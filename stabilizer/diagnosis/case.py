@@ -14,7 +14,7 @@ from stabilizer.detectors.progress import Progress, progress
 from stabilizer.diagnosis.graph import METRICS, STAGES, is_integrity, stage
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import inflation, median
+from stabilizer.signals import inflation, median, middle
 from stabilizer.vocabulary import metric
 
 RECENT = 20
@@ -250,7 +250,7 @@ class Case:
     def spacing(self) -> float:
         """Steps between rows around the onset."""
         steps = self._window("reward/mean", BEFORE, MARGIN).steps
-        return float(np.median(np.diff(steps))) if len(steps) > 2 else 1.0
+        return middle(np.diff(steps)) if len(steps) > 2 else 1.0
 
     def rows(self, name: str, step: int, first: int, end: int) -> np.ndarray:
         """The finite values of a metric in rows counted from a step: `first` to `end` - 1."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure, scaled
 from stabilizer.detectors.progress import LEVEL, level, progress
 from stabilizer.detectors.since import began, outcome, slowed
 from stabilizer.detectors.stagnation import stagnation
 from stabilizer.records import Finding
-from stabilizer.runs.history import RunView, Series
+from stabilizer.runs.history import RunView
 from stabilizer.signals import median, trend
 
 

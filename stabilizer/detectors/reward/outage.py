@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from stabilizer.detectors.base import Detector
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series

@@ -10,6 +10,7 @@ from stabilizer.diagnosis.case import LEAD, MARGIN, SOON, TOGETHER, Case
 from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, Table, Verdict
 from stabilizer.diagnosis.rules.edge import still_around
 from stabilizer.runs.history import Series
+from stabilizer.signals import middle
 
 SPIKE_ROWS = 300
 """Rows back in which spikes that come back are looked for."""
@@ -65,7 +66,7 @@ def spikes_at_equal_distance(case: Case) -> Verdict:
         return NO
     series = case.view.series("optim/grad_norm")
     series = Series(series.steps[-SPIKE_ROWS:], series.values[-SPIKE_ROWS:]).finite()
-    rows = (series.values > 3 * np.median(series.values)).nonzero()[0]
+    rows = (series.values > 3 * middle(series.values)).nonzero()[0]
     rows = rows[series.steps[rows] >= found.onset_step]
     gaps = np.diff(rows)
     if len(gaps) < 2 or gaps.min() < 3 or np.ptp(gaps) > 0:
@@ -77,7 +78,7 @@ def spikes_at_equal_distance(case: Case) -> Verdict:
         between = other.values[(other.steps >= found.onset_step) & ~np.isin(other.steps, series.steps[rows])]
         if len(spiked) < 3 or len(between) < 10:
             continue
-        if abs(np.median(spiked) - np.median(between)) > 2 * np.std(between):
+        if abs(middle(spiked) - middle(between)) > 2 * np.std(between):
             return NO
         usual.append(name)
     if len(usual) < 3:
@@ -99,18 +100,18 @@ def right_changed(case: Case) -> Verdict:
     for step in map(int, steps):
         before, after = case.rows("policy/logp_correct", step, -22, -1), case.rows("policy/logp_correct", step, 0, 8)
         if len(before) >= 12 and len(after) >= 5:
-            falls.append((float(np.median(after) - np.median(before)) / (float(before.std()) + 0.02), step))
+            falls.append((float(middle(after) - middle(before)) / (float(before.std()) + 0.02), step))
     if not falls or min(falls)[0] > -2.5:
         return NO
     edge = min(falls)[1]
-    was, now = (float(np.median(case.rows("policy/logp_correct", edge, *span))) for span in ((-22, -1), (0, 8)))
+    was, now = (middle(case.rows("policy/logp_correct", edge, *span)) for span in ((-22, -1), (0, 8)))
     taken, entropy = case.rows("policy/kl_old", edge, -2, 3), case.jumped("policy/entropy", edge, 1.2)
     if len(taken) < 3 or 1.5 * float(np.sqrt(np.maximum(taken, 0.0)).sum()) > was - now:  # as far as steps can take it
         return NO
     paid = [case.rows("reward/mean", edge, *span) for span in ((-22, -1), (0, 8))]
     if entropy is not None or now > 1.5 * was or not all(map(len, paid)):
         return NO
-    if float(np.median(paid[1])) < float(np.median(paid[0])) - 0.5 * float(paid[0].std()):
+    if middle(paid[1]) < middle(paid[0]) - 0.5 * float(paid[0].std()):
         return NO
     words = f"answers that count as right went from {was:.2g} to {now:.2g} nats/token at step {edge} while no fewer did"
     step = f"and steps moved the policy by {float(taken.max()):.2g} nats/token at most"
