@@ -29,6 +29,9 @@ MAX_COMPLAINTS = 20
 """Files in `requests/` that are no requests and are reported; more are left unsaid."""
 
 
+_THE_LINK = {"follow_symlinks": False} if os.access in os.supports_follow_symlinks else {}
+
+
 @dataclass(frozen=True)
 class _Return:
     """A state somebody wants back."""
@@ -59,7 +62,9 @@ class Desk:
 
     def look(self) -> None:
         """Take in what came. Pausing and turning by hand happen at once, answers wait for `answers`."""
-        if not os.path.lexists(self._folder):  # nobody ever asked for anything: looked at after every step
+        if not os.access(
+            self._folder, os.F_OK, **_THE_LINK
+        ):  # nobody ever asked for anything: looked at after every step
             return
         session = self._session
         seen = look(session.writer.path, self._known())

@@ -114,6 +114,10 @@ class Progress:
             return _lumpy_noise(finite(values))
         return float(self._view.causal(self.metric, "early noise", _early_noise)[-1])
 
+    def beyond(self, change: float, times: float = 1.0) -> bool:
+        """Whether a change is more than so many times the noise of a row: the first rows mostly tell that it is not."""
+        return change > times * self.early and change > times * self.noise
+
     @_Once
     def _slope(self) -> Trend | None:
         window = self._recent[-RECENT:]
@@ -123,13 +127,13 @@ class Progress:
     def rising(self) -> bool:
         """Whether the newest rows rise, for sure and by more than the noise of one."""
         slope = self._slope
-        return bool(slope and slope.rising and slope.change > self.noise)
+        return bool(slope and slope.rising and self.beyond(slope.change))
 
     @_Once
     def falling(self) -> bool:
         """Whether they fall so."""
         slope = self._slope
-        return bool(slope and slope.falling and -slope.change > self.noise)
+        return bool(slope and slope.falling and self.beyond(-slope.change))
 
     @_Once
     def _fall(self) -> tuple[bool, int]:

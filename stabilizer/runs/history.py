@@ -307,7 +307,7 @@ class History:
     """Where the values of a step go, by the names it has: most have the same."""
     _places: dict[tuple[str, ...], list[tuple[_Rows, np.ndarray, list[int]]]] = field(default_factory=dict, init=False)
     """Where some metrics that are asked for together are: in which rows, on which lines, and which of them."""
-    _settings: tuple[Any, dict[str, Any]] = field(default_factory=lambda: (None, {}), init=False)
+    _settings: tuple[Any, dict[Any, Any]] = field(default_factory=lambda: (None, {}), init=False)
     """The configuration, and what was asked of it."""
 
     def without(self, prefix: str) -> History:
@@ -559,14 +559,26 @@ class RunView:
 
     def config(self, key: str, default: Any = None) -> Any:
         """A value of the run's configuration by dotted key, or `default`."""
-        config = self._history.about.get("config")
-        if self._history._settings[0] is not config:
-            self._history._settings = (config, {})
-        known = self._history._settings[1]
-        if key not in known:  # asked for at every step
-            known[key] = _looked_up(config, key)
-        value = known[key]
+        known = self._known_of_config()
+        value = known.get(key)
+        if value is None:  # as it is at most once, or where it is None
+            value = known[key] = _looked_up(self._history.about.get("config"), key)
         return default if value is _UNKNOWN else value
+
+    def of_config(self, function: Callable[[RunView], T]) -> T:
+        """`function(view)`, of one that asks for nothing but settings: worked out once a run."""
+        known = self._known_of_config()
+        if function not in known:
+            known[function] = function(self)
+        return known[function]
+
+    def _known_of_config(self) -> dict[Any, Any]:
+        """What was asked of the configuration before."""
+        history = self._history
+        config = history.about.get("config")
+        if history._settings[0] is not config:
+            history._settings = (config, {})
+        return history._settings[1]
 
     def about(self, key: str, default: Any = None) -> Any:
         """What the run says of itself: `trainer`, `clock`, `steps` (planned), `metrics` (definitions)."""
