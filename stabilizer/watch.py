@@ -111,6 +111,8 @@ class Watch:
         self._broken: set[str] = set()
         self._asked = [_turn(self.detectors, turn) for turn in range(TURNS)]
         self._asked_young = [_turn_when_young(self.detectors, turn) for turn in range(_ROUND)]
+        self._active: list[Finding] | None = None
+        """`active`, once it was asked for after a tick."""
         self._due_beside: tuple[str, ...] = ()
         self._due_among: Sequence[Sequence[Detector]] = ()
         self._due_with: dict[int, list[Detector]] = {}
@@ -124,6 +126,7 @@ class Watch:
     def tick(self, view: RunView) -> list[Finding]:
         """Ask every detector about `view`; returns findings that opened, got worse, changed state or closed."""
         changed: list[Finding] = []
+        self._active = None
         self._tick += 1
         self._steps.append(view.step)
         self._heed_events(view, changed)
@@ -161,6 +164,7 @@ class Watch:
     def end(self, view: RunView) -> list[Finding]:
         """Say that the run is over at `view`: now it can be told whether a failure was the last thing that happened."""
         changed: list[Finding] = []
+        self._active = None
         for detector in self.detectors:
             if not detector.at_end:
                 continue
@@ -179,8 +183,10 @@ class Watch:
 
     def active(self) -> list[Finding]:
         """Findings that are not resolved."""
-        standing = [track.finding for track in self._tracks.values()]
-        return sorted([finding for finding in standing if finding.state not in ("suspected", "resolved")], key=_place)
+        if self._active is None:
+            standing = [track.finding for track in self._tracks.values()]
+            self._active = sorted([f for f in standing if f.state not in ("suspected", "resolved")], key=_place)
+        return list(self._active)
 
     def verdict(self, view: RunView) -> tuple[str, str | None]:
         """(how the run stands, the worst that was ever seen) as `diagnose` reports them."""

@@ -360,7 +360,10 @@ class RunWriter:
         rows, self._unsummed = self._unsummed, []
         for names, alike in groupby(rows, key=lambda row: row[1]):
             steps, _, values = zip(*alike, strict=True)
-            table = np.array([[_as_float(value) for value in row] for row in values]).reshape(len(steps), -1)
+            try:
+                table = np.array(values, float).reshape(len(steps), -1)
+            except OverflowError:
+                table = np.array([[_as_float(value) for value in row] for row in values]).reshape(len(steps), -1)
             lows, highs = np.fmin.reduce(table), np.fmax.reduce(table)  # NaN passed over
             for column, name in enumerate(names):
                 low, high, last = float(lows[column]), float(highs[column]), float(table[-1, column])
