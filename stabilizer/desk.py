@@ -62,9 +62,7 @@ class Desk:
 
     def look(self) -> None:
         """Take in what came. Pausing and turning by hand happen at once, answers wait for `answers`."""
-        if not os.access(
-            self._folder, os.F_OK, **_THE_LINK
-        ):  # nobody ever asked for anything: looked at after every step
+        if not os.access(self._folder, os.F_OK, **_THE_LINK):  # nobody ever asked for anything, mostly
             return
         session = self._session
         seen = look(session.writer.path, self._known())
