@@ -68,7 +68,7 @@ class NoSignal(Detector):
         known = "reward/all_fail_frac" in view
         name = "reward/all_fail_frac" if known else "reward/zero_std_frac"
         newest = view.series(name).last(self.window).values
-        if len(newest) < self.window or not float(np.add.reduce(newest)) >= self.much * self.window:
+        if len(newest) < self.window or not float(newest.sum()) >= self.much * self.window:
             return None
         reward = progress(view)
         series = view.series(name).last(500).finite()
