@@ -45,7 +45,8 @@ def guard(server: Flask, door: Door) -> None:
         if (request.content_length or 0) > MAX_BODY:
             return _refusal(413, f"a request holds at most {MAX_BODY} bytes")
         answer = door.answer(request)
-        if answer is None and request.is_json and not asks_for_an_update(request.get_json(silent=True)):
+        updates = answer is None and request.method == "POST" and request.is_json
+        if updates and not asks_for_an_update(request.get_json(silent=True)):
             return _refusal(400, "a callback is a JSON object that names its output and lists its inputs")
         return answer
 

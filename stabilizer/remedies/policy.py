@@ -129,9 +129,12 @@ class Arbiter(Conduct):
     def _worth_asking_anew(self, asked: _Question, critical: bool, view: RunView) -> bool:
         """Whether a proposal should be held against the run as it is by now: when it came to damage, and now and then.
 
-        Not what somebody has said yes to.
+        Not what somebody has said yes to, and not a way back from damage while there is damage: causes told of a broken
+        run change with what is left of it, and nothing less mends its weights.
         """
         worse = critical and not asked.trial.critical
+        if asked.trial.remedy.rollback and critical and not worse:
+            return False
         return not asked.approved_by and (worse or (view.step - asked.asked) % COOLDOWN == COOLDOWN - 1)
 
     def _withdraw(self, asked: _Question, cause: str, critical: bool, view: RunView, instead: str = "") -> None:

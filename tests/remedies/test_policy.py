@@ -212,6 +212,15 @@ def test_a_proposal_is_replaced_when_things_have_come_to_damage() -> None:
     assert run.run(200).actions[-1] is asked, "and what stands is not asked again"
 
 
+def test_a_way_back_from_damage_is_not_asked_about_again_while_there_is_damage() -> None:
+    run = asked_before_the_damage().run(61)
+    (asked,) = run.arbiter._questions.values()
+    steps = [SimpleNamespace(step=step) for step in range(61, 161)]
+    assert asked.trial.remedy is ROLL_BACK
+    assert not any(run.arbiter._worth_asking_anew(asked, True, view) for view in steps)
+    assert any(run.arbiter._worth_asking_anew(asked, False, view) for view in steps), "it is over: now and then"
+
+
 def test_what_somebody_has_said_yes_to_is_done_though_things_have_come_to_damage() -> None:
     run = asked_before_the_damage(approved_by="somebody").run(61)
     assert ("a7", "applied") in [(action.action, action.entry) for action in run.actions]
