@@ -12,6 +12,7 @@ longer heed (the proposal expired, was answered already, or is another one) is a
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ MAX_COMPLAINTS = 20
 """Files in `requests/` that are no requests and are reported; more are left unsaid."""
 
 
+_THE_LINK = {"follow_symlinks": False} if os.access in os.supports_follow_symlinks else {}
+
+
 @dataclass(frozen=True)
 class _Return:
     """A state somebody wants back."""
@@ -42,6 +46,7 @@ class Desk:
 
     def __init__(self, session: Session, earlier: list[Action]):
         self._session = session
+        self._folder = f"{session.writer.path}/requests"
         self._entries = list(earlier)
         self._open: dict[str, Request] = {}
         """Answers that were handed on and are not on record yet; their files stay."""
@@ -57,12 +62,16 @@ class Desk:
 
     def look(self) -> None:
         """Take in what came. Pausing and turning by hand happen at once, answers wait for `answers`."""
+        if not os.access(self._folder, os.F_OK, **_THE_LINK):  # nobody ever asked for anything, mostly
+            return
         session = self._session
         seen = look(session.writer.path, self._known())
         for name, why in seen.refused.items():
             self._complained.add(name)
             if len(self._complained) <= MAX_COMPLAINTS:
                 self._say(f"requests/{name[:80]} is not heeded: {why}")
+        if not seen.requests:
+            return
         done = {entry.data.get("request") for entry in self._entries if entry.entry in ("applied", "failed")}
         for request in seen.requests:
             if request.id in done:  # it died between acting on it and taking it away

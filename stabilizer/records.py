@@ -31,6 +31,7 @@ RunState = Literal["created", "running", "paused", "preempted", "finished", "sto
 JournalEntry = Literal["proposed", "approved", "rejected", "expired", "applied", "verified", "reverted", "failed"]
 
 _PLAIN = frozenset({int, float})
+_LINE = orjson.OPT_APPEND_NEWLINE
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -160,8 +161,15 @@ def worst(severities: Iterable[Severity]) -> Severity | None:
 
 def encode_metrics(record: Metrics) -> bytes:
     """One line, newline included. Anything that is a number is kept exactly; other values are an error."""
-    if _is_plain(record.values):
-        return orjson.dumps({"n": record.n, "step": record.step, "t": record.t, "m": record.values}) + b"\n"
+    numbers = record.values
+    if type(numbers) is dict and _PLAIN.issuperset(map(type, numbers.values())):
+        try:  # the common case: JSON can hold them as they are, unless a `null` says that one is not finite
+            line = orjson.dumps({"n": record.n, "step": record.step, "t": record.t, "m": numbers}, None, _LINE)
+        except orjson.JSONEncodeError:  # a name that is no text, an integer beyond 64 bits
+            pass
+        else:
+            if b"null" not in line:
+                return line
     values: dict[str, Any] = {}
     non_finite: dict[str, str] = {}
     for name, value in record.values.items():
@@ -176,19 +184,6 @@ def encode_metrics(record: Metrics) -> bytes:
     if non_finite:
         row["nf"] = non_finite
     return orjson.dumps(row) + b"\n"
-
-
-def _is_plain(values: Mapping[str, Any]) -> bool:
-    """Whether JSON can hold them as they are: the common case, which takes a fifth of the time of looking at each."""
-    numbers = values.values()
-    return (
-        type(values) is dict
-        and _PLAIN.issuperset(map(type, numbers))
-        and -(2**63) <= min(numbers, default=0)  # a NaN that stands first compares with nothing, so it is none either
-        and max(numbers, default=0) < 2**63
-        and all(map(math.isfinite, numbers))
-        and "".join(values).isascii()
-    )
 
 
 def decode_metrics(line: bytes) -> Metrics:

@@ -54,6 +54,11 @@ def median(values: np.ndarray) -> float:
     return float(ordered[middle]) if len(ordered) % 2 else float(ordered[middle - 1] + ordered[middle]) / 2
 
 
+def middle(values: np.ndarray) -> float:
+    """`median`, NaN where there is nothing or a NaN among them."""
+    return median(values) if len(values) and not np.isnan(values).any() else math.nan
+
+
 def median_scale(values: np.ndarray) -> tuple[float, float]:
     """Robust level and standard deviation: median and scaled MAD. A mostly constant series falls back on its spread."""
     level = median(values)

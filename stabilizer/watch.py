@@ -111,6 +111,12 @@ class Watch:
         self._broken: set[str] = set()
         self._asked = [_turn(self.detectors, turn) for turn in range(TURNS)]
         self._asked_young = [_turn_when_young(self.detectors, turn) for turn in range(_ROUND)]
+        self._active: list[Finding] | None = None
+        """`active`, once it was asked for after a tick."""
+        self._due_beside: tuple[str, ...] = ()
+        self._due_among: Sequence[Sequence[Detector]] = ()
+        self._due_with: dict[int, list[Detector]] = {}
+        """Whose turn it is beside the findings that stand, turn by turn as it was worked out."""
         self._tick = 0
         self._free_from = 0
         """Warnings before this tick do not count against the budget: a change was declared since."""
@@ -120,18 +126,20 @@ class Watch:
     def tick(self, view: RunView) -> list[Finding]:
         """Ask every detector about `view`; returns findings that opened, got worse, changed state or closed."""
         changed: list[Finding] = []
+        self._active = None
         self._tick += 1
         self._steps.append(view.step)
         self._heed_events(view, changed)
+        tracks = self._tracks
         for detector in self._due():
             try:
                 result = detector.check(view)
             except Exception as error:  # a detector that fails must not take training down: it becomes a finding
                 result = None
                 self._report_broken(detector, error, view, changed)
-            if result is not None or detector.id in self._tracks:
+            if result is not None or detector.id in tracks:
                 self._advance(detector, result, view, changed)
-        for incident in self.incidents[-10:]:
+        for incident in self.incidents[-10:] if self.incidents else ():
             if self._tick - incident.opened in EXPLAIN_AGAIN and self._untreated(incident, view):
                 self._explain(incident, view, changed)
         return changed
@@ -143,16 +151,20 @@ class Watch:
         turn = turns[self._tick % len(turns)]
         if not self._tracks:
             return turn
-        asked = {detector.id for detector in turn}
-        return [
-            detector
-            for detector in self.detectors
-            if not detector.at_end and (detector.id in asked or detector.id in self._tracks)
-        ]
+        standing = (*self._tracks,)
+        if standing != self._due_beside or turns is not self._due_among:  # seldom: what stands, stands for long
+            self._due_beside, self._due_among, self._due_with = standing, turns, {}
+        due = self._due_with.get(self._tick % len(turns))
+        if due is None:
+            asked = {detector.id for detector in turn}.union(standing)
+            due = [detector for detector in self.detectors if not detector.at_end and detector.id in asked]
+            self._due_with[self._tick % len(turns)] = due
+        return due
 
     def end(self, view: RunView) -> list[Finding]:
         """Say that the run is over at `view`: now it can be told whether a failure was the last thing that happened."""
         changed: list[Finding] = []
+        self._active = None
         for detector in self.detectors:
             if not detector.at_end:
                 continue
@@ -167,13 +179,14 @@ class Watch:
     def findings(self) -> list[Finding]:
         """Every finding that ever opened, as it stands now, in order of incident and onset."""
         standing = [track.finding for track in self._tracks.values() if track.finding.state != "suspected"]
-        return sorted(
-            [*(closed.finding for closed in self._closed), *standing], key=lambda f: (f.incident, f.onset_step, f.id)
-        )
+        return sorted([*(closed.finding for closed in self._closed), *standing], key=_place)
 
     def active(self) -> list[Finding]:
         """Findings that are not resolved."""
-        return [finding for finding in self.findings() if finding.state != "resolved"]
+        if self._active is None:
+            standing = [track.finding for track in self._tracks.values()]
+            self._active = sorted([f for f in standing if f.state not in ("suspected", "resolved")], key=_place)
+        return list(self._active)
 
     def verdict(self, view: RunView) -> tuple[str, str | None]:
         """(how the run stands, the worst that was ever seen) as `diagnose` reports them."""
@@ -240,11 +253,13 @@ class Watch:
             return
         incident = self.incident(old.incident)
         result = self._within_budget(detector, result, incident, view)
-        severity = max(old.severity, result.severity, key=SEVERITIES.index)
+        severity = old.severity
+        if result.severity != severity:
+            severity = max(severity, result.severity, key=SEVERITIES.index)
         state = "open" if old.state == "recovering" else old.state
-        track.finding = replace(
-            old, severity=severity, state=state, last_step=view.step, attempt=view.attempt,
-            summary=result.summary, evidence=result.evidence,
+        track.finding = Finding(
+            old.id, severity, result.summary, old.onset_step, old.detected_step, view.step, result.evidence,
+            state, old.incident, view.attempt, old.t, old.causes, old.remedies,
         )  # fmt: skip
         if severity != old.severity or state != old.state:
             changed.append(track.finding)
@@ -254,8 +269,8 @@ class Watch:
     def _is_another(self, old: Finding, result: Finding, view: RunView) -> bool:
         """What was worth knowing for long and does harm at once is another incident: the harm did not begin back then,
         and a rollback to before it would throw away all that was learned since."""
-        late = (view.step - old.onset_step) / self._spacing() > FOLLOW
-        return late and old.severity == "info" and result.severity == "critical" and "held_back" not in old.evidence
+        worse = old.severity == "info" and result.severity == "critical" and "held_back" not in old.evidence
+        return worse and (view.step - old.onset_step) / self._spacing() > FOLLOW
 
     def _quieten(self, detector: Detector, track: _Track, changed: list[Finding]) -> None:
         state = track.finding.state
@@ -367,11 +382,13 @@ class Watch:
 
     def _heed_events(self, view: RunView, changed: list[Finding]) -> None:
         """A declared change gives a new normal, so what was warned of before it is no reason to keep quiet now."""
-        if view.baseline_start() != self._baseline:
-            self._baseline, self._free_from = view.baseline_start(), self._tick
-        treated = {
-            _incident_of(event) for event in view.events(("intervention", "rollback")) if event.step == view.step
-        }
+        start = view.baseline_start()
+        if start != self._baseline:
+            self._baseline, self._free_from = start, self._tick
+        events = view.events(("intervention", "rollback"))
+        if not events:
+            return
+        treated = {_incident_of(event) for event in events if event.step == view.step}
         for track in self._tracks.values():
             if track.finding.state == "open" and track.finding.incident in treated:
                 track.finding = replace(track.finding, state="mitigating")
@@ -398,6 +415,11 @@ class Watch:
         finding = replace(finding, incident=len(self.incidents), state="resolved")
         self._closed.append(_Closed(finding, self._tick))
         changed.append(finding)
+
+
+def _place(finding: Finding) -> tuple[int, int, str]:
+    """Where a finding stands among others."""
+    return finding.incident, finding.onset_step, finding.id
 
 
 def _turn(detectors: Sequence[Detector], turn: int) -> tuple[Detector, ...]:

@@ -92,17 +92,24 @@ def departure(view: RunView, name: str, *, up: bool) -> Departure | None:
 
     A row is a measurement, so a metric on a slow clock needs longer. Non-finite values are passed over.
     """
+    if not _known(view, name):
+        return None
     signal = course(view, name)
     column = 0 if up else 1
-    if not len(signal) or signal[-1, column] < CUSUM_ALARM:
+    if signal[-1, column] < CUSUM_ALARM:
         return None
     series = view.series(name)
     recent = signal[-HOLD - WINDOW :, column]
-    zeros = np.flatnonzero(recent <= 0)
+    zeros = (recent <= 0).nonzero()[0]
     row = len(series) - len(recent) + (int(zeros[-1]) + 1 if len(zeros) else 0)
     kind = metric(name).kind
     now = level(series.last(3 * LEVEL).finite())
     return Departure(now, unscaled(float(signal[-1, 2 + column]), kind), int(series.steps[row]), len(series) - row)
+
+
+def _known(view: RunView, name: str) -> bool:
+    """Whether there are rows enough since the last declared event for a metric to have a course: a cheap look."""
+    return view.rows(name) > MINIMUM + LAG
 
 
 def course(view: RunView, name: str) -> np.ndarray:

@@ -6,15 +6,16 @@ task is not a plateau. So every detector asks here first, and all get the same a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 
 from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import (
     LAG,
+    Trend,
     centred_rows,
     deviation,
     finite,
@@ -31,6 +32,8 @@ RECENT = 30
 """Rows over which the reward is called rising or not."""
 LEVEL = 5
 """Rows in a level (a median)."""
+EARLY = 20
+"""First rows whose noise stays a yardstick."""
 MINIMUM = 5
 """Rows a level needs before it counts as the best or the start."""
 SLOW = (20, 60)
@@ -63,25 +66,94 @@ CEILING = 0.9
 _is_right = lru_cache(maxsize=1024)(means_right)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What can be said of the reward at a step; `dropped` is a fall from its best that noise does not explain."""
+class _Once:
+    """An attribute worked out when it is first asked for: `cached_property` without its lock, which costs more."""
 
-    metric: str
-    now: float
-    best: float
-    start: float
-    lowest: float
-    peak_step: int
-    """When the best level was reached."""
-    noise: float
-    rows: int
-    rising: bool
-    falling: bool
-    dropped: bool
-    drop_step: int
-    """First step of the present fall; the current step when there is none."""
-    solved: bool
+    def __init__(self, work: Callable[[Any], Any]):
+        self._work = work
+        self.__doc__ = work.__doc__
+
+    def __get__(self, of: Any, owner: type | None = None) -> Any:
+        value = of.__dict__[self._work.__name__] = self._work(of)
+        return value
+
+
+class Progress:
+    """What can be said of the reward at a step; what takes arithmetic is worked out when it is first asked for."""
+
+    def __init__(self, view: RunView, name: str, series: Series, levels: np.ndarray):
+        self._view = view
+        self._series = series
+        self._levels = levels[-MEMORY:]
+        self.metric = name
+        rows, self.now, self.best, self._peak, self.lowest, self.start = levels[-1, :6].tolist()
+        self.rows = int(rows)
+
+    @property
+    def peak_step(self) -> int:
+        """When the best level was reached."""
+        return int(self._series.steps[int(self._peak)])
+
+    @_Once
+    def _recent(self) -> np.ndarray:
+        return self._series.last(200).finite().values
+
+    @_Once
+    def noise(self) -> float:
+        """Noise of a row as it was before a fall; the rows since must not widen the yardstick they are measured by."""
+        reach = max(self.best - self.lowest, abs(self.best) * 0.05)
+        fell = _after_last(self._levels[:, 1], self.best - 0.15 * reach)
+        end = min(len(self._levels) - (LAG if self.rows >= LAG + 30 else LEVEL), fell)
+        return max(_lumpy_noise(self._recent[-60:]), self.early, _wander(self._series.values[-MEMORY:][:end]))
+
+    @_Once
+    def early(self) -> float:
+        """What of it the first rows showed already."""
+        values = self._series.values
+        if len(values) <= EARLY:
+            return _lumpy_noise(finite(values))
+        return float(self._view.causal(self.metric, "early noise", _early_noise)[-1])
+
+    def beyond(self, change: float, times: float = 1.0) -> bool:
+        """Whether a change is more than so many times the noise of a row: the first rows mostly tell that it is not."""
+        return change > times * self.early and change > times * self.noise
+
+    @_Once
+    def _slope(self) -> Trend | None:
+        window = self._recent[-RECENT:]
+        return trend(window) if len(window) >= 12 else None
+
+    @_Once
+    def rising(self) -> bool:
+        """Whether the newest rows rise, for sure and by more than the noise of one."""
+        slope = self._slope
+        return bool(slope and slope.rising and self.beyond(slope.change))
+
+    @_Once
+    def falling(self) -> bool:
+        """Whether they fall so."""
+        slope = self._slope
+        return bool(slope and slope.falling and self.beyond(-slope.change))
+
+    @_Once
+    def _fall(self) -> tuple[bool, int]:
+        return _fallen(self._levels, self._series.values[-MEMORY:], self)
+
+    @property
+    def dropped(self) -> bool:
+        """Whether it lies below its best by more than noise explains."""
+        return self._fall[0]
+
+    @property
+    def drop_step(self) -> int:
+        """First step of the present fall; the current step when there is none."""
+        dropped, row = self._fall
+        return int(self._series.steps[-MEMORY:][row]) if dropped else self._view.step
+
+    @_Once
+    def solved(self) -> bool:
+        """Whether there is nothing left to learn."""
+        return _solved(self._view, self.metric, self._levels[-1], self)
 
 
 def progress(view: RunView) -> Progress | None:
@@ -97,37 +169,8 @@ def _progress(view: RunView) -> Progress | None:
     stage = max((event.step for event in view.events(("data-stage",))), default=0)
     first = int(series.steps.searchsorted(stage)) if stage else 0  # another stage's best is no height to fall from
     signal = view.causal(name, ("progress", first), partial(_levels, first=first))
-    recent = series.last(200).finite()
-    rows = int(signal[-1, 0])
-    if rows <= LEVEL or len(recent) < LEVEL:
-        return None
-    _, now, best, peak, lowest, start = signal[-1, :6].tolist()
-    reach = max(best - lowest, abs(best) * 0.05)
-    rows_seen = signal[-MEMORY:]
-    fell = _after_last(rows_seen[:, 1], best - 0.15 * reach)
-    # Noise is what was there before a fall; the rows since must not widen the yardstick they are measured by.
-    end = min(len(rows_seen) - (LAG if rows >= LAG + 30 else LEVEL), fell)
-    early = float(view.causal(name, "early noise", _early_noise)[-1])
-    noise = max(_lumpy_noise(recent.values[-60:]), early, _wander(series.values[-MEMORY:][:end]))
-    dropped, row = _fallen(rows_seen, series.values[-MEMORY:], noise)
-    drop_step = int(series.steps[-MEMORY:][row]) if dropped else view.step
-    window = recent.last(RECENT).values
-    slope = trend(window) if len(window) >= 12 else None
-    return Progress(
-        metric=name,
-        now=now,
-        best=best,
-        start=start,
-        lowest=lowest,
-        peak_step=int(series.steps[int(peak)]),
-        noise=noise,
-        rows=rows,
-        rising=bool(slope and slope.rising and slope.change > noise),
-        falling=bool(slope and slope.falling and -slope.change > noise),
-        dropped=dropped,
-        drop_step=drop_step,
-        solved=_solved(view, name, rows_seen[-1], noise),
-    )
+    reward = Progress(view, name, series, signal)
+    return None if reward.rows <= LEVEL or len(series.last(200).finite()) < LEVEL else reward
 
 
 def _levels(values: np.ndarray, known: int, last: Sequence[float] | None, *, first: int) -> list[tuple[float, ...]]:
@@ -168,7 +211,7 @@ def _next_levels(recent: np.ndarray, row: int, state: Sequence[float]) -> tuple[
     return (rows, now, best, peak, lowest, start, *slow)
 
 
-def _fallen(seen: np.ndarray, values: np.ndarray, noise: float) -> tuple[bool, int]:
+def _fallen(seen: np.ndarray, values: np.ndarray, reward: Progress) -> tuple[bool, int]:
     """Whether the reward lies below its best beyond what noise explains, and the row at which that fall began.
 
     A large fall shows in a level, a small one among lumpy rewards only in a slow level. Each is held against its own
@@ -185,10 +228,13 @@ def _fallen(seen: np.ndarray, values: np.ndarray, noise: float) -> tuple[bool, i
             continue
         if now[6] > best - fall / 2 or not now[1] <= best:
             continue  # on its way back
-        height = np.flatnonzero(seen[:, column] >= best - 0.35 * fall)
+        height = (seen[:, column] >= best - 0.35 * fall).nonzero()[0]
         top = int(height[-1]) if len(height) else 0
         share = LEVEL_SHARE if width == LEVEL else width**-0.5
         before = values[max(0, top - 120) : max(0, top - width // 2)]
+        if fall <= CLEAR * (reward.early * share) or fall <= CLEAR * (reward.noise * share):
+            continue  # that is enough to know, mostly
+        noise = reward.noise
         level_noise = max(max(noise, _deviation(before)) * share, _wander(seen[:top, column]))
         if fall > CLEAR * level_noise:
             edge = _edge(values, max(0, top - width), best, fall, noise)
@@ -214,7 +260,7 @@ def _edge(values: np.ndarray, first: int, best: float, fall: float, noise: float
     """Row where a fall began: after the last value near the best; among noise, where the two sides differ most."""
     stretch = values[first:]
     if fall > 5 * noise:
-        near = np.flatnonzero(stretch >= best - max(0.15 * fall, 1.5 * noise))
+        near = (stretch >= best - max(0.15 * fall, 1.5 * noise)).nonzero()[0]
         return min(first + (int(near[-1]) + 1 if len(near) else 0), len(values) - 1)
     known = np.isfinite(stretch)
     centred = np.where(known, stretch, 0.0) - np.where(known, stretch[known].mean(), 0.0)
@@ -234,7 +280,7 @@ def _deviation(values: np.ndarray) -> float:
     return deviation(residuals) * inflation(residuals)
 
 
-def _solved(view: RunView, name: str, levels: np.ndarray, noise: float) -> bool:
+def _solved(view: RunView, name: str, levels: np.ndarray, reward: Progress) -> bool:
     """Nearly everything is solved, or the reward stands at a ceiling: too little is left to be called stuck.
 
     By accuracy where it is known, else by groups that all pass, else by a component that pays for right answers, else
@@ -262,7 +308,7 @@ def _solved(view: RunView, name: str, levels: np.ndarray, noise: float) -> bool:
         return True  # at its best and not moving by a hair: that is a ceiling
     if _capped(view, rewards):
         return True
-    if best_slow - slow > 0.1 * (best - lowest) or max(now, slow) - start < 2 * noise:
+    if best_slow - slow > 0.1 * (best - lowest) or max(now, slow) - start < 2 * reward.noise:
         return False
     return _paid_alike(view, rewards)
 
@@ -322,9 +368,10 @@ def _after_last(values: np.ndarray, least: float) -> int:
 
 
 def _early_noise(values: np.ndarray, known: int, last: float | None) -> list[float]:
-    """Standard deviation of a row by what neighbours differ by among the first 20: a causal signal that soon rests."""
-    rows = [_lumpy_noise(finite(values[: row + 1])) for row in range(known, min(len(values), 20))]
-    return rows + [rows[-1] if rows else last] * (len(values) - known - len(rows))
+    """Standard deviation of a row by what neighbours differ by among the first ones, once there are more: causal."""
+    if last is None or last != last:
+        last = _lumpy_noise(finite(values[:EARLY])) if len(values) > EARLY else np.nan
+    return [np.nan if row < EARLY else last for row in range(known, len(values))]
 
 
 def _lumpy_noise(values: np.ndarray) -> float:

@@ -9,7 +9,6 @@ once the reward has suffered from it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -52,17 +51,16 @@ def undeclared(view: RunView) -> list[Change]:
     """Knobs that stood still, were turned without a word in the last `REACH` rows, and are not back."""
     own = _own(view)
     found = []
-    for name in SETTINGS if own else FOREIGN:
-        if view.moved(name, REACH):  # seldom
-            change = _turn(view, name, view.series(name).last(REACH))
-            if change and (own or _harmed(view, change.step)):
-                found.append(change)
+    for name in view.moved(SETTINGS if own else FOREIGN, REACH):  # seldom any
+        change = _turn(view, name, view.series(name).last(REACH))
+        if change and (own or _harmed(view, change.step)):
+            found.append(change)
     return found
 
 
 def not_in_force(view: RunView) -> list[Change]:
     """What our own trainer says was in force, where that is not what knobs and configuration say: (set, in force)."""
-    return list(_overridden(view)) if _own(view) else []
+    return _overridden(view) if _own(view) else []
 
 
 def _own(view: RunView) -> bool:
@@ -72,7 +70,7 @@ def _own(view: RunView) -> bool:
 def _turn(view: RunView, name: str, series: Series) -> Change | None:
     values = series.values
     least = math.log(RATE_JUMP if name == RATE else JUMP)
-    for row in (np.flatnonzero(values[1:] != values[:-1]) + 1).tolist():
+    for row in ((values[1:] != values[:-1]).nonzero()[0] + 1).tolist():
         was, now, before = float(values[row - 1]), float(values[-1]), values[max(0, row - STEADY) : row]
         rested = len(before) == STEADY and _alike(before, 1.02 if name == RATE else 1.0)
         if not rested or _size(was, now) < least or _size(was, float(values[row])) < least:
@@ -101,31 +99,52 @@ def _harmed(view: RunView, step: int) -> bool:
     return bool(since and (since.fell or (not since.paid and slowed(view, step))))
 
 
-def _overridden(view: RunView) -> Iterator[Change]:
-    peak = view.config("optim.lr")
+_CUT = "rollout/truncated_frac"
+_PAIRS = (
+    (RATE, "control/lr_scale"), ("policy/beta", "control/beta"), ("policy/entropy_coef", "control/entropy_coef"),
+    ("batch/prompts_drawn", "control/prompts"), ("batch/group_size", "control/group_size"),
+    ("rollout/length_max", "control/max_completion"),
+)  # fmt: skip
+"""What is in force, and the knob that says what should be."""
+_LOOKED_AT = (*(name for pair in _PAIRS for name in pair), "control/entropy_target", _CUT, "rollout/turns_mean")
+
+
+class _Way(NamedTuple):
+    """How a metric may leave its knob's value, or so many times that: upward, downward, where `beside` is above 0."""
+
+    times: float
+    up: bool
+    down: bool
+    beside: str = ""
+
+
+_EITHER, _DOWN, _DOWN_WHERE_CUT = _Way(1.0, True, True), _Way(1.0, False, True), _Way(1.0, False, True, _CUT)
+
+
+def _overridden(view: RunView) -> list[Change]:
+    newest = view.newest(_LOOKED_AT)
+    target, cut, turns = newest[-3:]
+    peak, rate = view.config("optim.lr"), None
     if isinstance(peak, (int, float)) and peak > 0:
         rests = view.config("optim.schedule") == "constant" and view.step > (view.config("optim.warmup_steps") or 0)
-        yield from _differs(view, RATE, "control/lr_scale", times=float(peak), up=True, down=rests)
-    if not view.config("policy.kl_target"):
-        yield from _differs(view, "policy/beta", "control/beta", up=True, down=True)
-    if not view.latest("control/entropy_target"):
-        yield from _differs(view, "policy/entropy_coef", "control/entropy_coef", up=True, down=True)
-    yield from _differs(view, "batch/prompts_drawn", "control/prompts", down=True)
-    yield from _differs(view, "batch/group_size", "control/group_size", up=True, down=True)
-    if view.latest("rollout/truncated_frac") and "rollout/turns_mean" not in view:
-        yield from _differs(view, "rollout/length_max", "control/max_completion", down=True, beside=_CUT)
+        rate = _Way(float(peak), True, rests)
+    ways = (
+        rate, None if view.config("policy.kl_target") else _EITHER, None if target else _EITHER, _DOWN, _EITHER,
+        _DOWN_WHERE_CUT if cut and turns is None else None,
+    )  # fmt: skip
+    found = []
+    for place, way in enumerate(ways):
+        now, wanted = newest[2 * place], newest[2 * place + 1]
+        if way is None or now is None or wanted is None or not _apart(now, wanted * way.times, way.up, way.down):
+            continue  # nearly always
+        if change := _differs(view, *_PAIRS[place], way, now, wanted):
+            found.append(change)
+    return found
 
 
-_CUT = "rollout/truncated_frac"
-
-
-def _differs(
-    view: RunView, name: str, knob: str, *, times: float = 1.0, up: bool = False, down: bool = False, beside: str = ""
-) -> Iterator[Change]:
-    """Whether a metric has left its knob's value for `STANDS` rows, in rows where `beside` is above 0."""
-    now, wanted = view.latest(name), view.latest(knob)
-    if now is None or wanted is None or not _apart(now, wanted * times, up, down):
-        return
+def _differs(view: RunView, name: str, knob: str, way: _Way, now: float, wanted: float) -> Change | None:
+    """Whether a metric has left its knob's value for `STANDS` rows."""
+    times, up, down, beside = way
     wanted_at = {int(step): times * float(value) for step, value in zip(*view.series(knob).last(REACH), strict=True)}
     cut_at = {int(step) for step, value in zip(*view.series(beside or name).last(REACH), strict=True) if value > 0}
     real = view.series(name).last(REACH)
@@ -134,10 +153,10 @@ def _differs(
         _apart(value, wanted_at[step], up, down) and (not beside or step in cut_at) for step, value in rows
     ])  # fmt: skip
     if len(apart) < STANDS or not apart[-STANDS:].all():
-        return
-    kept = np.flatnonzero(~apart)
+        return None
+    kept = (~apart).nonzero()[0]
     first = int(kept[-1]) + 1 if len(kept) else 0
-    yield Change(name, rows[first][0], wanted * times, now)
+    return Change(name, rows[first][0], wanted * times, now)
 
 
 def _apart(now: float, wanted: float, up: bool, down: bool) -> bool:

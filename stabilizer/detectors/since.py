@@ -55,7 +55,7 @@ def outcome(view: RunView, step: int) -> Outcome | None:
     if reward is None:
         return None
     series = view.series(reward.metric).last(1000)
-    split = int(np.searchsorted(series.steps, step))
+    split = int(series.steps.searchsorted(step))
     before, after = series.values[max(0, split - BEFORE) : split], series.values[split:]
     rows = len(after)
     before, after = before[np.isfinite(before)], after[-AFTER:][np.isfinite(after[-AFTER:])]
@@ -99,8 +99,8 @@ def slowed(view: RunView, step: int) -> bool:
     if reward is None or reward.rising:
         return False
     series = view.series(reward.metric).last(1000).finite()
-    split = int(np.searchsorted(series.steps, step))
-    first = max(0, split - PACE[0], int(np.searchsorted(series.steps, view.baseline_start())))
+    split = int(series.steps.searchsorted(step))
+    first = max(0, split - PACE[0], int(series.steps.searchsorted(view.baseline_start())))
     before, after = series.values[first:split], series.values[split : split + PACE[1]]
     count, later = len(before), len(after)
     if count < 20 or later < 10:

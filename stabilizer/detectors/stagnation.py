@@ -14,7 +14,7 @@ import numpy as np
 
 from stabilizer.detectors.halt import halt
 from stabilizer.detectors.progress import RECENT, Progress, progress
-from stabilizer.detectors.unseen import unseen
+from stabilizer.detectors.unseen import LEAST_ROWS, unseen
 from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import Trend, centred_rows, median, step_noise, trend
 
@@ -39,6 +39,8 @@ class Stagnation:
 
 STILL = 30
 """Rows a reward must have stood still at least after it rose."""
+SHORTEST = 40
+"""Rows under which none of all that is asked here can hold."""
 STILL_EVER = 60
 """Steps, and at least half as many rows, after which a reward that never rose can be said to stand still."""
 STILL_MOST = 500
@@ -105,16 +107,18 @@ def standstill(view: RunView) -> Stagnation | None:
 
 def _hint(view: RunView) -> Stagnation | None:
     reward = progress(view)
-    if reward is None or reward.solved or reward.dropped or reward.rising:
+    if reward is None or reward.rows < LEAST_ROWS or reward.solved or reward.dropped or reward.rising:
         return None
     series = view.series(reward.metric)
-    seen = unseen(view, series, spread(view, series))
+    seen = unseen(view, series, spread)
     return seen and Stagnation(*seen[:5], sure=False, more=seen.more, reached=seen.reached)
 
 
 def _stagnation(view: RunView) -> Stagnation | None:
     reward = progress(view)
-    if reward is None or reward.solved or reward.dropped or reward.rising:
+    if reward is None or len(view.series(reward.metric)) < SHORTEST:
+        return None
+    if reward.solved or reward.dropped or reward.rising:
         return None
     series = view.series(reward.metric)
     if bent := _elbow(view, series):
@@ -145,6 +149,8 @@ def _never_rose(view: RunView, series: Series, reward: Progress) -> Stagnation |
     spacing = float(series.steps[-1] - series.steps[0]) / max(1, len(series) - 1)
     ever = max(STILL_EVER // 2, int(STILL_EVER / max(spacing, 1.0)))
     rows = min(max(ever, reward.rows * 3 // 4), STILL_MOST)
+    if len(series) < rows + STILL // 3:
+        return None  # as `_still` will say
     if whole_trend(view, reward.metric).rising:
         return None  # too noisy to see over the stretch, plain over the run
     level = median(series.last(rows).finite().values)

@@ -8,6 +8,7 @@ have shown: no trend over the whole run; none since it rose; a curve that has al
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -64,8 +65,8 @@ class Unseen(NamedTuple):
     """Share of the way to what the curve tends to, where that is the reason; else 0."""
 
 
-def unseen(view: RunView, series: Series, spread: float) -> Unseen | None:
-    """The first of the three that holds; `spread` is the deviation of a single reward."""
+def unseen(view: RunView, series: Series, spread: Callable[[RunView, Series], float]) -> Unseen | None:
+    """The first of the three that holds; `spread` gives the deviation of a single reward."""
     recent = series.between(view.baseline_start(), view.step).last(MOST_ROWS + 1).finite()
     if not LEAST_ROWS <= len(recent) <= MOST_ROWS or recent.steps[-1] - recent.steps[0] < _least_steps(view):
         return None
@@ -77,7 +78,7 @@ def unseen(view: RunView, series: Series, spread: float) -> Unseen | None:
     newest = trend(values[-(len(values) // 3) :])
     found = _levelled(steps, values, width)
     if found is None and newest.change <= STIRS * _error(newest):
-        found = _since_rise(steps, values, width) or _never(steps, values, width, spread)
+        found = _since_rise(steps, values, width) or _never(steps, values, width, spread(view, series))
     return found
 
 

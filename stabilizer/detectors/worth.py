@@ -54,7 +54,7 @@ def worth(view: RunView, since: int) -> Worth | None:
     for name in GUARDS:
         whole = view.series(name)
         series = whole.last(2000).finite()
-        split = int(np.searchsorted(series.steps, since))
+        split = int(series.steps.searchsorted(since))
         if len(series) < 2 * LEAST or name == "accuracy/val" and len(series) - split < 3:
             continue
         if split == 0 and len(whole) > len(series):  # it began before anything within reach: against the first rows
@@ -71,22 +71,21 @@ def _worth(view: RunView, name: str, earlier: np.ndarray, later: np.ndarray, sin
     if not len(near) or not len(tail):
         return Worth(name, np.nan, np.nan, "unsure")
     before, now = mean(near), mean(tail)
+    reward = progress(view)
+    enough = len(later) >= LEAST
+    lost = reward is not None and reward.dropped and not reward.rising and reward.drop_step >= since - STRETCH
+    if not enough:
+        return Worth(name, before, now, "lost" if lost else "unsure")
     noise = max(_noise(earlier), _noise(tail))
     error = noise * math.sqrt(1 / len(near) + 1 / max(len(tail), 1))
-    reward = progress(view)
     scale = max(abs(before), 0.1)
     if name == "reward/mean" and reward is not None:
         scale = max(reward.best - reward.lowest, 0.05 * abs(reward.best))
     gain = now - before
     verdict = "unsure"
-    enough = len(later) >= LEAST
-    if enough and gain > max(GAIN * scale, CLEAR * error):
+    if gain > max(GAIN * scale, CLEAR * error):
         verdict = "gained"
-    elif reward is not None and reward.dropped and not reward.rising and reward.drop_step >= since - STRETCH:
-        verdict = "lost"
-    elif not enough:
-        verdict = "unsure"
-    elif gain < -max(LOSS * scale, CLEAR * error):
+    elif lost or gain < -max(LOSS * scale, CLEAR * error):
         verdict = "lost"
     elif _rises(later[-STRETCH:], noise):
         verdict = "gained"
@@ -128,7 +127,7 @@ def left(series: Series, before: float, now: float, kind: str) -> int:
     start, end = (float(scaled(np.array([value]), kind)[0]) for value in (before, now))
     mark = unscaled(start + 0.2 * (end - start), kind)
     held = (recent.values <= mark if now > before else recent.values >= mark).astype(float)
-    inside = np.flatnonzero(np.convolve(held, np.ones(5), "valid") >= 3)  # where a median of five is
+    inside = (np.convolve(held, np.ones(5), "valid") >= 3).nonzero()[0]  # where a median of five is
     if not len(inside):
         return int(series.steps[0])
     return int(recent.steps[min(int(inside[-1]) + 3, len(recent) - 1)])  # the middle of the window that follows
@@ -140,7 +139,7 @@ def sudden(series: Series, onset: int, kind: str) -> bool:
     Other prompts, another limit or other sampling move a metric in one row; a policy takes some. The rows around the
     onset are held against a step, a ramp of 16 and one of 40 rows at every place; the one that explains most is it.
     """
-    split = int(np.searchsorted(series.steps, onset))
+    split = int(series.steps.searchsorted(onset))
     near = series.values[max(0, split - 30) : split + 45]
     near = scaled(near[np.isfinite(near)], kind)
     near = near - near.mean() if len(near) else near
@@ -162,7 +161,7 @@ def unheard_of(series: Series, onset: int, before: float, now: float) -> bool:
     Near is three quarters of the way, in more than one row of twenty. Periodic data and a metric that wanders by itself
     come back; a change that counts does not.
     """
-    split = int(np.searchsorted(series.steps, onset))
+    split = int(series.steps.searchsorted(onset))
     past, since = series.values[max(0, split - 300) : split], series.values[split:][-300:]
     past, beyond = past[np.isfinite(past)], since[np.isfinite(since)] > (before + now) / 2
     up = now > before
@@ -176,5 +175,5 @@ def unheard_of(series: Series, onset: int, before: float, now: float) -> bool:
 
 def first_level(view: RunView, series: Series) -> float:
     """The level of the first rows that compare with today's: a cheap look before `drift` is asked."""
-    first = int(np.searchsorted(series.steps, view.baseline_start()))
+    first = int(series.steps.searchsorted(view.baseline_start()))
     return median(series.values[first : first + 10]) if len(series) > first else np.nan

@@ -14,7 +14,7 @@ from stabilizer.detectors.progress import Progress, progress
 from stabilizer.diagnosis.graph import METRICS, STAGES, is_integrity, stage
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import inflation, median
+from stabilizer.signals import inflation, median, middle
 from stabilizer.vocabulary import metric
 
 RECENT = 20
@@ -148,7 +148,7 @@ class Case:
     def held_out(self, step: int) -> Shift | None:
         """Held-out accuracy in the three evaluations before a step, and in those after it (five at most)."""
         series = self.view.series("accuracy/val").finite()
-        place = int(np.searchsorted(series.steps, step))
+        place = int(series.steps.searchsorted(step))
         before, after = series.values[max(0, place - 3) : place], series.values[place + 1 : place + 6]
         after = after if len(after) else series.values[place:]
         return Shift(median(before), median(after)) if len(before) >= 2 and len(after) else None
@@ -181,7 +181,7 @@ class Case:
         known = np.maximum.accumulate(values[:-1]) if up else np.minimum.accumulate(values[:-1])
         least = 0.001 * np.abs(known) + 1e-12
         changed = values[1:] > known + least if up else values[1:] < known - least
-        rows = np.flatnonzero(changed)
+        rows = changed.nonzero()[0]
         if not len(rows):
             return None
         row = int(rows[-1])
@@ -226,7 +226,7 @@ class Case:
         found = []
         for name, level, direction in METRICS:
             series = self._window(name, BEFORE + LEAD, 60)
-            place = int(np.searchsorted(series.steps, self.onset))
+            place = int(series.steps.searchsorted(self.onset))
             moved = _departs(
                 scaled(series.values, metric(name).kind), max(place - LEAD, min(place - 10, 25)), direction
             )
@@ -250,25 +250,25 @@ class Case:
     def spacing(self) -> float:
         """Steps between rows around the onset."""
         steps = self._window("reward/mean", BEFORE, MARGIN).steps
-        return float(np.median(np.diff(steps))) if len(steps) > 2 else 1.0
+        return middle(np.diff(steps)) if len(steps) > 2 else 1.0
 
     def rows(self, name: str, step: int, first: int, end: int) -> np.ndarray:
         """The finite values of a metric in rows counted from a step: `first` to `end` - 1."""
         series = self.view.series(name)
-        place = int(np.searchsorted(series.steps, step))
+        place = int(series.steps.searchsorted(step))
         values = series.values[max(0, place + first) : max(0, place + end)]
         return values[np.isfinite(values)]
 
     def _window(self, name: str, before: int, after: int) -> Series:
         """Rows of a metric around the onset, those that are numbers."""
         series = self.view.series(name)
-        place = int(np.searchsorted(series.steps, self.onset))
+        place = int(series.steps.searchsorted(self.onset))
         span = slice(max(0, place - before), place + after)
         return Series(series.steps[span], series.values[span]).finite()
 
     def _around(self, name: str, before: int, after: int) -> tuple[np.ndarray, np.ndarray]:
         series = self._window(name, before, after)
-        place = int(np.searchsorted(series.steps, self.onset))
+        place = int(series.steps.searchsorted(self.onset))
         return series.values[:place], series.values[place:]
 
 

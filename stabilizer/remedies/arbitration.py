@@ -16,7 +16,7 @@ from stabilizer.records import Cause, Finding
 from stabilizer.remedies.base import Remedy
 from stabilizer.remedies.evidence import recent, steps_usual
 from stabilizer.runs.history import RunView
-from stabilizer.signals import trend
+from stabilizer.signals import middle, trend
 from stabilizer.watch import Watch
 
 INTEGRITY, DIVERGENCE, STARVATION, EXPLORATION, EFFICIENCY = range(5)
@@ -188,14 +188,14 @@ def _drift_that_pays(members: Sequence[Finding], view: RunView) -> str:
 def _drift_that_grows(view: RunView) -> str:
     """A policy that is not pinned needs no more room."""
     drift = view.series("policy/kl_ref").last(30).finite().values
-    if len(drift) >= 12 and trend(drift).rising and float(np.median(drift[-5:])) > 0.05:
-        return f"KL to the reference rises and is {float(np.median(drift[-5:])):.2g} nats/token: nothing pins it"
+    if len(drift) >= 12 and trend(drift).rising and middle(drift[-5:]) > 0.05:
+        return f"KL to the reference rises and is {middle(drift[-5:]):.2g} nats/token: nothing pins it"
     return ""
 
 
 def _entropy_share(view: RunView) -> float | None:
     early, now = view.series("policy/entropy").finite().values[:20], recent(view, "policy/entropy")
-    return None if len(early) < 10 or now is None or not np.median(early) > 0 else now / float(np.median(early))
+    return None if len(early) < 10 or now is None or not middle(early) > 0 else now / middle(early)
 
 
 def _entropy_is_fine(view: RunView) -> str:

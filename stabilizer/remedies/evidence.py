@@ -6,7 +6,7 @@ import numpy as np
 
 from stabilizer.diagnosis.rules.update import STEP_KL, STEP_RATIO
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median
+from stabilizer.signals import median, middle
 
 ROWS = 20
 """Rows whose median is called the present value."""
@@ -64,7 +64,7 @@ def _large_steps(view: RunView, onset: int, rate: float = 1.0) -> np.ndarray | N
         before = view.series(name).between(0, first - 1).finite().last(BEFORE).values
         since = view.series(name).between(first, view.step).values
         if len(before) >= LEAST and len(since) >= LEAP + NOW:
-            limit = min(most, max(USUAL * float(np.median(before)), float(np.quantile(before, 0.95))))
+            limit = min(most, max(USUAL * middle(before), float(np.quantile(before, 0.95))))
             peak = float(np.max(since[np.isfinite(since)], initial=0.0))
             if peak > most:  # what learns again takes larger steps than what has learned
                 limit = max(limit, min(most, SETTLED * peak))

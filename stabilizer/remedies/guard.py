@@ -11,6 +11,7 @@ import numpy as np
 from stabilizer.detectors.progress import Progress, progress
 from stabilizer.remedies.sequential import half_width, rows_needed
 from stabilizer.runs.history import RunView
+from stabilizer.signals import middle
 
 BEFORE = 10
 """Rows of reward that make the level before."""
@@ -42,7 +43,7 @@ class Guard:
         reward = progress(view)
         held_out = view.series(HELD_OUT).finite()
         if len(held_out) >= 2:
-            every = float(np.median(np.diff(held_out.steps[-6:])))
+            every = middle(np.diff(held_out.steps[-6:]))
             if every * WORTH_ASKING <= horizon:
                 problems = view.config("validation.problems") or 256
                 level = float(held_out.values[-1])

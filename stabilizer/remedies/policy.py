@@ -83,6 +83,8 @@ class Arbiter(Conduct):
     # --- choosing ---------------------------------------------------------------------------------------------------
 
     def _serve(self, number: int, view: RunView) -> None:
+        if self._suggested_enough(number):
+            return
         members = [f for f in self.watch.active() if f.incident == number and f.severity != "info"]
         members = [f for f in members if not self._own_step(f) and (number, f.id) not in self._outlived]
         if not members:
@@ -94,8 +96,6 @@ class Arbiter(Conduct):
         asked = next((question for question in self._questions.values() if question.trial.incident == number), None)
         if asked and not self._worth_asking_anew(asked, critical, view):
             return  # one question at a time
-        if self._suggested_enough(number):
-            return
         incident = self.watch.incident(number)
         if not incident.causes or (self._acts and not critical and quiet_hours(view)):
             return
@@ -254,6 +254,8 @@ class Arbiter(Conduct):
         return True
 
     def _expire(self, view: RunView) -> None:
+        if not self._questions:
+            return
         standing = {finding.incident for finding in self.watch.active()}
         for action, question in list(self._questions.items()):
             if question.trial.incident not in standing:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from stabilizer.remedies.base import Change, Remedy, scaled
 from stabilizer.remedies.evidence import recent
 from stabilizer.runs.history import RunView
+from stabilizer.signals import middle
 
 LIMITS = (("policy/kl_old", 0.005), ("policy/clip_frac", 0.1), ("reward/zero_std_frac", 0.5))
 """Nats a token, and shares: above, the policy already moves enough, or has nothing to learn from."""
@@ -54,7 +53,7 @@ class RaiseLr(Remedy):
     def unfit(self, view: RunView) -> str:
         """Whether something else than small steps holds the run back, or a larger step would break it."""
         entropy = view.series("policy/entropy").finite().values
-        if len(entropy) >= 40 and recent(view, "policy/entropy") < 0.3 * float(np.median(entropy[:20])):
+        if len(entropy) >= 40 and recent(view, "policy/entropy") < 0.3 * middle(entropy[:20]):
             return "entropy is low: the policy has stopped exploring, and larger steps would finish it"
         for name, most in LIMITS:
             now = recent(view, name)

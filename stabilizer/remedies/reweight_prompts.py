@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from stabilizer.remedies.base import Change, Remedy, switched
 from stabilizer.remedies.evidence import recent
 from stabilizer.runs.history import RunView
+from stabilizer.signals import middle
 
 LEAST, MOST = 0.3, 0.95
 """Shares of silent groups between which others in their place are worth generating."""
@@ -63,7 +62,7 @@ class ReweightPrompts(Remedy):
         if silent > MOST:
             return f"{silent:.0%} of groups are silent: fresh prompts would be too"
         early, now = view.series("reward/std_group").finite().values[:EARLY], recent(view, "reward/std_group", SINCE)
-        faint = 1 - now / float(np.median(early)) if now is not None and len(early) and np.median(early) > 0 else 0.0
+        faint = 1 - now / middle(early) if now is not None and len(early) and middle(early) > 0 else 0.0
         if max(silent, faint) < LEAST:
             return f"only {silent:.0%} of groups are silent, and the others differ as they did"
         return ""

@@ -141,7 +141,9 @@ class RunWriter:
         self._summary_t = 0.0
         self._summary: dict[str, dict[str, float]] = {}
         self._trends: dict[str, Trend] = {}
-        self._unsummed: list[tuple[int, dict[str, float]]] = []
+        self._names: tuple[str, ...] = ()
+        """Names of the newest row; all are described."""
+        self._unsummed: list[tuple[int, tuple[str, ...], tuple[float, ...]]] = []
         """Rows that the summary does not hold yet: many at once cost little more than one."""
 
     @classmethod
@@ -192,12 +194,15 @@ class RunWriter:
     def metrics(self, step: int, values: Mapping[str, float], t: float | None = None) -> bool:
         """One record of numbers. True when it is in the file."""
         self._catch_up()
-        if not values.keys() <= self.about["metrics"].keys():
-            self._describe([name for name in values if name not in self.about["metrics"]])
+        names = tuple(values)
+        if names != self._names:  # seldom: a step has the names of the step before
+            if new := [name for name in names if name not in self.about["metrics"]]:
+                self._describe(new)
+            self._names = names
         now = time.time() if t is None else t
         done = self._metrics.append(encode_metrics(Metrics(step=step, values=values, t=now, n=self._n)))
         self._n += 1
-        self._unsummed.append((step, dict(values)))
+        self._unsummed.append((step, self._names, tuple(values.values())))
         if len(self._unsummed) >= SUMMED:
             self._sum_up()
         return done
@@ -353,9 +358,12 @@ class RunWriter:
     def _sum_up(self) -> None:
         """Take the rows that came since into last, min and max, and into the trends."""
         rows, self._unsummed = self._unsummed, []
-        for names, alike in groupby(rows, key=lambda row: tuple(row[1])):
-            steps, values = zip(*alike, strict=True)
-            table = np.array([[_as_float(value) for value in row.values()] for row in values]).reshape(len(steps), -1)
+        for names, alike in groupby(rows, key=lambda row: row[1]):
+            steps, _, values = zip(*alike, strict=True)
+            try:
+                table = np.array(values, float).reshape(len(steps), -1)
+            except OverflowError:
+                table = np.array([[_as_float(value) for value in row] for row in values]).reshape(len(steps), -1)
             lows, highs = np.fmin.reduce(table), np.fmax.reduce(table)  # NaN passed over
             for column, name in enumerate(names):
                 low, high, last = float(lows[column]), float(highs[column]), float(table[-1, column])

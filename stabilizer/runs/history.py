@@ -23,9 +23,11 @@ Advance = Callable[[np.ndarray, int, Any], Sequence[Any]]
 """(values so far, for how many of them the signal is known, its newest row or None) -> the rows that are missing: a
 number, or a tuple of numbers, per value."""
 
-INF = float("inf")
 REACH = 2048
 """Newest rows of a signal that whoever asks for it can count on."""
+
+MOST_PLANS = 64
+"""Sets of names whose steps are remembered to go together."""
 
 T = TypeVar("T")
 
@@ -56,6 +58,10 @@ class Series(NamedTuple):
         start = len(self.steps) - count
         return self if start <= 0 else type(self)(self.steps[start:], self.values[start:])
 
+    def part(self, start: int, stop: int) -> Series:
+        """Rows `start` to before `stop`."""
+        return type(self)(self.steps[start:stop], self.values[start:stop])
+
     def between(self, first: int, last: int) -> Series:
         """Points with first <= step <= last."""
         start, stop = self.steps.searchsorted(first), self.steps.searchsorted(last, side="right")
@@ -77,64 +83,30 @@ _EMPTY = _AllFinite(np.empty(0, np.int64), np.empty(0))
 
 
 class _Column:
-    """One metric: steps ascending, several rows of one step merged (the last value wins), grown by doubling."""
+    """One metric: its line in the rows that it is logged with, and the signals made of it."""
+
+    __slots__ = ("kind", "memo", "place", "rows", "values")
+
+    rows: _Rows
+    place: int
+    values: np.ndarray
 
     def __init__(self) -> None:
-        self.size = 0
-        self.newest = -(2**63)
-        """The newest step, as a number that compares quickly: every question to a view asks for it."""
-        self._steps = np.empty(64, np.int64)
-        self._values = np.empty(64)
         self.memo: dict[Any, _Memo] = {}
         self.kind: type[Series] = _AllFinite
         """What its points are handed out as: plain once anything came that is no number."""
 
-    def add(self, step: int, value: float) -> None:
-        if not -INF < value < INF:
-            self.kind = Series
-        if self.size and step <= self.newest:
-            self._insert(step, value)
-            return
-        if self.size == len(self._steps):
-            self._steps = np.concatenate([self._steps, np.empty_like(self._steps)])
-            self._values = np.concatenate([self._values, np.empty_like(self._values)])
-        self._steps[self.size] = step
-        self._values[self.size] = value
-        self.size += 1
-        self.newest = int(step)
-
-    def extend(self, steps: np.ndarray, values: np.ndarray) -> None:
-        """Add ascending steps that all lie behind the newest one."""
-        size = self.size + len(steps)
-        if size > len(self._steps):
-            room = max(2 * len(self._steps), size) - self.size
-            self._steps = np.concatenate([self._steps[: self.size], np.empty(room, np.int64)])
-            self._values = np.concatenate([self._values[: self.size], np.empty(room)])
-        if not np.isfinite(values).all():
-            self.kind = Series
-        self._steps[self.size : size] = steps
-        self._values[self.size : size] = values
-        self.size = size
-        self.newest = int(self._steps[size - 1]) if size else self.newest
-
-    def _insert(self, step: int, value: float) -> None:
-        index = int(np.searchsorted(self._steps[: self.size], step))
-        if index < self.size and self._steps[index] == step:
-            self._values = self._values.copy()  # views handed out earlier keep what they saw
-            self._values[index] = value
-        else:
-            self._steps = np.insert(self._steps[: self.size], index, step)
-            self._values = np.insert(self._values[: self.size], index, value)
-            self.size += 1
-        self.memo = {key: memo.fork(index) for key, memo in self.memo.items()}
+    @classmethod
+    def alone(cls) -> _Column:
+        """One that is logged with no other."""
+        return _Rows([cls()]).columns[0]
 
     def upto(self, step: int) -> int:
-        if self.newest <= step:
-            return self.size
-        return int(np.searchsorted(self._steps[: self.size], step, side="right"))
+        rows = self.rows
+        return rows.size if rows.newest <= step else rows.upto(step)
 
     def series(self, count: int) -> Series:
-        return self.kind(self._steps[:count], self._values[:count])
+        return self.kind(self.rows.steps[:count], self.values[:count])
 
     def causal(self, key: Any, advance: Advance, count: int) -> np.ndarray:
         memo = self.memo.get(key)
@@ -143,21 +115,116 @@ class _Column:
         if not memo.reaches(count):  # a look far back: computed once more, and not kept
             memo = _Memo()
         if memo.size < count:
-            memo.extend(advance(self._values[:count], memo.size, memo.newest()))
+            memo.extend(advance(self.values[:count], memo.size, memo.newest()))
         return memo.upto(count)
+
+
+class _Rows:
+    """Metrics that have always been logged together: their steps, and a line of values for each.
+
+    A step of training has the same many names as the one before, and adds them all at once. Steps ascend, several rows
+    of one step are merged (the last value wins), and room is grown by doubling.
+    """
+
+    __slots__ = ("columns", "newest", "size", "sound", "steps", "values")
+
+    def __init__(self, columns: list[_Column], steps: np.ndarray | None = None, values: np.ndarray | None = None):
+        self.columns = columns
+        self.size = 0
+        self.newest = -(2**63)
+        """The newest step, as a number that compares quickly: every question to a view asks for it."""
+        self.sound = all(column.kind is _AllFinite for column in columns)
+        """Nothing but numbers ever came."""
+        self.steps = np.empty(64, np.int64) if steps is None else steps
+        self._deal(np.empty((len(columns), 64)) if values is None else values)
+
+    def _deal(self, values: np.ndarray) -> None:
+        """Give every column its line."""
+        self.values = values
+        for place, column in enumerate(self.columns):
+            column.rows, column.place, column.values = self, place, values[place]
+
+    def _filled(self, size: int) -> _Rows:
+        self.size = size
+        self.newest = int(self.steps[size - 1]) if size else self.newest
+        return self
+
+    def add(self, step: int, values: np.ndarray, *, finite: bool) -> None:
+        """Add a row of values."""
+        if not finite:
+            self.sound = False
+            for column, value in zip(self.columns, values.tolist(), strict=True):
+                if value - value != 0.0:
+                    column.kind = Series
+        size = self.size
+        if self.newest >= step:
+            self._insert(step, values)
+            return
+        if size == len(self.steps):
+            self._grow(2 * size)
+        self.steps[size] = step
+        self.values[:, size] = values
+        self.size, self.newest = size + 1, step
+
+    def extend(self, steps: np.ndarray, values: np.ndarray) -> None:
+        """Add ascending steps that all lie behind the newest one."""
+        size = self.size + len(steps)
+        if size > len(self.steps):
+            self._grow(max(2 * len(self.steps), size))
+        for column, finite in zip(self.columns, np.isfinite(values).all(1).tolist(), strict=True):
+            if not finite:
+                column.kind, self.sound = Series, False
+        self.steps[self.size : size] = steps
+        self.values[:, self.size : size] = values
+        self._filled(size)
+
+    def _grow(self, room: int) -> None:
+        steps, values = np.empty(room, np.int64), np.empty((len(self.columns), room))
+        steps[: self.size], values[:, : self.size] = self.steps[: self.size], self.values[:, : self.size]
+        self.steps = steps
+        self._deal(values)
+
+    def _insert(self, step: int, values: np.ndarray) -> None:
+        """Put in, or merge, what comes late."""
+        index = int(self.steps[: self.size].searchsorted(step))
+        if index < self.size and self.steps[index] == step:
+            self._deal(self.values.copy())  # views handed out earlier keep what they saw
+            self.values[:, index] = values
+        else:
+            self.steps = np.insert(self.steps[: self.size], index, step)
+            self._deal(np.insert(self.values[:, : self.size], index, values, axis=1))
+            self.size += 1
+        for column in self.columns:
+            column.memo = {key: memo.fork(index) for key, memo in column.memo.items()}
+
+    def split(self, some: list[_Column]) -> _Rows:
+        """Some of the columns, from now on in rows of their own."""
+        if len(some) == len(self.columns):
+            return self
+        places = [column.place for column in some]
+        rest = [column for column in self.columns if column.place not in set(places)]
+        apart = _Rows(some, self.steps.copy(), self.values[places])._filled(self.size)
+        self.columns, kept = rest, self.values[[column.place for column in rest]]
+        self._deal(kept)
+        return apart
+
+    def upto(self, step: int) -> int:
+        if self.newest <= step:
+            return self.size
+        return int(self.steps[: self.size].searchsorted(step, side="right"))
 
     @property
     def nbytes(self) -> int:
-        return self._steps.nbytes + self._values.nbytes + sum(memo.nbytes for memo in self.memo.values())
+        memos = (memo for column in self.columns for memo in column.memo.values())
+        return self.steps.nbytes + self.values.nbytes + sum(memo.nbytes for memo in memos)
 
-    def fork(self, count: int) -> _Column:
-        other = _Column()
-        other.size, other.kind = count, self.kind
-        other.newest = int(self._steps[count - 1]) if count else other.newest
-        other._steps = self._steps[: max(count, 64)].copy()
-        other._values = self._values[: max(count, 64)].copy()
-        other.memo = {key: memo.fork(count) for key, memo in self.memo.items()}
-        return other
+    def fork(self, count: int) -> _Rows:
+        columns = [_Column() for _ in self.columns]
+        for other, column in zip(columns, self.columns, strict=True):
+            other.kind = column.kind
+            other.memo = {key: memo.fork(count) for key, memo in column.memo.items()}
+        room = max(count, 64)
+        return _Rows(columns, self.steps[:room].copy(), self.values[:, :room].copy())._filled(count)
 
 
 class _Memo:
@@ -208,6 +275,22 @@ class _Memo:
         return other
 
 
+_UNKNOWN = object()
+
+
+def _looked_up(config: Any, key: str) -> Any:
+    """A value of a configuration by dotted key, or `_UNKNOWN`."""
+    node = config or {}
+    for part in key.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return _UNKNOWN
+        node = node[part]
+    return node
+
+
+_Plan = list[tuple[_Rows, "np.ndarray | None"]]
+
+
 @dataclass
 class History:
     """One lineage of a run, growing at its end. `about` holds what the run says of itself (config, trainer, clock)."""
@@ -219,7 +302,13 @@ class History:
     forks: list[int] = field(default_factory=list)
     """First steps of the attempts this lineage went on with, oldest first."""
     _columns: dict[str, _Column] = field(default_factory=dict)
-    _times: _Column = field(default_factory=_Column)
+    _times: _Column = field(default_factory=_Column.alone)
+    _plans: dict[tuple[str, ...], _Plan] = field(default_factory=dict, init=False)
+    """Where the values of a step go, by the names it has: most have the same."""
+    _places: dict[tuple[str, ...], list[tuple[_Rows, np.ndarray, list[int]]]] = field(default_factory=dict, init=False)
+    """Where some metrics that are asked for together are: in which rows, on which lines, and which of them."""
+    _settings: tuple[Any, dict[Any, Any]] = field(default_factory=lambda: (None, {}), init=False)
+    """The configuration, and what was asked of it."""
 
     def without(self, prefix: str) -> History:
         """The same run, had it not logged the metrics whose names begin so."""
@@ -229,44 +318,84 @@ class History:
     def append(self, step: int, values: Mapping[str, float], t: float = 0.0) -> None:
         """Add the numbers of a step, written at `t` if that is known; a step that is there is merged with."""
         if t:
-            self._times.add(step, t)
-        columns, step = self._columns, int(step)
-        for name, value in values.items():
-            column = columns.get(name)
-            if column is None:
-                column = columns[name] = _Column()
-            size = column.size
-            if column.newest < step and size < len(column._steps) and -INF < value < INF:  # nearly always
-                column._steps[size], column._values[size] = step, value
-                column.size, column.newest = size + 1, step
-            else:
-                column.add(step, value)
+            self._times.rows.add(step, np.array([t]), finite=t - t == 0.0)
+        step = int(step)
+        row = np.fromiter(values.values(), float, len(values))
+        finite = bool(np.logical_and.reduce(np.isfinite(row)))
+        for rows, places in self._plan(tuple(values)):
+            rows.add(step, row if places is None else row[places], finite=finite)
         self.step = max(self.step, step)
 
     def extend(self, block: Block) -> None:
         """Add many rows of the same names; the same as appending one after the other, and many times as fast."""
         steps = np.array(block.steps, np.int64)
-        columns = [self._columns.setdefault(name, _Column()) for name in block.names]
-        known = max(column.newest for column in (*columns, self._times))
+        plan = self._plan(tuple(block.names))
+        known = max(rows.newest for rows in (*(rows for rows, _ in plan), self._times.rows))
         if len(steps) < FEW or steps[0] <= known or not block.ascending():
             for step, values, t in block.rows():
                 self.append(step, values, t)
             return
-        for column, values in zip(columns, block.table().T, strict=True):
-            column.extend(steps, values)
+        table = block.table().T
+        for rows, places in plan:
+            rows.extend(steps, table if places is None else table[places])
         times = np.array(block.times)
-        self._times.extend(steps[times != 0], times[times != 0])
+        self._times.rows.extend(steps[times != 0], times[None, times != 0])
         self.step = max(self.step, int(steps[-1]))
+
+    def _plan(self, names: tuple[str, ...]) -> _Plan:
+        """The rows that a step with these names adds to, and which of its values go there; None for all, in order."""
+        plan = self._plans.get(names)
+        if plan is not None:
+            return plan
+        self._places.clear()
+        columns = self._columns
+        new = {name: _Column() for name in names if name not in columns}
+        if new:
+            _Rows(list(new.values()))
+            columns.update(new)
+        at = {id(columns[name]): place for place, name in enumerate(names)}
+        plan: _Plan = []
+        whole = True
+        for column in [columns[name] for name in names]:
+            here = [other for other in column.rows.columns if id(other) in at]
+            if here[0] is not column:
+                continue
+            whole &= len(here) == len(column.rows.columns)
+            places = [at[id(other)] for other in here]
+            all_of_them = places == list(range(len(names)))
+            plan.append((column.rows.split(here), None if all_of_them else np.array(places)))
+        if not whole or len(self._plans) >= MOST_PLANS:
+            self._plans.clear()  # what was together is no more
+        self._plans[names] = plan
+        return plan
+
+    def _where(self, names: tuple[str, ...]) -> list[tuple[_Rows, np.ndarray, list[int]]]:
+        """`_places` of some names; those never measured are nowhere."""
+        known = self._places.get(names)
+        if known is None:
+            found: dict[int, list[int]] = {}
+            columns = [self._columns.get(name) for name in names]
+            for which, column in enumerate(columns):
+                if column is not None:
+                    found.setdefault(id(column.rows), []).append(which)
+            known = self._places[names] = [
+                (columns[some[0]].rows, np.array([columns[which].place for which in some]), some)
+                for some in found.values()
+            ]
+        return known
 
     def fork(self, from_step: int, attempt: int) -> History:
         """The history a new attempt starts with: everything before `from_step`."""
+        copies: dict[int, _Rows] = {}
         columns = {}
         for name, column in self._columns.items():
-            if count := column.upto(from_step - 1):
-                columns[name] = column.fork(count)
+            rows = column.rows
+            if count := rows.upto(from_step - 1):
+                copy = copies.get(id(rows)) or copies.setdefault(id(rows), rows.fork(count))
+                columns[name] = copy.columns[column.place]
         events = [event for event in self.events if event.step < from_step]
-        last = max((int(column.series(column.size).steps[-1]) for column in columns.values()), default=-1)
-        times = self._times.fork(self._times.upto(from_step - 1))
+        last = max((rows.newest for rows in copies.values()), default=-1)
+        times = self._times.rows.fork(self._times.upto(from_step - 1)).columns[0]
         return History(self.about, last, attempt, events, [*self.forks, from_step], columns, times)
 
     def names(self) -> list[str]:
@@ -276,7 +405,8 @@ class History:
     @property
     def nbytes(self) -> int:
         """Bytes held by the numbers and by the signals made of them."""
-        return sum(column.nbytes for column in self._columns.values())
+        rows = {id(column.rows): column.rows for column in self._columns.values()}
+        return sum(some.nbytes for some in rows.values())
 
     def view(self, step: int | None = None) -> RunView:
         """What was known at `step` (now, when not given)."""
@@ -310,7 +440,7 @@ class RunView:
         """Metrics measured at or before this step."""
         if self._names is None:
             columns, whole = self._history._columns, self.step >= self._history.step
-            self._names = [name for name in columns if (columns[name].size if whole else name in self)]
+            self._names = [name for name in columns if (columns[name].rows.size if whole else name in self)]
         return list(self._names)
 
     def series(self, name: str) -> Series:
@@ -318,7 +448,13 @@ class RunView:
         known = self._series.get(name)
         if known is None:
             column = self._history._columns.get(name)
-            known = self._series[name] = _EMPTY if column is None else column.series(column.upto(self.step))
+            if column is None:
+                known = _EMPTY
+            else:
+                rows = column.rows
+                count = rows.size if rows.newest <= self.step else rows.upto(self.step)
+                known = column.kind(rows.steps[:count], column.values[:count])
+            self._series[name] = known
         return known
 
     def times(self) -> Series:
@@ -334,14 +470,42 @@ class RunView:
     def latest(self, name: str) -> float | None:
         """The newest value of a metric, however old; None when there is none."""
         column = self._history._columns.get(name)
-        count = 0 if column is None else column.upto(self.step)
-        return float(column._values[count - 1]) if column is not None and count else None
+        if column is None:
+            return None
+        rows = column.rows
+        count = rows.size if rows.newest <= self.step else rows.upto(self.step)
+        return column.values.item(count - 1) if count else None
 
-    def moved(self, name: str, rows: int) -> bool:
-        """Whether the newest value of a metric differs from the one so many rows ago, or the oldest: a cheap look."""
+    def rows(self, name: str) -> int:
+        """Rows in which a metric was measured since the last declared change."""
         column = self._history._columns.get(name)
-        count = 0 if column is None else column.upto(self.step)
-        return column is not None and count > 1 and column._values[count - 1] != column._values[max(0, count - rows)]
+        if column is None:
+            return 0
+        start, count = self.baseline_start(), column.upto(self.step)
+        return count - int(column.rows.steps[:count].searchsorted(start)) if start else count
+
+    def newest(self, names: tuple[str, ...]) -> list[float | None]:
+        """`latest` of many metrics at once."""
+        out: list[float | None] = [None] * len(names)
+        for rows, lines, which in self._history._where(names):
+            if count := rows.upto(self.step):
+                for place, value in zip(which, rows.values[lines, count - 1].tolist(), strict=True):
+                    out[place] = value
+        return out
+
+    def moved(self, names: tuple[str, ...], back: int) -> list[str]:
+        """Which metrics' newest value differs from the one so many rows ago, or the oldest: a cheap look."""
+        found: list[int] = []
+        for rows, lines, which in self._history._where(names):
+            count = rows.upto(self.step)
+            if count > 1:
+                differs = rows.values[lines, count - 1] != rows.values[lines, max(0, count - back)]
+                found += [which[place] for place in differs.nonzero()[0].tolist()]
+        return [names[place] for place in sorted(found)]
+
+    def sound(self, names: tuple[str, ...]) -> bool:
+        """Whether some metrics, and those logged with them, were never anything but numbers: a cheap look."""
+        return all(rows.sound for rows, _, _ in self._history._where(names))
 
     def at(self, step: int) -> RunView:
         """The same run, seen from an earlier step."""
@@ -395,12 +559,26 @@ class RunView:
 
     def config(self, key: str, default: Any = None) -> Any:
         """A value of the run's configuration by dotted key, or `default`."""
-        node: Any = self._history.about.get("config") or {}
-        for part in key.split("."):
-            if not isinstance(node, (dict, Mapping)) or part not in node:  # dict first: it is one, and known at once
-                return default
-            node = node[part]
-        return node
+        known = self._known_of_config()
+        value = known.get(key)
+        if value is None:  # as it is at most once, or where it is None
+            value = known[key] = _looked_up(self._history.about.get("config"), key)
+        return default if value is _UNKNOWN else value
+
+    def of_config(self, function: Callable[[RunView], T]) -> T:
+        """`function(view)`, of one that asks for nothing but settings: worked out once a run."""
+        known = self._known_of_config()
+        if function not in known:
+            known[function] = function(self)
+        return known[function]
+
+    def _known_of_config(self) -> dict[Any, Any]:
+        """What was asked of the configuration before."""
+        history = self._history
+        config = history.about.get("config")
+        if history._settings[0] is not config:
+            history._settings = (config, {})
+        return history._settings[1]
 
     def about(self, key: str, default: Any = None) -> Any:
         """What the run says of itself: `trainer`, `clock`, `steps` (planned), `metrics` (definitions)."""

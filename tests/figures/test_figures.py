@@ -18,6 +18,7 @@ from stabilizer.figures.points import thin, wants_log
 from stabilizer.figures.theme import PALETTES
 from stabilizer.figures.words import change_words, concerns, definition, short
 from stabilizer.records import Action, Event, Finding
+from stabilizer.runs.blocks import Block
 from stabilizer.runs.history import History
 from stabilizer.vocabulary import VOCABULARY
 
@@ -266,13 +267,11 @@ def test_text_of_a_run_is_escaped_everywhere(text: str) -> None:
 
 def test_a_million_points_become_two_thousand_and_keep_the_spike() -> None:
     run = History()
-    run.append(0, {NAME: 1.0})
-    column = run._columns[NAME]
     rng = np.random.default_rng(0)
-    column._steps, column._values, column.size = np.arange(1_000_000), rng.normal(1, 0.1, 1_000_000), 1_000_000
-    run.step = 999_999
-    column._values[623_456] = 77.0
-    column._values[700_001] = np.nan
+    values = rng.normal(1, 0.1, (1_000_000, 1))
+    values[623_456] = 77.0
+    values[700_001] = np.nan
+    run.extend(Block.of((NAME,), list(range(1_000_000)), values))
     figure = metric_figure(run.view(), NAME, findings=[finding(onset_step=345_678)])
     line = figure.data[0]
     assert len(line.x) <= MAX_POINTS and 77.0 in line.y

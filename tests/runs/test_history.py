@@ -42,3 +42,33 @@ def test_a_number_that_is_none_is_found_however_it_came_in(bad: float) -> None:
         assert series.finite().values.tolist() == left
         assert series.last(9).finite().values.tolist() == series.between(0, 9).finite().values.tolist() == left
     assert appended.view(4).series("x").finite().values.tolist() == [1, 2, 4]
+
+
+def test_metrics_logged_together_and_apart_keep_their_own_rows() -> None:
+    run, alone = History(), {}
+    rows = [
+        (0, "v"),
+        (1, "abc"),
+        (2, "abc"),
+        (3, "ab"),
+        (4, "abcv"),
+        (2, "bc"),
+        (5, "c"),
+        (6, "acb"),
+        (6, "a"),
+        (90, "d"),
+    ]
+    for number, (step, names) in enumerate(rows):
+        values = {name: float(number + place) for place, name in enumerate(names)}
+        run.append(step, values)
+        for name, value in values.items():
+            alone.setdefault(name, History()).append(step, {name: value})
+    view = run.view()
+    for name, one in alone.items():
+        assert view.series(name).steps.tolist() == one.view().series(name).steps.tolist()
+        assert view.series(name).values.tolist() == one.view().series(name).values.tolist()
+    assert view.newest(("a", "nowhere", "d")) == [view.latest("a"), None, view.latest("d")]
+    assert view.moved(("a", "b", "d", "nowhere"), 2) == ["a", "b"]
+    assert view.sound(("a", "d")) and run.fork(5, 1).view().names() == ["v", "a", "b", "c"]
+    run.append(91, {"d": float("nan")})
+    assert not run.view().sound(("a", "d")) and run.view().sound(("a",))

@@ -76,6 +76,8 @@ class NonFinite(Detector):
     """Rows of `window` with a non-finite loss or gradient norm that make it critical."""
 
     def check(self, view: RunView) -> Finding | None:
+        if view.sound(WATCHED):
+            return None
         bad: dict[str, str] = {}
         steps: set[int] = set()
         fatal_rows, lasting, onset = 0, False, view.step
@@ -154,6 +156,6 @@ def _at(view: RunView, name: str, step: int) -> float | None:
 
 def _run_start(steps: np.ndarray, values: np.ndarray) -> int:
     """Step of the first non-finite value of the newest stretch of them (gaps of up to 5 finite rows belong to it)."""
-    wrong = np.flatnonzero(~np.isfinite(values[-200:]))
-    breaks = np.flatnonzero(np.diff(wrong) > 6)
+    wrong = (~np.isfinite(values[-200:])).nonzero()[0]
+    breaks = (np.diff(wrong) > 6).nonzero()[0]
     return steps[-200:][wrong[breaks[-1] + 1 if len(breaks) else 0]]

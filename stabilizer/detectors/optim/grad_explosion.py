@@ -112,10 +112,10 @@ class GradExplosion(Detector):
 
     def _at_once(self, view: RunView, series: Series) -> tuple[int, float, float] | None:
         """The same, of a run whose first rows grew by orders of magnitude though they had something to learn from."""
-        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        first = int(series.steps.searchsorted(view.baseline_start()))
         if not MINIMUM // 2 <= len(series) - first <= HOLD or not series.values[-1] > ZERO:
             return None
-        fresh = Series(series.steps[first:], series.values[first:]).finite()
+        fresh = series.last(len(series) - first).finite()
         baseline, now = median(fresh.values[:LEVEL]), level(fresh)
         if not now >= self.orders * baseline > ZERO or len(fresh) < MINIMUM // 2:
             return None
@@ -133,10 +133,10 @@ class GradExplosion(Detector):
             now = level(series.last(min(left.rows, LAG)).finite(), LAG)
             known = left.expected > ZERO and min(now, left.now) >= self.material * left.expected
             return (left.onset_step, left.expected, left.now) if known else None
-        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        first = int(series.steps.searchsorted(view.baseline_start()))
         if not 8 <= len(series) - first < MINIMUM + LAG + WARM:
             return None
-        fresh = Series(series.steps[first:], series.values[first:]).finite()
+        fresh = series.last(len(series) - first).finite()
         if len(fresh) < 8:
             return None
         baseline, now = median(fresh.values[: max(5, min(20, len(fresh) - 3))]), level(fresh)
@@ -159,7 +159,7 @@ class GradExplosion(Detector):
         """It came within two rows and stands still, while rewards differ as before and prompts are as many: advantages
         or the loss are on another scale, which creeps nowhere."""
         series = view.series("optim/grad_norm").last(HOLD).finite()
-        at = int(np.searchsorted(series.steps, onset))
+        at = int(series.steps.searchsorted(onset))
         then, new = series.values[max(0, at - 20) : at], series.values[at + 1 :]
         if len(then) < LEVEL or len(new) < 2 * LEVEL or then.max() > new.min() or new.min() < 2 * baseline:
             return False

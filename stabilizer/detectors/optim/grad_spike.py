@@ -12,6 +12,7 @@ from stabilizer.detectors.departure import course
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
+from stabilizer.signals import LAG, MINIMUM
 
 MEMORY = 400
 """Rows looked back on, the newest quarter of which may hold a cluster."""
@@ -138,9 +139,9 @@ class GradSpike(Detector):
 
     def _tall(self, view: RunView, rows: int) -> bool:
         """Whether the tallest of the newest rows could be high beside the lowest expectation: mostly not, and cheap."""
+        if view.rows("optim/grad_norm") <= MINIMUM + LAG:
+            return False  # nothing is expected yet
         signal = course(view, "optim/grad_norm")
-        if not len(signal):
-            return False
         least = float(np.fmin.reduce(signal[-rows:, 2]))
         tallest = float(np.fmax.reduce(view.series("optim/grad_norm").values[-rows:]))
         return tallest > 0 and math.log(tallest) >= least + 0.99 * math.log(self.material)
@@ -157,8 +158,8 @@ class GradSpike(Detector):
 
     def _spikes(self, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """First and last row of every spike: short, and over."""
-        rows = np.flatnonzero(high)
-        breaks = np.flatnonzero(np.diff(rows) > self.calm)
+        rows = high.nonzero()[0]
+        breaks = (np.diff(rows) > self.calm).nonzero()[0]
         first = rows[np.concatenate(([0], breaks + 1))]
         last = rows[np.concatenate((breaks, [len(rows) - 1]))]
         short = (last - first < self.longest) & (last + self.calm < len(high))
@@ -174,4 +175,4 @@ def _chance(count: int, usual: float) -> float:
 
 def _follows(series: Series, step: int, row: int) -> bool:
     """Whether a step lies within ten rows after a row; a fall is dated to three rows."""
-    return -3 <= int(np.searchsorted(series.steps, step)) - row <= 10
+    return -3 <= int(series.steps.searchsorted(step)) - row <= 10

@@ -88,10 +88,10 @@ class LrTooLow(Detector):
             return None
         stuck = stagnation(view)
         series = view.series(reward.metric)
-        since = int(series.steps[int(np.searchsorted(series.steps, view.baseline_start()))])
+        since = int(series.steps[int(series.steps.searchsorted(view.baseline_start()))])
         course = whole_trend(view, reward.metric)
-        gained = reward.now - reward.start > 2 * reward.noise
-        if stuck is None and (gained or course.low > 0 and course.change > reward.noise):
+        gained = reward.beyond(reward.now - reward.start, 2)
+        if stuck is None and (gained or course.low > 0 and reward.beyond(course.change)):
             return None
         sparse = view.step - since >= self.steps and len(series) < view.step - since and not course.rising
         name, now = still
@@ -125,7 +125,7 @@ class LrTooLow(Detector):
         values = rates.values
         if len(values) < 30 or not 0 < values[-1] <= values.max() / self.cut:
             return None
-        falls = np.flatnonzero(values[:-1] >= self.cut * values[1:])
+        falls = (values[:-1] >= self.cut * values[1:]).nonzero()[0]
         row = int(falls[-1]) if len(falls) else 0
         was, now = float(values[row]), float(values[-1])
         onset = int(rates.steps[row + 1]) if len(falls) else 0
@@ -166,7 +166,7 @@ class LrTooLow(Detector):
         """There was something to learn from, and nothing held the policy back."""
         silent = level(view.series("reward/zero_std_frac").last(20).finite(), 20)
         beta = view.latest("control/beta")
-        return reward.noise > 0 and not silent >= 0.7 and not (beta or 0) >= 0.1
+        return not silent >= 0.7 and not (beta or 0) >= 0.1 and (reward.early > 0 or reward.noise > 0)
 
     def _scheduled(self, view: RunView) -> bool:
         """The rate is still warming up, has come to the end of its schedule, or is 0."""

@@ -101,11 +101,10 @@ class NoUpdate(Detector):
 
     def _zeros(self, view: RunView, name: str) -> int:
         """How many of the newest rows are zero in a row; 0 when that is too few to mean anything."""
-        series = view.series(name)
-        if not len(series) or series.values[-1] != 0.0:
+        if view.latest(name) != 0.0:
             return 0
-        values = series.values[-MEMORY:]
-        other = np.flatnonzero(values)
+        values = view.series(name).values[-MEMORY:]
+        other = values.nonzero()[0]
         count = len(values) - 1 - int(other[-1]) if len(other) else len(values)
         if not len(other):
             if name == "policy/kl_old" and not (view.latest("batch/updates") or 0) >= 2:
@@ -129,13 +128,16 @@ class NoUpdate(Detector):
         ):
             series = view.series(name)
             if len(series):
-                explained |= reason(series.values[np.searchsorted(series.steps, rows.steps, side="right") - 1])
+                explained |= reason(series.values[series.steps.searchsorted(rows.steps, side="right") - 1])
         reward = view.series("reward/mean").last(len(rows)).values
         return explained | bool(len(reward) > 1 and (reward == reward[0]).all())
 
     def _lost_updates(self, view: RunView) -> Finding | None:
         """Again and again nothing moves although there was something to learn: updates lost on their way."""
         names = MOTION[:1] if MOTION[0] in view else MOTION[1:]
+        newest = view.series(names[0]).values[-self.flicker :]
+        if 3 * (len(newest) - len(newest.nonzero()[0])) < self.flicker:
+            return None  # nearly always, and cheaply seen
         series = view.series(names[0]).between(view.baseline_start(), view.step).last(MEMORY)
         newest = series.values[-self.flicker :]
         if len(newest) < self.flicker or 3 * int((newest == 0).sum()) < self.flicker or newest[-1] != newest[-1]:
@@ -144,7 +146,7 @@ class NoUpdate(Detector):
         for name in names[1:]:
             other = view.series(name)
             lost &= np.isin(series.steps, other.steps[other.values == 0]) & bool(other.values.any())
-        rows = np.flatnonzero(lost)
+        rows = lost.nonzero()[0]
         gaps = np.diff(rows)
         count = int(lost[-self.flicker :].sum())
         reward = progress(view)
@@ -152,7 +154,7 @@ class NoUpdate(Detector):
             return None
         if not (view.latest("optim/lr") or 0.0) > 0 or _rounded(view):
             return None
-        pauses = np.flatnonzero(gaps > self.flicker)
+        pauses = (gaps > self.flicker).nonzero()[0]
         onset = int(series.steps[rows[int(pauses[-1]) + 1 if len(pauses) else 0]])
         return self.finding(
             view, "warn", onset,
@@ -164,13 +166,15 @@ class NoUpdate(Detector):
     def _silent_batches(self, view: RunView) -> Finding | None:
         """Zeros that are in order one by one and too many together."""
         series = view.series("optim/grad_norm")
+        if len(series) < 60:
+            return None
         recent = series.last(60)
-        share = 1 - int(np.count_nonzero(recent.values)) / 60
-        if len(recent) < 60 or share < 0.5:
+        share = 1 - len(recent.values.nonzero()[0]) / 60
+        if share < 0.5:
             return None
         nothing = recent.values == 0.0
         reward = progress(view)
-        spacing = np.diff(np.flatnonzero(~nothing))
+        spacing = np.diff((~nothing).nonzero()[0])
         regular = len(spacing) > 1 and (spacing == spacing[0]).all()
         if reward is None or reward.solved or regular or not self._explained(view, recent)[nothing].all():
             return None
@@ -188,7 +192,7 @@ class NoUpdate(Detector):
 
 def _before(series: Series, step: int) -> float:
     """The value of the row before a step; 0 when there is none."""
-    row = int(np.searchsorted(series.steps, step)) - 1
+    row = int(series.steps.searchsorted(step)) - 1
     return float(series.values[row]) if row >= 0 else 0.0
 
 

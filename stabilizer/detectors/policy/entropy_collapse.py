@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure, scaled
 from stabilizer.detectors.progress import LEVEL, level, progress
 from stabilizer.detectors.since import began, outcome, slowed
 from stabilizer.detectors.stagnation import stagnation
 from stabilizer.records import Finding
-from stabilizer.runs.history import RunView, Series
+from stabilizer.runs.history import RunView
 from stabilizer.signals import median, trend
 
 
@@ -73,9 +71,9 @@ class EntropyCollapse(Detector):
         series = view.series("policy/entropy")
         if len(series) < 10:
             return None
-        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        first = int(series.steps.searchsorted(view.baseline_start()))
         end = first + min(self.baseline, max(6, (len(series) - first) // 3))
-        normal = level(Series(series.steps[first:end], series.values[first:end]).finite(), self.baseline)
+        normal = level(series.part(first, end).finite(), self.baseline)
         now = level(series.last(50).finite())
         moved = departure(view, "policy/entropy", up=False)
         highest = max(normal, 1.5 * moved.expected) if moved else normal

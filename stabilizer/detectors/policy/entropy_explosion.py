@@ -65,8 +65,8 @@ class EntropyExplosion(Detector):
         if len(recent) < 5:
             return None
         now = level(recent)
-        first = int(np.searchsorted(series.steps, view.baseline_start()))
-        start = level(Series(series.steps[first : first + 20], series.values[first : first + 20]).finite(), 20)
+        first = int(series.steps.searchsorted(view.baseline_start()))
+        start = level(series.part(first, first + 20).finite(), 20)
         moved = departure(view, "policy/entropy", up=True)
         normal = moved.expected if moved else start
         if not now >= max(self.small * normal, normal + self.material):

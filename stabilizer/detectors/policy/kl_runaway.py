@@ -104,7 +104,7 @@ class KlRunaway(Detector):
         if now < max(max(self.growth, drifts) * at_best, at_best + self.material / 2):
             return None
         # Half-way, on a log scale, from where it was to where it is: early drift that was paid for is not it.
-        low = np.flatnonzero(series.values <= np.sqrt(max(at_best, self.material) * now))
+        low = (series.values <= np.sqrt(max(at_best, self.material) * now)).nonzero()[0]
         onset = int(series.steps[min(int(low[-1]) + 1, len(series) - 1)]) if len(low) else reward.drop_step
         return self.finding(
             view, "critical", min(onset, reward.drop_step),
@@ -187,7 +187,7 @@ class KlRunaway(Detector):
 
     def _burst(self, series: Series, now: float) -> bool:
         """Thrice the level of some rows ago, beyond what estimates of one row differ by, in nats and in proportion."""
-        then = level(Series(series.steps[: -self.burst], series.values[: -self.burst]).last(10), 10)
+        then = level(series.part(0, -self.burst).last(10), 10)
         recent = series.last(60).values
         if not now >= max(3 * then, then + 2 * self.material, then + 3 * step_noise(recent)):
             return False

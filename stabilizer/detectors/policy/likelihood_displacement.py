@@ -67,7 +67,7 @@ class LikelihoodDisplacement(Detector):
         moved = departure(view, "policy/logp_correct", up=False)
         start = None
         if not (moved and now <= moved.expected - self.fall):
-            first = int(np.searchsorted(series.steps, view.baseline_start()))
+            first = int(series.steps.searchsorted(view.baseline_start()))
             if not now <= float(series.values[first : first + 20].max(initial=-np.inf)) - self.fall:
                 return None  # cheap, and mostly the end of it
             start = drift(view, "policy/logp_correct")

@@ -97,7 +97,7 @@ class Overstepping(Detector):
         """One of the first steps was so large that what the run began with is gone; later ones may be as small as they
         like, for nothing is left to learn from."""
         head = view.series(KL).between(view.baseline_start(), view.step).values[:ENOUGH]
-        far = np.flatnonzero((head >= self.leap) & np.isfinite(head))
+        far = ((head >= self.leap) & np.isfinite(head)).nonzero()[0]
         reward = progress(view) if len(far) else None
         if reward is None or reward.rising or reward.solved:
             return None

@@ -66,7 +66,7 @@ class TemplateCollapse(Detector):
         if len(recent) < 10:
             return None
         now = level(recent, 15)
-        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        first = int(series.steps.searchsorted(view.baseline_start()))
         moved = departure(view, "rollout/prompt_dependence", up=False)
         usual = moved.expected if moved else np.nan
         if not moved and now + self.material <= float(series.values[first : first + 20].max(initial=-np.inf)):

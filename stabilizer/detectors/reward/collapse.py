@@ -99,7 +99,7 @@ class Collapse(Detector):
     def _step(view: RunView, reward: Progress) -> bool:
         """Most of the fall happened within 3 rows."""
         rows = view.series(reward.metric)
-        at = int(np.searchsorted(rows.steps, reward.drop_step))
+        at = int(rows.steps.searchsorted(reward.drop_step))
         before, after = rows.values[max(0, at - 10) : at - 1], rows.values[at + 2 : at + 12]
         before, after = before[np.isfinite(before)], after[np.isfinite(after)]
         return bool(len(before) and len(after) and before.mean() - after.mean() > 0.7 * (reward.best - reward.now))

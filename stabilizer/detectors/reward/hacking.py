@@ -120,7 +120,7 @@ class Hacking(Detector):
         paid, solved = paid.last(400), view.series("accuracy/train").last(400)
         if len(paid) != len(solved) or len(paid) < 40 or np.array_equal(paid.values[-5:], solved.values[-5:]):
             return None
-        first = int(np.searchsorted(paid.steps, view.baseline_start()))
+        first = int(paid.steps.searchsorted(view.baseline_start()))
         width = min(30, (len(paid) - first) // 8)
         blocks = (len(paid) - first) // width if width >= 5 else 0
         rows = solved.values[len(solved) - blocks * width :]

@@ -73,7 +73,7 @@ class NoSignal(Detector):
         reward = progress(view)
         series = view.series(name).last(500).finite()
         rows, unbroken = self._rows(view, series.values)
-        broken = np.flatnonzero(series.values < 1)
+        broken = (series.values < 1).nonzero()[0]
         silence = len(series) - (int(broken[-1]) + 1 if len(broken) else 0)
         rows = max(self.window, unbroken) if unbroken <= silence < rows else rows
         recent = series.values[-rows:]
@@ -84,23 +84,28 @@ class NoSignal(Detector):
         if share - error < self.much:
             return self._alike(view, reward, series, share + passing, error, rows) if passing else None
         fell = reward.dropped and not reward.rising
-        low = np.flatnonzero(series.values - passing < (self.much / 2 + share / 2 if fell else self.much))
+        low = (series.values - passing < (self.much / 2 + share / 2 if fell else self.much)).nonzero()[0]
         onset = int(series.steps[min(int(low[-1]) + 1, len(series) - 1)]) if len(low) else int(series.steps[0])
         onset = min(onset, reward.drop_step) if fell else onset
-        first = view.baseline_start()
-        young = not fell and view.step - max(first, int(view.series(name).steps[0])) < self.patience
-        fresh = reward.best - reward.start > 4 * reward.noise and reward.peak_step >= int(
-            series.last(20).steps[0]
-        )  # first successes
-        severe = "critical" if fell or share >= self.nearly_all else "warn"
+        calm = not fell and (self._young(view, name) or self._fresh(reward, series))
+        severity = "info" if calm or reward.rising else "critical" if fell or share >= self.nearly_all else "warn"
         name_now = f"{reward.metric} is {reward.now:.3g}"
         origin = f"after {reward.metric} fell from {reward.best:.3g}" if fell else f"and {name_now}"
         which = "in {:.0%} of groups every answer fails" if known else "{:.0%} of groups have no spread of a low reward"
         return self.finding(
-            view, "info" if reward.rising or not fell and (young or fresh) else severe, onset,
+            view, severity, onset,
             f"{which.format(share)} (mean of {rows} rows), {origin}",
             metric=name, baseline=median(series.values[:5]), now=share,
         )  # fmt: skip
+
+    def _young(self, view: RunView, name: str) -> bool:
+        """The run, or its newest stage, has not had the time for a first success yet."""
+        return view.step - max(view.baseline_start(), int(view.series(name).steps[0])) < self.patience
+
+    @staticmethod
+    def _fresh(reward: Progress, series: Series) -> bool:
+        """It is just having its first successes."""
+        return reward.best - reward.start > 4 * reward.noise and reward.peak_step >= int(series.last(20).steps[0])
 
     def _alike(
         self, view: RunView, reward: Progress, series: Series, share: float, error: float, rows: int
@@ -108,7 +113,7 @@ class NoSignal(Detector):
         """Groups without any spread that may have passed or failed: what they were paid alike for teaches nothing."""
         if share - error < self.nearly_all:
             return None
-        low = np.flatnonzero(series.values < self.nearly_all)
+        low = (series.values < self.nearly_all).nonzero()[0]
         onset = int(series.steps[min(int(low[-1]) + 1, len(series) - 1)]) if len(low) else int(series.steps[0])
         values = view.series(reward.metric).last(200).finite().values
         may_pass = not (0 <= values.min() and values.max() <= 1) or float(values[-20:].mean()) >= CEILING

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from stabilizer.detectors.base import Detector
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
@@ -60,7 +58,7 @@ class Outage(Detector):
 
     def check(self, view: RunView) -> Finding | None:
         whole = view.series("reward/failed_frac")
-        if not whole.values[-self.long_window :].any():
+        if not len(whole.values[-self.long_window :].nonzero()[0]):
             return None  # nothing failed of late: mostly so, and cheaply seen
         series = whole.last(200).finite()
         if len(series) < self.window:
@@ -74,7 +72,7 @@ class Outage(Detector):
             if len(recent) < self.long_window or median(recent) <= 0 or share < self.some:
                 return None
         severity = "critical" if share >= self.most else "warn" if share >= self.much else "info"
-        calm = np.flatnonzero(series.values < share / 2)
+        calm = (series.values < share / 2).nonzero()[0]
         onset = series.steps[calm[-1] + 1 if len(calm) and calm[-1] + 1 < len(series) else 0]
         worst = self._worst(view)
         return self.finding(

@@ -81,7 +81,7 @@ def _arrived(series: Series, reward: Progress) -> int:
     values, width = recent.values, LEVEL
     levels = np.median(np.lib.stride_tricks.sliding_window_view(values, width), axis=1)
     ceiling = float(np.median(values[-SLOW[0] :]))
-    below = np.flatnonzero(
-        levels < ceiling - max(2 * step_noise(values[-2 * SLOW[0] :]), NEAR * (ceiling - reward.start))
-    )
+    below = (levels < ceiling - max(2 * step_noise(values[-2 * SLOW[0] :]), NEAR * (ceiling - reward.start))).nonzero()[
+        0
+    ]
     return int(recent.steps[min(int(below[-1]) + width // 2 + 1, len(values) - 1) if len(below) else 0])

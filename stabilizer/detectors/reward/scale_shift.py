@@ -123,7 +123,7 @@ class ScaleShift(Detector):
     def _around(view: RunView, name: str, edge: int) -> tuple[np.ndarray, np.ndarray]:
         """Up to 15 values before and from a step."""
         recent = view.series(name).last(2 * REACH).finite()
-        at = int(np.searchsorted(recent.steps, edge))
+        at = int(recent.steps.searchsorted(edge))
         return recent.values[max(0, at - 15) : at], recent.values[at : at + 15]
 
     def _unmoved(self, view: RunView, name: str, edge: int) -> bool:

@@ -74,7 +74,7 @@ class StdBlowup(Detector):
         if not len(series) or series.values[-1] != 0 or "optim/grad_norm" not in view:
             return None
         series = series.between(view.baseline_start(), view.step).last(400).finite()
-        some = np.flatnonzero(series.values)
+        some = series.values.nonzero()[0]
         since = len(series) - 1 - int(some[-1]) if len(some) else 0
         then = series.values[max(0, len(series) - since - 60) : len(series) - since]
         if since < LEVEL or len(then) < 15 or (float((then == 0).sum() + 1) / (len(then) + 2)) ** since > self.luck:
@@ -98,7 +98,7 @@ class StdBlowup(Detector):
         if len(series) < 20:
             return None
         newest = series.last(10).finite().values
-        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        first = int(series.steps.searchsorted(view.baseline_start()))
         head = series.values[first : first + 20]
         head = head[np.isfinite(head)]
         if len(newest) < 5 or len(head) < 10:

@@ -122,5 +122,5 @@ class ToolCollapse(Detector):
 def _after_last(inside: np.ndarray) -> int:
     """The row after the last that is inside; rows are few, and one odd row is passed over by three in a row."""
     held = np.convolve(inside, np.ones(3), "same") >= 2
-    rows = np.flatnonzero(held)
+    rows = held.nonzero()[0]
     return min(int(rows[-1]) + 1, len(inside) - 1) if len(rows) else 0

@@ -84,7 +84,7 @@ class Truncation(Detector):
         logged = any(len(view.series(name)) for name in GUARDS)
         said = verdict.words if verdict else "too early to judge the reward" if logged else "no reward is logged"
         long = rows >= (self.patience // 3 if now >= self.nearly_all else self.patience)
-        if fate == "gained" or (reward and (reward.solved or reward.rising)):
+        if fate == "gained":
             severity = "info"
         elif fate == "lost":
             severity = "critical"
@@ -92,6 +92,8 @@ class Truncation(Detector):
             severity = "critical" if now >= self.nearly_all and rows >= self.patience else "warn"
         else:
             severity = "warn" if rows >= 3 * self.patience else "info"
+        if severity != "info" and reward and (reward.solved or reward.rising):
+            severity = "info"
         before = 0.0 if np.isnan(before) else before
         return self.finding(
             view, severity, onset,
@@ -104,5 +106,5 @@ class Truncation(Detector):
     def _high_since(view: RunView, share: float) -> int:
         """The first step of the stretch over which the share has been high; rows of a few prompts may dip."""
         recent = view.series(CUT).last(300).finite()
-        low = np.flatnonzero(recent.values < share / 2)
+        low = (recent.values < share / 2).nonzero()[0]
         return int(recent.steps[min(int(low[-1]) + 1, len(recent) - 1)]) if len(low) else int(recent.steps[0])

@@ -106,7 +106,7 @@ class DataShift(Detector):
         if name is None or onset < 0:
             return None
         series = view.series(name)
-        since = len(series) - int(np.searchsorted(series.steps, onset))
+        since = len(series) - int(series.steps.searchsorted(onset))
         if since > 2 * self.patience or (ends := self._shifted(series, onset, start)) is None:
             return None
         was, now = ends
@@ -131,15 +131,17 @@ class DataShift(Detector):
 
     def _jump_step(self, view: RunView, name: str, start: int) -> int:
         """The step of the newest jump between two rows of a metric since a step; -1 when there is none."""
+        if view.rows(name) <= BEFORE // 2 + AFTER:
+            return -1
         series = view.series(name)
-        first = int(np.searchsorted(series.steps, start)) if start else 0
+        first = int(series.steps.searchsorted(start)) if start else 0
         signal = view.causal(name, ("jump", first, self.jump), partial(_jumped, first=first, jump=self.jump))
         row = int(signal[-1, 0]) if len(signal) else -1
         return int(series.steps[row]) if 0 <= row and len(series) - row <= 2 * self.patience else -1
 
     def _shifted(self, series: Series, onset: int, start: int) -> tuple[float, float] | None:
         """(before, after) when the reward differs on the two sides: from where it was and from where it was going."""
-        split, first = int(np.searchsorted(series.steps, onset)), int(np.searchsorted(series.steps, start))
+        split, first = int(series.steps.searchsorted(onset)), int(series.steps.searchsorted(start))
         old, new = series.values[max(first, split - BEFORE) : split], series.values[split : split + STRETCH]
         old, new = old[np.isfinite(old)], new[np.isfinite(new)]
         if len(old) < BEFORE // 2 or len(new) < AFTER:
@@ -248,7 +250,7 @@ def _jump(
 
 def _ends(series: Series, onset: int) -> tuple[np.ndarray, np.ndarray] | None:
     """The finite rows before and from a step on; None when there are too few."""
-    split = int(np.searchsorted(series.steps, onset))
+    split = int(series.steps.searchsorted(onset))
     old, new = series.values[max(0, split - BEFORE) : split], series.values[split : split + AFTER]
     old, new = old[np.isfinite(old)], new[np.isfinite(new)]
     return (old, new) if len(old) >= BEFORE // 2 and len(new) == AFTER else None
@@ -256,5 +258,5 @@ def _ends(series: Series, onset: int) -> tuple[np.ndarray, np.ndarray] | None:
 
 def _levels_at(train: Series, steps: np.ndarray) -> np.ndarray:
     """Medians of the training rows up to each of some steps: 5 rows, or as many as there are."""
-    ends = np.maximum(np.searchsorted(train.steps, steps, side="right"), 1)
+    ends = np.maximum(train.steps.searchsorted(steps, side="right"), 1)
     return np.array([median(train.values[max(0, end - 5) : end]) for end in ends])

@@ -22,6 +22,10 @@ GROUP_KEYS = (
     ("rollout.n_samples_per_prompt", "algo.advantage.estimator", ("rloo", "group_norm", "dr_grpo")),
 )  # fmt: skip
 """Where trainers configure the size of a group, and the algorithms that compare within it (none: always)."""
+_LOOKED_AT = (
+    "reward/advantage_center_error", "policy/ratio_first_error", "policy/mismatch_kl", "rollout/sync_error",
+    "batch/group_size",
+)  # fmt: skip
 RELATIVE = ("group_std", "group_mean", "batch_std", "leave_one_out")
 """`policy.advantage` of ours that compares within a group."""
 
@@ -126,7 +130,7 @@ class Invariant(Detector):
         )  # fmt: skip
 
     def _broken(self, view: RunView) -> Iterator[Broken]:
-        error = view.latest("reward/advantage_center_error")
+        error, ratio, kl, handed, group = view.newest(_LOOKED_AT)
         if error is not None and error > self.centre:  # and NaN is another detector's business
             size = max(1.0, abs(view.latest("reward/mean") or 0.0), view.latest("reward/std_group") or 0.0)
             if error > self.centre * size:
@@ -134,9 +138,12 @@ class Invariant(Detector):
                     "critical", "reward/advantage_center_error", self.centre * size, error,
                     f"the advantages of a group average {error:.2g} instead of 0: answers and groups are mixed up",
                 )  # fmt: skip
-        yield from self._ratio(view)
-        yield from self._hand_over(view)
-        yield from self._groups(view)
+        if ratio is not None and (ratio > self.ratio or kl is not None and kl > self.kl):
+            yield from self._ratio(view)
+        if handed is not None:
+            yield from self._hand_over(view)
+        if group == 1.0 or view.of_config(_alone_by_config) or _never_any_spread(view, self.silent_rows):
+            yield from self._groups(view)
         for change in undeclared(view):
             yield Broken(
                 "warn", change.metric, change.was, change.now,
@@ -200,7 +207,7 @@ class Invariant(Detector):
     def _rounding(self, view: RunView, name: str, least: float) -> float:
         """What an error must exceed by the run's own first rows; infinite when there are too few of them."""
         series = view.series(name)
-        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        first = int(series.steps.searchsorted(view.baseline_start()))
         head = series.values[first : first + 20]
         enough = len(series) - first >= len(head) + 5 and len(head) == 20 and bool(np.isfinite(head).all())
         return max(least, self.apart * float(head.max())) if enough else np.inf
@@ -209,7 +216,7 @@ class Invariant(Detector):
         if view.latest("batch/group_size") == 1.0 and view.config("policy.advantage") in RELATIVE:
             key = "batch/group_size"
         else:
-            key = next((key for key, algorithm, names in GROUP_KEYS if _alone(view, key, algorithm, names)), "")
+            key = view.of_config(_alone_by_config)
         if key:
             yield Broken(
                 "critical", "batch/group_size", 2.0, 1.0,
@@ -221,6 +228,11 @@ class Invariant(Detector):
                 "the answers to one prompt have always had equal rewards while prompts differ: groups of one answer,"
                 " or sampling without chance (temperature 0)",
             )  # fmt: skip
+
+
+def _alone_by_config(view: RunView) -> str:
+    """The setting by which a group is one answer where that is no way to compare; empty when none is."""
+    return next((key for key, algorithm, names in GROUP_KEYS if _alone(view, key, algorithm, names)), "")
 
 
 def _alone(view: RunView, key: str, algorithm: str, names: tuple[str, ...]) -> bool:
@@ -241,5 +253,5 @@ def _onset(view: RunView, rule: Broken) -> int:
     if rule.metric in ("batch/group_size", "reward/std_group"):
         return min((int(view.series(name).steps[0]) for name in view.names()), default=view.step)
     recent = view.series(rule.metric).last(200)
-    kept = np.flatnonzero(~(recent.values > rule.limit))
+    kept = (~(recent.values > rule.limit)).nonzero()[0]
     return int(recent.steps[min(int(kept[-1]) + 1, len(recent) - 1) if len(kept) else 0])

@@ -125,7 +125,7 @@ class ResumeMismatch(Detector):
 
     def _around(self, series: Series, before: int, at: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Rows just before and just after; None when there are too few, or the resume is long past."""
-        start, split = np.searchsorted(series.steps, before), np.searchsorted(series.steps, at)
+        start, split = series.steps.searchsorted(before), series.steps.searchsorted(at)
         least = _early(series)
         if not least <= len(series) - split <= self.window or split - start < NEEDED:
             return None
@@ -135,7 +135,7 @@ class ResumeMismatch(Detector):
 
     def _lr(self, series: Series, at: int) -> tuple[float, float] | None:
         """(last rate, present rate) when it left the span between where it was and where it was heading."""
-        split = int(np.searchsorted(series.steps, at))
+        split = int(series.steps.searchsorted(at))
         if split < 4 or not 2 <= len(series) - split <= self.window:
             return None
         old, steps, now = series.values[split - 4 : split], series.steps, float(series.values[-1])
@@ -148,7 +148,7 @@ class ResumeMismatch(Detector):
 
     def _returning(self, series: Series, at: int) -> bool:
         """Whether a rate that began low comes back, so that it is too early to call it lost."""
-        new = series.values[int(np.searchsorted(series.steps, at)) :]
+        new = series.values[int(series.steps.searchsorted(at)) :]
         return len(new) < SETTLED and bool(new[-1] > 1.05 * new[0])
 
     def _jump(self, view: RunView, name: str, before: int, at: int) -> tuple[float, float] | None:
@@ -173,7 +173,7 @@ class ResumeMismatch(Detector):
 
     def _anew(self, series: Series, before: int, at: int) -> dict[str, tuple[float, float]]:
         """The first updates are larger than any of the 40 before: those of averages that begin at nothing."""
-        start, split = np.searchsorted(series.steps, before), np.searchsorted(series.steps, at)
+        start, split = series.steps.searchsorted(before), series.steps.searchsorted(at)
         old, new = series.values[max(start, split - BEFORE) : split], series.values[split : split + self.window]
         if not NEEDED <= len(old) or not 2 <= len(series) - split <= self.window:
             return {}

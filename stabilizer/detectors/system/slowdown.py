@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure, drift
 from stabilizer.detectors.progress import level
@@ -93,7 +91,7 @@ class Slowdown(Detector):
             if slow is None or not slow.clear or slow.ratio < self.factor:
                 return None
             least, before, onset = self.factor, slow.start, left(series, slow.start, slow.now, "positive")
-            first = int(np.searchsorted(series.steps, view.baseline_start()))
+            first = int(series.steps.searchsorted(view.baseline_start()))
             usual = (view.baseline_start(), int(series.steps[first + 20]))
         now = level(recent.finite(), lasting)
         times = now / before

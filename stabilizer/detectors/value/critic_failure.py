@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import Departure, departure
 from stabilizer.detectors.progress import level, progress
@@ -89,10 +87,10 @@ class CriticFailure(Detector):
         smooth = levels(past, self.window)
         if float(smooth.max()) >= self.knew:
             best = float(smooth.max())
-            good = np.flatnonzero(levels(past) > best / 2)
+            good = (levels(past) > best / 2).nonzero()[0]
             onset = int(past.steps[min(int(good[-1]) + 3, len(past) - 1)]) if len(good) else int(past.steps[0])
             return EXPLAINED, best, now, onset, f"explained variance fell to {now:.2g} from {best:.2g} at step {onset}"
-        first = int(np.searchsorted(series.steps, view.baseline_start()))
+        first = int(series.steps.searchsorted(view.baseline_start()))
         if len(series) - first < self.patience or float(smooth[-(self.patience - self.window) :].max()) > 0.05:
             return None
         onset = int(series.steps[first])

@@ -10,6 +10,7 @@ from stabilizer.diagnosis.case import LEAD, MARGIN, SOON, TOGETHER, Case
 from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, Table, Verdict
 from stabilizer.diagnosis.rules.edge import still_around
 from stabilizer.runs.history import Series
+from stabilizer.signals import middle
 
 SPIKE_ROWS = 300
 """Rows back in which spikes that come back are looked for."""
@@ -65,7 +66,7 @@ def spikes_at_equal_distance(case: Case) -> Verdict:
         return NO
     series = case.view.series("optim/grad_norm")
     series = Series(series.steps[-SPIKE_ROWS:], series.values[-SPIKE_ROWS:]).finite()
-    rows = np.flatnonzero(series.values > 3 * np.median(series.values))
+    rows = (series.values > 3 * middle(series.values)).nonzero()[0]
     rows = rows[series.steps[rows] >= found.onset_step]
     gaps = np.diff(rows)
     if len(gaps) < 2 or gaps.min() < 3 or np.ptp(gaps) > 0:
@@ -77,7 +78,7 @@ def spikes_at_equal_distance(case: Case) -> Verdict:
         between = other.values[(other.steps >= found.onset_step) & ~np.isin(other.steps, series.steps[rows])]
         if len(spiked) < 3 or len(between) < 10:
             continue
-        if abs(np.median(spiked) - np.median(between)) > 2 * np.std(between):
+        if abs(middle(spiked) - middle(between)) > 2 * np.std(between):
             return NO
         usual.append(name)
     if len(usual) < 3:
@@ -93,24 +94,24 @@ def right_changed(case: Case) -> Verdict:
     series = case.view.series("policy/logp_correct")
     if found is None or len(series) < 40 or case.find("system/data-shift"):
         return NO
-    place = int(np.searchsorted(series.steps, min(f.onset_step for f in case.findings)))
+    place = int(series.steps.searchsorted(min(f.onset_step for f in case.findings)))
     steps = series.steps[max(25, place - MARGIN) : place + 2 * MARGIN]
     falls = []
     for step in map(int, steps):
         before, after = case.rows("policy/logp_correct", step, -22, -1), case.rows("policy/logp_correct", step, 0, 8)
         if len(before) >= 12 and len(after) >= 5:
-            falls.append((float(np.median(after) - np.median(before)) / (float(before.std()) + 0.02), step))
+            falls.append((float(middle(after) - middle(before)) / (float(before.std()) + 0.02), step))
     if not falls or min(falls)[0] > -2.5:
         return NO
     edge = min(falls)[1]
-    was, now = (float(np.median(case.rows("policy/logp_correct", edge, *span))) for span in ((-22, -1), (0, 8)))
+    was, now = (middle(case.rows("policy/logp_correct", edge, *span)) for span in ((-22, -1), (0, 8)))
     taken, entropy = case.rows("policy/kl_old", edge, -2, 3), case.jumped("policy/entropy", edge, 1.2)
     if len(taken) < 3 or 1.5 * float(np.sqrt(np.maximum(taken, 0.0)).sum()) > was - now:  # as far as steps can take it
         return NO
     paid = [case.rows("reward/mean", edge, *span) for span in ((-22, -1), (0, 8))]
     if entropy is not None or now > 1.5 * was or not all(map(len, paid)):
         return NO
-    if float(np.median(paid[1])) < float(np.median(paid[0])) - 0.5 * float(paid[0].std()):
+    if middle(paid[1]) < middle(paid[0]) - 0.5 * float(paid[0].std()):
         return NO
     words = f"answers that count as right went from {was:.2g} to {now:.2g} nats/token at step {edge} while no fewer did"
     step = f"and steps moved the policy by {float(taken.max()):.2g} nats/token at most"
@@ -125,7 +126,7 @@ def groups_mixed(case: Case) -> Verdict:
         return NO
     with np.errstate(divide="ignore", invalid="ignore"):
         share = within.values / between.values
-    first, last = (int(np.searchsorted(within.steps, step)) for step in (case.onset, case.latest))
+    first, last = (int(within.steps.searchsorted(step)) for step in (case.onset, case.latest))
     rises = []
     for row in range(max(25, first - LEAD), min(last + MARGIN, len(share) - 12)):
         before, after = share[row - 25 : row], share[row : row + 12]
@@ -174,7 +175,7 @@ class _Random(NamedTuple):
 def _at_random(case: Case) -> _Random | None:
     """Where the gradients of two halves of a batch ceased to agree, with steps, spread and batch as they were."""
     series = case.view.series("optim/grad_cosine").finite()
-    first, last = (int(np.searchsorted(series.steps, step)) for step in (case.onset, case.latest))
+    first, last = (int(series.steps.searchsorted(step)) for step in (case.onset, case.latest))
     falls = []
     for row in range(max(25, first - LEAD), min(last + MARGIN, len(series) - 20)):
         before, after = series.values[row - 25 : row], series.values[row : row + 25]

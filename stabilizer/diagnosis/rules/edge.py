@@ -8,6 +8,7 @@ import numpy as np
 
 from stabilizer.diagnosis.case import MARGIN, Case
 from stabilizer.diagnosis.rules.base import FITS, NO, UNLIKELY, Table, Verdict
+from stabilizer.signals import middle
 
 NEXT_TO_NONE = 0.05
 """Share of right answers under which nobody can tell failing prompts from failing answers."""
@@ -22,7 +23,7 @@ def reward_fell_alone(case: Case) -> Verdict:
         return NO
     edge = reward.drop_step
     before, after = (case.rows(reward.metric, edge, *span) for span in ((-8, -1), (2, 7)))
-    if len(before) < 3 or len(after) < 3 or np.median(before) - np.median(after) < 0.6 * (reward.best - reward.now):
+    if len(before) < 3 or len(after) < 3 or middle(before) - middle(after) < 0.6 * (reward.best - reward.now):
         return NO
     still = still_around(case, edge)
     if not still:
@@ -59,7 +60,7 @@ def prompts_beyond(case: Case) -> Verdict:
     if lost is None or not lost.failing or not (silent := _silenced(case, lost.step)):
         return NO
     cut = [case.rows("rollout/truncated_frac", lost.step, *span) for span in ((-20, -1), (1, 9))]
-    if all(map(len, cut)) and float(np.median(cut[1])) > float(np.median(cut[0])) + 0.1:
+    if all(map(len, cut)) and middle(cut[1]) > middle(cut[0]) + 0.1:
         return UNLIKELY, [lost.words, "but answers are cut from then on, and what is cut is not judged"]
     if (alike := _alike(case, lost.step, silent[1])) is not None:
         words = f"so few right answers ({alike:.1%}) leave as many groups without one, whichever prompts they are to"
@@ -93,7 +94,7 @@ def _spread_lost(case: Case) -> _Lost | None:
     series = case.view.series("reward/std_group")
     if len(series) < 40 or case.find("reward/outage"):
         return None
-    steps = series.steps[max(20, int(np.searchsorted(series.steps, case.onset)) - MARGIN) : -SPREAD_ROWS]
+    steps = series.steps[max(20, int(series.steps.searchsorted(case.onset)) - MARGIN) : -SPREAD_ROWS]
     shifts = ((int(step), case.jumped("reward/std_group", int(step), 1.5)) for step in steps)
     falls = [(now / was, step, was, now) for step, shift in shifts if shift for was, now in [shift] if now < was]
     if not falls:
@@ -126,7 +127,7 @@ def _failed(case: Case, edge: int) -> bool:
 def _solves(case: Case, edge: int) -> bool:
     """Answers are alike because they are right: nothing is lost."""
     before, after = (case.rows("reward/all_pass_frac", edge, *span) for span in ((-20, -1), (1, 9)))
-    return bool(len(before) and len(after)) and float(np.median(after)) > float(np.median(before)) + 0.2
+    return bool(len(before) and len(after)) and middle(after) > middle(before) + 0.2
 
 
 def _silenced(case: Case, edge: int) -> tuple[float, float] | None:
@@ -138,7 +139,7 @@ def _silenced(case: Case, edge: int) -> tuple[float, float] | None:
 def _silent(case: Case, edge: int) -> tuple[float, float] | None:
     """(before, after) of the share of groups without spread."""
     before, after = (case.rows("reward/zero_std_frac", edge, *span) for span in ((-22, -2), (1, 9)))
-    return (float(np.median(before)), float(np.median(after))) if len(before) >= 8 and len(after) >= 4 else None
+    return (middle(before), middle(after)) if len(before) >= 8 and len(after) >= 4 else None
 
 
 def _alike(case: Case, edge: int, silent: float) -> float | None:
@@ -158,10 +159,10 @@ def still_around(case: Case, edge: int) -> list[str]:
         usual, then = case.rows(name, edge, -40, -9), case.rows(name, edge, -3, 5)
         if len(usual) < 5 or len(then) < 3:
             continue
-        moved = float(np.median(then) - np.median(usual))
+        moved = float(middle(then) - middle(usual))
         if name in ("policy/kl_old", "optim/update_ratio"):
             moved = max(moved, 0.0)  # with less to learn from, steps get smaller
-        if abs(moved) > max(3 * np.std(usual), 0.3 * abs(np.median(usual))):
+        if abs(moved) > max(3 * np.std(usual), 0.3 * abs(middle(usual))):
             return []
         still.append(name)
     return still

@@ -8,6 +8,7 @@ from stabilizer.detectors.reward.scale_shift import components
 from stabilizer.diagnosis.case import MARGIN, SOON, TOGETHER, Case, Shift
 from stabilizer.diagnosis.rules.base import FITS, NO, PROOF, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict
 from stabilizer.records import Finding
+from stabilizer.signals import middle
 
 
 def overflow(case: Case) -> Verdict:
@@ -75,15 +76,15 @@ def reward_fails(case: Case) -> Verdict:
 def newly_paid(case: Case, step: int) -> str:
     """In words, a part of the reward that is paid since about a step and makes most of what the reward changed by."""
     before, after = case.rows("reward/mean", step, -20, -SOON), case.rows("reward/mean", step, SOON, 15)
-    if len(before) < 10 or len(after) < 3 or not (gained := float(np.median(after) - np.median(before))):
+    if len(before) < 10 or len(after) < 3 or not (gained := float(middle(after) - middle(before))):
         return ""
     for name in components(case.view):
         series = case.view.series(name).finite()
         near = abs(int(series.steps[0]) - step) <= SOON * case.spacing if len(series) else False
         part = case.rows(name, step, SOON, 15) if near else ()
-        if len(part) and float(np.median(part)) / gained > 0.7:
+        if len(part) and middle(part) / gained > 0.7:
             words = f"{name} is part of the reward only since step {int(series.steps[0])}"
-            return f"{words} and makes {np.median(part):.3g} of its change by {gained:.3g}"
+            return f"{words} and makes {middle(part):.3g} of its change by {gained:.3g}"
     return ""
 
 
@@ -219,7 +220,7 @@ def learned_by_heart(case: Case) -> Verdict:
 def _since(case: Case, name: str, step: int) -> Shift | None:
     """A metric around a step (the first 20 rows, where it is early), and now."""
     before, now = case.view.series(name).between(step - 20, step + 20).finite().values, case.recent(name)
-    return Shift(float(np.median(before)), now) if len(before) and now is not None else None
+    return Shift(middle(before), now) if len(before) and now is not None else None
 
 
 def crash(case: Case) -> Verdict:
@@ -293,7 +294,7 @@ def _grows(case: Case, name: str) -> bool:
     """It kept growing since the onset, rather than stepping up to a new level."""
     since = case.view.series(name).between(case.onset, case.view.step).finite().values
     thirds = np.array_split(since, 3)
-    return len(since) >= 15 and bool(1.5 * np.median(thirds[0]) < np.median(thirds[1]) < np.median(thirds[2]) / 1.3)
+    return len(since) >= 15 and bool(1.5 * middle(thirds[0]) < middle(thirds[1]) < middle(thirds[2]) / 1.3)
 
 
 RULES: Table = (

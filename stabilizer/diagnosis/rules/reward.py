@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from stabilizer.diagnosis.case import MARGIN, SOON, TOGETHER, Case
 from stabilizer.diagnosis.graph import is_integrity
 from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict, few_prompts
 from stabilizer.diagnosis.rules.integrity import newly_paid
+from stabilizer.signals import middle
 
 
 def hackable(case: Case) -> Verdict:
@@ -82,9 +81,9 @@ def _priced(case: Case) -> list[str]:
     if since is None or not (part := newly_paid(case, since.onset_step)):
         return []
     before, after = (case.rows("rollout/length_reward_corr", since.onset_step, *span) for span in ((-25, -1), (2, 20)))
-    if len(before) < 10 or len(after) < 3 or not abs(np.median(after)) > 0.85 > 1.7 * abs(np.median(before)):
+    if len(before) < 10 or len(after) < 3 or not abs(middle(after)) > 0.85 > 1.7 * abs(middle(before)):
         return []
-    return [part, f"length and reward go together since ({np.median(before):.2f} to {np.median(after):.2f})"]
+    return [part, f"length and reward go together since ({middle(before):.2f} to {middle(after):.2f})"]
 
 
 def capped_length(case: Case) -> Verdict:

@@ -7,6 +7,7 @@ import numpy as np
 from stabilizer.diagnosis.case import MARGIN, Case
 from stabilizer.diagnosis.graph import STAGES
 from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict
+from stabilizer.signals import middle
 
 STEP_KL = 0.02
 """Nats per token by which one step's updates may move the policy before that is called large (healthy: under 0.01)."""
@@ -150,11 +151,11 @@ def clip_not_in_force(case: Case) -> Verdict:
         case.view.series(name).between(case.onset, case.onset + rows).finite().values
         for name in ("policy/ratio_p99", "policy/clip_frac")
     )
-    if len(far) < 5 or len(bitten) < 5 or np.median(far) < 1 + 1.2 * wide:
+    if len(far) < 5 or len(bitten) < 5 or middle(far) < 1 + 1.2 * wide:
         return NO
-    if np.mean(bitten) > (UNCLIPPED if np.median(far) > 1 + 2 * wide else UNCLIPPED / 4):
+    if np.mean(bitten) > (UNCLIPPED if middle(far) > 1 + 2 * wide else UNCLIPPED / 4):
         return NO
-    words = f"the hundredth part of tokens has ratios of {np.median(far):.2g} and more, the limit is {1 + wide:.3g}"
+    words = f"the hundredth part of tokens has ratios of {middle(far):.2g} and more, the limit is {1 + wide:.3g}"
     return TURNED, [f"{words}, and {np.mean(bitten):.2%} are clipped: the clip range is not in force"]
 
 
