@@ -87,13 +87,12 @@ class Learner:
     ) -> dict[str, float]:
         """All updates of a step; a skipped one is computed and reported like any other, only not made."""
         lr = self._set_lr(step, knobs.lr_scale)
-        began = perf_counter()
-        before = torch.cat(self._measured)
-        measuring = perf_counter() - began
         only_critic = self._critic is not None and (knobs.actor_frozen or step <= self._config.critic.warmup_steps)
         rows: list[dict[str, float]] = []
         halves: list[Tensor] = []
+        before: Tensor | None = None
         made = not_finite = 0
+        measuring = 0.0
         with self._checkpointing():
             for row_R in _minibatches(len(batch), knobs, shuffle_seed, batch.mask_BT.device):
                 minibatch = batch.rows(row_R)
@@ -107,25 +106,30 @@ class Learner:
                 if not all(math.isfinite(size) for size in sizes):
                     not_finite += 1
                 elif not skip:
+                    if before is None:  # only now, for what is called twice in a row costs less the second time
+                        began = perf_counter()
+                        before = torch.cat(self._measured)
+                        measuring = perf_counter() - began
                     self.optimizer.step()
                     made += 1
                 rows.append(row)
         began = perf_counter()
-        size = torch.linalg.vector_norm  # what `Tensor.norm` comes to, by way of much else
+        after, size = torch.cat(self._measured), torch.linalg.vector_norm  # what `Tensor.norm` is, without its detours
+        before = after.clone() if before is None else before
         metrics = _reduced(rows) | {
             "optim/lr": lr,
             "optim/skipped": not_finite,
-            "optim/update_ratio": (size(torch.cat(self._measured).sub_(before)) / size(before)).item(),
+            "optim/update_ratio": (size(after.sub_(before)) / size(before)).item(),
             "batch/updates": made,
         }
         if len(halves) == 2:
             metrics["optim/grad_cosine"] = torch.nn.functional.cosine_similarity(*halves, dim=0).item()
         return metrics | {"time/metrics_s": measuring + perf_counter() - began}
 
-    def tokens_at_once(self, rollouts: Rollouts, knobs: Knobs) -> int:
-        """Tokens of one pass of an update, about."""
-        rows = -(-len(rollouts) // knobs.minibatches)
-        return rollouts.num_tokens * min(rows, self._config.optim.micro_batch or rows) // max(1, len(rollouts))
+    def tokens_at_once(self, tokens: int, rows: int, knobs: Knobs) -> int:
+        """Tokens of one pass of an update, about, where the step has so many tokens in so many rows."""
+        together = -(-rows // knobs.minibatches)
+        return tokens * min(together, self._config.optim.micro_batch or together) // max(1, rows)
 
     # --- one update -------------------------------------------------------------------------------------------------
 
@@ -322,17 +326,21 @@ _REDUCERS = {"policy/ratio_max": _highest, "policy/ratio_min": _lowest}
 
 def _reduced(rows: list[dict[str, float]]) -> dict[str, float]:
     """One number a step: the mean of the updates, or what the name says. NaN goes through, as evidence."""
-    names = [name for name in rows[0] if name not in ("ratio_error", "value/explained_variance")]
+    first = rows[0]
     if len(rows) == 1:
-        metrics = {name: rows[0][name] + 0.0 for name in names}  # as a mean has it: never -0
+        metrics = {name: value + 0.0 for name, value in first.items()}  # as a mean has it: never -0
     else:
-        metrics = {name: _REDUCERS.get(name, _mean)([row[name] for row in rows]) for name in names}
-    explained = [row["value/explained_variance"] for row in rows if "value/explained_variance" in row]
-    if explained:  # of no meaning where all returns were equal: left out then, for that is no fault of the critic
-        known = [value for value in explained if not math.isnan(value)]
+        metrics = {name: _REDUCERS.get(name, _mean)([row[name] for row in rows]) for name in first}
+    del metrics["ratio_error"]
+    if "value/explained_variance" in metrics:
+        # of no meaning where all returns were equal: left out then, for that is no fault of the critic
+        known = [row["value/explained_variance"] for row in rows if not math.isnan(row["value/explained_variance"])]
+        del metrics["value/explained_variance"]
         metrics |= {"value/explained_variance": _mean(known)} if known else {}
     metrics["optim/grad_norm_max"] = _highest([row["optim/grad_norm"] for row in rows])
-    return metrics | {name: rows[0][key] for key, name in _FIRST.items()}
+    for key, name in _FIRST.items():
+        metrics[name] = first[key]
+    return metrics
 
 
 def _block_norms(model: torch.nn.Module) -> dict[str, float]:

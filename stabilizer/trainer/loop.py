@@ -122,12 +122,13 @@ class Trainer:
         episodes = self.collector.episodes(knobs, self._problems, lambda purpose: self._random_bits(step, purpose))
         rolled_out = perf_counter()
 
-        with threads_for(self.policy.model, self.learner.tokens_at_once(episodes.rollouts, knobs)):
-            batch, credit, metrics = self._prepare(episodes, self._adapted(knobs))
+        tokens, adapted = episodes.rollouts.num_tokens, self._adapted(knobs)
+        with threads_for(self.policy.model, self.learner.tokens_at_once(tokens, len(episodes.rollouts), knobs)):
+            batch, credit, metrics = self._prepare(episodes, adapted)
             scored = perf_counter()
             if len(batch):
                 seed = self._random_bits(step, "shuffle")
-                updates = self.learner.update(step, batch, self._adapted(knobs), progress, skip=skip, shuffle_seed=seed)
+                updates = self.learner.update(step, batch, adapted, progress, skip=skip, shuffle_seed=seed)
                 metrics = updates | metrics
         metrics = {"batch/updates": 0} | metrics | {"rollout/staleness": self._unsynced}
         self._unsynced += metrics["batch/updates"]
@@ -138,9 +139,9 @@ class Trainer:
 
         progress.step = step
         progress.cursor += episodes.prompts_drawn
-        progress.tokens += episodes.rollouts.num_tokens
+        progress.tokens += tokens
         progress.reuse = progress.reuse and metrics.get("policy/ratio_first_error", 0.0) <= REUSE
-        metrics |= self._adapt(knobs, metrics)
+        metrics |= self._adapt(adapted, metrics)
         if _due(step, self.config.policy.reference_every):
             self.reset_reference()
         scores = judged(episodes.scores)
@@ -234,18 +235,17 @@ class Trainer:
         bonus = progress.entropy_bonus if progress.entropy_low else 0.0
         return knobs._replace(beta=knobs.beta * progress.beta_scale, entropy_coef=knobs.entropy_coef + bonus)
 
-    def _adapt(self, knobs: Knobs, metrics: dict[str, float]) -> dict[str, float]:
+    def _adapt(self, used: Knobs, metrics: dict[str, float]) -> dict[str, float]:
         """Move the coefficients towards their targets, for the next step; what was in force goes on record."""
         progress, policy = self._progress, self.config.policy
-        used = self._adapted(knobs)
         if policy.kl_target and "policy/kl_ref" in metrics:
             rule = AdaptiveKL(target=policy.kl_target, horizon=policy.kl_horizon, low=1 / 64, high=64.0)
             progress.beta_scale, _ = rule.step(progress.beta_scale, metrics["policy/kl_ref"])
-        if knobs.entropy_target and "policy/entropy" in metrics:
-            rule = TargetEntropy(target=knobs.entropy_target)
+        if used.entropy_target and "policy/entropy" in metrics:
+            rule = TargetEntropy(target=used.entropy_target)
             progress.entropy_bonus, used_next = rule.step(progress.entropy_bonus, metrics["policy/entropy"])
             progress.entropy_low = used_next > 0
-        elif not knobs.entropy_target:
+        elif not used.entropy_target:
             progress.entropy_bonus = 0.0
         return {"policy/beta": used.beta, "policy/entropy_coef": used.entropy_coef}
 

@@ -1,12 +1,11 @@
+import itertools
 import math
 
 import numpy as np
 import pytest
 import torch
 
-from stabilizer.trainer.metrics import bigrams as bigrams_of
-from stabilizer.trainer.metrics import distinct, judged, length_reward_correlation, own_tokens
-from stabilizer.trainer.metrics import prompt_dependence as dependence_of
+from stabilizer.trainer.metrics import bigrams, distinct, judged, length_reward_correlation, prompt_dependence
 from stabilizer.trainer.metrics import reward_metrics as measure
 from stabilizer.trainer.tasks import Score
 
@@ -21,14 +20,6 @@ def reward_metrics(scores, group_size):
         judged(scores),
         torch.tensor([score.reward for score in scores], dtype=torch.float64).view(-1, group_size),
     )
-
-
-def bigrams(ids_BT, mask_BT):
-    return bigrams_of(own_tokens(ids_BT, mask_BT))
-
-
-def prompt_dependence(ids_BT, mask_BT, group_size):
-    return dependence_of(own_tokens(ids_BT, mask_BT), group_size)
 
 
 def test_reward_metrics_by_hand():
@@ -62,6 +53,7 @@ def test_a_nan_reward_is_reported_as_nan():
     metrics = reward_metrics(scores(math.nan, 1.0), group_size=2)
     assert math.isnan(metrics["reward/mean"]) and math.isnan(metrics["reward/std_group"])
     assert metrics["reward/zero_std_frac"] == 0
+    assert reward_metrics(scores(math.nan, 1.0), group_size=1)["reward/zero_std_frac"] == 0.5
 
 
 def test_a_failed_reward_counts_in_nothing_but_its_own_share():
@@ -91,9 +83,11 @@ def test_a_bigram_does_not_reach_across_what_an_environment_put_in():
 
 def test_length_and_reward_correlate_by_hand():
     # lengths 1 2 3, rewards 0 0 1: deviations (-1 0 1) and (-1/3 -1/3 2/3); 1 / sqrt(2 * 2/3)
-    assert length_reward_correlation(np.array([1, 2, 3]), np.array([0.0, 0, 1])) == pytest.approx(1 / math.sqrt(4 / 3))
-    assert length_reward_correlation(np.array([1, 2, 3]), np.array([1.0, 1, 1])) is None
-    assert length_reward_correlation(np.array([1, 2]), np.array([math.nan, 1.0])) is None
+    assert length_reward_correlation([1, 2, 3], [0.0, 0, 1]) == pytest.approx(1 / math.sqrt(4 / 3))
+    assert length_reward_correlation([1, 2, 3], [1.0, 1, 1]) is None
+    assert length_reward_correlation([2, 2, 2], [0.0, 1, 1]) is None
+    assert length_reward_correlation([1, 2, 3, 9], [0.0, 0, 1, math.nan]) == pytest.approx(1 / math.sqrt(4 / 3))
+    assert length_reward_correlation([1, 2], [math.nan, 1.0]) is None
 
 
 def test_distinct_by_hand():
@@ -125,7 +119,7 @@ def test_dependence_of_a_random_policy_is_zero_on_average_however_small_the_batc
     assert abs(np.mean(values)) < 0.02
 
 
-def test_wording_is_counted_as_one_would_by_hand_whatever_is_padded_put_in_or_left_empty():
+def test_wording_is_counted_as_one_would_by_hand_whatever_is_padded_put_in_or_left_empty(monkeypatch):
     rng = np.random.default_rng(1)
     for _ in range(60):
         groups, size, width = (int(n) for n in rng.integers(1, 6, 3))
@@ -139,7 +133,9 @@ def test_wording_is_counted_as_one_would_by_hand_whatever_is_padded_put_in_or_le
         repeated = sum(1 - len(set(row)) / len(row) for row in pairs if row) / len(pairs)
         every = [pair for row in pairs for pair in row]
         variety = len(set(every)) / len(every) if every else 1.0
-        assert bigrams(ids_BT, mask_BT) == (pytest.approx(repeated), pytest.approx(variety))
+        forms = (mask_BT, None) if mask_BT.all() else (mask_BT,)  # where all were chosen it may be told or not
+        for form in forms:
+            assert bigrams(ids_BT, form) == (pytest.approx(repeated), pytest.approx(variety))
 
         def agree(a, b, own=own):  # the chance that a token of one answer and one of another are the same
             tokens = [(x, y) for x in own[a] for y in own[b]]
@@ -151,4 +147,7 @@ def test_wording_is_counted_as_one_would_by_hand_whatever_is_padded_put_in_or_le
                 found[a // size == b // size].append(agree(a, b))
         within = np.mean(found[True]) if found[True] else 0.0
         wanted = 1 - np.mean(found[False]) / within if found[False] and within > 0 else None
-        assert prompt_dependence(ids_BT, mask_BT, size) == (None if wanted is None else pytest.approx(wanted, abs=1e-9))
+        for form, cells in itertools.product(forms, (2**30, 0)):  # in a table, and by sorting
+            monkeypatch.setattr("stabilizer.trainer.metrics.CELLS", cells)
+            found = prompt_dependence(ids_BT, form, size)
+            assert found == (None if wanted is None else pytest.approx(wanted, abs=1e-9))
