@@ -186,8 +186,7 @@ def training(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """
     command = [sys.executable, "-m", "stabilizer", "train", "addition", "--variant", "unstable", "--seed", "11",
                "--remedy", "approve", "--steps", "2000", "--set", "samples.every=5",
-               "--set", "optim.lr=0.01",
-               "--set", "rollout.prompts=32", "--set", "rollout.group_size=16", "--runs", str(tmp_path / "runs"),
+               "--set", "rollout.prompts=32", "--runs", str(tmp_path / "runs"),
                "--dashboard", "--port", "0"]  # fmt: skip
     environment = {**os.environ, "COLUMNS": "400", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     with open(tmp_path / "said.txt", "w") as errors:
