@@ -14,10 +14,12 @@ another within them, of the same failure or of one further down while the first 
 marked `held_back`, and raised when the budget is free or it gets worse. Proof (`confirm` = 1) and critical findings are
 never held back, and a declared change frees the budget.
 
-Detectors that hold no proof take turns at being asked. One of a failure that hurries, when it sees something new, is
-asked about the ticks it missed as well, so that waiting for its turn is no part of what must be waited for. In a young
-run every detector is, and its turn comes at least every `confirm` ticks, so that nothing opens later, or with another
-onset, than if all were asked at every tick: a failure that must stand for three ticks is seen by a look at every third.
+Detectors that hold no proof take turns at being asked, all but those in doubt. One of a failure that
+hurries, when it sees something new, is asked about the ticks it missed as well, so that waiting for its turn is no part
+of what must be waited for. In a young run every detector is, and its turn comes at least every `confirm` ticks, so that
+nothing opens later, or with another onset, than if all were asked at every tick: a failure that must stand for three
+ticks is seen by a look at every third. In doubt, and asked at every tick, is what suspects something, and what was
+silent about an open finding a moment ago; what stands, stands for long, and is looked at in turn.
 
 A tick is one logged row, and distances are counted in rows, so that a run logged every ten steps is judged as one
 logged at each. The watch sees nothing but the views it is shown, in the order they are shown, so a live run, its
@@ -85,11 +87,20 @@ class Incident:
 class _Track:
     """What is known of one detector's finding while it stands."""
 
+    detector: Detector
     finding: Finding
+    asked: int
+    """Tick at which its detector was asked last."""
     raised: int = 1
     quiet: int = 0
+    """Ticks in a row of which it is known that nothing was seen."""
     opened: int = 0
     """Tick at which it opened; 0 while it is suspected."""
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the next look may settle it."""
+        return not self.opened or 0 < self.quiet < RECOVERING
 
 
 @dataclass(frozen=True)
@@ -113,10 +124,7 @@ class Watch:
         self._asked_young = [_turn_when_young(self.detectors, turn) for turn in range(_ROUND)]
         self._active: list[Finding] | None = None
         """`active`, once it was asked for after a tick."""
-        self._due_beside: tuple[str, ...] = ()
-        self._due_among: Sequence[Sequence[Detector]] = ()
-        self._due_with: dict[int, list[Detector]] = {}
-        """Whose turn it is beside the findings that stand, turn by turn as it was worked out."""
+        self._place = {detector.id: place for place, detector in enumerate(self.detectors)}
         self._tick = 0
         self._free_from = 0
         """Warnings before this tick do not count against the budget: a change was declared since."""
@@ -145,21 +153,15 @@ class Watch:
         return changed
 
     def _due(self) -> Sequence[Detector]:
-        """Whose turn has come: proof is looked for at every tick, and so is what is suspected; the rest takes turns,
+        """Whose turn has come: proof is looked for at every tick, and what is in doubt is; the rest takes turns,
         which costs a statistical answer two ticks on average and saves four fifths of the work."""
         turns = self._asked_young if self._tick <= YOUNG else self._asked
         turn = turns[self._tick % len(turns)]
-        if not self._tracks:
+        in_doubt = {id: track.detector for id, track in self._tracks.items() if track.in_doubt}
+        if not in_doubt:
             return turn
-        standing = (*self._tracks,)
-        if standing != self._due_beside or turns is not self._due_among:  # seldom: what stands, stands for long
-            self._due_beside, self._due_among, self._due_with = standing, turns, {}
-        due = self._due_with.get(self._tick % len(turns))
-        if due is None:
-            asked = {detector.id for detector in turn}.union(standing)
-            due = [detector for detector in self.detectors if not detector.at_end and detector.id in asked]
-            self._due_with[self._tick % len(turns)] = due
-        return due
+        due = in_doubt | {detector.id: detector for detector in turn}
+        return [due[id] for id in sorted(due, key=self._place.__getitem__)]
 
     def end(self, view: RunView) -> list[Finding]:
         """Say that the run is over at `view`: now it can be told whether a failure was the last thing that happened."""
@@ -218,15 +220,17 @@ class Watch:
                 track.raised, track.quiet = track.raised + 1, 0
             self._raise(detector, track, result, view, changed)
         elif track is not None and not _blind(track.finding, view):
-            track.raised, track.quiet = 0, track.quiet + 1
+            track.raised, track.quiet = 0, track.quiet + (self._tick - track.asked if track.quiet else 1)
             self._quieten(detector, track, changed)
+        if track is not None:
+            track.asked = self._tick
 
     def _suspect(self, detector: Detector, result: Finding, view: RunView) -> _Track:
         """A new suspicion, and for how many ticks in a row it has been so: those missed are made up for now."""
         stride = min(detector.confirm, TURNS)
         young = self._tick <= YOUNG or self._tick - stride < YOUNG
         missed = TURNS - 1 if not young and detector.confirm <= FAST else stride - 1 if young else 0
-        track = _Track(result)
+        track = _Track(detector, result, self._tick)
         for step in list(self._steps)[-2 : -2 - missed : -1]:
             if track.raised >= detector.confirm or step >= view.step:
                 break

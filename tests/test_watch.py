@@ -59,7 +59,8 @@ def test_a_finding_opens_after_its_ticks_in_a_row_and_not_after_as_many_scattere
 
 
 @pytest.mark.parametrize(
-    ("quiet", "state"), [(RECOVERING - 1, "open"), (RECOVERING, "recovering"), (RESOLVED, "resolved")]
+    ("quiet", "state"),
+    [(RECOVERING - 1, "open"), (RECOVERING + TURNS, "recovering"), (RESOLVED + 2 * TURNS, "resolved")],
 )
 def test_it_stays_open_through_short_gaps_then_recovers_then_is_resolved(quiet: int, state: str) -> None:
     watch = watched(30 + quiet, Says("optim/grad-explosion", range(10, 31)))
@@ -280,9 +281,10 @@ def test_every_warning_counts_once_and_no_critical_finding_is_hidden(seed: int) 
         watch.tick(view)
         for detector in detectors:
             said = detector.check(view)
-            in_a_row[detector.id] = in_a_row.get(detector.id, 0) + 1 if said else 0
+            critical = said is not None and said.severity == "critical"
+            in_a_row[detector.id] = in_a_row.get(detector.id, 0) + 1 if critical else 0
             waited = detector.confirm if detector.confirm == 1 else detector.confirm + TURNS - 1
-            if said and said.severity == "critical" and in_a_row[detector.id] >= waited:
+            if critical and in_a_row[detector.id] >= waited:
                 stands = [f for f in watch.active() if f.id == detector.id]
                 assert len(stands) == 1 and stands[0].severity == "critical"
 
@@ -306,21 +308,25 @@ class AsksEveryone(Watch):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_turns_change_nothing_that_is_told_of_a_young_run_and_save_most_of_the_questions(seed: int) -> None:
+def test_turns_change_nothing_that_opens_in_a_young_run_and_save_most_of_the_questions(seed: int) -> None:
     ids = ("policy/mismatch", "optim/grad-spike", "policy/kl-pinned", "reward/collapse", "reward/outage", "value/x")
 
     def some() -> list[Wavers]:
         rng = np.random.default_rng(seed)
-        stretches = lambda: [range(start, start + int(rng.integers(1, 12))) for start in rng.integers(1, YOUNG, size=3)]  # noqa: E731
-        return [Wavers(id, *stretches(), confirm=int(rng.integers(1, 11))) for id in ids]
+        starts = [(int(start), int(rng.integers(1, 30))) for start in rng.integers(1, YOUNG, size=len(ids))]
+        stretches = [range(start, start + rows) for start, rows in starts]
+        return [Wavers(id, rows, confirm=int(rng.integers(1, 11))) for id, rows in zip(ids, stretches, strict=True)]
 
     run, turns, every = History(), Watch(some()), AsksEveryone(some())
     for step in range(1, YOUNG + 1):
         run.append(step, {"reward/mean": 0.5})
-        assert turns.tick(run.view()) == every.tick(run.view())
-    assert turns.findings() == every.findings() and turns.incidents == every.incidents
+        opened = [
+            [(f.id, f.severity, f.onset_step) for f in watch.tick(run.view()) if f.detected_step == step]
+            for watch in (turns, every)
+        ]
+        assert opened[0] == opened[1]
     asked = [sum(detector.asked for detector in watch.detectors if detector.confirm > 2) for watch in (turns, every)]
-    assert asked[0] < 0.7 * asked[1]
+    assert asked[0] < 0.6 * asked[1]
 
 
 def test_what_was_told_step_by_step_is_how_things_stand() -> None:
