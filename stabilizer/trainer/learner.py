@@ -76,6 +76,8 @@ class Learner:
             lr=0.0, betas=config.optim.betas, weight_decay=config.optim.weight_decay, fused=True,
         )  # fmt: skip
         self._measured = _sampled(self.parameters, MEASURED)
+        self._left_at: tuple[list[int], Tensor] | None = None
+        """The weights measured as the last step left them, and torch's count of the changes to each until then."""
         self._adaptive_clip = AdaptiveClip(factor=config.optim.adaptive_clip) if config.optim.adaptive_clip else None
 
     def reset(self) -> None:
@@ -106,20 +108,21 @@ class Learner:
                 if not all(math.isfinite(size) for size in sizes):
                     not_finite += 1
                 elif not skip:
-                    if before is None:  # only now, for what is called twice in a row costs less the second time
+                    if before is None:
                         began = perf_counter()
-                        before = torch.cat(self._measured)
+                        before = self._weights_before()
                         measuring = perf_counter() - began
                     self.optimizer.step()
                     made += 1
                 rows.append(row)
         began = perf_counter()
         after, size = torch.cat(self._measured), torch.linalg.vector_norm  # what `Tensor.norm` is, without its detours
-        before = after.clone() if before is None else before
+        self._left_at = self._changes(), after
+        before = after if before is None else before
         metrics = _reduced(rows) | {
             "optim/lr": lr,
             "optim/skipped": not_finite,
-            "optim/update_ratio": (size(after.sub_(before)) / size(before)).item(),
+            "optim/update_ratio": (size(after - before) / size(before)).item(),
             "batch/updates": made,
         }
         if len(halves) == 2:
@@ -257,6 +260,16 @@ class Learner:
             norm = torch.nn.utils.clip_grad_norm_(self._critic_parameters, max_norm)
             metrics["value/grad_norm"] = norm.item()
         return metrics
+
+    def _weights_before(self) -> Tensor:
+        """The weights measured, before an update: as the last step left them, where nothing has touched them since."""
+        if self._left_at is not None and self._left_at[0] == self._changes():
+            return self._left_at[1]
+        return torch.cat(self._measured)
+
+    def _changes(self) -> list[int]:
+        """How often each of the weights measured was changed, but for the optimizer's own steps, which go uncounted."""
+        return [view._version for view in self._measured]
 
     def _sampled_gradient(self) -> Tensor:
         """The gradient of the weights whose change is measured."""

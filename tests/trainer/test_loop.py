@@ -149,6 +149,23 @@ def test_the_unstable_variant_destroys_the_policy_and_half_its_learning_rate_doe
     assert reward[0.5][1] > 1.1 * reward[0.5][0]
 
 
+def test_the_update_ratio_is_how_far_the_step_moved_the_weights_wherever_they_came_from(trainer):
+    run = trainer()
+    run.learner._measured = [p.detach().view(-1) for p in run.learner.parameters]
+
+    def moved() -> tuple[float, float]:
+        before = weights(run)
+        measured = run.train_step().metrics["optim/update_ratio"]
+        return measured, ((weights(run) - before).norm() / before.norm()).item()
+
+    snapshot = run.controls.snapshot()
+    for go_back in (False, False, True):
+        if go_back:
+            run.controls.restore(snapshot)
+        measured, real = moved()
+        assert measured == pytest.approx(real, rel=1e-4) and real > 0
+
+
 # --- knobs ------------------------------------------------------------------------------------------------------------
 
 
