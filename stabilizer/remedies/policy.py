@@ -8,7 +8,7 @@ fails, and where the run got worse under it, its weights too.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from stabilizer.records import Action, Cause, Finding, JournalEntry
@@ -49,6 +49,18 @@ class _Question:
     """The step it was asked at."""
 
 
+@dataclass(frozen=True)
+class Need:
+    """An incident that something is to be done about."""
+
+    number: int
+    members: list[Finding]
+    """Findings that count: neither information nor what a fix has made harmless."""
+    cause: Cause
+    onset: int
+    critical: bool
+
+
 class Arbiter(Conduct):
     """The remedy side of one run. `tick` after every step, at the step boundary; it never raises for a failed fix."""
 
@@ -83,48 +95,58 @@ class Arbiter(Conduct):
     # --- choosing ---------------------------------------------------------------------------------------------------
 
     def _serve(self, number: int, view: RunView) -> None:
-        if self._suggested_enough(number):
+        """Make, or propose, the first fix that an incident calls for and that may be made; one question at a time."""
+        need = self._need(number, view)
+        asked = self._asked(number)
+        if need is None or (asked and not self._worth_asking_anew(asked, need.critical, view)):
             return
-        members = [f for f in self.watch.active() if f.incident == number and f.severity != "info"]
-        members = [f for f in members if not self._own_step(f) and (number, f.id) not in self._outlived]
-        if not members:
-            return
-        critical = any(f.severity == "critical" for f in members)
-        failures = self.limits.failures[number]
-        if failures >= MAX_FAILURES or (self.limits.rest and not critical):
-            return
-        asked = next((question for question in self._questions.values() if question.trial.incident == number), None)
-        if asked and not self._worth_asking_anew(asked, critical, view):
-            return  # one question at a time
-        incident = self.watch.incident(number)
-        if not incident.causes or (self._acts and not critical and quiet_hours(view)):
-            return
-        cause, onset = incident.causes[0].id, incident.onset_step
-        hurt = critical and not just_seen(members, view.step)
-        returns = hurt or self._free_to_return(cause, members, onset, view)
-        remedies = self._candidates(cause, members, onset, view, critical=critical, returns=returns)
-        if self.mode == "auto-full" and failures and not critical and any(r.rollback for r in remedies):
-            return  # the last trial is kept for going back, should it come to damage
-        for remedy in remedies:
-            if self._suggested_enough(number):
-                return
-            known = (number, remedy.id) in self._tried and not (asked and remedy is asked.trial.remedy)
-            if known or (remedy.rollback and not returns) or (remedy.id == "early-stop" and not critical):
-                continue
-            if remedy.id in HOLD_BACK and number in self._put_right:
-                continue  # the run was well with its settings as they are again: smaller steps mend no weights
-            change = self._change(remedy, cause, view, onset)
-            if change is None or objection(remedy, cause, members, self.watch, view):
-                continue
+        for remedy, change in self._worth_trying(need, view):
             if asked and remedy is asked.trial.remedy:
                 return  # still the first thing to do
             if asked and remedy.safety != "advice":
-                self._withdraw(asked, cause, critical, view, instead=remedy.id)
+                self._withdraw(asked, need, view, instead=remedy.id)
                 asked = None
-            if self._consider(remedy, change, number, incident.causes[0], onset, view):
+            if self._consider(remedy, change, need, view):
                 return
         if asked:
-            self._withdraw(asked, cause, critical, view)
+            self._withdraw(asked, need, view)
+
+    def _need(self, number: int, view: RunView) -> Need | None:
+        """What an incident calls for; None where it is to be left alone for now."""
+        members = [f for f in self.watch.active() if f.incident == number and f.severity != "info"]
+        members = [f for f in members if not self._own_step(f) and (number, f.id) not in self._outlived]
+        incident, critical = self.watch.incident(number), any(f.severity == "critical" for f in members)
+        if not members or not incident.causes or self._suggested_enough(number):
+            return None
+        if self.limits.failures[number] >= MAX_FAILURES or (self.limits.rest and not critical):
+            return None
+        if self._acts and not critical and quiet_hours(view):
+            return None
+        return Need(number, members, incident.causes[0], incident.onset_step, critical)
+
+    def _asked(self, number: int) -> _Question | None:
+        """The proposal for an incident that waits for a person."""
+        return next((question for question in self._questions.values() if question.trial.incident == number), None)
+
+    def _worth_trying(self, need: Need, view: RunView) -> Iterator[tuple[Remedy, Change]]:
+        """Remedies in the order of trying, with what each would turn: those that nothing speaks against."""
+        returns = self._returns(need, view)
+        remedies = self._candidates(need, view, returns=returns)
+        if self.mode == "auto-full" and self.limits.failures[need.number] and not need.critical:
+            if any(remedy.rollback for remedy in remedies):
+                return  # the last trial is kept for going back, should it come to damage
+        for remedy in remedies:
+            if self._suggested_enough(need.number):
+                return
+            asked = self._asked(need.number)
+            known = (need.number, remedy.id) in self._tried and not (asked and remedy is asked.trial.remedy)
+            if known or (remedy.rollback and not returns) or (remedy.id == "early-stop" and not need.critical):
+                continue
+            if remedy.id in HOLD_BACK and need.number in self._put_right:
+                continue  # the run was well with its settings as they are again: smaller steps mend no weights
+            change = self._change(remedy, need.cause.id, view, need.onset)
+            if change is not None and not objection(remedy, need.cause.id, need.members, self.watch, view):
+                yield remedy, change
 
     def _worth_asking_anew(self, asked: _Question, critical: bool, view: RunView) -> bool:
         """Whether a proposal should be held against the run as it is by now: when it came to damage, and now and then.
@@ -137,13 +159,13 @@ class Arbiter(Conduct):
             return False
         return not asked.approved_by and (worse or (view.step - asked.asked) % COOLDOWN == COOLDOWN - 1)
 
-    def _withdraw(self, asked: _Question, cause: str, critical: bool, view: RunView, instead: str = "") -> None:
+    def _withdraw(self, asked: _Question, need: Need, view: RunView, instead: str = "") -> None:
         """Take a proposal back that is not what should be done any more; what replaces it leaves room for it later."""
         trial = asked.trial
-        if critical and not trial.critical:
+        if need.critical and not trial.critical:
             why = "it has come to damage since"
-        elif cause != trial.cause:
-            why = f"the cause is {cause} by now, and was {trial.cause} then"
+        elif need.cause.id != trial.cause:
+            why = f"the cause is {need.cause.id} by now, and was {trial.cause} then"
         else:
             why = "the run has changed since, and it would not help any more"
         del self._questions[trial.action]
@@ -157,23 +179,25 @@ class Arbiter(Conduct):
         near = self._restored is not None and abs(finding.onset_step - self._restored) <= SETTLE
         return near and finding.id.startswith("reward/")
 
-    def _free_to_return(self, cause: str, members: Sequence[Finding], onset: int, view: RunView) -> bool:
-        """Nothing was learned, so nothing is lost, since a divergence that began with a known change, or since a loss
+    def _returns(self, need: Need, view: RunView) -> bool:
+        """Whether a checkpoint from before it may be the answer: there is damage, seen for long enough to be believed;
+        or nothing was learned, so nothing is lost, since a divergence that began with a known change, or since a loss
         that nobody can explain."""
-        turned = turns(view, onset, self.limits.moves)
-        lost = cause == "undetermined" and any(finding.id == "reward/collapse" for finding in members)
-        diverged = bool(turned) and any(rank(finding) <= DIVERGENCE for finding in members)
-        return (lost or diverged) and not gained(view, min((turn.step for turn in turned), default=onset))
+        if need.critical and not just_seen(need.members, view.step):
+            return True
+        turned = turns(view, need.onset, self.limits.moves)
+        lost = need.cause.id == "undetermined" and any(finding.id == "reward/collapse" for finding in need.members)
+        diverged = bool(turned) and any(rank(finding) <= DIVERGENCE for finding in need.members)
+        return (lost or diverged) and not gained(view, min((turn.step for turn in turned), default=need.onset))
 
-    def _candidates(
-        self, cause: str, members: Sequence[Finding], onset: int, view: RunView, *, critical: bool, returns: bool
-    ) -> list[Remedy]:
+    def _candidates(self, need: Need, view: RunView, *, returns: bool) -> list[Remedy]:
         """Remedies in the order of trying; damage done by a divergence is gone back from first."""
+        cause = need.cause.id
         remedies = [RESTORE, *fitting(cause, view)]
-        diverged = critical and any(rank(finding) == DIVERGENCE for finding in members)
+        diverged = need.critical and any(rank(finding) == DIVERGENCE for finding in need.members)
         unanswered = all(remedy.safety == "advice" or remedy.asks for remedy in remedies[1:])
         damaged = (diverged or returns) and unanswered
-        if ROLL_BACK not in remedies and (damaged or turns(view, onset, self.limits.moves)):
+        if ROLL_BACK not in remedies and (damaged or turns(view, need.onset, self.limits.moves)):
             remedies.append(ROLL_BACK)  # whatever did it
         if diverged and (cause == "undetermined" or cause in ROLL_BACK.answers) and LOWER_LR not in remedies:
             remedies.append(LOWER_LR)  # where there is no going back, smaller steps are what contains it
@@ -183,12 +207,12 @@ class Arbiter(Conduct):
     def _suggested_enough(self, number: int) -> bool:
         return self.mode == "suggest" and sum(incident == number for incident, _ in self._tried) >= SUGGESTIONS
 
-    def _consider(self, remedy: Remedy, change: Change, number: int, cause: Cause, onset: int, view: RunView) -> bool:
+    def _consider(self, remedy: Remedy, change: Change, need: Need, view: RunView) -> bool:
         """Propose a remedy and, where the mode allows, apply it. True when nothing else should be considered now."""
-        trial = self._trial(self._next_id(), remedy, change, number, onset, view, cause.id)
-        self._tried.add((number, remedy.id))
+        trial = self._trial(self._next_id(), remedy, change, need.number, need.onset, view, need.cause.id)
+        self._tried.add((need.number, remedy.id))
         text = f"{remedy.why}; expected within {trial.window} steps: {remedy.expects}"
-        people = left_to_people(remedy, cause) if self._acts and not trial.back else ""
+        people = left_to_people(remedy, need.cause) if self._acts and not trial.back else ""
         text += f"; not made by itself: {people}" if people else ""
         self._journal(trial, "proposed", view.step, text, hypothesis=trial.hypothesis())
         if remedy.safety == "advice" or people:
@@ -202,7 +226,7 @@ class Arbiter(Conduct):
         if reason := self._refused(trial, view):
             self._journal(trial, "rejected", view.step, reason)
             if "a person should" in reason:
-                self.host.declare(view.step, "note", f"{trial.action} ({remedy.id}): {reason}", incident=number)
+                self.host.declare(view.step, "note", f"{trial.action} ({remedy.id}): {reason}", incident=need.number)
             return False
         return self._apply(trial, view)
 

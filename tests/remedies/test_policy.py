@@ -13,7 +13,7 @@ from stabilizer.remedies import LOWER_LR, REMEDIES, RESTORE, ROLL_BACK, fitting
 from stabilizer.remedies.controls import Checkpoint, Controls
 from stabilizer.remedies.fork import Comparison, Fork
 from stabilizer.remedies.guard import Guard
-from stabilizer.remedies.policy import _Question
+from stabilizer.remedies.policy import Need, _Question
 from stabilizer.remedies.trial import Trial
 from stabilizer.runs.requests import Request
 from stabilizer.watch import Incident
@@ -99,6 +99,12 @@ def test_what_was_kept_to_hold_steps_back_goes_when_they_are_small_and_stays_whi
     assert ("a9" in arbiter._kept) is not bool(left)
 
 
+def need(cause: str, *members: Finding, onset: int = 1) -> Need:
+    """An incident of one cause, with damage only where one of its findings says so."""
+    critical = any(finding.severity == "critical" for finding in members)
+    return Need(1, [*members], Cause(cause, 0.7, ""), onset, critical)
+
+
 def test_a_fix_for_what_lies_outside_is_proposed_and_says_why_it_is_not_made() -> None:
     run = Simulation("auto-full", breaks_at=10_000).run(40)
     grow = next(r for r in REMEDIES if r.id == "grow-group")
@@ -106,7 +112,7 @@ def test_a_fix_for_what_lies_outside_is_proposed_and_says_why_it_is_not_made() -
     run.watch.incidents.append(Incident(1, 38))
 
     def considered(cause: str) -> bool:
-        return run.arbiter._consider(grow, change, 1, Cause(cause, 0.7, ""), 38, run.history.view())
+        return run.arbiter._consider(grow, change, need(cause, onset=38), run.history.view())
 
     assert not considered("prompts-too-hard")
     assert [entry for _, entry in run.entries()] == ["proposed"]
@@ -229,7 +235,7 @@ def test_what_somebody_has_said_yes_to_is_done_though_things_have_come_to_damage
 
 def test_a_proposal_that_would_help_no_more_is_taken_back() -> None:
     run = Simulation("approve", cause=too_fast).run(60)
-    run.arbiter._withdraw(next(iter(run.arbiter._questions.values())), "undetermined", True, run.history.view())
+    run.arbiter._withdraw(next(iter(run.arbiter._questions.values())), need("undetermined"), run.history.view())
     assert run.actions[-1].entry == "expired" and not run.arbiter._questions
     assert run.actions[-1].text.startswith("outdated: the cause is undetermined by now, and was ")
 
@@ -613,9 +619,11 @@ def test_a_loss_that_nobody_can_explain_is_gone_back_from_and_one_that_is_made_g
     regained = history({"reward/mean": "0.1+0.005~0.01x60 0.2+0.02x20"}).view()
     fell = [Finding(id="reward/collapse", severity="warn", summary="", onset_step=61, detected_step=70, last_step=80)]
     arbiter = Simulation("auto-full").arbiter
-    assert arbiter._free_to_return("undetermined", fell, 61, lost)
-    assert not arbiter._free_to_return("undetermined", fell, 61, regained)
-    assert not arbiter._free_to_return("data-shift", fell, 61, lost), "what is known to be the data's doing is not"
+    assert arbiter._returns(need("undetermined", *fell, onset=61), lost)
+    assert not arbiter._returns(need("undetermined", *fell, onset=61), regained)
+    assert not arbiter._returns(need("data-shift", *fell, onset=61), lost), (
+        "what is known to be the data's doing is not"
+    )
 
 
 def test_the_level_under_another_setting_is_no_measure_for_the_one_that_was_put_back() -> None:
