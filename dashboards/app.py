@@ -49,7 +49,7 @@ def build(roots: Sequence[Path], door: Door | None = None) -> Dash:
         debug=False, dev_tools_ui=False, dev_tools_props_check=False, dev_tools_serve_dev_bundles=False,
         dev_tools_hot_reload=False,
     )  # fmt: skip
-    guard(app.server, door or Door())
+    guard(app.server, door or Door(), app.callback_map)
     app.layout = lambda: frame.skeleton(runs.lines(), runs.token)
     _frame(app, runs)
     actions.register(app, runs)

@@ -7,6 +7,7 @@ Host header must name this machine, and a request that changes something must no
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,8 +31,8 @@ HEADERS = {
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(?::\d{1,5})?")
 
 
-def guard(server: Flask, door: Door) -> None:
-    """Put the checks before every request and the headers on every response."""
+def guard(server: Flask, door: Door, outputs: Container[str]) -> None:
+    """Put the checks before every request and the headers on every response. `outputs` is what pages can ask for."""
     server.config["MAX_CONTENT_LENGTH"] = MAX_BODY
 
     @server.before_request
@@ -46,8 +47,10 @@ def guard(server: Flask, door: Door) -> None:
             return _refusal(413, f"a request holds at most {MAX_BODY} bytes")
         answer = door.answer(request)
         updates = answer is None and request.method == "POST" and request.is_json
-        if updates and not asks_for_an_update(request.get_json(silent=True)):
+        if updates and not asks_for_an_update(body := request.get_json(silent=True)):
             return _refusal(400, "a callback is a JSON object that names its output and lists its inputs")
+        if updates and body["output"] not in outputs:
+            return _refusal(400, "no page here has such an output; reload the page, it may be of an older version")
         return answer
 
     @server.errorhandler(DependencyException)

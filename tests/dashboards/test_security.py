@@ -340,6 +340,11 @@ def test_a_callback_of_another_form_is_refused_with_a_sentence(client, body: str
     assert asked.status_code == 400 and asked.text.startswith("a callback is a JSON object")
 
 
+def test_an_output_that_no_page_has_is_refused_with_a_sentence(client) -> None:
+    asked = client.http.post("/_dash-update-component", json={"output": "nothing.here", "inputs": []}, headers=HERE)
+    assert asked.status_code == 400 and "no page here has such an output" in asked.text
+
+
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
