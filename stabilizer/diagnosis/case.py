@@ -11,6 +11,7 @@ import numpy as np
 
 from stabilizer.detectors.departure import scaled
 from stabilizer.detectors.progress import Progress, progress
+from stabilizer.detectors.reward.scale_shift import components
 from stabilizer.diagnosis.graph import METRICS, STAGES, is_integrity, stage
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
@@ -29,8 +30,12 @@ LEAD = 60
 """Rows before the onset from which on a metric that leads is looked for."""
 CLIMB = 40
 """Rows within which a learning rate that rises by half was raised."""
+UNDATED_BEFORE = 300
+"""The same before a plateau, of which nobody can say when it began."""
 TOGETHER = 8
 """Rows within which two metrics moved at the same time, as far as anybody can tell."""
+UNDATED = ("reward/plateau",)
+"""Findings that say where a curve bent, which can be long before what bent it is over, or had begun."""
 
 SETTINGS: dict[str, tuple[str, ...]] = {
     "control/beta": ("policy.beta", "beta"),
@@ -99,13 +104,23 @@ class Case:
 
     @cached_property
     def onset(self) -> int:
-        """First step of what is more than information, where there is such."""
+        """First step of what is more than information, where there is such.
+
+        What can't be dated counts only by itself.
+        """
         loud = [f for f in self.findings if f.severity != "info"] or self.findings
-        return min(finding.onset_step for finding in loud)
+        dated = [f for f in loud if f.id not in UNDATED] or loud
+        return min(finding.onset_step for finding in dated)
 
     @cached_property
     def latest(self) -> int:
-        """The last onset of what belongs to the beginning: onsets are estimates, and the first may be too early."""
+        """The last onset of what belongs to the beginning: onsets are estimates, and the first may be too early.
+
+        What can't be dated may have begun at any time until it was noticed.
+        """
+        loud = [f for f in self.findings if f.severity != "info"]
+        if loud and all(f.id in UNDATED for f in loud):
+            return max(f.detected_step for f in loud)
         soon = self.onset + LEAD * self.spacing
         return max(f.onset_step for f in self.findings if f.onset_step <= soon and f.onset_step >= self.onset)
 
@@ -130,7 +145,8 @@ class Case:
         """
         for found in sorted(self.findings, key=lambda f: f.onset_step):
             late = step + (MARGIN if is_integrity(found.id) else SOON) * self.spacing
-            if found.severity != "info" and stage(found.id) < STAGES.index(of) and found.onset_step <= late:
+            known = found.severity != "info" and found.id not in UNDATED
+            if known and stage(found.id) < STAGES.index(of) and found.onset_step <= late:
                 return found
         return None
 
@@ -171,10 +187,29 @@ class Case:
         values: list[Any] = [self.view.config(key) for key in keys]
         return " ".join(str(value).lower() for value in values if value is not None)
 
+    @cached_property
+    def same_steps(self) -> str:
+        """In words, that steps go no farther than before the onset; empty where they do, or nobody knows.
+
+        Of the weights, where that is logged: a policy that loses its way moves farther by equal steps.
+        """
+        for name, most in (("optim/update_ratio", 1.5), ("policy/kl_old", 2.0)):
+            size = self.shift(name)
+            if size is not None and size.before > 0:
+                words = f"{name} did not grow ({size.before:.2g} to {size.after:.2g})"
+                return words if size.ratio <= most else ""
+        return ""
+
+    @cached_property
+    def _reach(self) -> int:
+        """Rows before the onset in which a turned knob can be its cause."""
+        loud = [f for f in self.findings if f.severity != "info"]
+        return UNDATED_BEFORE if loud and all(f.id in UNDATED for f in loud) else BEFORE
+
     def turned(self, knob: str, *, up: bool) -> Turn | None:
         """The newest turn of a knob in one direction in the rows before the onset, to where it was not before: one
         that comes back to where it stood, as a lowered rate does that warms up again, is no news."""
-        series = self._window(knob, BEFORE, MARGIN)
+        series = self._window(knob, self._reach, MARGIN)
         values = series.values
         if len(values) < 2:
             return None
@@ -190,7 +225,7 @@ class Case:
     def rate_jumped(self, *, up: bool) -> Turn | None:
         """A change of the learning rate by half or more out of a stretch in which it was steady: downward between two
         rows, for schedules end in a slope; upward within `CLIMB` rows, for no schedule climbs after it has rested."""
-        series = self._window("optim/lr", BEFORE, MARGIN)
+        series = self._window("optim/lr", self._reach, MARGIN)
         values = series.values
         for row in range(len(values) - 1, 4, -1):
             was, ahead = values[row - 5 : row], values[row : row + (CLIMB if up else 1)]
@@ -219,6 +254,27 @@ class Case:
         was, now = median(before[:-MARGIN]), median(after[SOON:] if len(after) > 2 * SOON else after[-3:])
         steady = float(np.ptp(before[:-MARGIN])) == 0.0
         return Shift(was, now) if steady and was > 0 and now >= 1.5 * was else None
+
+    @cached_property
+    def newly_paid(self) -> str:
+        """In words, a part of the reward that began in mid-run, around the onset or in the rows before it.
+
+        Where no part was told before, the one nearest to what the reward was is the reward as it was.
+        """
+        series = {name: self.view.series(name).finite() for name in components(self.view)}
+        began = {name: int(rows.steps[0]) for name, rows in series.items() if len(rows)}
+        first = int(self.onset - BEFORE * self.spacing)
+        new = [name for name, step in began.items() if first <= step <= self.latest + MARGIN * self.spacing]
+        if not new or len(self.rows("reward/mean", step := max(began[name] for name in new), -BEFORE, 0)) < 20:
+            return ""
+        before = median(self.rows("reward/mean", step, -20, 0))
+        level = {name: median(self.rows(name, step, 0, 15)) for name in new}
+        if len(new) == len(began):
+            new.remove(min(new, key=lambda name: abs(level[name] - before)))
+        if not new:
+            return ""
+        name = max(new, key=lambda name: abs(level[name]))
+        return f"{name} ({level[name]:.3g}) is part of the reward only since step {began[name]}"
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:

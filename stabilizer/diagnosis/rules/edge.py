@@ -162,7 +162,10 @@ def still_around(case: Case, edge: int) -> list[str]:
         moved = float(middle(then) - middle(usual))
         if name in ("policy/kl_old", "optim/update_ratio"):
             moved = max(moved, 0.0)  # with less to learn from, steps get smaller
-        if abs(moved) > max(3 * np.std(usual), 0.3 * abs(middle(usual))):
+        limit = max(3 * float(np.std(usual)), 0.3 * abs(middle(usual)))
+        if name == "policy/entropy":  # a policy that loses half of it in forty rows does not stand
+            limit = min(limit, 0.5 * abs(middle(usual)))
+        if abs(moved) > limit:
             return []
         still.append(name)
     return still
