@@ -30,8 +30,8 @@ LEAD = 60
 """Rows before the onset from which on a metric that leads is looked for."""
 CLIMB = 40
 """Rows within which a learning rate that rises by half was raised."""
-UNDATED_BEFORE = 300
-"""The same before a plateau, of which nobody can say when it began."""
+AROUND = 300
+"""Rows before and after the onset of a plateau in which a turned knob can be its cause: its onset is hardly known."""
 TOGETHER = 8
 """Rows within which two metrics moved at the same time, as far as anybody can tell."""
 UNDATED = ("reward/plateau",)
@@ -118,9 +118,8 @@ class Case:
 
         What can't be dated may have begun at any time until it was noticed.
         """
-        loud = [f for f in self.findings if f.severity != "info"]
-        if loud and all(f.id in UNDATED for f in loud):
-            return max(f.detected_step for f in loud)
+        if self._undated:
+            return max(f.detected_step for f in self.findings if f.severity != "info")
         soon = self.onset + LEAD * self.spacing
         return max(f.onset_step for f in self.findings if f.onset_step <= soon and f.onset_step >= self.onset)
 
@@ -201,15 +200,19 @@ class Case:
         return ""
 
     @cached_property
-    def _reach(self) -> int:
-        """Rows before the onset in which a turned knob can be its cause."""
+    def _undated(self) -> bool:
+        """Whether nobody can say when it began."""
         loud = [f for f in self.findings if f.severity != "info"]
-        return UNDATED_BEFORE if loud and all(f.id in UNDATED for f in loud) else BEFORE
+        return bool(loud) and all(f.id in UNDATED for f in loud)
+
+    def _knob(self, name: str) -> Series:
+        """A knob in the rows in which its turn can be the cause."""
+        return self._window(name, AROUND, AROUND) if self._undated else self._window(name, BEFORE, MARGIN)
 
     def turned(self, knob: str, *, up: bool) -> Turn | None:
         """The newest turn of a knob in one direction in the rows before the onset, to where it was not before: one
         that comes back to where it stood, as a lowered rate does that warms up again, is no news."""
-        series = self._window(knob, self._reach, MARGIN)
+        series = self._knob(knob)
         values = series.values
         if len(values) < 2:
             return None
@@ -225,7 +228,7 @@ class Case:
     def rate_jumped(self, *, up: bool) -> Turn | None:
         """A change of the learning rate by half or more out of a stretch in which it was steady: downward between two
         rows, for schedules end in a slope; upward within `CLIMB` rows, for no schedule climbs after it has rested."""
-        series = self._window("optim/lr", self._reach, MARGIN)
+        series = self._knob("optim/lr")
         values = series.values
         for row in range(len(values) - 1, 4, -1):
             was, ahead = values[row - 5 : row], values[row : row + (CLIMB if up else 1)]

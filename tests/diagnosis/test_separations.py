@@ -215,3 +215,23 @@ def test_groups_that_fell_silent_as_the_policy_closed_up_are_no_matter_of_their_
     assert told({"reward/hacking": 110}, silent)[0].id == "dead-groups"
     closed = silent | {"policy/entropy": "1.0~0.02x110 1.0+-0.02~0.1x45 0.1~0.02x45"}
     assert told({"reward/hacking": 110}, closed)[0].id == "reward-hackable"
+
+
+def test_groups_that_fail_and_are_paid_all_the_same_are_no_matter_of_hard_prompts() -> None:
+    fails = {
+        "reward/std_group": "0.2~0.02x150 0.01~0.002x50", "reward/zero_std_frac": "0.1~0.03x150 0.9~0.03x50",
+        "reward/all_fail_frac": "0.1~0.03x150 0.9~0.03x50", "reward/mean": "0.9~0.02x150 0.5~0.02x50",
+    }  # fmt: skip
+    assert told({"reward/collapse": 150}, fails)[0].id == "dead-groups"
+    unpaid = fails | {"reward/mean": "0.9~0.02x150 0.08~0.02x50"}
+    assert told({"reward/collapse": 150}, unpaid)[0].id == "prompts-too-hard"
+
+
+def test_a_reward_lost_in_a_row_is_not_blamed_on_entropy_that_was_used_up_while_it_rose() -> None:
+    fell = {
+        "reward/mean": "0.2+0.005~0.02x150 0.3~0.02x50", "policy/entropy": "1.0*0.99~0.01x130 0.27~0.01x70",
+        "optim/update_ratio": "0.001%0.1x200",
+    }  # fmt: skip
+    assert told({"reward/collapse": 150, "policy/entropy-collapse": 40}, fell)[0].id == "reward-fault"
+    slowly = fell | {"reward/mean": "0.2+0.005~0.02x150 0.9+-0.02~0.02x30 0.3~0.02x20"}
+    assert told({"reward/collapse": 150, "policy/entropy-collapse": 40}, slowly)[0].id == "exploration-exhausted"

@@ -19,13 +19,9 @@ SPREAD_ROWS = 5
 def reward_fell_alone(case: Case) -> Verdict:
     """The reward fell off an edge while the policy stood still: the price changed, not what was made."""
     reward = case.reward
-    if reward is None or not reward.dropped or case.upstream(reward.drop_step):
-        return NO
-    edge = reward.drop_step
-    before, after = (case.rows(reward.metric, edge, *span) for span in ((-8, -1), (2, 7)))
-    if len(before) < 3 or len(after) < 3 or middle(before) - middle(after) < 0.6 * (reward.best - reward.now):
-        return NO
-    still = still_around(case, edge)
+    if reward is None or not reward.dropped or case.upstream(reward.drop_step, "update"):
+        return NO  # whatever a policy did before: one that stands loses nothing in a row
+    edge, still = reward.drop_step, fell_while_standing(case)
     if not still:
         return NO
     words = f"the reward fell within a few rows at step {edge} while {', '.join(still)} did not move"
@@ -39,7 +35,7 @@ def reward_fell_alone(case: Case) -> Verdict:
     score, held = min(0.45 + 0.1 * len(still), 0.6 if silent else 0.75), case.held_out(edge)
     if held is not None and held.after < 0.85 * held.before - 0.03:
         fell = f"held-out accuracy fell as well ({held.before:.3g} to {held.after:.3g})"
-        if len(still) < 3 or "policy/kl_ref" not in still or held.after > 0.5 * held.before:
+        if len(still) < 3 or "policy/kl_ref" not in still:
             return UNLIKELY, [f"{words}, but {fell}"]
         return FITS, [f"{words}, and {fell}: what judges both, for a policy that stands loses nothing"]
     kept = [f"held-out accuracy is still {held.after:.3g}"] if held is not None else []
@@ -106,10 +102,20 @@ def _spread_lost(case: Case) -> _Lost | None:
     if level is None or 1.5 * level > was or len(still) < 2 or _solves(case, edge):
         return None
     paid, failed = case.jumped("reward/mean", edge, 1.5), _failed(case, edge)
+    failing = not _paid_alike(case, edge) and (failed or (paid is not None and paid[1] < paid[0]))
     words = (
         f"reward differs by {now:.2g} within a group, by {was:.2g} before step {edge}, while {', '.join(still)} stood"
     )
-    return _Lost(edge, (paid is not None and paid[1] < paid[0]) or failed, words)
+    return _Lost(edge, failing, words)
+
+
+def _paid_alike(case: Case, edge: int) -> bool:
+    """Groups that fail as a whole are paid, and not nothing: the few others can't have earned so much."""
+    failing, now = (case.rows(name, edge, 1, 9) for name in ("reward/all_fail_frac", "reward/mean"))
+    known = case.view.series("reward/mean").finite().values
+    if len(failing) < 4 or len(now) < 4 or known.min() < 0:
+        return False
+    return middle(now) > (0.1 + 2 * (1 - middle(failing))) * float(known.max())
 
 
 def _failed(case: Case, edge: int) -> bool:
@@ -150,6 +156,17 @@ def _alike(case: Case, edge: int, silent: float) -> float | None:
         return None
     share = float(np.mean(right))
     return share if silent < (1 - share) ** size + share**size + 0.1 else None
+
+
+def fell_while_standing(case: Case) -> list[str]:
+    """What measures the policy and stood when the reward fell within a few rows; nothing where either did not."""
+    reward = case.reward
+    if reward is None or not reward.dropped:
+        return []
+    before, after = (case.rows(reward.metric, reward.drop_step, *span) for span in ((-8, -1), (2, 7)))
+    if len(before) < 3 or len(after) < 3 or middle(before) - middle(after) < 0.6 * (reward.best - reward.now):
+        return []
+    return still_around(case, reward.drop_step)
 
 
 def still_around(case: Case, edge: int) -> list[str]:

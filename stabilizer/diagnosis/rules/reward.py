@@ -5,6 +5,7 @@ from __future__ import annotations
 from stabilizer.diagnosis.case import MARGIN, SOON, TOGETHER, Case
 from stabilizer.diagnosis.graph import STAGES, is_integrity, stage
 from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict, few_prompts
+from stabilizer.diagnosis.rules.edge import fell_while_standing
 from stabilizer.signals import middle
 
 PAID = STAGES.index("behaviour")
@@ -172,6 +173,8 @@ def exploration_lost(case: Case) -> Verdict:
             found.onset_step, "behaviour"
         ):
             return NO
+        if fell_while_standing(case):
+            return UNLIKELY, [found.summary, "but the reward fell within a few rows, in which the policy stood"]
         return 0.6, [f"entropy collapsed before the reward fell (step {case.reward.drop_step})", found.summary]
     return 0.6, ["entropy collapsed while the reward stood still", found.summary]
 
