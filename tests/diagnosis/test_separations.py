@@ -235,3 +235,26 @@ def test_a_reward_lost_in_a_row_is_not_blamed_on_entropy_that_was_used_up_while_
     assert told({"reward/collapse": 150, "policy/entropy-collapse": 40}, fell)[0].id == "reward-fault"
     slowly = fell | {"reward/mean": "0.2+0.005~0.02x150 0.9+-0.02~0.02x30 0.3~0.02x20"}
     assert told({"reward/collapse": 150, "policy/entropy-collapse": 40}, slowly)[0].id == "exploration-exhausted"
+
+
+def test_a_reward_lost_on_some_prompts_alone_is_no_matter_of_the_verifier() -> None:
+    fell = EDGE | {"reward/mean": "0.9~0.02x150 0.5~0.02x50", "accuracy/val": "0.9~0.01x200"}
+    by_prompt = {"reward/std_group": "0.1~0.01x150 0.05~0.01x50", "reward/std": "0.14~0.01x150 0.4~0.02x50"}
+    by_answer = {"reward/std_group": "0.1~0.01x150 0.4~0.02x50", "reward/std": "0.14~0.01x150 0.45~0.02x50"}
+    assert told({"reward/collapse": 150}, fell | by_prompt)[0].id == "prompts-too-hard"
+    assert told({"reward/collapse": 150}, fell | by_answer)[0].id == "reward-fault"
+
+
+def test_a_reward_lost_as_answers_began_to_be_cut_is_not_its_own_fault() -> None:
+    cut = EDGE | {"rollout/truncated_frac": "0x150 0.5~0.02x50"}
+    assert told({"reward/collapse": 150}, cut)[0].id == "reward-fault"
+    assert told({"reward/collapse": 150, "rollout/truncation": 150}, cut)[0].id == "capped-length"
+
+
+def test_a_verifier_that_calls_nearly_nothing_right_is_not_taken_for_hard_prompts() -> None:
+    gone = EDGE | {
+        "reward/std": "0.5~0.01x150 0.14~0.01x50", "reward/std_group": "0.45~0.02x150 0.03~0.01x50",
+        "accuracy/train": "0.5~0.03x150 0.02~0.005x50", "batch/group_size": "8x200",
+        "reward/zero_std_frac": "0.1~0.03x150 0.9~0.03x50",
+    }  # fmt: skip
+    assert told({"reward/collapse": 150}, gone)[0].id == "reward-fault"

@@ -19,14 +19,16 @@ SPREAD_ROWS = 5
 def reward_fell_alone(case: Case) -> Verdict:
     """The reward fell off an edge while the policy stood still: the price changed, not what was made."""
     reward = case.reward
-    if reward is None or not reward.dropped or case.upstream(reward.drop_step, "update"):
-        return NO  # whatever a policy did before: one that stands loses nothing in a row
+    if reward is None or not reward.dropped or _explained(case, reward.drop_step):
+        return NO
     edge, still = reward.drop_step, fell_while_standing(case)
     if not still:
         return NO
     words = f"the reward fell within a few rows at step {edge} while {', '.join(still)} did not move"
     if (silent := _silenced(case, edge)) and _alike(case, edge, silent[1]) is None:
         return UNLIKELY, [f"{words}, but groups fell silent as a whole"]
+    if by_prompt := _by_prompt(case, edge):
+        return UNLIKELY, [words, f"but {by_prompt}"]
     if case.find("system/data-shift"):  # other prompts do the same to the reward, and they were seen to be others
         return UNLIKELY, [words]
     length = case.jumped("rollout/length_mean", edge, 1.08)
@@ -40,6 +42,36 @@ def reward_fell_alone(case: Case) -> Verdict:
         return FITS, [f"{words}, and {fell}: what judges both, for a policy that stands loses nothing"]
     kept = [f"held-out accuracy is still {held.after:.3g}"] if held is not None else []
     return score + 0.1 * len(kept), [words, *kept]
+
+
+def fell_by_prompt(case: Case) -> Verdict:
+    """The reward fell in a few rows, for some prompts and not for others, while the policy stood: harder prompts."""
+    reward, still = case.reward, fell_while_standing(case)
+    if reward is None or not still or _explained(case, reward.drop_step):
+        return NO
+    if not (words := _by_prompt(case, reward.drop_step)) or _paid_alike(case, reward.drop_step):
+        return NO
+    held = case.held_out(reward.drop_step)
+    reasons = [f"the reward fell within a few rows at step {reward.drop_step} while {', '.join(still)} stood", words]
+    if held is None or held.after < 0.85 * held.before - 0.03:
+        return FITS, reasons
+    return 0.75, [*reasons, f"and held-out accuracy, whose problems stay the same, is still {held.after:.3g}"]
+
+
+def _by_prompt(case: Case, edge: int) -> str:
+    """In words, that rewards differ from prompt to prompt as they did not, and less among answers to one."""
+    if _few_right(case, edge):
+        return ""
+    shares = []
+    for span in ((-25, -1), (1, 13)):
+        within, overall = (case.rows(name, edge, *span) for name in ("reward/std_group", "reward/std"))
+        if len(within) < 6 or len(overall) < 6 or not (spread := middle(overall)) > 0:
+            return ""
+        shares.append(middle(within) / spread)
+    if shares[1] > 0.7 * shares[0]:
+        return ""
+    words = f"rewards within a group differ by {shares[1]:.0%} of the batch's spread since step {edge}"
+    return f"{words}, {shares[0]:.0%} before: it hangs on the prompt"
 
 
 def groups_silenced(case: Case) -> Verdict:
@@ -113,7 +145,7 @@ def _paid_alike(case: Case, edge: int) -> bool:
     """Groups that fail as a whole are paid, and not nothing: the few others can't have earned so much."""
     failing, now = (case.rows(name, edge, 1, 9) for name in ("reward/all_fail_frac", "reward/mean"))
     known = case.view.series("reward/mean").finite().values
-    if len(failing) < 4 or len(now) < 4 or known.min() < 0:
+    if len(failing) < 4 or len(now) < 4 or known.min() < 0 or _few_right(case, edge):
         return False
     return middle(now) > (0.1 + 2 * (1 - middle(failing))) * float(known.max())
 
@@ -169,6 +201,19 @@ def fell_while_standing(case: Case) -> list[str]:
     return still_around(case, reward.drop_step)
 
 
+def _few_right(case: Case, edge: int) -> bool:
+    """So few answers are right that most groups have none, whatever decides which."""
+    silent = _silent(case, edge)
+    return silent is not None and _alike(case, edge, silent[1]) is not None
+
+
+def _explained(case: Case, edge: int) -> bool:
+    """Something further up broke before, or left its course with it: what a policy did long before it stood takes
+    nothing from it in a row."""
+    with_it = [f for f in case.findings if f.onset_step >= edge - MARGIN * case.spacing]
+    return bool(case.upstream(edge, "update") or Case(with_it, case.view).upstream(edge))
+
+
 def still_around(case: Case, edge: int) -> list[str]:
     """What measures the policy and did not move around a step; nothing when any of it did."""
     still = []
@@ -193,4 +238,5 @@ RULES: Table = (
     ("dead-groups", groups_silenced),
     ("dead-groups", spread_shrunk),
     ("prompts-too-hard", prompts_beyond),
+    ("prompts-too-hard", fell_by_prompt),
 )
