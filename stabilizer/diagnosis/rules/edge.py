@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stabilizer.diagnosis.case import MARGIN, Case
+from stabilizer.diagnosis.case import LEAD, MARGIN, Case
 from stabilizer.diagnosis.rules.base import FITS, NO, UNLIKELY, Table, Verdict
 from stabilizer.signals import middle
 
@@ -195,8 +195,10 @@ def fell_while_standing(case: Case) -> list[str]:
     reward = case.reward
     if reward is None or not reward.dropped:
         return []
-    before, after = (case.rows(reward.metric, reward.drop_step, *span) for span in ((-8, -1), (2, 7)))
-    if len(before) < 3 or len(after) < 3 or middle(before) - middle(after) < 0.6 * (reward.best - reward.now):
+    usual, before, after = (case.rows(reward.metric, reward.drop_step, *span) for span in ((-40, -1), (-8, -1), (2, 7)))
+    if len(before) < 3 or len(after) < 3:
+        return []
+    if middle(before) - middle(after) < 0.6 * (max(middle(usual), middle(before)) - reward.now):
         return []
     return still_around(case, reward.drop_step)
 
@@ -208,10 +210,10 @@ def _few_right(case: Case, edge: int) -> bool:
 
 
 def _explained(case: Case, edge: int) -> bool:
-    """Something further up broke before, or left its course with it: what a policy did long before it stood takes
-    nothing from it in a row."""
-    with_it = [f for f in case.findings if f.onset_step >= edge - MARGIN * case.spacing]
-    return bool(case.upstream(edge, "update") or Case(with_it, case.view).upstream(edge))
+    """Something further up went before it. How answers were long before takes nothing, in a row, from a policy that
+    stands."""
+    lately = [f for f in case.findings if f.onset_step >= edge - LEAD * case.spacing]
+    return bool(case.upstream(edge, "behaviour") or Case(lately, case.view).upstream(edge))
 
 
 def still_around(case: Case, edge: int) -> list[str]:
