@@ -11,6 +11,7 @@ import numpy as np
 
 from stabilizer.detectors.departure import scaled
 from stabilizer.detectors.progress import Progress, progress
+from stabilizer.detectors.reward.scale_shift import components
 from stabilizer.diagnosis.graph import METRICS, STAGES, is_integrity, stage
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
@@ -29,8 +30,12 @@ LEAD = 60
 """Rows before the onset from which on a metric that leads is looked for."""
 CLIMB = 40
 """Rows within which a learning rate that rises by half was raised."""
+AROUND = 300
+"""Rows before and after the onset of a plateau in which a turned knob can be its cause: its onset is hardly known."""
 TOGETHER = 8
 """Rows within which two metrics moved at the same time, as far as anybody can tell."""
+UNDATED = ("reward/plateau",)
+"""Findings that say where a curve bent, which can be long before what bent it is over, or had begun."""
 
 SETTINGS: dict[str, tuple[str, ...]] = {
     "control/beta": ("policy.beta", "beta"),
@@ -99,13 +104,22 @@ class Case:
 
     @cached_property
     def onset(self) -> int:
-        """First step of what is more than information, where there is such."""
+        """First step of what is more than information, where there is such.
+
+        What can't be dated counts only by itself.
+        """
         loud = [f for f in self.findings if f.severity != "info"] or self.findings
-        return min(finding.onset_step for finding in loud)
+        dated = [f for f in loud if f.id not in UNDATED] or loud
+        return min(finding.onset_step for finding in dated)
 
     @cached_property
     def latest(self) -> int:
-        """The last onset of what belongs to the beginning: onsets are estimates, and the first may be too early."""
+        """The last onset of what belongs to the beginning: onsets are estimates, and the first may be too early.
+
+        What can't be dated may have begun at any time until it was noticed.
+        """
+        if self._undated:
+            return max(f.detected_step for f in self.findings if f.severity != "info")
         soon = self.onset + LEAD * self.spacing
         return max(f.onset_step for f in self.findings if f.onset_step <= soon and f.onset_step >= self.onset)
 
@@ -130,7 +144,8 @@ class Case:
         """
         for found in sorted(self.findings, key=lambda f: f.onset_step):
             late = step + (MARGIN if is_integrity(found.id) else SOON) * self.spacing
-            if found.severity != "info" and stage(found.id) < STAGES.index(of) and found.onset_step <= late:
+            known = found.severity != "info" and found.id not in UNDATED
+            if known and stage(found.id) < STAGES.index(of) and found.onset_step <= late:
                 return found
         return None
 
@@ -171,10 +186,33 @@ class Case:
         values: list[Any] = [self.view.config(key) for key in keys]
         return " ".join(str(value).lower() for value in values if value is not None)
 
+    @cached_property
+    def same_steps(self) -> str:
+        """In words, that steps go no farther than before the onset; empty where they do, or nobody knows.
+
+        Of the weights, where that is logged: a policy that loses its way moves farther by equal steps.
+        """
+        for name, most in (("optim/update_ratio", 1.5), ("policy/kl_old", 2.0)):
+            size = self.shift(name)
+            if size is not None and size.before > 0:
+                words = f"{name} did not grow ({size.before:.2g} to {size.after:.2g})"
+                return words if size.ratio <= most else ""
+        return ""
+
+    @cached_property
+    def _undated(self) -> bool:
+        """Whether nobody can say when it began."""
+        loud = [f for f in self.findings if f.severity != "info"]
+        return bool(loud) and all(f.id in UNDATED for f in loud)
+
+    def _knob(self, name: str) -> Series:
+        """A knob in the rows in which its turn can be the cause."""
+        return self._window(name, AROUND, AROUND) if self._undated else self._window(name, BEFORE, MARGIN)
+
     def turned(self, knob: str, *, up: bool) -> Turn | None:
         """The newest turn of a knob in one direction in the rows before the onset, to where it was not before: one
         that comes back to where it stood, as a lowered rate does that warms up again, is no news."""
-        series = self._window(knob, BEFORE, MARGIN)
+        series = self._knob(knob)
         values = series.values
         if len(values) < 2:
             return None
@@ -190,7 +228,7 @@ class Case:
     def rate_jumped(self, *, up: bool) -> Turn | None:
         """A change of the learning rate by half or more out of a stretch in which it was steady: downward between two
         rows, for schedules end in a slope; upward within `CLIMB` rows, for no schedule climbs after it has rested."""
-        series = self._window("optim/lr", BEFORE, MARGIN)
+        series = self._knob("optim/lr")
         values = series.values
         for row in range(len(values) - 1, 4, -1):
             was, ahead = values[row - 5 : row], values[row : row + (CLIMB if up else 1)]
@@ -219,6 +257,27 @@ class Case:
         was, now = median(before[:-MARGIN]), median(after[SOON:] if len(after) > 2 * SOON else after[-3:])
         steady = float(np.ptp(before[:-MARGIN])) == 0.0
         return Shift(was, now) if steady and was > 0 and now >= 1.5 * was else None
+
+    @cached_property
+    def newly_paid(self) -> str:
+        """In words, a part of the reward that began in mid-run, around the onset or in the rows before it.
+
+        Where no part was told before, the one nearest to what the reward was is the reward as it was.
+        """
+        series = {name: self.view.series(name).finite() for name in components(self.view)}
+        began = {name: int(rows.steps[0]) for name, rows in series.items() if len(rows)}
+        first = int(self.onset - BEFORE * self.spacing)
+        new = [name for name, step in began.items() if first <= step <= self.latest + MARGIN * self.spacing]
+        if not new or len(self.rows("reward/mean", step := max(began[name] for name in new), -BEFORE, 0)) < 20:
+            return ""
+        before = median(self.rows("reward/mean", step, -20, 0))
+        level = {name: median(self.rows(name, step, 0, 15)) for name in new}
+        if len(new) == len(began):
+            new.remove(min(new, key=lambda name: abs(level[name] - before)))
+        if not new:
+            return ""
+        name = max(new, key=lambda name: abs(level[name]))
+        return f"{name} ({level[name]:.3g}) is part of the reward only since step {began[name]}"
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:

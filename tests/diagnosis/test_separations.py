@@ -66,13 +66,17 @@ SEPARATED = {
                                                   "accuracy/val": "0.8~0.01x150 0.3~0.01x50"}, "tool-broken",
         {"rollout/searches_mean": "0x200"}, "undetermined",
     ),
-    "spikes that come back at one distance": (
+    "spikes in rows that are as any other": (
         {"optim/grad-spike": 121}, {"optim/grad_norm": SPIKES}, "reward-fault",
-        {"optim/grad_norm": SPIKES.replace("x19", "x13", 1)}, "undetermined",
+        {"policy/kl_old": SPIKES.replace("0.5%0.1", "0.002%0.2").replace("8x1", "0.05x1")}, "undetermined",
     ),
     "prompts learned by heart": (
         {"reward/hacking": 150}, HEART, "data-shift",
         {"rollout/prompt_dependence": "0.3~0.01x150 0.1~0.01x50"}, "reward-hackable",
+    ),
+    "two parts told since a step, one of which is what was paid before": (
+        {"policy/entropy-collapse": 165}, NEW_PART | {"reward/correct/mean": "_x150 0.3~0.05x50"}, "reward-hackable",
+        {"reward/style/mean": "_x200"}, "exploration-exhausted",
     ),
     "a part that is newly paid": (
         {"reward/scale-shift": 150}, NEW_PART, "reward-hackable",
@@ -81,6 +85,19 @@ SEPARATED = {
     "a new part that pays for length": (
         {"reward/scale-shift": 150}, NEW_PART | {"rollout/length_reward_corr": "0~0.1x150 0.95~0.01x50"},
         "length-rewarded", {"rollout/length_reward_corr": "0~0.1x200"}, "reward-hackable",
+    ),
+    "a reward that pays for short answers and once paid for long ones": (
+        {"reward/collapse": 150}, FELL | {"rollout/length_reward_corr": "0.9~0.02x150 -0.98~0.01x50"},
+        "length-rewarded", {"rollout/length_reward_corr": "0.9~0.02x200"}, "undetermined",
+    ),
+    "a fall by steps that are as long as before": (
+        DRIFT | {"policy/likelihood-displacement": 155}, FELL | USUAL, "wrong-groups",
+        {"optim/update_ratio": "0.001%0.1x150 0.02%0.2x50"}, "lr-too-high",
+    ),
+    "a gradient on another scale while the policy grows certain": (
+        {"optim/grad-explosion": 150}, USUAL | {"optim/grad_norm": "0.5%0.1x150 5%0.1x50",
+                                                "policy/entropy": "1.0+-0.003~0.02x200"}, "reward-fault",
+        {"optim/update_ratio": "0.001%0.1x150 0.01%0.1x50"}, "undetermined",
     ),
     "what is paid is no longer what is solved": (
         {"policy/entropy-collapse": 150},
@@ -168,3 +185,76 @@ def test_a_gradient_that_is_only_worth_knowing_is_no_policy_that_moved() -> None
     calm, fell = (Finding(id, severity, "x", at, at + 3, run.step) for id, severity, at in
                   (("optim/grad-explosion", "info", 130), ("reward/collapse", "warn", 152)))  # fmt: skip
     assert "lr-too-high" not in [cause.id for cause in causes([calm, fell], run.view()) if cause.confidence >= 0.4]
+
+
+def test_a_plateau_dated_long_before_takes_nothing_from_what_was_found_exactly() -> None:
+    stands = {"reward/mean": "0.3~0.03x200"}
+    assert told({"optim/optimizer-state": 150, "reward/plateau": 30}, stands)[0].id == "optimizer-state"
+
+
+def test_a_rate_that_fell_well_before_a_plateau_is_dated_explains_it() -> None:
+    fell = {"reward/mean": "0.1+0.001~0.02x170 0.27~0.02x330", "optim/lr": "1e-5x170 1e-6x330"}
+    assert told({"reward/plateau": 290}, fell)[0].id == "lr-too-low"
+    assert told({"reward/plateau": 290}, fell | {"optim/lr": "1e-5x500"})[0].id != "lr-too-low"
+
+
+def test_groups_that_all_fail_while_something_else_is_paid_are_no_matter_of_hard_prompts() -> None:
+    fails = {"reward/mean": "0.2+0.004~0.02x200"}
+    assert told({"reward/no-signal": 20}, fails)[0].id == "prompts-too-hard"
+    assert told({"reward/no-signal": 20, "reward/component-dominance": 25}, fails)[0].id == "reward-hackable"
+
+
+def test_spikes_of_the_distance_that_came_with_an_outage_are_its_consequence() -> None:
+    assert told({"policy/kl-estimator": 150}, {})[0].id == "kl-estimator"
+    found = told({"policy/kl-estimator": 150, "reward/outage": 150}, {})
+    assert found[0].id == "reward-fault" and found[1].confidence < 0.4
+
+
+def test_groups_that_fell_silent_as_the_policy_closed_up_are_no_matter_of_their_rewards() -> None:
+    silent = {"reward/std_group": "0.4~0.03x150 0.1~0.03x50", "reward/zero_std_frac": "0.15~0.05x150 0.75~0.05x50"}
+    assert told({"reward/hacking": 110}, silent)[0].id == "dead-groups"
+    closed = silent | {"policy/entropy": "1.0~0.02x110 1.0+-0.02~0.1x45 0.1~0.02x45"}
+    assert told({"reward/hacking": 110}, closed)[0].id == "reward-hackable"
+
+
+def test_groups_that_fail_and_are_paid_all_the_same_are_no_matter_of_hard_prompts() -> None:
+    fails = {
+        "reward/std_group": "0.2~0.02x150 0.01~0.002x50", "reward/zero_std_frac": "0.1~0.03x150 0.9~0.03x50",
+        "reward/all_fail_frac": "0.1~0.03x150 0.9~0.03x50", "reward/mean": "0.9~0.02x150 0.5~0.02x50",
+    }  # fmt: skip
+    assert told({"reward/collapse": 150}, fails)[0].id == "dead-groups"
+    unpaid = fails | {"reward/mean": "0.9~0.02x150 0.08~0.02x50"}
+    assert told({"reward/collapse": 150}, unpaid)[0].id == "prompts-too-hard"
+
+
+def test_a_reward_lost_in_a_row_is_not_blamed_on_entropy_that_was_used_up_while_it_rose() -> None:
+    fell = {
+        "reward/mean": "0.2+0.005~0.02x150 0.3~0.02x50", "policy/entropy": "1.0*0.99~0.01x130 0.27~0.01x70",
+        "optim/update_ratio": "0.001%0.1x200",
+    }  # fmt: skip
+    assert told({"reward/collapse": 150, "policy/entropy-collapse": 40}, fell)[0].id == "reward-fault"
+    slowly = fell | {"reward/mean": "0.2+0.005~0.02x150 0.9+-0.02~0.02x30 0.3~0.02x20"}
+    assert told({"reward/collapse": 150, "policy/entropy-collapse": 40}, slowly)[0].id == "exploration-exhausted"
+
+
+def test_a_reward_lost_on_some_prompts_alone_is_no_matter_of_the_verifier() -> None:
+    fell = EDGE | {"reward/mean": "0.9~0.02x150 0.5~0.02x50", "accuracy/val": "0.9~0.01x200"}
+    by_prompt = {"reward/std_group": "0.1~0.01x150 0.05~0.01x50", "reward/std": "0.14~0.01x150 0.4~0.02x50"}
+    by_answer = {"reward/std_group": "0.1~0.01x150 0.4~0.02x50", "reward/std": "0.14~0.01x150 0.45~0.02x50"}
+    assert told({"reward/collapse": 150}, fell | by_prompt)[0].id == "prompts-too-hard"
+    assert told({"reward/collapse": 150}, fell | by_answer)[0].id == "reward-fault"
+
+
+def test_a_reward_lost_as_answers_began_to_be_cut_is_not_its_own_fault() -> None:
+    cut = EDGE | {"rollout/truncated_frac": "0x150 0.5~0.02x50"}
+    assert told({"reward/collapse": 150}, cut)[0].id == "reward-fault"
+    assert told({"reward/collapse": 150, "rollout/truncation": 150}, cut)[0].id == "capped-length"
+
+
+def test_a_verifier_that_calls_nearly_nothing_right_is_not_taken_for_hard_prompts() -> None:
+    gone = EDGE | {
+        "reward/std": "0.5~0.01x150 0.14~0.01x50", "reward/std_group": "0.45~0.02x150 0.03~0.01x50",
+        "accuracy/train": "0.5~0.03x150 0.02~0.005x50", "batch/group_size": "8x200",
+        "reward/zero_std_frac": "0.1~0.03x150 0.9~0.03x50",
+    }  # fmt: skip
+    assert told({"reward/collapse": 150}, gone)[0].id == "reward-fault"

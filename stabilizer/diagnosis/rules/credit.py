@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stabilizer.diagnosis.case import LEAD, MARGIN, SOON, TOGETHER, Case
-from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, Table, Verdict
+from stabilizer.diagnosis.case import LEAD, MARGIN, SOON, Case
+from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, WEAK, Table, Verdict
 from stabilizer.diagnosis.rules.edge import still_around
 from stabilizer.runs.history import Series
 from stabilizer.signals import middle
@@ -17,50 +17,40 @@ SPIKE_ROWS = 300
 
 
 def gradient_rescaled(case: Case) -> Verdict:
-    """The gradient is on another scale, and neither the policy nor what it was paid: advantages or the loss are."""
+    """The gradient is on another scale from one row to the next, and neither steps nor what is paid are: advantages or
+    the loss are."""
     found = case.find("optim/grad-explosion")
     knobs = ("control/lr_scale", "control/beta", "control/entropy_coef", "policy/beta", "policy/entropy_coef")
-    if found is None or any(case.turned(knob, up=True) for knob in knobs):
+    if found is None or not case.same_steps or any(case.turned(knob, up=True) for knob in knobs):
         return NO
-    still = still_around(case, found.onset_step)
-    if not found.evidence.get("rescaled"):
-        jump, spread = (case.jumped(name, found.onset_step, 2.0) for name in ("optim/grad_norm", "reward/std_group"))
-        later = case.shift("optim/update_ratio")
-        if len(still) < 3 or jump is None or jump[1] < jump[0] or spread or later is None or later.ratio > 1.3:
-            return NO
-    return (FITS, [found.summary, f"{', '.join(still)} stood"]) if still else NO
-
-
-def pushed_down(case: Case) -> Verdict:
-    """Right answers lose ground by steps of the usual size, and the reward with them: credit has the wrong sign, or
-    goes to others than earned it."""
-    found, reward = case.find("policy/likelihood-displacement"), case.reward
-    if found is None or found.severity == "info" or reward is None or not reward.dropped:
+    jump, spread = (case.jumped(name, found.onset_step, 2.0) for name in ("optim/grad_norm", "reward/std_group"))
+    if spread or (not found.evidence.get("rescaled") and (jump is None or jump[1] < jump[0])):
         return NO
-    if case.upstream(found.onset_step, "source") or not _came_first(case, "policy/logp_correct"):
+    lost = case.reward is not None and case.reward.dropped
+    return (WEAK if lost else FITS), [found.summary, case.same_steps]
+
+
+def learned_the_wrong_way(case: Case) -> Verdict:
+    """What was learned is lost, from no source that is known, by steps that go no farther than before, so they go the
+    wrong way: right answers lose ground, or the halves of a batch no longer agree. Credit has the wrong sign, or goes
+    to others than earned it."""
+    reward, lost = case.reward, _at_random(case)
+    if reward is None or not reward.dropped or not case.same_steps:
         return NO
-    weights, policy = case.shift("optim/update_ratio"), case.shift("policy/kl_old")
-    size, limit = (weights, 1.5) if weights is not None and weights.before > 0 else (policy, 2.0)
-    if size is None or not size.before > 0 or size.ratio > limit:
+    falls = next((f for f in case.findings if f.id == "policy/likelihood-displacement" and f.severity != "info"), None)
+    if lost is not None and lost.step > reward.drop_step + SOON * case.spacing:
+        lost = None
+    began = [f.onset_step for f in (falls,) if f] + [random.step for random in (lost,) if random]
+    if not began or case.upstream(min(began), "source"):
         return NO
-    name = "the weights change in a step" if size is weights else "a step moves the policy"
-    reasons = [found.summary, f"while {name} as much as before, so each goes the wrong way, not too far"]
-    halves = case.shift("optim/grad_cosine")
-    if halves is not None and halves.before > 0.1 and halves.after < 0.3 * halves.before:
-        words = f"({halves.before:.2g} to {halves.after:.2g}), as when credit is given at random"
-        return SIGNATURE, [*reasons, f"and two halves of a batch no longer agree on where to go {words}"]
-    return FITS, reasons
+    reasons = [f"{reward.metric} fell from step {reward.drop_step} on", f"{case.same_steps}: steps go the wrong way"]
+    reasons += [falls.summary] if falls else []
+    reasons += [lost.words] if lost else []
+    return (SIGNATURE if falls and lost else FITS), reasons
 
 
-def _came_first(case: Case, name: str) -> bool:
-    """A metric left its course, and nothing further down left it clearly before."""
-    own = next((move for move in case.moves if move.metric == name), None)
-    rows = TOGETHER * case.spacing
-    return own is not None and not any(m.stage > own.stage and m.step < own.step - rows for m in case.moves)
-
-
-def spikes_at_equal_distance(case: Case) -> Verdict:
-    """Gradients are many times as long in one row of so many, in which answers, pay and steps are as in any other."""
+def spikes_in_usual_rows(case: Case) -> Verdict:
+    """Gradients are many times as long in single rows in which answers, pay and steps are as in any other."""
     found = case.find("optim/grad-spike")
     if found is None or found.severity == "info":
         return NO
@@ -69,22 +59,25 @@ def spikes_at_equal_distance(case: Case) -> Verdict:
     rows = (series.values > 3 * middle(series.values)).nonzero()[0]
     rows = rows[series.steps[rows] >= found.onset_step]
     gaps = np.diff(rows)
-    if len(gaps) < 2 or gaps.min() < 3 or np.ptp(gaps) > 0:
+    if not len(gaps) or gaps.min() < 3:
         return NO
     usual = []
     for name in ("reward/mean", "reward/std_group", "policy/entropy", "policy/kl_old", "rollout/length_mean"):
         other = case.view.series(name)
         spiked = other.values[np.isin(other.steps, series.steps[rows])]
         between = other.values[(other.steps >= found.onset_step) & ~np.isin(other.steps, series.steps[rows])]
-        if len(spiked) < 3 or len(between) < 10:
+        if len(spiked) < 2 or len(between) < 10:
             continue
         if abs(middle(spiked) - middle(between)) > 2 * np.std(between):
             return NO
         usual.append(name)
     if len(usual) < 3:
         return NO
-    words = f"{len(rows)} spikes, each {int(gaps[0])} rows after the one before, and in those rows {', '.join(usual)}"
-    return FITS, [found.summary, f"{words} are as in any other: what weighs the answers is off whenever it comes back"]
+    words = f"in the {len(rows)} rows with spikes {', '.join(usual)} are as in any other"
+    reasons = [found.summary, f"{words}: what weighs the answers is off in those"]
+    if len(gaps) < 2 or np.ptp(gaps) > 0:
+        return WEAK, reasons
+    return FITS, [*reasons, f"and each came {int(gaps[0])} rows after the one before"]
 
 
 def right_changed(case: Case) -> Verdict:
@@ -156,17 +149,6 @@ def groups_mixed(case: Case) -> Verdict:
     return (FITS, reasons) if clear >= 4 else NO
 
 
-def credit_at_random(case: Case) -> Verdict:
-    """From some row on the halves of a batch no longer agree on where to go, steps are as long as before, rewards
-    differ as before, and what was learned is lost: advantages are not those of the answers they stand beside."""
-    lost, reward = _at_random(case), case.reward
-    if lost is None or reward is None or not reward.dropped or reward.drop_step < lost.step - SOON * case.spacing:
-        return NO
-    if case.upstream(lost.step, "source"):
-        return NO
-    return FITS, [lost.words, f"and {reward.metric} fell from step {reward.drop_step} on"]
-
-
 class _Random(NamedTuple):
     step: int
     words: str
@@ -200,9 +182,8 @@ def _at_random(case: Case) -> _Random | None:
 
 RULES: Table = (
     ("reward-fault", gradient_rescaled),
-    ("reward-fault", spikes_at_equal_distance),
+    ("reward-fault", spikes_in_usual_rows),
     ("reward-fault", right_changed),
-    ("wrong-groups", pushed_down),
+    ("wrong-groups", learned_the_wrong_way),
     ("wrong-groups", groups_mixed),
-    ("wrong-groups", credit_at_random),
 )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stabilizer.diagnosis.case import MARGIN, Case
+from stabilizer.diagnosis.case import LEAD, MARGIN, Case
 from stabilizer.diagnosis.rules.base import FITS, NO, UNLIKELY, Table, Verdict
 from stabilizer.signals import middle
 
@@ -19,18 +19,16 @@ SPREAD_ROWS = 5
 def reward_fell_alone(case: Case) -> Verdict:
     """The reward fell off an edge while the policy stood still: the price changed, not what was made."""
     reward = case.reward
-    if reward is None or not reward.dropped or case.upstream(reward.drop_step):
+    if reward is None or not reward.dropped or _explained(case, reward.drop_step):
         return NO
-    edge = reward.drop_step
-    before, after = (case.rows(reward.metric, edge, *span) for span in ((-8, -1), (2, 7)))
-    if len(before) < 3 or len(after) < 3 or middle(before) - middle(after) < 0.6 * (reward.best - reward.now):
-        return NO
-    still = still_around(case, edge)
+    edge, still = reward.drop_step, fell_while_standing(case)
     if not still:
         return NO
     words = f"the reward fell within a few rows at step {edge} while {', '.join(still)} did not move"
     if (silent := _silenced(case, edge)) and _alike(case, edge, silent[1]) is None:
         return UNLIKELY, [f"{words}, but groups fell silent as a whole"]
+    if by_prompt := _by_prompt(case, edge):
+        return UNLIKELY, [words, f"but {by_prompt}"]
     if case.find("system/data-shift"):  # other prompts do the same to the reward, and they were seen to be others
         return UNLIKELY, [words]
     length = case.jumped("rollout/length_mean", edge, 1.08)
@@ -39,11 +37,41 @@ def reward_fell_alone(case: Case) -> Verdict:
     score, held = min(0.45 + 0.1 * len(still), 0.6 if silent else 0.75), case.held_out(edge)
     if held is not None and held.after < 0.85 * held.before - 0.03:
         fell = f"held-out accuracy fell as well ({held.before:.3g} to {held.after:.3g})"
-        if len(still) < 3 or "policy/kl_ref" not in still or held.after > 0.5 * held.before:
+        if len(still) < 3 or "policy/kl_ref" not in still:
             return UNLIKELY, [f"{words}, but {fell}"]
         return FITS, [f"{words}, and {fell}: what judges both, for a policy that stands loses nothing"]
     kept = [f"held-out accuracy is still {held.after:.3g}"] if held is not None else []
     return score + 0.1 * len(kept), [words, *kept]
+
+
+def fell_by_prompt(case: Case) -> Verdict:
+    """The reward fell in a few rows, for some prompts and not for others, while the policy stood: harder prompts."""
+    reward, still = case.reward, fell_while_standing(case)
+    if reward is None or not still or _explained(case, reward.drop_step):
+        return NO
+    if not (words := _by_prompt(case, reward.drop_step)) or _paid_alike(case, reward.drop_step):
+        return NO
+    held = case.held_out(reward.drop_step)
+    reasons = [f"the reward fell within a few rows at step {reward.drop_step} while {', '.join(still)} stood", words]
+    if held is None or held.after < 0.85 * held.before - 0.03:
+        return FITS, reasons
+    return 0.75, [*reasons, f"and held-out accuracy, whose problems stay the same, is still {held.after:.3g}"]
+
+
+def _by_prompt(case: Case, edge: int) -> str:
+    """In words, that rewards differ from prompt to prompt as they did not, and less among answers to one."""
+    if _few_right(case, edge):
+        return ""
+    shares = []
+    for span in ((-25, -1), (1, 13)):
+        within, overall = (case.rows(name, edge, *span) for name in ("reward/std_group", "reward/std"))
+        if len(within) < 6 or len(overall) < 6 or not (spread := middle(overall)) > 0:
+            return ""
+        shares.append(middle(within) / spread)
+    if shares[1] > 0.7 * shares[0]:
+        return ""
+    words = f"rewards within a group differ by {shares[1]:.0%} of the batch's spread since step {edge}"
+    return f"{words}, {shares[0]:.0%} before: it hangs on the prompt"
 
 
 def groups_silenced(case: Case) -> Verdict:
@@ -106,10 +134,20 @@ def _spread_lost(case: Case) -> _Lost | None:
     if level is None or 1.5 * level > was or len(still) < 2 or _solves(case, edge):
         return None
     paid, failed = case.jumped("reward/mean", edge, 1.5), _failed(case, edge)
+    failing = not _paid_alike(case, edge) and (failed or (paid is not None and paid[1] < paid[0]))
     words = (
         f"reward differs by {now:.2g} within a group, by {was:.2g} before step {edge}, while {', '.join(still)} stood"
     )
-    return _Lost(edge, (paid is not None and paid[1] < paid[0]) or failed, words)
+    return _Lost(edge, failing, words)
+
+
+def _paid_alike(case: Case, edge: int) -> bool:
+    """Groups that fail as a whole are paid, and not nothing: the few others can't have earned so much."""
+    failing, now = (case.rows(name, edge, 1, 9) for name in ("reward/all_fail_frac", "reward/mean"))
+    known = case.view.series("reward/mean").finite().values
+    if len(failing) < 4 or len(now) < 4 or known.min() < 0 or _few_right(case, edge):
+        return False
+    return middle(now) > (0.1 + 2 * (1 - middle(failing))) * float(known.max())
 
 
 def _failed(case: Case, edge: int) -> bool:
@@ -152,6 +190,32 @@ def _alike(case: Case, edge: int, silent: float) -> float | None:
     return share if silent < (1 - share) ** size + share**size + 0.1 else None
 
 
+def fell_while_standing(case: Case) -> list[str]:
+    """What measures the policy and stood when the reward fell within a few rows; nothing where either did not."""
+    reward = case.reward
+    if reward is None or not reward.dropped:
+        return []
+    usual, before, after = (case.rows(reward.metric, reward.drop_step, *span) for span in ((-40, -1), (-8, -1), (2, 7)))
+    if len(before) < 3 or len(after) < 3:
+        return []
+    if middle(before) - middle(after) < 0.6 * (max(middle(usual), middle(before)) - reward.now):
+        return []
+    return still_around(case, reward.drop_step)
+
+
+def _few_right(case: Case, edge: int) -> bool:
+    """So few answers are right that most groups have none, whatever decides which."""
+    silent = _silent(case, edge)
+    return silent is not None and _alike(case, edge, silent[1]) is not None
+
+
+def _explained(case: Case, edge: int) -> bool:
+    """Something further up went before it. How answers were long before takes nothing, in a row, from a policy that
+    stands."""
+    lately = [f for f in case.findings if f.onset_step >= edge - LEAD * case.spacing]
+    return bool(case.upstream(edge, "behaviour") or Case(lately, case.view).upstream(edge))
+
+
 def still_around(case: Case, edge: int) -> list[str]:
     """What measures the policy and did not move around a step; nothing when any of it did."""
     still = []
@@ -162,7 +226,10 @@ def still_around(case: Case, edge: int) -> list[str]:
         moved = float(middle(then) - middle(usual))
         if name in ("policy/kl_old", "optim/update_ratio"):
             moved = max(moved, 0.0)  # with less to learn from, steps get smaller
-        if abs(moved) > max(3 * np.std(usual), 0.3 * abs(middle(usual))):
+        limit = max(3 * float(np.std(usual)), 0.3 * abs(middle(usual)))
+        if name == "policy/entropy":  # a policy that loses half of it in forty rows does not stand
+            limit = min(limit, 0.5 * abs(middle(usual)))
+        if abs(moved) > limit:
             return []
         still.append(name)
     return still
@@ -173,4 +240,5 @@ RULES: Table = (
     ("dead-groups", groups_silenced),
     ("dead-groups", spread_shrunk),
     ("prompts-too-hard", prompts_beyond),
+    ("prompts-too-hard", fell_by_prompt),
 )

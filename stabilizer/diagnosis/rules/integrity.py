@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stabilizer.detectors.reward.scale_shift import components
-from stabilizer.diagnosis.case import MARGIN, SOON, TOGETHER, Case, Shift
+from stabilizer.diagnosis.case import MARGIN, TOGETHER, Case, Shift
 from stabilizer.diagnosis.rules.base import FITS, NO, PROOF, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict
 from stabilizer.records import Finding
 from stabilizer.signals import middle
@@ -66,26 +65,11 @@ def reward_fails(case: Case) -> Verdict:
         return TURNED, ["the reward is no number: a reward function returned NaN or infinity"]
     if scale is None:
         return NO
-    if part := newly_paid(case, scale.onset_step):
+    if part := case.newly_paid:
         return FITS, [scale.summary, f"but {part}"]
     if scale.onset_step > case.onset + 3 * MARGIN * case.spacing:
         return UNLIKELY, [scale.summary, f"but what is wrong began at step {case.onset}"]
     return SIGNATURE, [scale.summary]
-
-
-def newly_paid(case: Case, step: int) -> str:
-    """In words, a part of the reward that is paid since about a step and makes most of what the reward changed by."""
-    before, after = case.rows("reward/mean", step, -20, -SOON), case.rows("reward/mean", step, SOON, 15)
-    if len(before) < 10 or len(after) < 3 or not (gained := float(middle(after) - middle(before))):
-        return ""
-    for name in components(case.view):
-        series = case.view.series(name).finite()
-        near = abs(int(series.steps[0]) - step) <= SOON * case.spacing if len(series) else False
-        part = case.rows(name, step, SOON, 15) if near else ()
-        if len(part) and middle(part) / gained > 0.7:
-            words = f"{name} is part of the reward only since step {int(series.steps[0])}"
-            return f"{words} and makes {middle(part):.3g} of its change by {gained:.3g}"
-    return ""
 
 
 def wrong_groups(case: Case) -> Verdict:
@@ -149,12 +133,10 @@ def tool_misleads(case: Case) -> Verdict:
         return NO
     if asked.before < 0.3 or asked.after < 0.7 * asked.before or held.after > 0.7 * held.before - 0.05:
         return NO
-    sizes = {name: case.shift(name) for name in ("optim/update_ratio", "policy/kl_old")}
-    known = {name: shift for name, shift in sizes.items() if shift is not None and shift.before > 0}
-    if not known or any(shift.ratio > 1.5 for shift in known.values()) or case.upstream(case.onset, "source"):
+    if not case.same_steps or case.upstream(case.onset, "source"):
         return NO
     words = f"held-out accuracy went from {held.before:.3g} to {held.after:.3g} and {reward.metric} to {reward.now:.3g}"
-    how = f"the tool is asked as often ({asked.after:.2g} times an answer) and {', '.join(known)} did not grow"
+    how = f"the tool is asked as often ({asked.after:.2g} times an answer) and {case.same_steps}"
     return 0.65, [f"{words}, while {how}: what both share is the tool"]
 
 

@@ -81,6 +81,8 @@ def dead_groups(case: Case) -> Answer:
 def too_hard(case: Case) -> Answer:
     """Groups that fail as a whole."""
     failing = case.recent("reward/all_fail_frac")
+    if case.find("reward/hacking", "reward/component-dominance"):
+        return UNKNOWN  # something else is paid, and nobody knows what would be solved if it were not
     return (
         Answer(0.6, f"{failing:.0%} of groups fail as a whole") if failing is not None and failing >= 0.6 else UNKNOWN
     )

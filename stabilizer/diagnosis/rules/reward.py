@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from stabilizer.diagnosis.case import MARGIN, SOON, TOGETHER, Case
-from stabilizer.diagnosis.graph import is_integrity
+from stabilizer.diagnosis.graph import STAGES, is_integrity, stage
 from stabilizer.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict, few_prompts
-from stabilizer.diagnosis.rules.integrity import newly_paid
+from stabilizer.diagnosis.rules.edge import fell_while_standing
 from stabilizer.signals import middle
+
+PAID = STAGES.index("behaviour")
+"""The first place in the order that what is paid decides."""
+SHIFT = "reward/scale-shift"
 
 
 def hackable(case: Case) -> Verdict:
@@ -16,12 +20,12 @@ def hackable(case: Case) -> Verdict:
         share = case.find("reward/component-dominance")
         if words := _paid_and_not_solved(case):
             return 0.75, [words]
+        told = [f for f in case.findings if f.severity != "info" and (stage(f.id) >= PAID or f.id == SHIFT)]
+        if case.newly_paid and told and not case.upstream(told[0].onset_step, "source"):
+            return 0.75, [case.newly_paid, told[0].summary]
         loops = case.find("rollout/repetition", "rollout/language-drift")
         if share is not None:
             return FITS, [share.summary]
-        scale = case.find("reward/scale-shift")
-        if scale is not None and (part := newly_paid(case, scale.onset_step)):
-            return 0.75, [f"{part}, while what is solved stayed", scale.summary]
         if loops is not None and case.reward and case.reward.rising:
             return FITS, [loops.summary, f"and {case.reward.metric} rises all the same ({case.reward.now:.3g})"]
         return NO
@@ -76,14 +80,15 @@ def length_rewarded(case: Case) -> Verdict:
 
 
 def _priced(case: Case) -> list[str]:
-    """In words, a new part of the reward since which it is all but a matter of length."""
+    """In words, a reward that is all but a matter of length from some row on, and was not, or the other way round."""
     since = case.find("reward/collapse", "reward/scale-shift", "reward/hacking")
-    if since is None or not (part := newly_paid(case, since.onset_step)):
+    if since is None:
         return []
     before, after = (case.rows("rollout/length_reward_corr", since.onset_step, *span) for span in ((-25, -1), (2, 20)))
-    if len(before) < 10 or len(after) < 3 or not abs(middle(after)) > 0.85 > 1.7 * abs(middle(before)):
+    if len(before) < 10 or len(after) < 3 or abs(now := middle(after)) < 0.85 or abs(now - middle(before)) < 0.5:
         return []
-    return [part, f"length and reward go together since ({middle(before):.2f} to {middle(after):.2f})"]
+    words = f"what is paid is all but a matter of length since step {since.onset_step} (correlation"
+    return [f"{words} {middle(before):.2f} to {now:.2f})", *filter(None, [case.newly_paid])]
 
 
 def capped_length(case: Case) -> Verdict:
@@ -114,6 +119,8 @@ def too_hard(case: Case) -> Verdict:
         return NO
     if case.reward.dropped:
         return _harder(case, case.reward.drop_step)
+    if other := case.find("reward/hacking", "reward/component-dominance"):
+        return UNLIKELY, ["most groups fail as a whole", f"but something else is paid: {other.summary}"]
     paid = case.shift("reward/mean")
     silent = case.shift("reward/zero_std_frac")
     if paid and silent and paid.after >= paid.before and silent.after > silent.before + 0.25:
@@ -166,6 +173,8 @@ def exploration_lost(case: Case) -> Verdict:
             found.onset_step, "behaviour"
         ):
             return NO
+        if fell_while_standing(case):
+            return UNLIKELY, [found.summary, "but the reward fell within a few rows, in which the policy stood"]
         return 0.6, [f"entropy collapsed before the reward fell (step {case.reward.drop_step})", found.summary]
     return 0.6, ["entropy collapsed while the reward stood still", found.summary]
 

@@ -183,7 +183,10 @@ def too_many_epochs(case: Case) -> Verdict:
 def kl_estimator(case: Case) -> Verdict:
     """The KL that is paid is not the KL that is meant: a few tokens make most of it."""
     found = case.find("policy/kl-estimator")
-    return (SIGNATURE, [found.summary]) if found else NO
+    if found is None:
+        return NO
+    first = case.upstream(found.onset_step, "source")
+    return (UNLIKELY, [found.summary, f"but {first.id} came with it"]) if first else (SIGNATURE, [found.summary])
 
 
 def displaced(case: Case) -> Verdict:
