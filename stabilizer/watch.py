@@ -1,8 +1,9 @@
 """Opens, holds, merges and closes incidents: the only place with alert state.
 
 A detector says at every tick what it sees at that tick. Here a finding must stand for some ticks before it opens
-(`Detector.confirm`), stays open through short gaps, is called recovering after `RECOVERING` quiet ticks and resolved
-after `RESOLVED`. One cause gives one incident, not fifty findings. A finding belongs to an incident that stands when
+(`Detector.confirm`), stays open through short gaps, is called recovering after `RECOVERING` quiet looks and resolved
+when it was not seen for `RESOLVED` ticks. One cause gives one incident, not fifty findings. A finding belongs to an
+incident that stands when
 
 - its onset lies near that of a finding of the incident;
 - it can be a consequence of one (`diagnosis.graph`) and begins soon after; or at any time after one with proven damage
@@ -51,9 +52,9 @@ FAST = 5
 YOUNG = 120
 """Ticks in which nothing may open a tick late for the turns that detectors take: a short log has no rows to spare."""
 RECOVERING = 5
-"""Quiet ticks after which a finding is recovering."""
+"""Quiet looks in a row after which a finding is recovering."""
 RESOLVED = 20
-"""Quiet ticks after which it is resolved."""
+"""Ticks after it was last seen at which it is resolved."""
 MERGE = 50
 """Rows within which onsets belong to one incident: about what an estimated onset is uncertain by, on both sides."""
 FOLLOW = 150
@@ -89,11 +90,11 @@ class _Track:
 
     detector: Detector
     finding: Finding
-    asked: int
-    """Tick at which its detector was asked last."""
+    seen: int
+    """Tick at which it was last seen."""
     raised: int = 1
     quiet: int = 0
-    """Ticks in a row of which it is known that nothing was seen."""
+    """Looks in a row that saw nothing."""
     opened: int = 0
     """Tick at which it opened; 0 while it is suspected."""
 
@@ -217,13 +218,15 @@ class Watch:
             if track is None:
                 track = self._tracks[detector.id] = self._suspect(detector, result, view)
             else:
-                track.raised, track.quiet = track.raised + 1, 0
+                track.raised, track.quiet, track.seen = track.raised + 1, 0, self._tick
             self._raise(detector, track, result, view, changed)
-        elif track is not None and not _blind(track.finding, view):
-            track.raised, track.quiet = 0, track.quiet + (self._tick - track.asked if track.quiet else 1)
+        elif track is None:
+            return
+        elif _blind(track.finding, view):
+            track.seen = self._tick
+        else:
+            track.raised, track.quiet = 0, track.quiet + 1
             self._quieten(detector, track, changed)
-        if track is not None:
-            track.asked = self._tick
 
     def _suspect(self, detector: Detector, result: Finding, view: RunView) -> _Track:
         """A new suspicion, and for how many ticks in a row it has been so: those missed are made up for now."""
@@ -280,12 +283,14 @@ class Watch:
         state = track.finding.state
         if state == "suspected":
             del self._tracks[detector.id]
-        elif track.quiet >= RESOLVED:
+        elif track.quiet < RECOVERING:
+            return
+        elif self._tick - track.seen >= RESOLVED:
             track.finding = replace(track.finding, state="resolved")
             self._closed.append(_Closed(track.finding, self._tick))
             del self._tracks[detector.id]
             changed.append(track.finding)
-        elif track.quiet >= RECOVERING and state != "recovering":
+        elif state != "recovering":
             track.finding = replace(track.finding, state="recovering")
             changed.append(track.finding)
 

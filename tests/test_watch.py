@@ -60,7 +60,7 @@ def test_a_finding_opens_after_its_ticks_in_a_row_and_not_after_as_many_scattere
 
 @pytest.mark.parametrize(
     ("quiet", "state"),
-    [(RECOVERING - 1, "open"), (RECOVERING + TURNS, "recovering"), (RESOLVED + 2 * TURNS, "resolved")],
+    [(RECOVERING - 1, "open"), (RECOVERING + TURNS, "recovering"), (RESOLVED + TURNS, "resolved")],
 )
 def test_it_stays_open_through_short_gaps_then_recovers_then_is_resolved(quiet: int, state: str) -> None:
     watch = watched(30 + quiet, Says("optim/grad-explosion", range(10, 31)))
