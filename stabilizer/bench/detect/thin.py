@@ -92,7 +92,7 @@ def never_succeeds(w: World, size: float, d: Draws) -> int:
 
 def at_the_top(w: World, size: float, d: Draws) -> int:
     """The task is solved early on, or was before training: nothing is left to learn."""
-    return int(min(4 * w.host.tau, 0.9) * w.n) if w.host.p_start < 0.9 else 0
+    return int(2 * w.host.tau * w.n) if w.host.p_start < 0.9 else 0
 
 
 def groups_fall_silent(w: World, size: float, d: Draws) -> int:
