@@ -38,6 +38,8 @@ MINIMUM = 5
 """Rows a level needs before it counts as the best or the start."""
 SLOW = (20, 60)
 """Rows in the slow levels (means), for falls that are small beside the noise of a row."""
+IDLE = (20, 500)
+"""Rows that the newer half of a run must have to be called idle, and those of the run that count at most."""
 MEMORY = 2000
 """Rows looked back on for when a fall began."""
 LEVEL_SHARE = 0.56
@@ -138,6 +140,16 @@ class Progress:
         """Whether they fall so."""
         slope = self._slope
         return bool(slope and slope.falling and self.beyond(-slope.change))
+
+    @_Once
+    def idle(self) -> bool:
+        """Whether the newer half of the run shows no gain to the eye: no proof that there is none, but no more to see."""
+        series = self._series.between(self._view.baseline_start(), self._view.step).last(IDLE[1]).finite()
+        rows = len(series) // 2
+        if rows < IDLE[0]:
+            return False
+        slope = trend(series.values[-rows:])
+        return slope.change <= (slope.high - slope.change) / 4  # half a standard error
 
     @_Once
     def _fall(self) -> tuple[bool, int]:

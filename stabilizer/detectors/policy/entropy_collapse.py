@@ -25,7 +25,8 @@ class EntropyCollapse(Detector):
         fall began, up to `recent` rows ago, or has provably stopped moving (`stagnation`): `warn`. Down to
         `half` is enough if variety went with it: spread of rewards within groups, distinct answers, or groups left
         without any spread; or if the reward has fallen, or has lost the pace at which it rose before the fall
-        (`since.slowed`). `critical` when the reward lost what it had gained. In a log of up to `young` rows a fall to
+        (`since.slowed`). `critical` when the reward lost what it had gained. `info` where no more can be said than that
+        the newer half of the run shows no gain (`Progress.idle`). In a log of up to `young` rows a fall to
         `half` that lasts from first to last is `info` while the reward has gained nothing, `warn` where it falls too.
 
     Why it matters
@@ -76,6 +77,7 @@ class EntropyCollapse(Detector):
         normal = level(series.part(first, end).finite(), self.baseline)
         now = level(series.last(50).finite())
         moved = departure(view, "policy/entropy", up=False)
+        normal = max(normal, level(series.part(first, first + LEVEL).finite()))  # it may fall from the first row on
         highest = max(normal, 1.5 * moved.expected) if moved else normal
         if not now <= min(self.half * highest, highest - self.material):
             return None
@@ -85,7 +87,7 @@ class EntropyCollapse(Detector):
         long_ago = (
             len(series) > self.recent + 10 and series.values[-self.recent - 5 : -self.recent].max() < now / self.half
         )
-        if long_ago and not reward.dropped and stagnation(view) is None:
+        if long_ago and not reward.dropped and not reward.idle and stagnation(view) is None:
             return None  # it fell before what is recent, and nothing speaks against it
         onset = began(series, "positive")
         if moved:
@@ -100,11 +102,12 @@ class EntropyCollapse(Detector):
         else:
             stands = recent and not since.paid and (since.fell or self._variety_lost(view, onset))
             stands = stands or (recent and slowed(view, onset))
-        if not stands:
+        if not stands and not reward.idle:
             return None
         fate = f"has fallen to {reward.now:.3g}" if lost else f"is not rising ({reward.now:.3g})"
+        fate = fate if stands else f"shows no gain over the newer half of the run ({reward.now:.3g})"
         return self.finding(
-            view, "critical" if lost else "warn", onset,
+            view, "critical" if lost else "warn" if stands else "info", onset,
             f"token entropy is {now:.3g} nats, {now / normal:.0%} of the {normal:.3g} that was normal,"
             f" and {reward.metric} {fate}",
             metric="policy/entropy", baseline=normal, now=now,

@@ -14,6 +14,7 @@ from stabilizer.detectors.reward.scale_shift import components
 from stabilizer.records import Finding, Severity
 from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import mean, step_noise, trend
+from stabilizer.vocabulary import means_right
 
 
 class _Split(NamedTuple):
@@ -39,7 +40,10 @@ class Hacking(Detector):
         `gap` while the held-out one, by now behind it by half of `gap`, for sure gained less than a quarter of that.
         Or a reward of one piece has grown by `grew` of its level and 4 standard errors while at most `floor` of the
         answers have been right, from first to last and by the interval of their trend: `info` for `patience` steps,
-        then `warn`.
+        then `warn`. `info` where the fall is beyond 3 standard errors and the rise beyond 2, short of the above. Or,
+        where the reward's pieces are logged, those for form have grown by `grew` of their level and 4 standard errors
+        while the one whose name says that it pays for right answers shows no gain over the run and has for sure gained
+        less: `info`, and `warn` where it falls.
 
     Why it matters
         The policy is paid for something that was not meant: length, a format, a hole in the verifier, or training
@@ -77,6 +81,10 @@ class Hacking(Detector):
     """Share of its level by which the reward must have grown meanwhile."""
     patience: int = 100
     """Steps that right answers get to follow a reward that is shaped."""
+    pieces: int = 30
+    """Rows of the reward's pieces from which one is said to be learned in place of another."""
+    slight: float = 0.05
+    """Share of what the others gained that is none to speak of."""
     gap: float = 0.2
     """Gain of training accuracy that held-out accuracy should show some of."""
 
@@ -86,6 +94,7 @@ class Hacking(Detector):
             return None
         paid = view.series(reward.metric)
         found = self._held_out(view, paid) or self._own_accuracy(view, paid) or self._never_right(view, paid)
+        found = found or self._form_alone(view)
         if found is None:
             return None
         return self.finding(
@@ -160,6 +169,37 @@ class Hacking(Detector):
             return _Split("info" if young else "warn", int(right.steps[0]), head, tail, now - was, words)
         return None
 
+    def _form_alone(self, view: RunView) -> _Split | None:
+        """What pays for form was learned, and what pays for right answers shows no gain."""
+        names = components(view)
+        right = next((name for name in names if means_right(name)), None)
+        if right is None or len(names) < 2 or len(view.series(right)) < self.pieces:
+            return None
+        start = view.baseline_start()
+        series = view.series(right).between(start, view.step).last(500).finite()
+        head, tail = max(5, len(series) // 8), len(series) // 4
+        if len(series) < self.pieces:
+            return None
+        change = trend(series.values)
+        error = (change.high - change.change) / 1.96
+        gained, doubt, now = 0.0, 0.0, 0.0
+        for name in names:
+            values = view.series(name).between(start, view.step).last(500).finite().values
+            if name == right or means_right(name) or len(values) != len(series):
+                continue
+            first, last = values[:head], values[-tail:]
+            gained += mean(last) - mean(first)
+            now += abs(mean(last))
+            doubt += max(step_noise(first), step_noise(last)) ** 2 * (1 / head + 1 / tail)
+        if gained <= max(4 * math.sqrt(doubt), self.grew * now) or change.high > gained:
+            return None
+        if change.change > max(error / 2, self.slight * gained):
+            return None
+        early = view.step - int(series.steps[0]) < self.patience
+        was, level = mean(series.values[:head]), mean(series.values[-tail:])
+        severity: Severity = "warn" if change.falling and not early else "info"
+        return _Split(severity, int(series.steps[0]), was, level, gained, f"{right} gained nothing:")
+
     def _fallen(self, witness: Series, paid: Series, noise: float, width: int, name: str) -> _Split | None:
         """A fall of the witness from its best, beyond its boundary, from which on the reward rose."""
         values, count = witness.values, len(witness)
@@ -174,15 +214,18 @@ class Hacking(Detector):
             return None
         error = noise * math.sqrt(1 / span + 1 / len(after))
         now, boundary = float(after.mean()), math.sqrt(2 * math.log(count * count / self.alpha))
-        if before - now < boundary * error:
+        if before - now < 3 * error:
             return None
+        sure = before - now >= boundary * error
         rows = max(20, width)
         before_top = paid.between(0, int(witness.steps[top]))
         then, newest = (part.last(3 * rows).finite().last(rows) for part in (before_top, paid))
         if min(len(then), len(newest)) < 5:
             return None
         gain = float(newest.values.mean() - then.values.mean())
-        if gain <= 4 * max(step_noise(then.values), step_noise(newest.values)) * math.sqrt(2 / len(then)):
+        doubt = max(step_noise(then.values), step_noise(newest.values)) * math.sqrt(2 / len(then))
+        if gain <= 2 * doubt:
             return None
-        severity = "critical" if before - now > before / 4 else "warn"
+        sure = sure and gain > 4 * doubt
+        severity: Severity = "info" if not sure else "critical" if before - now > before / 4 else "warn"
         return _Split(severity, int(witness.steps[top]), before, now, gain, f"{name} fell from")

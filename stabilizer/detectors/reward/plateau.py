@@ -37,8 +37,8 @@ class Plateau(Detector):
         the whole run or its newer three quarters, the upper end of the interval is below 25 % of that spread, and no
         gain of half a standard error is seen. Accuracy on held-out problems, where there is any, must not have risen.
 
-        Where nothing of that is sure, a hint (`unseen`), always `info`, from 40 rows and 60 steps (150 of a long plan)
-        on, up to 2,000 rows: "shows no gain" when none is seen beyond a standard error over a run that excludes a gain
+        Where nothing of that is sure, a hint (`unseen`), always `info`, from 20 rows and 30 steps (150 of a long plan)
+        on, up to 2,000 rows (under 40 rows only of a run that never gained, when half its level is excluded): "shows no gain" when none is seen beyond a standard error over a run that excludes a gain
         of its whole level or spread, or beyond half of one since a rise of which half the pace would have shown; "has
         levelled off" when the exponential that fits best, and any that fits as well, has come 95 % (88 %) of its way.
         It says what it leaves open, and how many times the rows or the batch would settle it.
