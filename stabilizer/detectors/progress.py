@@ -143,7 +143,7 @@ class Progress:
 
     @_Once
     def idle(self) -> bool:
-        """Whether the newer half of the run shows no gain to the eye: no proof that there is none, but no more to see."""
+        """Whether the newer half of the run shows no gain to the eye, which is no proof that there is none."""
         series = self._series.between(self._view.baseline_start(), self._view.step).last(IDLE[1]).finite()
         rows = len(series) // 2
         if rows < IDLE[0]:

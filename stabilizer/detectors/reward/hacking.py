@@ -37,8 +37,8 @@ class Hacking(Detector):
         below its best ones by `fall` or more and beyond sqrt(2 ln(n^2 / `alpha`)) of their standard errors, a boundary
         that may be looked at after each of its n values; and the reward rose, by 4 standard errors, from one to the
         other. Critical when a quarter of the accuracy is gone. Or: over 8 validations the training accuracy gained
-        `gap` while the held-out one, by now behind it by half of `gap`, for sure gained less than a quarter of that.
-        Or a reward of one piece has grown by `grew` of its level and 4 standard errors while at most `floor` of the
+        `gap` while the held-out one, by now behind it by half of `gap`, for sure gained less than a quarter of that. Or
+        a reward of one piece has grown by `grew` of its level and 4 standard errors while at most `floor` of the
         answers have been right, from first to last and by the interval of their trend: `info` for `patience` steps,
         then `warn`. `info` where the fall is beyond 3 standard errors and the rise beyond 2, short of the above. Or,
         where the reward's pieces are logged, those for form have grown by `grew` of their level and 4 standard errors

@@ -104,7 +104,7 @@ class NoSignal(Detector):
         passing = 0.0 if known else self._passing(view, reward)
         share, error = mean(recent) - passing, 2 * deviation(recent) / math.sqrt(rows)
         if share - error < self.much:
-            return None if known else self._alike(view, reward, series, share + passing, error, rows)
+            return None if known else self._alike(view, name, reward, series, share + passing, error, rows)
         fell = reward.dropped and not reward.rising
         low = (series.values - passing < (self.much / 2 + share / 2 if fell else self.much)).nonzero()[0]
         onset = int(series.steps[min(int(low[-1]) + 1, len(series) - 1)]) if len(low) else int(series.steps[0])
@@ -130,7 +130,7 @@ class NoSignal(Detector):
         return reward.best - reward.start > 4 * reward.noise and reward.peak_step >= int(series.last(20).steps[0])
 
     def _alike(
-        self, view: RunView, reward: Progress, series: Series, share: float, error: float, rows: int
+        self, view: RunView, name: str, reward: Progress, series: Series, share: float, error: float, rows: int
     ) -> Finding | None:
         """Groups without any spread that may have passed or failed: what they were paid alike for teaches nothing."""
         least = self.nearly_all if share - error >= self.nearly_all else self.most
@@ -142,11 +142,12 @@ class NoSignal(Detector):
         if least < self.nearly_all and self._learns(view, reward, onset):
             return None
         may_pass = not (0 <= values.min() and values.max() <= 1) or float(values[-20:].mean()) >= CEILING
+        mild = least < self.nearly_all or may_pass or reward.rising or view.step - onset < self.patience
         return self.finding(
-            view, "info" if least < self.nearly_all or may_pass or reward.rising or view.step - onset < self.patience else "warn", onset,
+            view, "info" if mild else "warn", onset,
             f"{share:.0%} of groups are without any spread (mean of {rows} rows) at a {reward.metric} of"
             f" {reward.now:.3g}: whether they pass or fail, they teach nothing",
-            metric="reward/zero_std_frac", baseline=median(series.values[:5]), now=share,
+            metric=name, baseline=median(series.values[:5]), now=share,
         )  # fmt: skip
 
     @staticmethod

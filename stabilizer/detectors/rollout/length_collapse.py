@@ -23,8 +23,8 @@ class LengthCollapse(Detector):
         Mean length is at most `share` of what its course made expect, or of the start of the run, and shorter than
         anything in the 300 rows before. `warn` when accuracy (the reward where nobody logs it) has gained nothing since
         and the task is not solved, `critical` when it has lost. Where accuracy was lost with it, `hurt` of what the
-        course made expect is enough: two witnesses of one fall. So it is, as `info`, where it can't be proven that nothing
-        was won, but the newer half of the run shows no gain of the reward (`Progress.idle`).
+        course made expect is enough: two witnesses of one fall. So it is, as `info`, where it can't be proven that
+        nothing was won, but the newer half of the run shows no gain of the reward (`Progress.idle`).
 
     Why it matters
         Answers without room to reason can't get better again: long ones are no longer sampled, so nothing can reward

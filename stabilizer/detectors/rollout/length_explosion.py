@@ -26,10 +26,10 @@ class LengthExplosion(Detector):
     Signature
         Mean length is at least `growth` times what its own course made expect, or than at the start of the run, or than
         when accuracy stopped moving, and longer than anything the 300 rows before had. Earned is what accuracy gained
-        since (the reward where nobody logs accuracy): nothing gained is `warn`, something lost is `critical`; `info` when
-        neither can be told and the newer half of the run shows no gain (`Progress.idle`). Where
-        only the reward can say, and it rises because it pays for length (`length_reward_corr`, or rows that pay more
-        whenever they are longer, at least `paid`), that is `warn` too, and said.
+        since (the reward where nobody logs accuracy): nothing gained is `warn`, something lost is `critical`; `info`
+        when neither can be told and the newer half of the run shows no gain (`Progress.idle`). Where only the reward
+        can say, and it rises because it pays for length (`length_reward_corr`, or rows that pay more whenever they are
+        longer, at least `paid`), that is `warn` too, and said.
 
     Why it matters
         Padding costs generation time in proportion, fills the length limit until answers are cut, and is the commonest
