@@ -40,10 +40,11 @@ class Hacking(Detector):
         `gap` while the held-out one, by now behind it by half of `gap`, for sure gained less than a quarter of that. Or
         a reward of one piece has grown by `grew` of its level and 4 standard errors while at most `floor` of the
         answers have been right, from first to last and by the interval of their trend: `info` for `patience` steps,
-        then `warn`. `info` where the fall is beyond 3 standard errors and the rise beyond 2, short of the above. Or,
-        where the reward's pieces are logged, those for form have grown by `grew` of their level and 4 standard errors
-        while the one whose name says that it pays for right answers shows no gain over the run and has for sure gained
-        less: `info`, and `warn` where it falls.
+        then `warn`. `info` where the fall is beyond 3 standard errors and the rise beyond 2, short of the above, or
+        where of a handful of validations the newest two are lower than the best two by `dive` of them. Or, where the
+        reward's pieces are logged, those for form have grown by `grew` of their level and 4 standard errors while the
+        one whose name says that it pays for right answers shows no gain over the run and has for sure gained less:
+        `info`, and `warn` where it falls.
 
     Why it matters
         The policy is paid for something that was not meant: length, a format, a hole in the verifier, or training
@@ -73,6 +74,10 @@ class Hacking(Detector):
 
     alpha: float = 0.01
     """Chance of a false fall over a whole run with honest noise."""
+    handful: tuple[int, int] = (4, 12)
+    """Validations, at least and at most, of which it is told when they only look like a fall ..."""
+    dive: float = 0.25
+    """... by this share of the best."""
     fall: float = 0.05
     """Fall of an accuracy that matters."""
     floor: float = 0.03
@@ -107,9 +112,9 @@ class Hacking(Detector):
     def _held_out(self, view: RunView, paid: Series) -> _Split | None:
         held_out = view.series("accuracy/val").between(view.baseline_start(), view.step).last(200).finite()
         if len(held_out) < 5:
-            return None
+            return self._few(held_out, paid)
         noise = max(step_noise(held_out.values), 0.015)
-        split = self._fallen(held_out, paid, noise, 1, "accuracy/val")
+        split = self._fallen(held_out, paid, noise, 1, "accuracy/val") or self._few(held_out, paid)
         if split or len(held_out) < 8 or "accuracy/train" not in view:
             return split
         early, late = held_out.values[:3], held_out.values[-3:]
@@ -121,6 +126,26 @@ class Hacking(Detector):
         if gain < self.gap or gained > gain / 4 or now.mean() - late.mean() < self.gap / 2:
             return None
         return _Split("warn", since, float(early.mean()), float(late.mean()), gain, "accuracy/val stayed behind:")
+
+    def _few(self, held_out: Series, paid: Series) -> _Split | None:
+        """Of a handful of validations the newest are all far below the best two neighbours, which the reward is above:
+        too few for a test, too plain to keep quiet."""
+        values = held_out.values
+        if not self.handful[0] <= len(values) <= self.handful[1]:
+            return None
+        pairs = (values[1:] + values[:-1]) / 2
+        top = int(np.argmax(pairs[:-2])) + 1  # the later one of the two
+        after, before = values[top + 1 :], float(pairs[top - 1])
+        now = mean(after[-2:])
+        if len(after) < 2 or before - now < max(2 * self.fall, self.dive * before) or max(after[-2:]) > before:
+            return None
+        then, newest = (part.last(20).finite().values for part in (paid.between(0, int(held_out.steps[top])), paid))
+        if min(len(then), len(newest)) < 5:
+            return None
+        gain = mean(newest) - mean(then)
+        if gain <= 3 * max(step_noise(then), step_noise(newest)) * math.sqrt(2 / len(then)):
+            return None
+        return _Split("info", int(held_out.steps[top]), before, now, gain, "accuracy/val fell from")
 
     def _own_accuracy(self, view: RunView, paid: Series) -> _Split | None:
         """The reward is more than accuracy, and the two go different ways."""
