@@ -69,7 +69,7 @@ class EntropyCollapse(Detector):
     """Rows over which a fall can be held against the reward; later, only proof that the reward stands still counts."""
 
     def check(self, view: RunView) -> Finding | None:
-        return self._collapsed(view) or self._falling(view)
+        return self.held(self._collapsed(view), view, self._collapsed) or self._falling(view)
 
     def _collapsed(self, view: RunView) -> Finding | None:
         series = view.series("policy/entropy")

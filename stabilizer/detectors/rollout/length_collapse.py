@@ -59,6 +59,9 @@ class LengthCollapse(Detector):
     """Growth of the truncated share from which the limit explains shorter answers."""
 
     def check(self, view: RunView) -> Finding | None:
+        return self.held(self._shrunk(view), view, self._shrunk)
+
+    def _shrunk(self, view: RunView) -> Finding | None:
         series = view.series(LENGTH)
         if len(series) < 15:
             return None

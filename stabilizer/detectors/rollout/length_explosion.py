@@ -65,6 +65,9 @@ class LengthExplosion(Detector):
     """Correlation of length and reward from which the reward is taken to pay for length."""
 
     def check(self, view: RunView) -> Finding | None:
+        return self.held(self._swollen(view), view, self._swollen)
+
+    def _swollen(self, view: RunView) -> Finding | None:
         grown = self._grown(view)
         if grown is None:
             return None
