@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from stabilizer.records import Finding, Severity
@@ -32,6 +34,15 @@ class Detector:
     def missing(self, view: RunView) -> list[str]:
         """Which of `needs` this run never measured."""
         return [need for need in self.needs if not any(name in view for name in need.split("|"))]
+
+    def held(self, found: Finding | None, view: RunView, look: Callable[[RunView], Finding | None]) -> Finding | None:
+        """The finding, as information unless it was more than that `confirm` rows ago too: for detectors whose hints
+        stand for long, or a hint would be a shorter way to a warning."""
+        if found is None or found.severity == "info":
+            return found
+        steps = view.series(str(found.evidence["metric"])).steps
+        before = look(view.at(int(steps[-self.confirm]))) if len(steps) >= self.confirm else None
+        return found if before is not None and before.severity != "info" else replace(found, severity="info")
 
     def finding(self, view: RunView, severity: Severity, onset: int, summary: str, **evidence: Any) -> Finding:
         """A finding of this detector at the view's step."""

@@ -38,6 +38,8 @@ MINIMUM = 5
 """Rows a level needs before it counts as the best or the start."""
 SLOW = (20, 60)
 """Rows in the slow levels (means), for falls that are small beside the noise of a row."""
+IDLE = (20, 500)
+"""Rows that the newer half of a run must have to be called idle, and those of the run that count at most."""
 MEMORY = 2000
 """Rows looked back on for when a fall began."""
 LEVEL_SHARE = 0.56
@@ -58,6 +60,10 @@ ALIKE = 0.6
 """Share of the first spread, and of what rows differed by at first, that is enough where both came down to it."""
 ALONE = 0.5
 """The same for what rows differ by alone, where nobody logs a spread."""
+TOP = (0.35, 0.6)
+"""Share of the newest rows at the very best from which a reward that is near it on average, or any, is at its top."""
+NEAR_BEST = 0.7
+"""Share of the best row ever that a component for right answers has at least, on a task that is solved."""
 TAIL = 0.5
 """Height above the middle, in depths below it, of a reward that strays to one side alone: normal noise has 1.4."""
 CEILING = 0.9
@@ -134,6 +140,16 @@ class Progress:
         """Whether they fall so."""
         slope = self._slope
         return bool(slope and slope.falling and self.beyond(-slope.change))
+
+    @_Once
+    def idle(self) -> bool:
+        """Whether the newer half of the run shows no gain to the eye, which is no proof that there is none."""
+        series = self._series.between(self._view.baseline_start(), self._view.step).last(IDLE[1]).finite()
+        rows = len(series) // 2
+        if rows < IDLE[0]:
+            return False
+        slope = trend(series.values[-rows:])
+        return slope.change <= (slope.high - slope.change) / 4  # half a standard error
 
     @_Once
     def _fall(self) -> tuple[bool, int]:
@@ -284,8 +300,8 @@ def _solved(view: RunView, name: str, levels: np.ndarray, reward: Progress) -> b
     """Nearly everything is solved, or the reward stands at a ceiling: too little is left to be called stuck.
 
     By accuracy where it is known, else by groups that all pass, else by a component that pays for right answers, else
-    by a reward that never left 0-1, else by silent groups under a level that is never exceeded, else by answers that
-    came to be paid alike at the best reward so far.
+    by rows that are all paid the very best, else by a reward that never left 0-1, else by silent groups under a level
+    that is never exceeded, else by answers that came to be paid alike at the best reward so far.
     """
     accuracy = view.series("accuracy/train").last(SLOW[0]).finite().values
     if len(accuracy):
@@ -293,10 +309,17 @@ def _solved(view: RunView, name: str, levels: np.ndarray, reward: Progress) -> b
     passed = view.series("reward/all_pass_frac").last(SLOW[0]).finite().values
     if len(passed):
         return median(passed[-LEVEL:]) >= 0.9 and passed.mean() >= 0.8
-    if any(_all_right(view, name) for name in view.names() if name.startswith("reward/") and _is_right(name)):
+    right = [name for name in view.names() if name.startswith("reward/") and _is_right(name)]
+    if any(_all_right(view, name) for name in right):
         return True
+    if any(_seldom_right(view, name) for name in right):
+        return False
     rewards = view.series(name).values
     _, now, best, _, lowest, start, slow, best_slow = levels[:8]
+    if len(rewards) < SLOW[0]:
+        return False
+    if _at_top(rewards):
+        return True
     if len(rewards) < RECENT:
         return False
     if lowest >= 0 and CEILING <= slow <= 1 and float(np.nanmax(rewards[-MEMORY:])) <= 1:
@@ -317,6 +340,36 @@ def _all_right(view: RunView, name: str) -> bool:
     """A component for right answers that never left 0-1 and stands just under 1."""
     recent = view.series(name).last(200).finite().values
     return len(recent) >= SLOW[0] and 0 <= recent.min() <= recent.max() <= 1 and mean(recent[-SLOW[0] :]) >= SOLVED
+
+
+def _seldom_right(view: RunView, name: str) -> bool:
+    """A component for right answers whose newest rows are far from the best it ever had: whatever else is paid alike,
+    the task is not solved."""
+    values = finite(view.series(name).values[-MEMORY:])
+    if len(values) < SLOW[0]:
+        return False
+    low, best = float(values.min()), float(values.max())
+    return mean(values[-SLOW[0] :]) - min(low, 0.0) < NEAR_BEST * (best - min(low, 0.0)) or not best > 0
+
+
+def _at_top(rewards: np.ndarray) -> bool:
+    """Row after row is paid the very same, and no row was ever paid more: all there is to be had.
+
+    A mean is the same number again and again only where all of its answers got the same. What is at most 0 may be a
+    run without any success, and what stays within 0-1 has its ceiling at 1.
+    """
+    recent = finite(rewards[-SLOW[0] :])
+    top = float(recent.max()) if len(recent) == SLOW[0] else 0.0
+    if not top > 0:
+        return False
+    share = float((recent == top).mean())
+    if share < TOP[0]:
+        return False
+    known = finite(rewards[-MEMORY:])
+    low = float(known.min())
+    if known.max() > top or low == top or (low >= 0 and CEILING > top):
+        return False
+    return share >= TOP[1] or mean(recent) - low >= CEILING * (top - low)
 
 
 def _capped(view: RunView, rewards: np.ndarray) -> bool:

@@ -70,6 +70,19 @@ def outcome(view: RunView, step: int) -> Outcome | None:
     return Outcome(reward.metric, was, float(after.mean()), error, rows)
 
 
+def unpaid(view: RunView, step: int) -> bool:
+    """Whether no gain can be seen since a step, nor over the newer half of the run: no proof that there is none."""
+    reward = progress(view)
+    if reward is None or not reward.idle:
+        return False
+    change = outcome(view, step)
+    if change is None or change.paid:
+        return False
+    rows = finite(view.series(reward.metric).between(step, view.step).last(1000).values)
+    slope = trend(rows) if len(rows) >= 12 else None
+    return slope is not None and slope.change <= (slope.high - slope.change) / 4  # half a standard error
+
+
 def since_first(view: RunView, step: int) -> Outcome | None:
     """`outcome` for what began in a run's first rows: the up to 5 rows until `step` are what there was to lose.
 

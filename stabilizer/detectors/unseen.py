@@ -17,11 +17,13 @@ import numpy as np
 from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import Trend, inflation, trend
 
-LEAST_ROWS = 40
+LEAST_ROWS = 20
 """Rows under which nothing is said."""
+FEW_ROWS = 40
+"""Rows under which only a run that never gained is told of, and only where half of its level would have shown."""
 LEAST_STRETCH = 30
 """Rows since a rise under which nothing is said."""
-LEAST_STEPS = (60, 150)
+LEAST_STEPS = (30, 150)
 """Steps under which nothing is said: at least and at most, between them a third of the plan where there is one."""
 TINY = 1e-200
 """Range of a reward that is too small to be divided by."""
@@ -76,6 +78,10 @@ def unseen(view: RunView, series: Series, spread: Callable[[RunView, Series], fl
     if not values.max() - values.min() > TINY:
         return None
     newest = trend(values[-(len(values) // 3) :])
+    if len(recent) < FEW_ROWS:
+        if newest.change > STIRS * _error(newest):
+            return None
+        return _never(steps, values, width, spread(view, series), HALF)
     found = _levelled(steps, values, width)
     if found is None and newest.change <= STIRS * _error(newest):
         found = _since_rise(steps, values, width) or _never(steps, values, width, spread(view, series))
@@ -88,13 +94,13 @@ def _least_steps(view: RunView) -> float:
     return min(max(least, planned / 3), most) if isinstance(planned, int) else least
 
 
-def _never(steps: np.ndarray, values: np.ndarray, width: int, spread: float) -> Unseen | None:
-    """No gain over the whole run, although one of its level, or of the spread of rewards, can be excluded."""
+def _never(steps: np.ndarray, values: np.ndarray, width: int, spread: float, most: float = 1.0) -> Unseen | None:
+    """No gain over the whole run, although so much of its level, or of the spread of rewards, can be excluded."""
     change, level = trend(values), float(values.mean())
     size = max(abs(level), spread)
     if not change.high > change.low:
         return None  # a number that never moves is no measurement
-    if change.falling or change.high > size or change.change > max(UNSEEN[0] * _error(change), SLIGHT * size):
+    if change.falling or change.high > most * size or change.change > max(UNSEEN[0] * _error(change), SLIGHT * size):
         return None
     before = trend(values[: 3 * len(values) // 4])  # one look of many is lucky; two that agree less often
     if before.change > max(_error(before), SLIGHT * size):

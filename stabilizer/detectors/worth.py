@@ -89,6 +89,8 @@ def _worth(view: RunView, name: str, earlier: np.ndarray, later: np.ndarray, sin
         verdict = "lost"
     elif _rises(later[-STRETCH:], noise):
         verdict = "gained"
+    elif len(later) >= 12 and trend(later[-500:]).rising:
+        verdict = "unsure"  # slow, and among much noise, but it goes up
     elif gain + 2 * error < max(ROOM * scale, HIDDEN * step_noise(later[-STRETCH:])):
         verdict = "flat"
     return Worth(name, before, now, verdict)

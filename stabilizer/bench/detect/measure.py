@@ -1,11 +1,13 @@
 """How often the detectors are right about runs whose truth is known, beside other methods on the same runs.
 
 Runs are generated (T1: healthy look-alikes, and faults injected in mid-run at three severities), trained for real with
-a fault injected (T2, where there are any), or one's own (`--extra`). The scorer alone knows the truth of a run. A false
-incident is one that opens in a healthy run or before the onset; a hit is a finding that names the fault, opened at the
-onset or later. Intervals are 95 %: exact Poisson for rates, Wilson for shares. Misses count as infinite delays. All
-methods see the same rows, and their alarms are merged alike: 50 steps without an alarm end an incident. Peers run with
-their defaults on a sample of the runs. Generated streams flatter methods that look for shifts: read T1 beside T2.
+a fault injected (T2, where there are any), one's own (`--extra`), or thin: short, sparse and rounded, as other trainers
+log theirs, with slow failures from early on (a row of its own, where information counts as naming). The scorer alone
+knows the truth of a run. A false incident is one that opens in a healthy run or before the onset; a hit is a finding
+that names the fault, opened at the onset or later. Intervals are 95 %: exact Poisson for rates, Wilson for shares.
+Misses count as infinite delays. All methods see the same rows, and their alarms are merged alike: 50 steps without an
+alarm end an incident. Peers run with their defaults on a sample of the runs. Generated streams flatter methods that
+look for shifts: read T1 beside T2.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stabilizer import __version__
-from stabilizer.bench.detect import methods, score
+from stabilizer.bench.detect import methods, score, thin
 from stabilizer.bench.detect.score import Alarm, Judged, judge
 from stabilizer.bench.detect.streams import REPORT_SEEDS, SEVERITIES, Case, build, kinds
 from stabilizer.bench.detect.truth import Truth, beside
@@ -29,6 +31,8 @@ from stabilizer.readers import load
 from stabilizer.runs.history import History, RunView
 
 OURS = "stabilizer"
+AS_LOGGED = "stabilizer, as other trainers log it"
+"""Ours on thin logs, which count towards no other row."""
 ON_SAMPLE = "stabilizer, peers' runs"
 """Ours on the very runs the peers were given."""
 SEED_STEP = 1000
@@ -44,6 +48,7 @@ class Amount(NamedTuple):
 
 
 FULL, QUICK = Amount(5, 3), Amount(2, 1)
+THIN, THIN_QUICK = Amount(5, 6), Amount(1, 1)
 
 
 class Item(NamedTuple):
@@ -52,6 +57,11 @@ class Item(NamedTuple):
     case: Case | None
     path: Path | None = None
     truth: Truth | None = None
+
+    @property
+    def thin(self) -> bool:
+        """Whether it is a generated log of another trainer."""
+        return self.kind.startswith(thin.PREFIX)
 
     @property
     def kind(self) -> str:
@@ -72,23 +82,31 @@ def measure(
 ) -> tuple[dict[str, Any], list[Judged]]:
     """Every figure, as JSON's own types, and our judged cases. `tell` hears what is going on."""
     generated = cases(half, seed, QUICK if quick else FULL)
+    generated += thin.cases(half, seed * SEED_STEP, *(THIN_QUICK if quick else THIN))
     items = [Item(case) for case in generated]
     items += [Item(None, path, truth) for path, truth in [*_live(live, half, tell), *(beside(extra) if extra else ())]]
     if only:
         items = [item for item in items if item.kind == only or item.kind.startswith(f"{only}/")]
         if not items:
-            raise ValueError(f"--only {only}: no such kind; the {half} half has {', '.join(sum(kinds(half), []))}")
+            known = sum((*kinds(half), *thin.kinds(half)), [])
+            raise ValueError(f"--only {only}: no such kind; the {half} half has {', '.join(known)}")
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
         judged = _collect(pool.map(judge_item, items, chunksize=4), len(items), tell)
         heard: dict[str, list[Judged]] = {}
         missing: dict[str, str] = {}
         if peers:
-            sample = _sample(items)
+            sample = _sample([item for item in items if not item.thin])
             theirs, missing = _peers(pool, sample, tell)
             shared = {(case.kind, case.seed, case.severity) for case in (item.case or item.truth for item in sample)}
             ours = [j for j in judged[OURS] if (j.truth.kind, j.truth.seed, j.truth.severity) in shared]
             heard = theirs | {ON_SAMPLE: ours}
-    tables = {name: score.summary(part) for name, part in [*_tiers(judged), *heard.items()]}
+    all_ours = judged[OURS]
+    logged = [j for j in all_ours if j.truth.tier == "thin"]
+    apart = 0 < len(logged) < len(all_ours)
+    if apart:
+        judged = {name: [j for j in part if j.truth.tier != "thin"] for name, part in judged.items()}
+    rows = [*_tiers(judged), *heard.items(), *([(AS_LOGGED, logged)] if apart else [])]
+    tables = {name: score.summary(part) for name, part in rows}
     result = {
         "schema": 1,
         "command": _command(half, seed, quick, extra, live),
@@ -101,7 +119,7 @@ def measure(
         "detectors": score.detectors(judged[OURS]),
         "missing peers": missing,
     }
-    return result, judged[OURS]
+    return result, all_ours
 
 
 def _command(half: str, seed: int, quick: bool, extra: Path | None, live: Path | None) -> str:
@@ -144,7 +162,7 @@ def ask_peers(task: tuple[Path, Sequence[Item]]) -> list[dict[str, Judged | str]
 
 def _open(item: Item) -> tuple[Iterable[RunView], methods.Rows, Mapping[str, Any], Truth]:
     if item.case is not None:
-        run, truth = build(item.case)
+        run, truth = thin.build(item.case) if item.thin else build(item.case)
         return methods.views(run), methods.rows(run), run.about, truth
     assert item.path is not None and item.truth is not None
     loaded = load(item.path)

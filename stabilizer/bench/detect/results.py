@@ -11,12 +11,14 @@ KEPT = Path(__file__).parents[1] / "results" / "detect.json"
 
 DETAILS = ("faults", "worst look-alikes")
 """Tables of a method that are long."""
+WHOLE = ("stabilizer", "stabilizer, as other trainers log it")
+"""Those whose tables are kept."""
 
 
 def keep(result: dict[str, Any]) -> Path:
-    """Keep these figures in place of the last ones, of other methods the headline alone; returns where."""
+    """Keep these figures in place of the last ones, of other methods than ours the headline alone; returns where."""
     methods = {
-        name: figures if name == "stabilizer" else {k: v for k, v in figures.items() if k not in DETAILS}
+        name: figures if name in WHOLE else {k: v for k, v in figures.items() if k not in DETAILS}
         for name, figures in result["methods"].items()
     }
     KEPT.parent.mkdir(exist_ok=True)

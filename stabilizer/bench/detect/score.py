@@ -5,7 +5,8 @@ incident. What is of severity `warn` or `critical` is an alarm; `info` is counte
 healthy run, or before the onset of a fault, is a false one, and no hit for that fault either.
 
 A hit is an alarm that opens `EARLY` steps before the onset or later and names the fault: its id is in `accept`. Where
-such a finding is `info` by design, any severity counts. Misses are never left out: their delay is infinite.
+such a finding is `info` by design, and in thin logs, any severity counts. Misses are never left out: their delay is
+infinite.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def judge(truth: Truth, alarms: Sequence[Alarm]) -> Judged:
     loud = [alarm for alarm in early if alarm.loud]
     heard = merged(loud)
     infos = sum(1 for group in merged(early) if not any(alarm.loud for alarm in group))
-    named = [a for a in late if _names(a, truth) and (a.loud or INFO_BY_DESIGN.intersection(a.ids, truth.accept))]
+    named = [a for a in late if _names(a, truth) and (a.loud or _told(a, truth))]
     opened = [alarm.step for alarm in late if alarm.loud]
     return Judged(
         truth=truth,
@@ -113,6 +114,11 @@ def judge(truth: Truth, alarms: Sequence[Alarm]) -> Judged:
 
 def _names(alarm: Alarm, truth: Truth) -> bool:
     return ANY in alarm.ids or bool(set(alarm.ids) & set(truth.accept))
+
+
+def _told(alarm: Alarm, truth: Truth) -> bool:
+    """Whether information is enough: for what asks for nothing to be done, and for slow failures of a thin log."""
+    return truth.tier == "thin" or bool(INFO_BY_DESIGN.intersection(alarm.ids, truth.accept))
 
 
 # --- figures --------------------------------------------------------------------------------------------------------

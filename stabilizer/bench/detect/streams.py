@@ -136,9 +136,13 @@ def _positive(span: tuple[float, float]) -> tuple[float, float]:
 
 
 def _host(d: Draws, special: dict[str, Any]) -> Host:
+    return Host(**setting(d, special))
+
+
+def setting(d: Draws, special: dict[str, Any]) -> dict[str, Any]:
     """An ordinary set-up with what is special about this one."""
     trainer = d.pick(("own", "own", "trl", "verl"))
-    setting = {
+    return {
         "task": d.pick(TASKS[d.half]),
         "algorithm": "ppo" if d.chance(0.25) else "grpo",
         "trainer": trainer,
@@ -172,7 +176,6 @@ def _host(d: Draws, special: dict[str, Any]) -> Host:
         "step_s": d.ratio(2, 120),
         "planned": d.chance(0.7),
     } | special  # fmt: skip
-    return Host(**setting)
 
 
 def _history(world: World) -> History:

@@ -18,6 +18,7 @@ def tables(result: dict[str, Any]) -> list[tuple[str, Rows]]:
         ("Ours by speed of the fault, in steps", _delay_rows(ours)),
         ("Ours, fault by fault", [_fault(row) for row in ours["faults"]]),
         ("Ours, false incidents look-alike by look-alike", [_kind(row) for row in ours["worst look-alikes"]]),
+        *_as_logged(methods.get("stabilizer, as other trainers log it")),
         ("Our detectors", [_detector(id, row) for id, row in result["detectors"].items()]),
     ]
     return [(title, rows) for title, rows in said if rows]
@@ -96,6 +97,16 @@ def _headline(name: str, m: dict[str, Any]) -> dict[str, str]:
         "p90": _steps(m["delay"]["all"]["p90"]),
         "faults": str(recall["all"]["n"]),
     }
+
+
+def _as_logged(m: dict[str, Any] | None) -> list[tuple[str, Rows]]:
+    """Thin logs by kind, where they were measured and kept in full."""
+    if not m or "faults" not in m:
+        return []
+    return [
+        ("As other trainers log it, fault by fault (information counts)", [_fault(row) for row in m["faults"]]),
+        ("As other trainers log it, look-alike by look-alike", [_kind(row) for row in m["worst look-alikes"]]),
+    ]
 
 
 def _delay_rows(m: dict[str, Any]) -> Rows:

@@ -18,7 +18,7 @@ HEALTHY = "healthy/"
 """What the kind of a healthy case begins with."""
 
 _WORDS = {
-    "tier": ("T1", "T2", "extra"),
+    "tier": ("T1", "T2", "thin", "extra"),
     "severity": ("subtle", "medium", "severe", None),
     "half": ("develop", "report"),
     "speed": ("instant", "fast", "slow", "plateau"),
@@ -30,7 +30,8 @@ class Truth:
     """The answer a case must get. For a healthy one the fields about the fault are None or empty."""
 
     tier: str
-    """`T1` generated stream, `T2` real training with an injected fault, `extra` a log of one's own."""
+    """`T1` generated stream, `T2` real training with an injected fault, `thin` a generated stream as other trainers log
+    theirs, `extra` a log of one's own."""
     kind: str
     """What was injected (`entropy-collapse`), or the look-alike (`healthy/solved`)."""
     healthy: bool

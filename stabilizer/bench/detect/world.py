@@ -312,7 +312,9 @@ class World:
             if every == 1:
                 values = {name: float(column[row]) for name, column in columns.items()}
             elif (row + 1) % every == 0:
-                values = {name: _window(name, column[row + 1 - every : row + 1]) for name, column in columns.items()}
+                values = {
+                    name: window_value(name, column[row + 1 - every : row + 1]) for name, column in columns.items()
+                }
             else:
                 values = {"accuracy/val": float(columns["accuracy/val"][row])} if "accuracy/val" in columns else {}
             values = {name: value for name, value in values.items() if not np.isnan(value)}
@@ -320,7 +322,7 @@ class World:
                 yield row + 1, {name: np.nan if np.isinf(value) else value for name, value in values.items()}
 
 
-def _window(name: str, values: np.ndarray) -> float:
+def window_value(name: str, values: np.ndarray) -> float:
     """How a trainer that logs every so many steps makes one number of them."""
     if name == "accuracy/val" or name in ("optim/grad_norm", "optim/lr", "tokens/total"):
         return float(values[-1])

@@ -22,11 +22,13 @@ class EntropyCollapse(Detector):
         The median of the last 5 entropies is under `fraction` of the normal one: the median of the run's first
         `baseline` rows (frozen: a moving baseline would follow the decline) or, where that is more, what the rows
         before a sudden fall made expect (`departure`). The task is not solved, and the reward has not risen since the
-        fall began, up to `recent` rows ago, or has provably stopped moving (`stagnation`): `warn`. Down to
-        `half` is enough if variety went with it: spread of rewards within groups, distinct answers, or groups left
-        without any spread; or if the reward has fallen, or has lost the pace at which it rose before the fall
-        (`since.slowed`). `critical` when the reward lost what it had gained. In a log of up to `young` rows a fall to
-        `half` that lasts from first to last is `info` while the reward has gained nothing, `warn` where it falls too.
+        fall began, up to `recent` rows ago, or has provably stopped moving (`stagnation`): `warn`. Down to `half` is
+        enough if variety went with it: spread of rewards within groups, distinct answers, or groups left without any
+        spread; or if the reward has fallen, or has lost the pace at which it rose before the fall (`since.slowed`).
+        `critical` when the reward lost what it had gained. `info` under `little` of that, or of the first 5 rows, where
+        no more can be said than that the newer half of the run shows no gain (`Progress.idle`). In a log of up to
+        `young` rows a fall to `half` that lasts from first to last is `info` while the reward has gained nothing,
+        `warn` where it falls too.
 
     Why it matters
         Without variety every answer to a prompt is the same, groups have no spread, and group-relative advantages
@@ -57,6 +59,8 @@ class EntropyCollapse(Detector):
     """Share of the normal entropy under which it has collapsed."""
     half: float = 0.5
     """Share under which it has, if variety or the reward went with it."""
+    little: float = 0.35
+    """Share under which it is told of as information while the newer half of the run shows no gain."""
     material: float = 0.03
     """Nats per token of fall below which nothing is said."""
     young: int = 100
@@ -65,7 +69,7 @@ class EntropyCollapse(Detector):
     """Rows over which a fall can be held against the reward; later, only proof that the reward stands still counts."""
 
     def check(self, view: RunView) -> Finding | None:
-        return self._collapsed(view) or self._falling(view)
+        return self.held(self._collapsed(view), view, self._collapsed) or self._falling(view)
 
     def _collapsed(self, view: RunView) -> Finding | None:
         series = view.series("policy/entropy")
@@ -76,7 +80,8 @@ class EntropyCollapse(Detector):
         normal = level(series.part(first, end).finite(), self.baseline)
         now = level(series.last(50).finite())
         moved = departure(view, "policy/entropy", up=False)
-        highest = max(normal, 1.5 * moved.expected) if moved else normal
+        began_at = max(normal, level(series.part(first, first + LEVEL).finite()))  # it may fall from the first row on
+        highest = max(began_at, 1.5 * moved.expected) if moved else began_at
         if not now <= min(self.half * highest, highest - self.material):
             return None
         reward = progress(view)
@@ -85,26 +90,32 @@ class EntropyCollapse(Detector):
         long_ago = (
             len(series) > self.recent + 10 and series.values[-self.recent - 5 : -self.recent].max() < now / self.half
         )
-        if long_ago and not reward.dropped and stagnation(view) is None:
+        if long_ago and not reward.dropped and not reward.idle and stagnation(view) is None:
             return None  # it fell before what is recent, and nothing speaks against it
         onset = began(series, "positive")
         if moved:
             normal = max(normal, level(series.between(0, onset).last(20).finite(), 20))
-        if not 0 < normal >= max(now / self.half, now + self.material):
+        began_at = max(began_at, normal)
+        if not 0 < began_at >= max(now / self.half, now + self.material):
             return None
         since = outcome(view, max(onset, int(series.steps[min(first + 10, len(series) - 1)])))
         recent = since is not None and since.rows <= self.recent
         lost = reward.dropped and (since is None or not since.paid)
         if now <= self.fraction * normal:
             stands = lost or (recent and not since.paid) or stagnation(view) is not None
+        elif now > self.half * normal:
+            stands = False
         else:
             stands = recent and not since.paid and (since.fell or self._variety_lost(view, onset))
             stands = stands or (recent and slowed(view, onset))
         if not stands:
-            return None
+            if not (reward.idle and now <= self.little * began_at):
+                return None
+            normal = began_at
         fate = f"has fallen to {reward.now:.3g}" if lost else f"is not rising ({reward.now:.3g})"
+        fate = fate if stands else f"shows no gain over the newer half of the run ({reward.now:.3g})"
         return self.finding(
-            view, "critical" if lost else "warn", onset,
+            view, "critical" if lost else "warn" if stands else "info", onset,
             f"token entropy is {now:.3g} nats, {now / normal:.0%} of the {normal:.3g} that was normal,"
             f" and {reward.metric} {fate}",
             metric="policy/entropy", baseline=normal, now=now,

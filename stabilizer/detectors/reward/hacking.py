@@ -14,6 +14,7 @@ from stabilizer.detectors.reward.scale_shift import components
 from stabilizer.records import Finding, Severity
 from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import mean, step_noise, trend
+from stabilizer.vocabulary import means_right
 
 
 class _Split(NamedTuple):
@@ -36,10 +37,14 @@ class Hacking(Detector):
         below its best ones by `fall` or more and beyond sqrt(2 ln(n^2 / `alpha`)) of their standard errors, a boundary
         that may be looked at after each of its n values; and the reward rose, by 4 standard errors, from one to the
         other. Critical when a quarter of the accuracy is gone. Or: over 8 validations the training accuracy gained
-        `gap` while the held-out one, by now behind it by half of `gap`, for sure gained less than a quarter of that.
-        Or a reward of one piece has grown by `grew` of its level and 4 standard errors while at most `floor` of the
+        `gap` while the held-out one, by now behind it by half of `gap`, for sure gained less than a quarter of that. Or
+        a reward of one piece has grown by `grew` of its level and 4 standard errors while at most `floor` of the
         answers have been right, from first to last and by the interval of their trend: `info` for `patience` steps,
-        then `warn`.
+        then `warn`. `info` where the fall is beyond 3 standard errors and the rise beyond 2, short of the above, or
+        where of a handful of validations the newest two are lower than the best two by `dive` of them. Or, where the
+        reward's pieces are logged, those for form have grown by `grew` of their level and 4 standard errors while the
+        one whose name says that it pays for right answers shows no gain over the run and has for sure gained less:
+        `info`, and `warn` where it falls.
 
     Why it matters
         The policy is paid for something that was not meant: length, a format, a hole in the verifier, or training
@@ -69,6 +74,10 @@ class Hacking(Detector):
 
     alpha: float = 0.01
     """Chance of a false fall over a whole run with honest noise."""
+    handful: tuple[int, int] = (4, 12)
+    """Validations, at least and at most, of which it is told when they only look like a fall ..."""
+    dive: float = 0.25
+    """... by this share of the best."""
     fall: float = 0.05
     """Fall of an accuracy that matters."""
     floor: float = 0.03
@@ -77,6 +86,10 @@ class Hacking(Detector):
     """Share of its level by which the reward must have grown meanwhile."""
     patience: int = 100
     """Steps that right answers get to follow a reward that is shaped."""
+    pieces: int = 30
+    """Rows of the reward's pieces from which one is said to be learned in place of another."""
+    slight: float = 0.05
+    """Share of what the others gained that is none to speak of."""
     gap: float = 0.2
     """Gain of training accuracy that held-out accuracy should show some of."""
 
@@ -86,6 +99,7 @@ class Hacking(Detector):
             return None
         paid = view.series(reward.metric)
         found = self._held_out(view, paid) or self._own_accuracy(view, paid) or self._never_right(view, paid)
+        found = found or self._form_alone(view)
         if found is None:
             return None
         return self.finding(
@@ -98,9 +112,9 @@ class Hacking(Detector):
     def _held_out(self, view: RunView, paid: Series) -> _Split | None:
         held_out = view.series("accuracy/val").between(view.baseline_start(), view.step).last(200).finite()
         if len(held_out) < 5:
-            return None
+            return self._few(held_out, paid)
         noise = max(step_noise(held_out.values), 0.015)
-        split = self._fallen(held_out, paid, noise, 1, "accuracy/val")
+        split = self._fallen(held_out, paid, noise, 1, "accuracy/val") or self._few(held_out, paid)
         if split or len(held_out) < 8 or "accuracy/train" not in view:
             return split
         early, late = held_out.values[:3], held_out.values[-3:]
@@ -112,6 +126,26 @@ class Hacking(Detector):
         if gain < self.gap or gained > gain / 4 or now.mean() - late.mean() < self.gap / 2:
             return None
         return _Split("warn", since, float(early.mean()), float(late.mean()), gain, "accuracy/val stayed behind:")
+
+    def _few(self, held_out: Series, paid: Series) -> _Split | None:
+        """Of a handful of validations the newest are all far below the best two neighbours, which the reward is above:
+        too few for a test, too plain to keep quiet."""
+        values = held_out.values
+        if not self.handful[0] <= len(values) <= self.handful[1]:
+            return None
+        pairs = (values[1:] + values[:-1]) / 2
+        top = int(np.argmax(pairs[:-2])) + 1  # the later one of the two
+        after, before = values[top + 1 :], float(pairs[top - 1])
+        now = mean(after[-2:])
+        if len(after) < 2 or before - now < max(2 * self.fall, self.dive * before) or max(after[-2:]) > before:
+            return None
+        then, newest = (part.last(20).finite().values for part in (paid.between(0, int(held_out.steps[top])), paid))
+        if min(len(then), len(newest)) < 5:
+            return None
+        gain = mean(newest) - mean(then)
+        if gain <= 3 * max(step_noise(then), step_noise(newest)) * math.sqrt(2 / len(then)):
+            return None
+        return _Split("info", int(held_out.steps[top]), before, now, gain, "accuracy/val fell from")
 
     def _own_accuracy(self, view: RunView, paid: Series) -> _Split | None:
         """The reward is more than accuracy, and the two go different ways."""
@@ -160,6 +194,37 @@ class Hacking(Detector):
             return _Split("info" if young else "warn", int(right.steps[0]), head, tail, now - was, words)
         return None
 
+    def _form_alone(self, view: RunView) -> _Split | None:
+        """What pays for form was learned, and what pays for right answers shows no gain."""
+        names = components(view)
+        right = next((name for name in names if means_right(name)), None)
+        if right is None or len(names) < 2 or len(view.series(right)) < self.pieces:
+            return None
+        start = view.baseline_start()
+        series = view.series(right).between(start, view.step).last(500).finite()
+        head, tail = max(5, len(series) // 8), len(series) // 4
+        if len(series) < self.pieces:
+            return None
+        change = trend(series.values)
+        error = (change.high - change.change) / 1.96
+        gained, doubt, now = 0.0, 0.0, 0.0
+        for name in names:
+            values = view.series(name).between(start, view.step).last(500).finite().values
+            if name == right or means_right(name) or len(values) != len(series):
+                continue
+            first, last = values[:head], values[-tail:]
+            gained += mean(last) - mean(first)
+            now += abs(mean(last))
+            doubt += max(step_noise(first), step_noise(last)) ** 2 * (1 / head + 1 / tail)
+        if gained <= max(4 * math.sqrt(doubt), self.grew * now) or change.high > gained:
+            return None
+        if change.change > max(error / 2, self.slight * gained):
+            return None
+        early = view.step - int(series.steps[0]) < self.patience
+        was, level = mean(series.values[:head]), mean(series.values[-tail:])
+        severity: Severity = "warn" if change.falling and not early else "info"
+        return _Split(severity, int(series.steps[0]), was, level, gained, f"{right} gained nothing:")
+
     def _fallen(self, witness: Series, paid: Series, noise: float, width: int, name: str) -> _Split | None:
         """A fall of the witness from its best, beyond its boundary, from which on the reward rose."""
         values, count = witness.values, len(witness)
@@ -174,15 +239,18 @@ class Hacking(Detector):
             return None
         error = noise * math.sqrt(1 / span + 1 / len(after))
         now, boundary = float(after.mean()), math.sqrt(2 * math.log(count * count / self.alpha))
-        if before - now < boundary * error:
+        if before - now < 3 * error:
             return None
+        sure = before - now >= boundary * error
         rows = max(20, width)
         before_top = paid.between(0, int(witness.steps[top]))
         then, newest = (part.last(3 * rows).finite().last(rows) for part in (before_top, paid))
         if min(len(then), len(newest)) < 5:
             return None
         gain = float(newest.values.mean() - then.values.mean())
-        if gain <= 4 * max(step_noise(then.values), step_noise(newest.values)) * math.sqrt(2 / len(then)):
+        doubt = max(step_noise(then.values), step_noise(newest.values)) * math.sqrt(2 / len(then))
+        if gain <= 2 * doubt:
             return None
-        severity = "critical" if before - now > before / 4 else "warn"
+        sure = sure and gain > 4 * doubt
+        severity: Severity = "info" if not sure else "critical" if before - now > before / 4 else "warn"
         return _Split(severity, int(witness.steps[top]), before, now, gain, f"{name} fell from")

@@ -11,7 +11,20 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import CEILING, Progress, progress
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import deviation, mean, median
+from stabilizer.signals import deviation, mean, median, trend
+
+_SHARES = ("reward/all_fail_frac", "reward/zero_std_frac")
+_SPREADS = ("reward/std_group", "reward/std")
+
+
+def _silent(view: RunView, name: str | None, rows: int) -> Series:
+    """The share of silent groups, row by row; where nobody logs it, 1 for rows without any spread, or else, while the
+    reward has been one number of 0 or less from the first row on, for all of them."""
+    if name in _SHARES:
+        return view.series(name).last(rows).finite()
+    series = view.series(name or "reward/mean").last(rows).finite()
+    silent = series.values == 0 if name else (series.values == series.values[:1]) & (series.values <= 0)
+    return Series(series.steps, silent.astype(float))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +35,13 @@ class NoSignal(Detector):
         The mean share of all-fail groups over `window` rows is, less two of its standard errors, at least `much`; over
         `groups` groups where a step has only a few, for one prompt a step makes the share 0 or 1 (`silence` of them
         where not one was an exception). Where only zero-variance groups are logged, those that all pass are taken off
-        by the reward's level: no more groups can pass than the reward allows; where nearly all are without spread it is
-        told all the same, `info` if they may all have passed or it is not long so, else `warn`. From `nearly_all` on it
-        is critical, as it is when the reward fell to get there; `info` while the reward is still rising, because the
-        rest of the batch is then enough, and during the first `patience` steps of a run that has never had a success to
-        lose.
+        by the reward's level: no more groups can pass than the reward allows; where `most` are without spread, whatever
+        they were paid, and the reward has not risen since, it is told all the same: `info` if they may all have passed,
+        it is not long so, or fewer than `nearly_all` are, else `warn`. Where only the spread of rewards is logged, rows
+        without any count, and where not even that is, a reward that has been the same number, 0 or less, in all rows.
+        From `nearly_all` on it is critical, as it is when the reward fell to get there; `info` while the reward is
+        still rising, because the rest of the batch is then enough, and during the first `patience` steps of a run that
+        has never had a success to lose.
 
     Why it matters
         Group-relative advantages of a group without spread are zero. The step costs the same and changes nothing; KL
@@ -49,7 +64,7 @@ class NoSignal(Detector):
     """
 
     id = "reward/no-signal"
-    needs = ("reward/all_fail_frac|reward/zero_std_frac",)
+    needs = ("reward/all_fail_frac|reward/zero_std_frac|reward/std_group|reward/std|reward/mean",)
 
     window: int = 8
     """Rows over which the share is judged where it moves in small steps."""
@@ -57,32 +72,39 @@ class NoSignal(Detector):
     """Groups over which it is judged otherwise: rows, when nothing says that a row has more than one."""
     silence: int = 26
     """Groups in a row without any exception that are enough: at a share of 0.7 that is luck once in 10,000 times."""
+    never: int = 12
+    """Rows that are enough where no group has had any spread since the first row: there is nothing to average."""
     much: float = 0.7
     """Share of groups without signal that is worth a finding."""
     patience: int = 120
     """Steps a run gets to find its first successes."""
     nearly_all: float = 0.9
     """Share from which training has in effect stopped."""
+    most: float = 0.6
+    """Share of groups without spread, whatever they were paid, that is worth knowing while the reward does not rise."""
 
     def check(self, view: RunView) -> Finding | None:
         known = "reward/all_fail_frac" in view
-        name = "reward/all_fail_frac" if known else "reward/zero_std_frac"
-        newest = view.series(name).last(self.window).values
-        if len(newest) < self.window or not float(newest.sum()) >= self.much * self.window:
+        name = next((name for name in (*_SHARES, *_SPREADS) if name in view), None)
+        newest = _silent(view, name, self.window).values
+        if len(newest) < self.window or not float(newest.sum()) >= (self.much if known else self.most) * self.window:
             return None
-        reward = progress(view)
-        series = view.series(name).last(500).finite()
+        reward, series = progress(view), _silent(view, name, 500)
+        if name is None and not series.values.all():
+            return None  # a reward that rests is no proof
+        name = name or "reward/mean"
         rows, unbroken = self._rows(view, series.values)
         broken = (series.values < 1).nonzero()[0]
         silence = len(series) - (int(broken[-1]) + 1 if len(broken) else 0)
         rows = max(self.window, unbroken) if unbroken <= silence < rows else rows
+        rows = min(rows, self.never) if len(series) == silence >= self.never else rows
         recent = series.values[-rows:]
         if reward is None or reward.solved or len(recent) < rows:
             return None
         passing = 0.0 if known else self._passing(view, reward)
         share, error = mean(recent) - passing, 2 * deviation(recent) / math.sqrt(rows)
         if share - error < self.much:
-            return self._alike(view, reward, series, share + passing, error, rows) if passing else None
+            return None if known else self._alike(view, name, reward, series, share + passing, error, rows)
         fell = reward.dropped and not reward.rising
         low = (series.values - passing < (self.much / 2 + share / 2 if fell else self.much)).nonzero()[0]
         onset = int(series.steps[min(int(low[-1]) + 1, len(series) - 1)]) if len(low) else int(series.steps[0])
@@ -108,21 +130,31 @@ class NoSignal(Detector):
         return reward.best - reward.start > 4 * reward.noise and reward.peak_step >= int(series.last(20).steps[0])
 
     def _alike(
-        self, view: RunView, reward: Progress, series: Series, share: float, error: float, rows: int
+        self, view: RunView, name: str, reward: Progress, series: Series, share: float, error: float, rows: int
     ) -> Finding | None:
         """Groups without any spread that may have passed or failed: what they were paid alike for teaches nothing."""
-        if share - error < self.nearly_all:
+        least = self.nearly_all if share - error >= self.nearly_all else self.most
+        if share - error < least:
             return None
-        low = (series.values < self.nearly_all).nonzero()[0]
+        low = (series.values < least).nonzero()[0]
         onset = int(series.steps[min(int(low[-1]) + 1, len(series) - 1)]) if len(low) else int(series.steps[0])
         values = view.series(reward.metric).last(200).finite().values
+        if least < self.nearly_all and self._learns(view, reward, onset):
+            return None
         may_pass = not (0 <= values.min() and values.max() <= 1) or float(values[-20:].mean()) >= CEILING
+        mild = least < self.nearly_all or may_pass or reward.rising or view.step - onset < self.patience
         return self.finding(
-            view, "info" if may_pass or reward.rising or view.step - onset < self.patience else "warn", onset,
+            view, "info" if mild else "warn", onset,
             f"{share:.0%} of groups are without any spread (mean of {rows} rows) at a {reward.metric} of"
             f" {reward.now:.3g}: whether they pass or fail, they teach nothing",
-            metric="reward/zero_std_frac", baseline=median(series.values[:5]), now=share,
+            metric=name, baseline=median(series.values[:5]), now=share,
         )  # fmt: skip
+
+    @staticmethod
+    def _learns(view: RunView, reward: Progress, onset: int) -> bool:
+        """The reward rises all the same: over the rows since most groups fell silent, or over the last 60 of them."""
+        since = view.series(reward.metric).between(onset, view.step).last(200).finite().values
+        return reward.rising or len(since) < 12 or trend(since).rising or trend(since[-60:]).rising
 
     def _rows(self, view: RunView, shares: np.ndarray) -> tuple[int, int]:
         """Rows that hold enough groups for the share to be believed, and for an unbroken silence."""

@@ -26,22 +26,23 @@ class Plateau(Detector):
         had, even the upper end of its 95 % interval would gain less than 15 % of what was gained so far (20 % while the
         run is short). Sooner where growth broke off: the newest quarter or third of the run, 90 steps at least, for
         sure gains less than 30 % of that and of the pace before it, which no curve that bends of its own does; or a
-        curve that stops (`halt`) explains the run for sure better than any that saturates or goes on after a fall,
-        and it has for sure gained less than 35 % of what the latter would have since. Among
-        much noise, by the whole run: two joined lines are fitted to it, and what it can have gained since their bend
-        (in its first 40 %) is less than 30 % of the least pace before the bend and, gone on for as long as the run has
-        had, less than 30 % of the rise. A run that never rose: gone on as long again, the interval would lie within a
-        fifth of its level, and it lies within its noise; that is `info` until a third of the planned steps (100 at
-        least, but half of a short plan), or `patience` steps, have passed. Where a row is mostly luck (its noise more
-        than 15 % of the spread of single rewards, as with a few prompts a step): over 150 rows and 100 steps at least,
-        the whole run or its newer three quarters, the upper end of the interval is below 25 % of that spread, and no
-        gain of half a standard error is seen. Accuracy on held-out problems, where there is any, must not have risen.
+        curve that stops (`halt`) explains the run for sure better than any that saturates or goes on after a fall, and
+        it has for sure gained less than 35 % of what the latter would have since. Among much noise, by the whole run:
+        two joined lines are fitted to it, and what it can have gained since their bend (in its first 40 %) is less than
+        30 % of the least pace before the bend and, gone on for as long as the run has had, less than 30 % of the rise.
+        A run that never rose: gone on as long again, the interval would lie within a fifth of its level, and it lies
+        within its noise; that is `info` until a third of the planned steps (100 at least, but half of a short plan), or
+        `patience` steps, have passed. Where a row is mostly luck (its noise more than 15 % of the spread of single
+        rewards, as with a few prompts a step): over 150 rows and 100 steps at least, the whole run or its newer three
+        quarters, the upper end of the interval is below 25 % of that spread, and no gain of half a standard error is
+        seen. Accuracy on held-out problems, where there is any, must not have risen.
 
-        Where nothing of that is sure, a hint (`unseen`), always `info`, from 40 rows and 60 steps (150 of a long plan)
-        on, up to 2,000 rows: "shows no gain" when none is seen beyond a standard error over a run that excludes a gain
-        of its whole level or spread, or beyond half of one since a rise of which half the pace would have shown; "has
-        levelled off" when the exponential that fits best, and any that fits as well, has come 95 % (88 %) of its way.
-        It says what it leaves open, and how many times the rows or the batch would settle it.
+        Where nothing of that is sure, a hint (`unseen`), always `info`, from 20 rows and 30 steps (150 of a long plan)
+        on, up to 2,000 rows (under 40 rows only of a run that never gained, when half its level is excluded): "shows no
+        gain" when none is seen beyond a standard error over a run that excludes a gain of its whole level or spread, or
+        beyond half of one since a rise of which half the pace would have shown; "has levelled off" when the exponential
+        that fits best, and any that fits as well, has come 95 % (88 %) of its way. It says what it leaves open, and how
+        many times the rows or the batch would settle it.
 
     Why it matters
         From here on every step costs and nothing comes back, unless the reason is found: exploration used up, groups

@@ -51,7 +51,7 @@ class Saturated(Detector):
 
     id = "reward/saturated"
     needs = ("reward/mean|accuracy/train",)
-    confirm = 10
+    confirm = 5
 
     rows: int = 20
     """Rows that the reward must have stood there."""

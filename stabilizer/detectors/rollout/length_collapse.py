@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure, drift
 from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.since import unpaid
 from stabilizer.detectors.worth import first_level, left, sudden, unheard_of, worth
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
@@ -22,7 +23,8 @@ class LengthCollapse(Detector):
         Mean length is at most `share` of what its course made expect, or of the start of the run, and shorter than
         anything in the 300 rows before. `warn` when accuracy (the reward where nobody logs it) has gained nothing since
         and the task is not solved, `critical` when it has lost. Where accuracy was lost with it, `hurt` of what the
-        course made expect is enough: two witnesses of one fall.
+        course made expect is enough: two witnesses of one fall. So it is, as `info`, where it can't be proven that
+        nothing was won, but the newer half of the run shows no gain of the reward (`Progress.idle`).
 
     Why it matters
         Answers without room to reason can't get better again: long ones are no longer sampled, so nothing can reward
@@ -52,11 +54,14 @@ class LengthCollapse(Detector):
     share: float = 0.5
     """Share of the length before, at or under which it has collapsed."""
     hurt: float = 0.7
-    """The same where accuracy went with it."""
+    """The same where accuracy went with it, and for information where the reward shows no gain either."""
     cut: float = 0.1
     """Growth of the truncated share from which the limit explains shorter answers."""
 
     def check(self, view: RunView) -> Finding | None:
+        return self.held(self._shrunk(view), view, self._shrunk)
+
+    def _shrunk(self, view: RunView) -> Finding | None:
         series = view.series(LENGTH)
         if len(series) < 15:
             return None
@@ -64,18 +69,19 @@ class LengthCollapse(Detector):
         if moved and moved.ratio <= self.hurt and unheard_of(series, moved.onset_step, moved.expected, moved.now):
             before, now, onset = moved.expected, moved.now, moved.onset_step
         else:
-            if level(series) > 1.1 * self.share * first_level(view, series):
+            if level(series) > 1.1 * self.hurt * first_level(view, series):
                 return None
             slow = drift(view, LENGTH, now_rows=15)
-            if slow is None or not slow.clear or slow.ratio > self.share:
+            if slow is None or not slow.clear or slow.ratio > self.hurt:
                 return None
             before, now, onset = slow.start, slow.now, left(series, slow.start, slow.now, "positive")
             if (series.last(505).values[:10] < slow.now * 1.2).mean() > 0.5:
                 return None  # the fall is old
         verdict, reward = worth(view, onset), progress(view)
-        if verdict is None or verdict.verdict in ("gained", "unsure") or reward is None or reward.solved:
+        if verdict is None or verdict.verdict == "gained" or reward is None or reward.solved:
             return None
-        if now > self.share * before and verdict.verdict != "lost":
+        proven = verdict.verdict == "lost" or now <= self.share * before and verdict.verdict == "flat"
+        if not proven and not unpaid(view, onset):
             return None
         if not unheard_of(series, onset, before, now) or self._limited(view, onset):
             return None
@@ -86,7 +92,7 @@ class LengthCollapse(Detector):
         if sudden(series, onset, "positive") and not (sparse and verdict.verdict == "lost"):
             severity, words = "info", "within a row: other prompts, another limit or other sampling"
         else:
-            severity = "critical" if verdict.verdict == "lost" else "warn"
+            severity = "critical" if verdict.verdict == "lost" else "warn" if proven else "info"
             words = f"and {verdict.words}"
         return self.finding(
             view, severity, onset,

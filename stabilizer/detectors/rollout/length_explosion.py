@@ -9,6 +9,7 @@ import numpy as np
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure, drift
 from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.since import unpaid
 from stabilizer.detectors.stagnation import stagnation
 from stabilizer.detectors.worth import Worth, first_level, left, sudden, unheard_of, worth
 from stabilizer.records import Finding
@@ -25,9 +26,10 @@ class LengthExplosion(Detector):
     Signature
         Mean length is at least `growth` times what its own course made expect, or than at the start of the run, or than
         when accuracy stopped moving, and longer than anything the 300 rows before had. Earned is what accuracy gained
-        since (the reward where nobody logs accuracy): nothing gained is `warn`, something lost is `critical`. Where
-        only the reward can say, and it rises because it pays for length (`length_reward_corr`, or rows that pay more
-        whenever they are longer, at least `paid`), that is `warn` too, and said.
+        since (the reward where nobody logs accuracy): nothing gained is `warn`, something lost is `critical`; `info`
+        when neither can be told and the newer half of the run shows no gain (`Progress.idle`). Where only the reward
+        can say, and it rises because it pays for length (`length_reward_corr`, or rows that pay more whenever they are
+        longer, at least `paid`), that is `warn` too, and said.
 
     Why it matters
         Padding costs generation time in proportion, fills the length limit until answers are cut, and is the commonest
@@ -63,6 +65,9 @@ class LengthExplosion(Detector):
     """Correlation of length and reward from which the reward is taken to pay for length."""
 
     def check(self, view: RunView) -> Finding | None:
+        return self.held(self._swollen(view), view, self._swollen)
+
+    def _swollen(self, view: RunView) -> Finding | None:
         grown = self._grown(view)
         if grown is None:
             return None
@@ -79,6 +84,8 @@ class LengthExplosion(Detector):
             severity, explained = "info", "on a task that is solved"
         elif sudden(view.series(LENGTH), onset, "positive"):
             severity, explained = "info", "within a row: other prompts, another limit or other sampling"
+        elif verdict.verdict == "unsure":
+            severity = "info"
         else:
             severity = "critical" if verdict.verdict == "lost" else "warn"
         return self.finding(
@@ -113,7 +120,8 @@ class LengthExplosion(Detector):
             if slow.now >= self.growth * before:
                 flat = Worth(verdict.metric, still.level, still.level, "flat")
                 return before, slow.now, still.onset_step, flat
-        return (slow.start, slow.now, onset, verdict) if verdict and verdict.verdict != "unsure" else None
+        told = verdict and (verdict.verdict != "unsure" or unpaid(view, onset))
+        return (slow.start, slow.now, onset, verdict) if told else None
 
     @staticmethod
     def _pays(view: RunView) -> float:
