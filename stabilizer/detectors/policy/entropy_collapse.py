@@ -22,7 +22,8 @@ class EntropyCollapse(Detector):
         The median of the last 5 entropies is under `fraction` of the normal one: the median of the run's first
         `baseline` rows (frozen: a moving baseline would follow the decline) or, where that is more, what the rows
         before a sudden fall made expect (`departure`). The task is not solved, and the reward has not risen since the
-        fall began, up to `recent` rows ago, or has provably stopped moving (`stagnation`): `warn`. Down to
+        fall began, up to `recent` rows ago, or has provably stopped moving (`stagnation`): `warn`. Down to a `third` of
+        what its course made expect is enough if the fall has brought the reward nothing in `answer` rows. Down to
         `half` is enough if variety went with it: spread of rewards within groups, distinct answers, or groups left
         without any spread; or if the reward has fallen, or has lost the pace at which it rose before the fall
         (`since.slowed`). `critical` when the reward lost what it had gained. In a log of up to `young` rows a fall to
@@ -61,6 +62,10 @@ class EntropyCollapse(Detector):
     """Nats per token of fall below which nothing is said."""
     young: int = 100
     """Rows up to which a fall from the first row on is told of at `half`, for there is no more to go by."""
+    third: float = 0.33
+    """Share of what its course made expect under which it has, where a sudden fall brought the reward nothing ..."""
+    answer: int = 10
+    """... in so many rows."""
     recent: int = 150
     """Rows over which a fall can be held against the reward; later, only proof that the reward stands still counts."""
 
@@ -97,6 +102,8 @@ class EntropyCollapse(Detector):
         lost = reward.dropped and (since is None or not since.paid)
         if now <= self.fraction * normal:
             stands = lost or (recent and not since.paid) or stagnation(view) is not None
+        elif moved and now <= self.third * moved.expected and recent and since.rows >= self.answer:
+            stands = not since.paid
         else:
             stands = recent and not since.paid and (since.fell or self._variety_lost(view, onset))
             stands = stands or (recent and slowed(view, onset))
