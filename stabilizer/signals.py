@@ -23,8 +23,10 @@ MINIMUM = 20
 """Rows a reference needs before anything is said."""
 CUSUM_SLACK = 0.75
 """Standard deviations of shift that are let pass."""
-CUSUM_ALARM = 20.0
-"""Accumulated standard deviations that count as a shift."""
+CUSUM_ALARM = 12.0
+"""Accumulated standard deviations that count as a shift. Independent normal rows come to it once in 10^8 (Siegmund's
+approximation), so what a higher bar would keep out is not chance: it is drift and waves, which the detectors tell apart
+by size and by what came of it. Three rows far beyond anything seen are enough."""
 _MAD_TO_SD = 1.4826
 
 

@@ -20,7 +20,8 @@ hurries, when it sees something new, is asked about the ticks it missed as well,
 of what must be waited for. In a young run every detector is, and its turn comes at least every `confirm` ticks, so that
 nothing opens later, or with another onset, than if all were asked at every tick: a failure that must stand for three
 ticks is seen by a look at every third. In doubt, and asked at every tick, is what suspects something, and what was
-silent about an open finding a moment ago; what stands, stands for long, and is looked at in turn.
+silent about an open finding a moment ago, or opened it as information not long ago and may yet warn; what stands,
+stands for long, and is looked at in turn.
 
 A tick is one logged row, and distances are counted in rows, so that a run logged every ten steps is judged as one
 logged at each. The watch sees nothing but the views it is shown, in the order they are shown, so a live run, its
@@ -49,6 +50,8 @@ TURNS = 5
 members share what they look at."""
 FAST = 5
 """Ticks of confirmation up to which a failure is one that hurries; what takes more to be believed can wait its turn."""
+MAY_WORSEN = 40
+"""Ticks for which what opened as information is asked about at each: much of what hurries becomes a warning in them."""
 YOUNG = 120
 """Ticks in which nothing may open a tick late for the turns that detectors take: a short log has no rows to spare."""
 RECOVERING = 5
@@ -98,10 +101,11 @@ class _Track:
     opened: int = 0
     """Tick at which it opened; 0 while it is suspected."""
 
-    @property
-    def in_doubt(self) -> bool:
-        """Whether the next look may settle it."""
-        return not self.opened or 0 < self.quiet < RECOVERING
+    def in_doubt(self, tick: int) -> bool:
+        """Whether the next look may settle it, or make it worse."""
+        if not self.opened or 0 < self.quiet < RECOVERING:
+            return True
+        return self.finding.severity == "info" and self.detector.confirm < FAST and tick < self.opened + MAY_WORSEN
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,7 @@ class Watch:
         which costs a statistical answer two ticks on average and saves four fifths of the work."""
         turns = self._asked_young if self._tick <= YOUNG else self._asked
         turn = turns[self._tick % len(turns)]
-        in_doubt = {id: track.detector for id, track in self._tracks.items() if track.in_doubt}
+        in_doubt = {id: track.detector for id, track in self._tracks.items() if track.in_doubt(self._tick)}
         if not in_doubt:
             return turn
         due = in_doubt | {detector.id: detector for detector in turn}

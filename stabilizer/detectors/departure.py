@@ -36,8 +36,8 @@ from stabilizer.vocabulary import metric
 
 REFRESH = 10
 """Rows for which one reference serves: it is a hundred rows long, and computing it is the cost of the signal."""
-SUSPICION = CUSUM_ALARM / 2
-"""Accumulated shift from which the reference stays as it was: a slow shift must not become its own reference."""
+SUSPICION = 10.0
+"""Accumulated standard deviations from which the reference stays as it was: a slow shift must not become its own."""
 HOLD = 200
 """Rows after which a shift that stays is the new normal."""
 FLOOR = 0.05
@@ -45,7 +45,8 @@ FLOOR = 0.05
 CLEAR = 4.0
 """Standard errors that a drift must exceed."""
 _Z_RANGE = (-4.0, 6.0)
-_CAP = 2 * CUSUM_ALARM
+_CAP = 40.0
+"""Most that is accumulated: a shift that was plain outlasts a few rows that are as before."""
 _TINY = 1e-12
 
 

@@ -28,15 +28,15 @@ class GradExplosion(Detector):
 
     Signature
         The gradient norm has left its course upward (`departure`: a CUSUM on its logarithm against a lagged window of
-        its own past), and the median of the last 5 rows, and of up to 15 since the onset, is at least `material` times
+        its own past), and the median of the last 5 rows, and of up to 10 since the onset, is at least `material` times
         what that past made expect. Where the run is too young for that window, the first rows are the reference and the
         rise must be at least `young` times; `orders` times the first 5 rows, reached within the first 40, stays one for
         200 rows, for a window then holds nothing but the explosion. Severity follows the damage: `info` while
         everything else is calm, `warn` when the swings grow and the clip fraction has left its band as well, when the
         norm is `driven` times its course and the clip fraction, the KL of a step or the learning rate left theirs
-        upward too while the reward does not rise, when it came to `stepped` times its course within two rows and stands
-        there while rewards differ as they did, or where the first rows grew by `orders` and the reward is no better
-        than they had it, `critical` when the reward has fallen.
+        upward too while the reward does not rise (`grown` times where it is no higher than it was), when it came to
+        `stepped` times its course within two rows and stands there while rewards differ as they did, or where the first
+        rows grew by `orders` and the reward is no better than they had it, `critical` when the reward has fallen.
 
     Why it matters
         Clipping hides the size of the gradient but not its direction: updates made of a few extreme tokens wreck a
@@ -70,7 +70,9 @@ class GradExplosion(Detector):
     young: float = 5.0
     """Factor over the first rows that is needed while there is no lagged reference."""
     driven: float = 4.0
-    """Factor over the predicted norm that is a warning where the steps themselves have grown."""
+    """Factor over the predicted norm that is a warning where the steps themselves have grown ..."""
+    grown: float = 2.5
+    """... and where the reward is no higher than it was, too."""
     stepped: float = 4.0
     """Factor over the predicted norm that is a warning where it came between two rows."""
     orders: float = 30.0
@@ -94,7 +96,9 @@ class GradExplosion(Detector):
             judgement = f"and {since.metric} was {since.before:.3g} until then and is {since.now:.3g}"
         elif self._restless(view, series):
             severity, judgement = "warn", "with growing swings and a clip fraction out of its band; not yet harmful"
-        elif now >= self.driven * baseline and (steps := self._steps_grow(view, reward, onset)):
+        elif now >= self.grown * baseline and (
+            steps := self._steps_grow(view, reward, onset, now < self.driven * baseline)
+        ):
             severity, judgement = "warn", f"and {steps} with it; not yet harmful"
         elif now >= self.stepped * baseline and self._rescaled(view, onset, baseline):
             severity, judgement = "warn", "from one row to the next, and nothing that it is made of has changed"
@@ -130,7 +134,7 @@ class GradExplosion(Detector):
         """(onset, level before, level now) of a material rise, from the first rows on."""
         left = departure(view, "optim/grad_norm", up=True)
         if left is not None:
-            now = level(series.last(min(left.rows, LAG)).finite(), LAG)
+            now = level(series.last(min(left.rows, 2 * LEVEL)).finite(), 2 * LEVEL)
             known = left.expected > ZERO and min(now, left.now) >= self.material * left.expected
             return (left.onset_step, left.expected, left.now) if known else None
         first = int(series.steps.searchsorted(view.baseline_start()))
@@ -143,14 +147,16 @@ class GradExplosion(Detector):
         return (int(fresh.steps[-3]), baseline, now) if now >= self.young * baseline > 0 else None
 
     @staticmethod
-    def _steps_grow(view: RunView, reward: Progress | None, onset: int) -> str:
+    def _steps_grow(view: RunView, reward: Progress | None, onset: int, doubtful: bool) -> str:
         """Which measure of a step's size left its course upward as well, in a run whose reward does not rise."""
         since = outcome(view, onset)
         if reward is None or reward.rising or reward.solved or since is None or since.paid:
             return ""
-        for name, least in (("policy/clip_frac", 0.02), ("policy/kl_old", 0.002), ("optim/lr", 0.0)):
+        if doubtful and since.now > since.before:
+            return ""
+        for name, least in (("policy/clip_frac", 0.01), ("policy/kl_old", 0.001), ("optim/lr", 0.0)):
             moved = departure(view, name, up=True) if name in view else None
-            if moved and moved.now >= max(2 * moved.expected, moved.expected + least):
+            if moved and moved.now >= max(1.6 * moved.expected, moved.expected + least):
                 return f"{name} grew from {moved.expected:.2g} to {moved.now:.2g}"
         return ""
 

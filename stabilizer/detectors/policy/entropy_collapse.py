@@ -29,6 +29,12 @@ class EntropyCollapse(Detector):
         no more can be said than that the newer half of the run shows no gain (`Progress.idle`). In a log of up to
         `young` rows a fall to `half` that lasts from first to last is `info` while the reward has gained nothing,
         `warn` where it falls too.
+        fall began, up to `recent` rows ago, or has provably stopped moving (`stagnation`): `warn`. Down to a `third` of
+        what its course made expect is enough if the fall has brought the reward nothing in `answer` rows. Down to
+        `half` is enough if variety went with it: spread of rewards within groups, distinct answers, or groups left
+        without any spread; or if the reward has fallen, or has lost the pace at which it rose before the fall
+        (`since.slowed`). `critical` when the reward lost what it had gained. In a log of up to `young` rows a fall to
+        `half` that lasts from first to last is `info` while the reward has gained nothing, `warn` where it falls too.
 
     Why it matters
         Without variety every answer to a prompt is the same, groups have no spread, and group-relative advantages
@@ -65,6 +71,10 @@ class EntropyCollapse(Detector):
     """Nats per token of fall below which nothing is said."""
     young: int = 100
     """Rows up to which a fall from the first row on is told of at `half`, for there is no more to go by."""
+    third: float = 0.33
+    """Share of what its course made expect under which it has, where a sudden fall brought the reward nothing ..."""
+    answer: int = 10
+    """... in so many rows."""
     recent: int = 150
     """Rows over which a fall can be held against the reward; later, only proof that the reward stands still counts."""
 
@@ -105,6 +115,8 @@ class EntropyCollapse(Detector):
             stands = lost or (recent and not since.paid) or stagnation(view) is not None
         elif now > self.half * normal:
             stands = False
+        elif moved and now <= self.third * moved.expected and recent and since.rows >= self.answer:
+            stands = not since.paid
         else:
             stands = recent and not since.paid and (since.fell or self._variety_lost(view, onset))
             stands = stands or (recent and slowed(view, onset))

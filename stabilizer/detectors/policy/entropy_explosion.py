@@ -22,8 +22,9 @@ class EntropyExplosion(Detector):
     Signature
         The median of the last 5 entropies is at least `small` times, and `material` nats above, what the run's own past
         makes expect (`departure`) or what it began with (`drift`), and the reward has fallen since: `warn`. At `large`
-        times it is enough that the reward has not risen. `critical` when the reward has lost what it had gained. Below
-        the entropy of the run's start a rise is a return, and only a fallen reward makes it one.
+        times (`sudden` where entropy has left its course) it is enough that the reward has not risen in `answer` rows.
+        `critical` when the reward has lost what it had gained. Below the entropy of the run's start a rise is a return,
+        and only a fallen reward makes it one.
 
     Why it matters
         Every token is a little more often the wrong one, so long answers break first: length grows, languages mix, and
@@ -54,8 +55,12 @@ class EntropyExplosion(Detector):
     """Factor that matters once the reward has fallen."""
     large: float = 2.0
     """Factor that matters while the reward stands still."""
+    sudden: float = 1.75
+    """The same where entropy has left its course."""
     material: float = 0.05
     """Nats per token of growth below which nothing is said."""
+    answer: int = 8
+    """Rows that the reward gets to answer a rise it has not fallen with."""
     abrupt: int = 4
     """Rows within which new data change what is measured, and a policy does not."""
 
@@ -81,7 +86,9 @@ class EntropyExplosion(Detector):
         if since is None or since.paid or self._came_with_the_data(series, onset, normal, now):
             return None
         lost = reward.dropped and since.fell
-        if not (lost or since.fell) and (now < self.large * normal or now < start or since.rows < 10):
+        if not (lost or since.fell) and (
+            now < (self.sudden if moved else self.large) * normal or now < start or since.rows < self.answer
+        ):
             return None
         fate = f"fallen from {since.before:.3g} to" if since.fell else "not risen:"
         return self.finding(
@@ -96,6 +103,6 @@ class EntropyExplosion(Detector):
         after = np.log(np.maximum(series.between(onset, series.steps[-1]).finite().values[:60], 1e-12))
         if now > 3 * normal:
             return False
-        if len(after) < 3 * self.abrupt:
+        if len(after) < 2 * self.abrupt:
             return True  # too early to tell
         return bool(median(after[self.abrupt : 2 * self.abrupt]) - np.log(normal) > 0.7 * np.log(now / normal))

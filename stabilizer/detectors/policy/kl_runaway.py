@@ -28,12 +28,12 @@ class KlRunaway(Detector):
         its first, and doubled; it has tripled within `burst` rows, by `sure` standard errors of its logarithm, which no
         steady drift does and a log too short for a course can show; or it has doubled from the first to the last third
         of a stretch in which the reward provably stood still (`stagnation`). The growth must be at least `material`
-        nats per token, or half of that after a fall: a nat is a unit with a meaning, unlike a multiple of something
-        tiny. After a burst that left no course the reward has `answer` rows to answer, unless KL is `far`. Levels are
-        medians in nats, so estimates that are negative now and then (k1) count as what they are. A run that its first
-        updates ruin has neither past nor best: there a KL that came to `far` nats per token within `first` rows and is
-        still there is `warn` when the reward is no better than that of the rows until then, and `critical` when it is
-        worse or KL is ten times `far`.
+        nats per token, or half of that after a fall of the reward or where KL left its course and came to `growth`
+        times what it was: a nat is a unit with a meaning, unlike a multiple of something tiny. After a burst that left
+        no course the reward has `answer` rows to answer, unless KL is `far`. Levels are medians in nats, so estimates
+        that are negative now and then (k1) count as what they are. A run that its first updates ruin has neither past
+        nor best: there a KL that came to `far` nats per token within `first` rows and is still there is `warn` when the
+        reward is no better than that of the rows until then, and `critical` when it is worse or KL is ten times `far`.
 
     Why it matters
         Distance that buys no reward is distance for its own sake: noise, an exploited reward, or updates too large to
@@ -42,10 +42,10 @@ class KlRunaway(Detector):
     Look-alikes
         KL that grows while the reward rises is learning, whatever its size. KL that has grown from the first rows on,
         at no other pace than then, is how this run drifts, even where luck hides for a while that the reward rises.
-        With small batches it multiplies from row to row and comes back. With beta = 0 most trainers log 0.0 or
-        nothing, which says nothing. A KL near 1 from the first step means the reference is not the starting policy;
-        only growth counts, or a first step whose own updates are known to be as large. One extreme token can throw a
-        single step's estimate: the level is a median.
+        With small batches it multiplies from row to row and comes back. With beta = 0 most trainers log 0.0 or nothing,
+        which says nothing. A KL near 1 from the first step means the reference is not the starting policy; only growth
+        counts, or a first step whose own updates are known to be as large. One extreme token can throw a single step's
+        estimate: the level is a median.
 
     False alarms
         A sum over the sequence instead of a mean over tokens grows with the answer's length; readers name such
@@ -157,7 +157,8 @@ class KlRunaway(Detector):
             stretch = series.between(onset, view.step)
             third = len(stretch) // 3
             before, now = median(stretch.values[: third + 1]), min(now, level(stretch.last(third + 1), third + 1))
-        if not now >= max(2 * before, before + self.material):
+        left = still is None and now >= self.growth * before and self._moved(view) is not None
+        if not now >= max(2 * before, before + self.material * (0.5 if left else 1.0)):
             return None
         since = outcome(view, onset)
         if still is None and (since is None or since.paid):

@@ -24,8 +24,9 @@ class Collapse(Detector):
         The reward, in its newest 5, 20 or 60 rows, lies below the best such level by a quarter of all the ground it
         ever covered and by 5.5 standard deviations of that level's noise, and below the best third before it by half a
         deviation of a row, a whole one in a young run (`progress`); the last 30 rows do not rise; and it has been so
-        for `stays` rows, or for `stays_ruined` if next to everything is lost and either the reward lies still or
-        another metric moved. Critical when another metric moved with it (entropy, KL, gradient norm, length, held-out
+        for `stays` rows if another metric moved and twice as many if none did. If next to everything is lost it must
+        have been so for `stays_lost` rows, and for `stays_ruined` where the reward lies still, another metric moved or
+        the fall is `plain`. Critical when another metric moved with it (entropy, KL, gradient norm, length, held-out
         accuracy) or when `most` of the gain is gone. It stands as long as the loss is not made good, so a run that
         broke is not called healthy once it has settled.
 
@@ -57,6 +58,10 @@ class Collapse(Detector):
     """Rows a partial fall must have lasted."""
     stays_ruined: int = 8
     """Rows that the loss of next to everything must have lasted."""
+    stays_lost: int = 12
+    """The same where nothing else tells of it, unless it is plain."""
+    plain: float = 6.0
+    """Deviations of a row by which the loss of next to everything is plain."""
     young: int = 120
     """Rows before which a partial fall of the reward alone says nothing: how far it waves is not known yet."""
     shortest: int = 20
@@ -76,7 +81,7 @@ class Collapse(Detector):
         moved, seen = self._witnesses(view, reward.drop_step)
         settled = ruined and self._settled(view, reward)
         lost = settled or (ruined and reward.rows >= self.young)
-        if not (moved or settled) and (lasted < self.stays or not lost and lasted < 2 * self.stays):
+        if not (moved or settled) and lasted < self._alone(reward, lost):
             return None
         if not (moved or lost) and reward.rows < self.young:
             return None
@@ -88,6 +93,12 @@ class Collapse(Detector):
             f" (noise of a row {reward.noise:.2g}){also}",
             metric=reward.metric, baseline=reward.best, now=reward.now, moved=moved,
         )  # fmt: skip
+
+    def _alone(self, reward: Progress, lost: bool) -> int:
+        """Rows that a fall nothing else moved with must have lasted."""
+        if not lost:
+            return 2 * self.stays
+        return self.stays_ruined if reward.best - reward.now > self.plain * reward.noise else self.stays_lost
 
     @staticmethod
     def _settled(view: RunView, reward: Progress) -> bool:

@@ -60,7 +60,7 @@ class StdBlowup(Detector):
     """Share of groups without any spread above which the others hardly count."""
     louder: float = 1.5
     """Times its start, or its course, by which the gradient norm must have risen."""
-    luck: float = 1e-4
+    luck: float = 1e-3
     """Chance of as many rows without a single silent group, by how often there was none before, that is no luck."""
 
     def check(self, view: RunView) -> Finding | None:

@@ -51,7 +51,7 @@ class Repetition(Detector):
     needs = (f"{REPEATED}|{VARIETY}",)
     confirm = 3
 
-    material: float = 0.2
+    material: float = 0.15
     """Change of the share of bigrams that is worth a word; the most that text of one style wanders by is a few %."""
 
     def check(self, view: RunView) -> Finding | None:

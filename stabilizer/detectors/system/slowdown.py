@@ -63,11 +63,11 @@ class Slowdown(Detector):
     """Times the step time its course made expect, for the same work."""
     factor: float = 2.0
     """Times the step time of the start, for the same work."""
-    lasting: int = 30
+    lasting: int = 24
     """Rows a slowdown must last."""
-    stalled: int = 20
+    stalled: int = 18
     """Rows it must last where a step takes `factor` times what its course made expect ..."""
-    stopped: int = 12
+    stopped: int = 8
     """... and where it takes twice `factor` times that."""
     short: float = 0.05
     """Seconds under which a step is too short to be worth a word."""

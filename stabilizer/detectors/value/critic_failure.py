@@ -20,11 +20,11 @@ class CriticFailure(Detector):
     """The critic is no better than a constant after its time to learn, has lost what it knew, or its loss exploded.
 
     Signature
-        Explained variance, as a median of `window` rows: at most 0 after `patience` rows (never learned), or at most 0
-        after it had held `knew` (unlearned). Where only the loss is logged, or before the variance shows it: value loss
-        at least `exploded` times what its course made expect, and more than the spread of rewards explains. `warn` when
-        accuracy (the reward where nobody logs it) gained nothing meanwhile, `critical` when it has lost, `info` while
-        it gains.
+        Explained variance, as a median: at most 0 over `window` rows after `patience` rows (never learned), or at most
+        0 over the `gone` newest rows after it had held `knew` over `window` (unlearned). Where only the loss is logged,
+        or before the variance shows it: value loss at least `exploded` times what its course made expect, and more than
+        the spread of rewards explains. `warn` when accuracy (the reward where nobody logs it) gained nothing meanwhile,
+        `critical` when it has lost, `info` while it gains.
 
     Why it matters
         Below zero the critic adds noise to every advantage instead of taking it away, with a sign that is the same for
@@ -33,7 +33,7 @@ class CriticFailure(Detector):
     Look-alikes
         A low explained variance in the first `patience` rows: nothing is learned in advance. A solved task, where
         returns hardly vary and there is nothing to explain. A reward that came alive or was rescaled raises the loss by
-        the square of its spread. One bad batch does not move a median of `window` rows.
+        the square of its spread. One bad batch does not move a median of `gone` rows.
 
     False alarms
         A task whose outcome no critic can foresee (one token decides) stays near zero for good and may be trained
@@ -52,7 +52,9 @@ class CriticFailure(Detector):
     confirm = 3
 
     window: int = 15
-    """Rows in the level of explained variance."""
+    """Rows in the level of explained variance that it had ..."""
+    gone: int = 9
+    """... and of the newest, which say that it is gone."""
     patience: int = 100
     """Rows the critic gets to become better than a constant."""
     knew: float = 0.3
@@ -80,8 +82,11 @@ class CriticFailure(Detector):
     def _blind(self, view: RunView) -> tuple[str, float, float, int, str] | None:
         """(metric, before, now, onset, words) when explained variance is gone or never came."""
         series = view.series(EXPLAINED)
-        recent = series.last(self.window).finite()
-        if len(recent) < self.window or recent.values[-1] > 0.1 or (now := median(recent.values)) > 0:
+        recent = series.last(self.gone).finite()
+        if len(series) < self.window or len(recent) < self.gone or recent.values[-1] > 0.1:
+            return None
+        now = median(recent.values)
+        if now > 0:
             return None
         past = series.last(500).finite()
         smooth = levels(past, self.window)
@@ -91,7 +96,9 @@ class CriticFailure(Detector):
             onset = int(past.steps[min(int(good[-1]) + 3, len(past) - 1)]) if len(good) else int(past.steps[0])
             return EXPLAINED, best, now, onset, f"explained variance fell to {now:.2g} from {best:.2g} at step {onset}"
         first = int(series.steps.searchsorted(view.baseline_start()))
-        if len(series) - first < self.patience or float(smooth[-(self.patience - self.window) :].max()) > 0.05:
+        if len(series) - first < self.patience or smooth[-1] > 0:
+            return None
+        if float(smooth[-(self.patience - self.window) :].max()) > 0.05:
             return None
         onset = int(series.steps[first])
         words = (
