@@ -67,8 +67,8 @@ def test_a_stand_is_told_among_noise(shape: str, rows: int, noise: float, every:
 
 
 def test_too_few_rows_or_steps_are_too_short_to_tell() -> None:
-    assert share("never rose", 35, 0.5, 10) == 0
-    assert share("never rose", 55, 0.5) == 0
+    assert share("never rose", 18, 0.5, 10) == 0
+    assert share("never rose", 28, 0.5) == 0
 
 
 def test_a_third_of_a_plan_must_have_passed() -> None:
