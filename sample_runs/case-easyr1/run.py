@@ -32,8 +32,8 @@ ARMS = (
     arms.Change("lower lr", {"control/lr_scale": 0.5}),
 )
 FORK, STEPS = 200, 100
-RECORDED = 11
-"""The seed of the recorded run: of seeds 10 to 13 the one whose plateau was told by itself, as a warning."""
+RECORDED = 14
+"""The seed of the recorded run: of seeds 10 to 15 one whose plateau warns, and whose fix is judged before the end."""
 
 
 def start() -> None:
