@@ -349,7 +349,10 @@ def _seldom_right(view: RunView, name: str) -> bool:
     if len(values) < SLOW[0]:
         return False
     low, best = float(values.min()), float(values.max())
-    return mean(values[-SLOW[0] :]) - min(low, 0.0) < NEAR_BEST * (best - min(low, 0.0)) or not best > 0
+    if low == best:
+        return best == 0  # it never paid
+    floor = min(low, 0.0)
+    return mean(values[-SLOW[0] :]) - floor < NEAR_BEST * (best - floor)
 
 
 def _at_top(rewards: np.ndarray) -> bool:
