@@ -33,7 +33,7 @@ class Plateau(Detector):
         A run that never rose: gone on as long again, the interval would lie within a fifth of its level, and it lies
         within its noise; that is `info` until a third of the planned steps (100 at least, but half of a short plan), or
         `patience` steps, have passed. Where a row is mostly luck (its noise more than 15 % of the spread of single
-        rewards, as with a few prompts a step): over 150 rows and 100 steps at least, the whole run or its newer three
+        rewards, as with a few prompts a step): over 145 rows and 100 steps at least, the whole run or its newer three
         quarters, the upper end of the interval is below 25 % of that spread, and no gain of half a standard error is
         seen. Accuracy on held-out problems, where there is any, must not have risen.
 
