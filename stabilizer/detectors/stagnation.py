@@ -71,8 +71,8 @@ AGAIN = 0.3
 STANDS = 0.2
 """Share of its level (or of the spread of rewards, where that is more) by which a standing reward may change."""
 SURELY = 145
-"""Rows without a gain under which nothing is sure of a run drowned in noise: looked at every fifth row and confirmed, it
-is told of by its 150th."""
+"""Rows without a gain under which nothing is sure of a run drowned in noise: looked at every fifth row and confirmed,
+it is told of by its 150th."""
 PATIENCE = 150
 """Steps a run gets to begin to rise where nobody says how long it is to be."""
 LONG = 100
