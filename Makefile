@@ -46,10 +46,10 @@ demo: $(VENV)/.installed ## train the built-in task with the dashboard live: abo
 	@$(RUN) -m stabilizer demo --remedy $(REMEDY) --port $(PORT) $(if $(VARIANT),--variant $(VARIANT)) $(ARGS)
 
 test: $(VENV)/.installed ## the test suite
-	@$(RUN) -m pytest -n $(JOBS) --dist loadfile -m 'not slow' $(ARGS)
+	@$(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow' $(ARGS)
 
 test-all: $(VENV)/.installed ## everything: the slow and the browser tests, and training through vLLM
-	@$(RUN) -m pytest -n $(JOBS) --dist loadfile --require-browser -m 'not vllm' $(ARGS)
+	@$(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --require-browser -m 'not vllm' $(ARGS)
 	@$(MAKE) --no-print-directory test-vllm
 
 test-vllm: $(VLLM_VENV)/.installed ## train through the real vLLM, on a CPU, in an environment of its own
