@@ -182,7 +182,7 @@ def _fit(shapes: np.ndarray, y: np.ndarray) -> _Fits | None:
     if not rise[best] > 0:
         return None
     noise = median_scale(np.diff(y))[1] / math.sqrt(2)
-    variance = max(loss[best] / max(len(y) - 4, 1), noise**2, 1e-18) * min(_widening(residuals[best]), 1e6) ** 2
+    variance = max(loss[best] / max(len(y) - 4, 1), noise * noise, 1e-18) * min(_widening(residuals[best]), 1e6) ** 2
     # Curves the data can't tell from the best: their loss is within what one free number may gain by chance, and within
     # what no curve of three numbers can be trusted for.
     allowed = loss[best] + BAND**2 * variance + len(y) * (MODEL * rise[best]) ** 2

@@ -68,9 +68,10 @@ def halt(view: RunView, series: Series, least_steps: int) -> Halt | None:
     going, standing = shapes.dot(y), stopped.dot(y)
     best = int(np.argmax(standing))
     total, rise = float(y.dot(y)), float(standing[best])
-    if not rise > 0 or not going.max() > 0:
+    goes_on = float(going.max())
+    if not rise > 0 or not goes_on > 0:
         return None
-    better = rise * rise - float(going.max()) ** 2
+    better = rise * rise - goes_on * goes_on
     if better < CERTAIN * (total - rise * rise) / (points - 4):
         return None  # not even if the noise had no memory
     curve, at = which[best]

@@ -146,7 +146,7 @@ def _levelled(steps: np.ndarray, values: np.ndarray, width: int) -> Unseen | Non
     residuals = centred - rise[best] * shapes[best]
     variance = float(residuals.dot(residuals)) / (count - 3) * inflation(residuals) ** 2
     gain = float(rise[best]) * (1 - math.exp(-1 / times[best]))
-    if gain < 2 * ROSE * math.sqrt(variance / power[best]):
+    if not gain >= 2 * ROSE * math.sqrt(variance / power[best]):
         return None
     slowest = float(times[loss <= loss[best] + variance].max())
     since = int(math.log(1 / (1 - ARRIVED)) * times[best] * count)

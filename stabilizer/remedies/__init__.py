@@ -131,6 +131,12 @@ def _unharmed(cause: str, view: RunView) -> bool:
     return bool(broken) and back and broken <= set(left_out.steps[left_out.values > 0].tolist())
 
 
+def _is_sane(name: str, value: float) -> bool:
+    """Whether a knob can stand where a log says it does: a log may say anything."""
+    choices = KNOBS[name].choices
+    return value in range(len(choices)) if choices else abs(value) < 1e18  # so no NaN either
+
+
 def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> tuple[RemedyAdvice, ...]:
     """What to change against the likeliest cause, with the knobs as they stand in this run.
 
@@ -142,7 +148,8 @@ def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> 
     if not causes:
         return ()
     known = {"control/lr_scale": 1.0}
-    known |= {name: value for name in KNOBS if (value := view.latest(name)) is not None}
+    logged = {name: view.latest(name) for name in KNOBS}
+    known |= {name: value for name, value in logged.items() if value is not None and _is_sane(name, value)}
     beta = view.config("policy.beta", view.config("beta"))
     if isinstance(beta, (int, float)) and abs(beta) < 1e18:  # whole numbers have no end, floats have
         known.setdefault("control/beta", float(beta))

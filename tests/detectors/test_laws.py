@@ -12,6 +12,7 @@ import pytest
 
 from stabilizer.detectors import DETECTORS
 from stabilizer.runs.history import History
+from stabilizer.vocabulary import VOCABULARY
 from stabilizer.watch import Watch
 from tests.series import history
 
@@ -208,3 +209,27 @@ def test_a_failing_detector_is_a_finding_and_the_others_go_on() -> None:
     ids = [finding.id for finding in watch.findings()]
     assert ids.count("system/detector-error") == 1
     assert "policy/kl-runaway" in ids
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_detector_fails_on_numbers_of_any_size(seed: int) -> None:
+    """Values no trainer means, beside ones it does: a detector may say what it likes, and breaks on none of them."""
+    rng = np.random.default_rng(seed)
+    for _ in range(3):
+        names = [*rng.choice(list(VOCABULARY), 25, replace=False), "reward/mean", "reward/correct/mean"]
+        size = {name: rng.choice([0.0, 1e-12, 0.3, 1.0, 1e6, 1e300, -1.0, -1e9]) for name in names}
+        shape = {name: int(rng.integers(6)) for name in names}
+        run, watch = (
+            History({"trainer": str(rng.choice(["trl", "verl", "stabilizer"])), "config": {}}),
+            Watch(DETECTORS),
+        )
+        for step in range(1, 181):
+            odd = {
+                0: lambda v: v, 1: lambda v: v * (1 + 0.1 * rng.standard_normal()), 2: lambda v: v * (1 + step / 100),
+                3: lambda v: math.nan if rng.random() < 0.3 else v, 4: lambda v: v * rng.random(),
+                5: lambda v: 0.0 if step < 90 else v,
+            }  # fmt: skip
+            run.append(step, {name: float(odd[shape[name]](size[name])) for name in names if rng.random() > 0.05})
+            with np.errstate(all="ignore"):
+                watch.tick(run.view())
+        assert [f.summary for f in watch.findings() if f.id == "system/detector-error"] == []

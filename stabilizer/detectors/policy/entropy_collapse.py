@@ -124,6 +124,7 @@ class EntropyCollapse(Detector):
             if not (reward.idle and now <= self.little * began_at):
                 return None
             normal = began_at
+        normal = normal or began_at  # a middle of nothing
         fate = f"has fallen to {reward.now:.3g}" if lost else f"is not rising ({reward.now:.3g})"
         fate = fate if stands else f"shows no gain over the newer half of the run ({reward.now:.3g})"
         return self.finding(

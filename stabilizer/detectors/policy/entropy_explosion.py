@@ -91,10 +91,11 @@ class EntropyExplosion(Detector):
         ):
             return None
         fate = f"fallen from {since.before:.3g} to" if since.fell else "not risen:"
+        times = f", {now / normal:.1f} times the" if normal > 0 else ", instead of the"
         return self.finding(
             view, "critical" if lost else "warn", onset,
-            f"token entropy is {now:.3g} nats, {now / normal:.1f} times the {normal:.3g} expected from before step"
-            f" {onset}, and {since.metric} has {fate} {since.now:.3g}",
+            f"token entropy is {now:.3g} nats{times} {normal:.3g} expected from before step {onset}, and"
+            f" {since.metric} has {fate} {since.now:.3g}",
             metric="policy/entropy", baseline=normal, now=now, reward_before=since.before, reward_now=since.now,
         )  # fmt: skip
 

@@ -215,7 +215,8 @@ class Hacking(Detector):
             first, last = values[:head], values[-tail:]
             gained += mean(last) - mean(first)
             now += abs(mean(last))
-            doubt += max(step_noise(first), step_noise(last)) ** 2 * (1 / head + 1 / tail)
+            noise = max(step_noise(first), step_noise(last))
+            doubt += noise * noise * (1 / head + 1 / tail)
         if gained <= max(4 * math.sqrt(doubt), self.grew * now) or change.high > gained:
             return None
         if change.change > max(error / 2, self.slight * gained):

@@ -162,7 +162,7 @@ class NoSignal(Detector):
         if prompts is None or not 1 <= prompts < np.inf:
             steps = np.diff(np.unique(np.round(shares[-200:], 6)))
             coarse = len(steps) == 0 or float(steps.min()) >= 0.2
-            prompts = min(4.0, 1 / float(steps.max())) if len(steps) and coarse else 1.0 if coarse else 16.0
+            prompts = min(4.0, 1 / min(float(steps.max()), 1.0)) if len(steps) and coarse else 1.0 if coarse else 16.0
         needed = (math.ceil(groups / prompts) for groups in (self.groups, self.silence))
         return tuple(min(max(rows, self.window), self.groups) for rows in needed)
 

@@ -154,10 +154,10 @@ class Oscillation(Detector):
         spread = view.series("reward/std").last(30).finite().values
         if not (isinstance(prompts, (int, float)) and prompts >= 1 and len(spread)):
             return 0.0
-        variance = float(spread.mean()) ** 2
+        variance = float(np.square(spread.mean()))
         within, size = view.series("reward/std_group").last(30).finite().values, view.latest("batch/group_size")
         if len(within) and size and size > 1:  # what prompts differ by, and what is left of the answers' luck
-            variance -= float(within.mean()) ** 2 * (1 - 1 / size)
+            variance -= float(np.square(within.mean())) * (1 - 1 / size)
         return float(np.sqrt(max(variance, 0.0) / prompts))
 
     @staticmethod

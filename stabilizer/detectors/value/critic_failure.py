@@ -89,6 +89,8 @@ class CriticFailure(Detector):
         if now > 0:
             return None
         past = series.last(500).finite()
+        if len(past) < self.window:
+            return None
         smooth = levels(past, self.window)
         if float(smooth.max()) >= self.knew:
             best = float(smooth.max())
