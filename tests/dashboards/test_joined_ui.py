@@ -208,6 +208,9 @@ def test_a_fix_is_approved_in_the_browser_and_the_trainer_applies_it(browser: An
     page = watched.page
     page.goto(address)
     page.locator(".graph .main-svg").first.wait_for(timeout=60_000)
+    # It goes back, which wants two presses; the page is drawn anew all the time, so neither waits for it to rest.
+    page.locator("#now summary", has_text="Approve").first.dispatch_event("click", timeout=120_000)
+    page.locator("#now").get_by_role("button", name="Yes, approve").first.dispatch_event("click")
     before = watched.last_step()
     watched.until(lambda: watched.last_step() >= before + 3)  # live, while it trains
     box = page.locator(".graph .nsewdrag").first.bounding_box()
@@ -220,9 +223,6 @@ def test_a_fix_is_approved_in_the_browser_and_the_trainer_applies_it(browser: An
     watched.until(lambda: float(page.evaluate(zoom)[0]) > 0.5)
     chosen = page.evaluate(zoom)
 
-    # It goes back, which wants two presses; the page is drawn anew all the time, so neither waits for it to rest.
-    page.locator("#now summary", has_text="Approve").first.dispatch_event("click", timeout=120_000)
-    page.locator("#now").get_by_role("button", name="Yes, approve").first.dispatch_event("click")
     done = page.locator(".entry-applied, .entry-verified, .entry-reverted")  # a trial may be over by the time it shows
     page.locator("#journal").locator(done).first.wait_for(timeout=60_000)
     page.locator("#journal").get_by_text("control/lr_scale").first.wait_for(timeout=60_000)
