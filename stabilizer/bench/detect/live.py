@@ -1,6 +1,7 @@
 """Tier T2 of StabilityBench: tiny policies that really train, with faults injected into the process half-way.
 
-    python -m stabilizer.bench.detect.live --half develop|report [--budget S] [--only KIND] [--jobs 2] [--effects]
+    python -m stabilizer.bench.detect.live --half develop|report [--seed N] [--budget S] [--only KIND] [--jobs 2]
+        [--effects]
 
 A case is a run directory with its `truth.json`: a fault of `faults.py` that begins at a random step, or a healthy run
 of `live_lookalikes.py`. Every faulty run has a clean twin of the same seed, equal bit for bit until the onset; the
@@ -13,6 +14,8 @@ The halves share nothing that a detector could be tuned to:
 
 Two tasks are in both, with other seeds and strengths: `search`, for no other has a tool to break, and `length`, in the
 report half for one look-alike alone, whose answers rightly grow.
+
+`--seed N` is another draw of a half: seeds 2000 N further on, onsets drawn anew.
 
 Cases are kept in `~/.cache/stabilizer/bench/live` under a hash of their configuration and of the sources that made
 them. One that was being made when the process died is made anew.
@@ -64,16 +67,22 @@ MOST_IMITATION = 2000
 
 
 def cases(
-    half: str, *, folder: Path | None = None, budget_s: float | None = None, jobs: int = 2, only: str = ""
+    half: str,
+    *,
+    draw: int = 0,
+    folder: Path | None = None,
+    budget_s: float | None = None,
+    jobs: int = 2,
+    only: str = "",
 ) -> list[Path]:
     """Make what is missing of a half; the run directories of all there are then, in the plan's order.
 
     No case is begun once `budget_s` seconds have passed; how many that left out is said on stderr. Runs of a plan that
     no longer holds are deleted.
     """
-    folder = (folder or CACHE).expanduser()
+    folder = place(folder or CACHE, draw)
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
-    wanted = plan(half)
+    wanted = plan(half, draw)
     _prune(folder, half, {case.name for case in wanted})
     if only:
         chosen = [case for case in wanted if case.kind == only]
@@ -96,6 +105,11 @@ def cases(
     left = f"; the budget left out {len(wanted) - len(there)}" if len(there) < len(wanted) else ""
     print(f"{half}: {len(there)} of {len(wanted)} cases{left}", file=sys.stderr)
     return there
+
+
+def place(folder: Path, draw: int) -> Path:
+    """Where the runs of a draw are kept."""
+    return folder.expanduser() / (f"draw-{draw}" if draw else "")
 
 
 def _make_all(wanted: list[Case], folder: Path, jobs: int, deadline: float) -> None:
@@ -270,6 +284,7 @@ def main() -> None:
     """Make a half, or look at what its faults did."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--half", choices=sorted(HOSTS), required=True)
+    parser.add_argument("--seed", type=int, default=0, help="another draw of the half")
     parser.add_argument("--budget", type=float, help="seconds after which no case is begun")
     parser.add_argument("--only", default="", help="one kind of fault, with its twins, or of healthy run")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
@@ -277,10 +292,10 @@ def main() -> None:
     parser.add_argument("--effects", action="store_true", help="show what the faults did in the cases that are there")
     args = parser.parse_args()
     if args.effects:
-        print_effects(args.half, args.folder, args.only)
+        print_effects(plan(args.half, args.seed), place(args.folder, args.seed), args.only)
         return
     try:
-        cases(args.half, folder=args.folder, budget_s=args.budget, jobs=args.jobs, only=args.only)
+        cases(args.half, draw=args.seed, folder=args.folder, budget_s=args.budget, jobs=args.jobs, only=args.only)
     except ValueError as error:
         parser.error(str(error))
 

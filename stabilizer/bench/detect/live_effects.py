@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from stabilizer.bench.detect import faults
-from stabilizer.bench.detect.live_plan import plan
+from stabilizer.bench.detect.live_plan import Case
 from stabilizer.runs.history import RunView
 from stabilizer.runs.loaded import load_own
 
@@ -89,10 +89,10 @@ def view(path: Path) -> RunView:
     return load_own(path).history.view()
 
 
-def print_effects(half: str, folder: Path, only: str = "") -> None:
+def print_effects(cases: Iterable[Case], folder: Path, only: str = "") -> None:
     """What every fault did and how every healthy run fared, of the cases that are there."""
-    for case in plan(half):
-        path = folder / half / case.name
+    for case in cases:
+        path = folder / case.half / case.name
         if not (path / "truth.json").exists() or (only and case.kind != only):
             continue
         if not case.severity:
@@ -101,7 +101,7 @@ def print_effects(half: str, folder: Path, only: str = "") -> None:
             print(f"       {case.kind:20s} {case.task:9s} seed {case.seed:4d}  reward {first:.3g} -> {last:.3g}")
             continue
         fault, told = faults.BY_KIND[case.kind], json.loads((path / "truth.json").read_text())
-        found = effects(path, folder / half / case.twin.name, case.onset)
+        found = effects(path, folder / case.half / case.twin.name, case.onset)
         wanted = [effect for effect in found if effect.metric in {name[:-1] for name in fault.shows}]
         print(
             f"{'shows ' if shows(fault, found) else 'HIDDEN'} {case.kind:20s} {case.severity:6s} {case.strength:<7g}"

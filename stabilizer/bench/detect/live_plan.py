@@ -1,6 +1,7 @@
 """Which runs tier T2 consists of: what a fault happens to, how bad, from which step on, and the healthy runs beside it.
 
-Nothing is drawn when a plan is made: seed and onset of a case are a hash of its kind and severity.
+Nothing is drawn when a plan is made: seed and onset of a case are a hash of its kind and severity, and of which draw of
+the half is wanted. Another draw is another half of the same make, for figures that nobody has seen yet.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ LAST_ONSET = 0.6
 HEALTHY = 0.42
 """Share of the cases that are healthy."""
 FIRST_SEED = {"develop": 0, "report": 1000}
+NEXT_DRAW = 2000
+"""Distance between the seeds of one draw of a half and of the next: no two draws share a run, in either half."""
 FIRST_OTHER = 100
 """Added to the seeds of healthy runs that are nobody's twin."""
 
@@ -103,39 +106,39 @@ class Case:
         return replace(self, kind=f"healthy/{kind}", severity=None, strength=None, onset=None)
 
 
-def plan(half: str) -> list[Case]:
+def plan(half: str, draw: int = 0) -> list[Case]:
     """Every case of a half, twins first, then faults and healthy runs evenly mixed: any beginning is a fair sample."""
-    ill = [case for severity in ("medium", "severe", "subtle") for case in _faulty(half, severity)]
+    ill = [case for severity in ("medium", "severe", "subtle") for case in _faulty(half, severity, draw)]
     twins = list(dict.fromkeys(case.twin for case in ill))
     others = math.ceil(len(ill) * HEALTHY / (1 - HEALTHY)) - len(twins)
     rounds = math.ceil(others / len(LOOKALIKES))
-    well = [_healthy(half, look, i) for i in range(rounds) for look in LOOKALIKES][:others]
+    well = [_healthy(half, look, i, draw) for i in range(rounds) for look in LOOKALIKES][:others]
     ranked = [((i + 0.5) / len(part), case) for part in (ill, well) for i, case in enumerate(part)]
     return twins + [case for _, case in sorted(ranked, key=lambda row: row[0])]
 
 
-def _faulty(half: str, severity: str) -> Iterator[Case]:
+def _faulty(half: str, severity: str, draw: int) -> Iterator[Case]:
     at = SEVERITIES.index(severity)
     for fault in FAULTS:
         strength = getattr(fault, half)[at]
         if strength is None:
             continue
         host = HOSTS[half][fault.hosts[at % len(fault.hosts)]]
-        bits = random_bits(half, fault.kind, severity)
+        bits = random_bits(half, fault.kind, severity, *([draw] if draw else []))
         onsets = range(FIRST_ONSET, int(LAST_ONSET * host.steps) + 1)
         yield Case(
             half=half, kind=fault.kind, task=host.task, algorithm=host.algorithm,
-            seed=FIRST_SEED[half] + bits % host.seeds, steps=host.steps,
+            seed=FIRST_SEED[half] + draw * NEXT_DRAW + bits % host.seeds, steps=host.steps,
             settings=(*_EVERYWHERE, *host.settings), start=host.start,
             severity=severity, strength=float(strength), onset=onsets[bits // 1000 % len(onsets)],
         )  # fmt: skip
 
 
-def _healthy(half: str, look: LookAlike, i: int) -> Case:
+def _healthy(half: str, look: LookAlike, i: int, draw: int) -> Case:
     host = _LENGTH if look.host == "length" else HOSTS[half][look.host]
     return Case(
         half=half, kind=look.kind, task=host.task, algorithm=host.algorithm,
-        seed=FIRST_SEED[half] + FIRST_OTHER + i, steps=host.steps,
+        seed=FIRST_SEED[half] + draw * NEXT_DRAW + FIRST_OTHER + i, steps=host.steps,
         settings=(*_EVERYWHERE, *host.settings, *look.settings),
         start=STRONG[host.task] if look.strong else host.start,
         onset=max(1, round(look.at * host.steps)) if look.act or look.resumes else None,

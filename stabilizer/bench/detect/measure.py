@@ -84,7 +84,8 @@ def measure(
     generated = cases(half, seed, QUICK if quick else FULL)
     generated += thin.cases(half, seed * SEED_STEP, *(THIN_QUICK if quick else THIN))
     items = [Item(case) for case in generated]
-    items += [Item(None, path, truth) for path, truth in [*_live(live, half, tell), *(beside(extra) if extra else ())]]
+    trained = _live(live, half, seed, tell)
+    items += [Item(None, path, truth) for path, truth in [*trained, *(beside(extra) if extra else ())]]
     if only:
         items = [item for item in items if item.kind == only or item.kind.startswith(f"{only}/")]
         if not items:
@@ -228,7 +229,7 @@ def _peers(
     return {name: part for name, part in judged.items() if name not in missing}, missing
 
 
-def _live(folder: Path | None, half: str, tell: Callable[[str], None]) -> list[tuple[Path, Truth]]:
+def _live(folder: Path | None, half: str, seed: int, tell: Callable[[str], None]) -> list[tuple[Path, Truth]]:
     """Runs trained with a fault, of this half: those of a folder, else those that are in the cache already."""
     if folder is not None:
         found = beside(folder)
@@ -238,7 +239,7 @@ def _live(folder: Path | None, half: str, tell: Callable[[str], None]) -> list[t
         except ModuleNotFoundError:
             found = []
         else:
-            found = [pair for path in live.cases(half, budget_s=0) for pair in beside(Path(path))]
+            found = [pair for path in live.cases(half, draw=seed, budget_s=0) for pair in beside(Path(path))]
     chosen = [(path, truth) for path, truth in found if truth.half == half]
     tell(f"{len(chosen)} runs trained with injected faults" if chosen else "no runs trained with injected faults (T2)")
     return chosen

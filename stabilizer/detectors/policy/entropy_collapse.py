@@ -22,19 +22,14 @@ class EntropyCollapse(Detector):
         The median of the last 5 entropies is under `fraction` of the normal one: the median of the run's first
         `baseline` rows (frozen: a moving baseline would follow the decline) or, where that is more, what the rows
         before a sudden fall made expect (`departure`). The task is not solved, and the reward has not risen since the
-        fall began, up to `recent` rows ago, or has provably stopped moving (`stagnation`): `warn`. Down to `half` is
-        enough if variety went with it: spread of rewards within groups, distinct answers, or groups left without any
-        spread; or if the reward has fallen, or has lost the pace at which it rose before the fall (`since.slowed`).
-        `critical` when the reward lost what it had gained. `info` under `little` of that, or of the first 5 rows, where
-        no more can be said than that the newer half of the run shows no gain (`Progress.idle`). In a log of up to
-        `young` rows a fall to `half` that lasts from first to last is `info` while the reward has gained nothing,
-        `warn` where it falls too.
         fall began, up to `recent` rows ago, or has provably stopped moving (`stagnation`): `warn`. Down to a `third` of
         what its course made expect is enough if the fall has brought the reward nothing in `answer` rows. Down to
         `half` is enough if variety went with it: spread of rewards within groups, distinct answers, or groups left
         without any spread; or if the reward has fallen, or has lost the pace at which it rose before the fall
-        (`since.slowed`). `critical` when the reward lost what it had gained. In a log of up to `young` rows a fall to
-        `half` that lasts from first to last is `info` while the reward has gained nothing, `warn` where it falls too.
+        (`since.slowed`). `critical` when the reward lost what it had gained. `info` under `little` of that, or of the
+        first 5 rows, where no more can be said than that the newer half of the run shows no gain (`Progress.idle`). In
+        a log of up to `young` rows a fall to `half` that lasts from first to last is `info` while the reward has gained
+        nothing, `warn` where it falls too.
 
     Why it matters
         Without variety every answer to a prompt is the same, groups have no spread, and group-relative advantages

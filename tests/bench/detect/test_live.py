@@ -6,6 +6,7 @@ import math
 import os
 import signal
 from dataclasses import replace
+from itertools import combinations
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -105,7 +106,7 @@ def test_a_case_whose_process_was_killed_is_made_anew(folder: Path, tmp_path: Pa
 
 
 def test_a_budget_leaves_cases_out_and_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr(live, "plan", lambda half: [SMALL.twin, SMALL, replace(SMALL, seed=4)])
+    monkeypatch.setattr(live, "plan", lambda half, draw: [SMALL.twin, SMALL, replace(SMALL, seed=4)])
     assert live.cases("develop", folder=folder, budget_s=0) == [made(SMALL.twin, folder), made(SMALL, folder)]
     assert "2 of 3 cases; the budget left out 1" in capsys.readouterr().err
 
@@ -142,6 +143,23 @@ def test_the_halves_share_no_seed_strength_or_fault_task() -> None:
         assert all(a != b or a in (None, 1.0) for a, b in pairs), fault.kind  # 1 is as bad as a share, or a count, gets
     tasks = [{case.task for case in half if case.severity} for half in (develop, report)]
     assert tasks[0] & tasks[1] == {"search"}
+
+
+def test_another_draw_of_a_half_shares_no_run_with_any_other() -> None:
+    parts = [plan(half, draw) for half in sorted(HOSTS) for draw in (0, 1, 2)]
+    for a, b in combinations(parts, 2):
+        assert not {case.seed for case in a} & {case.seed for case in b}
+    for first, second in (parts[:2], parts[3:5]):
+        same = [a.onset == b.onset for a, b in zip(first, second, strict=False) if a.severity and b.severity]
+        assert sum(same) < len(same) / 4  # onsets are drawn anew, not copied
+        assert [(c.kind, c.severity, c.strength) for c in first if c.severity] == [
+            (c.kind, c.severity, c.strength) for c in second if c.severity
+        ]
+
+
+def test_draws_are_kept_apart(tmp_path: Path) -> None:
+    assert live.place(tmp_path, 0) == tmp_path
+    assert len({live.place(tmp_path, draw) for draw in range(3)}) == 3
 
 
 @pytest.mark.parametrize("half", sorted(HOSTS))
