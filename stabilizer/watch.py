@@ -185,15 +185,17 @@ class Watch:
 
     def findings(self) -> list[Finding]:
         """Every finding that ever opened, as it stands now, in order of incident and onset."""
-        standing = [track.finding for track in self._tracks.values() if track.finding.state != "suspected"]
-        return sorted([*(closed.finding for closed in self._closed), *standing], key=_place)
+        return sorted([*(closed.finding for closed in self._closed), *self._standing()], key=_place)
 
     def active(self) -> list[Finding]:
         """Findings that are not resolved."""
         if self._active is None:
-            standing = [track.finding for track in self._tracks.values()]
-            self._active = sorted([f for f in standing if f.state not in ("suspected", "resolved")], key=_place)
+            self._active = sorted([f for f in self._standing() if f.state != "resolved"], key=_place)
         return list(self._active)
+
+    def _standing(self) -> list[Finding]:
+        """Findings that have opened and are tracked still, in no order."""
+        return [track.finding for track in self._tracks.values() if track.finding.state != "suspected"]
 
     def verdict(self, view: RunView) -> tuple[str, str | None]:
         """(how the run stands, the worst that was ever seen) as `diagnose` reports them."""
@@ -223,14 +225,14 @@ class Watch:
                 track = self._tracks[detector.id] = self._suspect(detector, result, view)
             else:
                 track.raised, track.quiet, track.seen = track.raised + 1, 0, self._tick
-            self._raise(detector, track, result, view, changed)
+            self._raise(track, result, view, changed)
         elif track is None:
             return
         elif _blind(track.finding, view):
             track.seen = self._tick
         else:
             track.raised, track.quiet = 0, track.quiet + 1
-            self._quieten(detector, track, changed)
+            self._quieten(track, changed)
 
     def _suspect(self, detector: Detector, result: Finding, view: RunView) -> _Track:
         """A new suspicion, and for how many ticks in a row it has been so: those missed are made up for now."""
@@ -248,22 +250,22 @@ class Watch:
                 track.finding = replace(track.finding, onset_step=min(track.finding.onset_step, seen.onset_step))
         return track
 
-    def _raise(self, detector: Detector, track: _Track, result: Finding, view: RunView, changed: list[Finding]) -> None:
+    def _raise(self, track: _Track, result: Finding, view: RunView, changed: list[Finding]) -> None:
         old = track.finding
         if old.state == "suspected":
             track.finding = replace(result, onset_step=min(old.onset_step, result.onset_step))
-            if track.raised >= detector.confirm:
-                self._open(detector, track, view, changed)
+            if track.raised >= track.detector.confirm:
+                self._open(track, view, changed)
             return
         if self._is_another(old, result, view):
             over = replace(old, state="resolved")
             self._closed.append(_Closed(over, self._tick - REOPEN - 1))
             changed.append(over)
             track.finding = replace(result, onset_step=max(result.onset_step, view.step))
-            self._open(detector, track, view, changed)
+            self._open(track, view, changed)
             return
         incident = self.incident(old.incident)
-        result = self._within_budget(detector, result, incident, view)
+        result = self._within_budget(track, result, incident)
         severity = old.severity
         if result.severity != severity:
             severity = max(severity, result.severity, key=SEVERITIES.index)
@@ -283,28 +285,28 @@ class Watch:
         worse = old.severity == "info" and result.severity == "critical" and "held_back" not in old.evidence
         return worse and (view.step - old.onset_step) / self._spacing() > FOLLOW
 
-    def _quieten(self, detector: Detector, track: _Track, changed: list[Finding]) -> None:
+    def _quieten(self, track: _Track, changed: list[Finding]) -> None:
         state = track.finding.state
         if state == "suspected":
-            del self._tracks[detector.id]
+            del self._tracks[track.detector.id]
         elif track.quiet < RECOVERING:
             return
         elif self._tick - track.seen >= RESOLVED:
             track.finding = replace(track.finding, state="resolved")
             self._closed.append(_Closed(track.finding, self._tick))
-            del self._tracks[detector.id]
+            del self._tracks[track.detector.id]
             changed.append(track.finding)
         elif state != "recovering":
             track.finding = replace(track.finding, state="recovering")
             changed.append(track.finding)
 
-    def _open(self, detector: Detector, track: _Track, view: RunView, changed: list[Finding]) -> None:
+    def _open(self, track: _Track, view: RunView, changed: list[Finding]) -> None:
         incident = self._incident_for(track.finding)
         track.opened = self._tick
         incident.findings += [track.finding.id] if track.finding.id not in incident.findings else []
         incident.onset_step = min(incident.onset_step, track.finding.onset_step)
         track.finding = replace(
-            self._within_budget(detector, track.finding, incident, view),
+            self._within_budget(track, track.finding, incident),
             state="open", incident=incident.number, detected_step=view.step, last_step=view.step,
         )  # fmt: skip
         changed.append(track.finding)
@@ -312,8 +314,7 @@ class Watch:
 
     def _incident_for(self, finding: Finding) -> Incident:
         """The incident a finding belongs to, a new one when none will have it."""
-        standing = [track.finding for track in self._tracks.values() if track.finding.state != "suspected"]
-        for other in sorted(standing, key=lambda f: f.onset_step, reverse=True):
+        for other in sorted(self._standing(), key=lambda f: f.onset_step, reverse=True):
             if self._belongs(finding, other):
                 return self.incident(other.incident)
         for closed in reversed(self._closed):
@@ -342,11 +343,11 @@ class Watch:
 
     # --- how often a run's owner is warned --------------------------------------------------------------------------
 
-    def _within_budget(self, detector: Detector, finding: Finding, incident: Incident, view: RunView) -> Finding:
+    def _within_budget(self, track: _Track, finding: Finding, incident: Incident) -> Finding:
         """The finding, as information when its incident would be one warning too many."""
         if finding.severity == "info" or incident.warned is not None:
             return finding
-        before = self._spent_on(finding) if finding.severity == "warn" and detector.confirm > 1 else None
+        before = self._spent_on(finding) if finding.severity == "warn" and track.detector.confirm > 1 else None
         if before is None:
             incident.warned = self._tick
             return finding
@@ -359,8 +360,7 @@ class Watch:
 
         What sits further up than all that stands is no consequence of it and graver than a wait is worth.
         """
-        standing = [track.finding for track in self._tracks.values() if track.finding.state != "suspected"]
-        above = {other.incident for other in standing if may_follow(finding.id, other.id)}
+        above = {other.incident for other in self._standing() if may_follow(finding.id, other.id)}
         since = max(self._tick - BUDGET, self._free_from)
         for incident in reversed(self.incidents):
             recent = incident.warned is not None and incident.warned > since
