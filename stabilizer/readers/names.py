@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stabilizer.readers import trl_ppo, trl_state, verl_names
+from stabilizer.readers import nemo_rl, openrlhf, prime_rl, skyrl, trl_ppo, trl_state, verl_names
 from stabilizer.readers.files import config_file
 from stabilizer.readers.naming import Row, named_run
 from stabilizer.readers.rows import assemble, check_mapping, definition, step_number
@@ -69,6 +69,8 @@ _STATISTICS = re.compile(
 )
 _TRL_SIGNS = ("completions/", "frac_reward_zero_std", "objective/scores", "clip_ratio/region_mean")
 _TRAINER = frozenset({"loss", "learning_rate", "epoch"})
+_SAME_AS_CONSOLE = (openrlhf, skyrl, nemo_rl, prime_rl)
+"""Trainers that give a tracker the names their own readers know."""
 
 
 def named_log(
@@ -120,6 +122,12 @@ def named_log(
             name, naming, rows, format=format, files=files, mapping=mapping, config=settings, skipped=skipped,
             notes=notes,
         )  # fmt: skip
+    for trainer in _SAME_AS_CONSOLE:
+        if trainer.wrote(seen):
+            return named_run(
+                name, trainer.naming(seen, notes), rows, format=format, files=files, mapping=mapping, config=settings,
+                skipped=skipped, notes=notes,
+            )  # fmt: skip
     names, said = guessed(rows, seen, mapping)
     return assemble(
         name,

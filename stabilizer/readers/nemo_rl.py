@@ -11,6 +11,7 @@ here: what the console calls `Avg Reward` is their `train/reward`. Traps:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from stabilizer.readers.console import ConsoleParser, Line, head
@@ -95,6 +96,17 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         path.stem, NAMING, entries, format=NAME, files=[path], mapping=mapping,
         config=config_file(config) if config else {}, planned=step_number(parser.planned), notes=notes,
     )  # fmt: skip
+
+
+def wrote(keys: Iterable[str]) -> bool:
+    """Whether NeMo-RL's loggers gave these names."""
+    seen = set(keys)
+    return "train/token_mult_prob_error" in seen or {"train/gen_kl_error", "train/reward"} <= seen
+
+
+def naming(keys: Iterable[str], notes: list[str]) -> Naming:
+    """The names of one log, the same in all."""
+    return NAMING
 
 
 class _Parser(ConsoleParser):

@@ -1,5 +1,7 @@
 """OpenRLHF: the console, one line a step: `✨ Global step 12: {'policy_loss': -0.003, 'reward': 0.43, ...}`.
 
+Its TensorBoard and W&B have the same names with `train/` before them, and `eval/` before those of evaluations.
+
 Written by the PPO trainer's process through Python's logging (the asynchronous trainer without the star). Traps:
 
 - `policy_loss` is the clipped loss alone. `kl` is the penalty on the reward, k1 unless `algo.kl.estimator` says
@@ -13,6 +15,7 @@ Written by the PPO trainer's process through Python's logging (the asynchronous 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from stabilizer.readers.console import ConsoleParser, Line, head, python_dict
@@ -70,10 +73,12 @@ DIFFERS = {
     "timing/generation": {"estimator": "wall time of generation alone", **_BATCH},
 }
 
+_TRACKED = "train/"
+"""What trackers have before the names of a step."""
 _SIGN = re.compile(rb"Global step \d+: \{'[\w/@.-]+': ")
 _STEP = re.compile(r"Global step (\d{1,15}): (\{'.*)$")
 _EVAL = re.compile(r"global_step (\d{1,15}), eval_metrics: (\{'.*)$")
-_PASS1 = re.compile(r"eval_.+_pass1\Z")
+_PASS1 = re.compile(r"(?:eval/)?eval_.+_pass1\Z")
 
 
 def recognises(path: Path) -> bool:
@@ -89,20 +94,33 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     if torn:
         notes.append(f"{torn} lines of metrics end too early and are left out")
     seen = {key for entry in entries if not isinstance(entry, Event) for key in entry[1]}
+    return named_run(
+        path.stem, naming(seen, notes), entries, format=NAME, files=[path], mapping=mapping,
+        config=config_file(config) if config else {}, skipped=torn, notes=notes,
+    )  # fmt: skip
+
+
+def wrote(keys: Iterable[str]) -> bool:
+    """Whether OpenRLHF gave these names, on its console or in a tracker."""
+    seen = set(keys)
+    return any({f"{before}ppo_clip_ratio", f"{before}actor_lr"} <= seen for before in ("", _TRACKED))
+
+
+def naming(keys: Iterable[str], notes: list[str]) -> Naming:
+    """The names of one log: what several data sets measured stays OpenRLHF's own, and that is noted."""
+    seen = set(keys)
+    before = _TRACKED if f"{_TRACKED}actor_lr" in seen else ""
+    names, instead, differs = ({before + key: said for key, said in t.items()} for t in (NAMES, INSTEAD, DIFFERS))
     tests = sorted(key for key in seen if _PASS1.match(key))
     if len(tests) > 1:
         notes.append(
             f"validation stays under openrlhf/ ({len(tests)} data sets); say which: --map accuracy/val={tests[0]}"
         )
-    naming = Naming(
-        trainer="openrlhf", prefix="openrlhf", instead=INSTEAD, aggregation="mean over the step's updates",
-        names={**NAMES, tests[0]: "accuracy/val"} if len(tests) == 1 else NAMES,
-        differs={**DIFFERS, **{test: {"estimator": "held-out problems, sampled answers", **_BATCH} for test in tests}},
-        unmeasured={"kl": "kl is 0 throughout, so it was not measured: algo.kl.init_coef is 0"},
-    )  # fmt: skip
-    return named_run(
-        path.stem, naming, entries, format=NAME, files=[path], mapping=mapping,
-        config=config_file(config) if config else {}, skipped=torn, notes=notes,
+    return Naming(
+        trainer="openrlhf", prefix="openrlhf", instead=instead, aggregation="mean over the step's updates",
+        names={**names, tests[0]: "accuracy/val"} if len(tests) == 1 else names,
+        differs={**differs, **{test: {"estimator": "held-out problems, sampled answers", **_BATCH} for test in tests}},
+        unmeasured={f"{before}kl": "kl is 0 throughout, so it was not measured: algo.kl.init_coef is 0"},
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ one, rewards and lengths in the other. Given the folder above, both are read as 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +106,10 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
             merged.setdefault(step, {}).update(values)
         rows = sorted(merged.items())
         notes.append(f"{len(files)} files of one training read together: " + ", ".join(str(file) for file in files))
-    naming = _naming({key for _, values in rows for key in values}, notes)
+    seen = {key for _, values in rows for key in values}
     return named_run(
-        (path if path.is_dir() else path.parent).resolve().name or "run", naming, rows, format=NAME, files=files,
-        mapping=mapping, config=config_file(config) if config else {}, skipped=skipped, notes=notes,
+        (path if path.is_dir() else path.parent).resolve().name or "run", naming(seen, notes), rows, format=NAME,
+        files=files, mapping=mapping, config=config_file(config) if config else {}, skipped=skipped, notes=notes,
     )  # fmt: skip
 
 
@@ -146,8 +147,14 @@ def _numbers(record: dict[str, Any]) -> dict[str, float]:
     return {key: value for key, value in found if value is not None}
 
 
-def _naming(keys: set[str], notes: list[str]) -> Naming:
+def wrote(keys: Iterable[str]) -> bool:
+    """Whether prime-rl's trainer or orchestrator gave these names, in its own file or in a tracker."""
+    return any(key in ("mismatch_kl/all/mean", "is_masked/mean") or _AGENT.match(key) for key in keys)
+
+
+def naming(keys: Iterable[str], notes: list[str]) -> Naming:
     """The aggregate over environments and the one agent; of several agents none speaks for the run."""
+    keys = set(keys)
     matches = [match for key in keys if (match := _AGENT.match(key))]
     envs = {match["env"] for match in matches}
     env = "agg" if "agg" in envs else next(iter(envs)) if len(envs) == 1 else ""

@@ -1,5 +1,7 @@
 """SkyRL: the console, where a step is a line ending in `Step 12: ` and a dictionary over the lines below.
 
+Trackers have the same names, and the numbers whole.
+
 Written by the `console` backend of its tracking (`trainer.logger`). Traps:
 
 - Numbers are text with four decimals, `'0.0031'`: a learning rate of 1e-6 is `'0.0000'`, and so is a small KL.
@@ -10,6 +12,7 @@ Written by the `console` backend of its tracking (`trainer.logger`). Traps:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from stabilizer.readers.console import ConsoleParser, Line, head, python_dict
@@ -98,6 +101,17 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         path.stem, NAMING, entries, format=NAME, files=[path], mapping=mapping,
         config=config_file(config) if config else {}, skipped=torn, notes=notes,
     )  # fmt: skip
+
+
+def wrote(keys: Iterable[str]) -> bool:
+    """Whether SkyRL gave these names, on its console or in a tracker."""
+    seen = set(keys)
+    return "reward/avg_raw_reward" in seen and not {"policy/final_loss", "policy/policy_loss"}.isdisjoint(seen)
+
+
+def naming(keys: Iterable[str], notes: list[str]) -> Naming:
+    """The names of one log, the same in all."""
+    return NAMING
 
 
 class _Parser(ConsoleParser):

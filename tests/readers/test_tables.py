@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stabilizer.readers import load, names
+from stabilizer.readers import load, names, nemo_rl, openrlhf, prime_rl, skyrl
 from stabilizer.runs.reader import RunError
 from stabilizer.vocabulary import VOCABULARY
 
@@ -210,3 +210,29 @@ def test_what_a_notebook_printed_is_read_as_a_console(tmp_path: Path) -> None:
     run = load(write(tmp_path, notebook({"output_type": "stream", "name": "stdout", "text": lines}), "nb.ipynb"))
     assert (run.source.format, run.source.trainer, run.source.steps) == ("notebook", "verl", 3)
     assert run.source.files == (str(tmp_path / "nb.ipynb"),)
+
+
+@pytest.mark.parametrize("trainer", [openrlhf, skyrl, nemo_rl, prime_rl], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("kept", ["csv", "jsonl"])
+def test_what_a_tracker_exports_of_a_trainer_is_read_in_its_own_words(trainer, kept, tmp_path: Path) -> None:
+    before = "train/" if trainer is openrlhf else ""
+    theirs = {before + key: ours for key, ours in trainer.NAMES.items()}
+    rows = [{"step": step, **{key: step / 8 + n / 64 for n, key in enumerate(theirs)}} for step in range(1, 5)]
+    path = tmp_path / f"export.{kept}"
+    if kept == "csv":
+        lines = [",".join(rows[0]), *(",".join(str(value) for value in row.values()) for row in rows)]
+    else:
+        lines = [json.dumps(row) for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+    run = load(path)
+    view = run.history.view()
+    assert run.source.trainer == trainer.__name__.rsplit(".", 1)[-1]
+    for n, ours in enumerate(theirs.values()):
+        assert view.series(ours).values.tolist() == [step / 8 + n / 64 for step in range(1, 5)], ours
+    assert not any("guessed" in note for note in run.source.notes)
+
+
+def test_a_table_that_has_only_a_few_of_a_trainers_words_is_not_taken_for_its(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("step,train/reward,train/loss,policy/final_loss\n1,0.1,0.2,0.3\n2,0.2,0.1,0.2\n")
+    assert load(path).source.trainer == "unknown"

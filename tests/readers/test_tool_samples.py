@@ -63,6 +63,21 @@ def test_the_console_of_easyr1_has_the_numbers_and_the_configuration_of_its_file
     assert console.history.about["config"] == file.history.about["config"] and console.history.about["steps"] == 100
 
 
+def test_the_event_file_of_openrlhf_has_the_numbers_of_its_console():
+    console = load(SAMPLES / "openrlhf-0.11.2.log")
+    events = load(SAMPLES / "events.out.tfevents.1700000000.openrlhf-0.11.2")
+    assert console.source.trainer == events.source.trainer == "openrlhf"
+    assert console.source.steps == events.source.steps == 4
+    ours = {name for name in console.history.names() if not name.startswith("openrlhf/")}
+    assert ours == {name for name in events.history.names() if not name.startswith("openrlhf/")}
+    assert {"optim/grad_norm", "policy/kl_ref", "reward/std_group", "accuracy/val", "time/step_s"} <= ours
+    for name in ours:
+        left, right = (run.history.view().series(name) for run in (console, events))
+        assert left.steps.tolist() == right.steps.tolist(), name
+        assert np.allclose(left.values, right.values, rtol=1e-6, equal_nan=True), name  # event files hold float32
+    assert math.isnan(console.history.view().series("policy/loss").values[2])
+
+
 def _same(one, other, *, digits, but=()):
     """Two logs of one training hold the same numbers, as far as the second prints them."""
     assert set(one.history.names()) - set(but) == set(other.history.names()) - set(but)
