@@ -318,8 +318,8 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         apply=m.noise_floor,
-        accept=("reward/noise-floor", "reward/plateau"),
-        causes=("batch-too-small", "noise-floor"),
+        accept=("reward/noise-floor", "reward/plateau", "reward/collapse"),  # what errs half the time pays less, too
+        causes=("batch-too-small", "noise-floor", "reward-fault"),
         told_by="batch/prompts",
         speed="plateau",
         host={"prompts": 4, "group": 4},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,8 @@ class ScaleShift(Detector):
 
     Signature
         Between two rows the spread of rewards (over the batch where logged, else within groups, else the noise of the
-        mean) changed by `factor` or more, the mean reward by the same factor within a tolerance of a third, and none
+        mean) changed by `factor` or more, the mean reward by the same factor within a tolerance of a third (where it
+        lies around 0, which has no scale, the differences between its rows by about the factor), and none
         of accuracy and the shares of groups that fail, pass or have no spread moved by more than 0.1 (where no spread
         is logged: held-out accuracy did not). At least one of those must be logged. Or one component of the reward
         rose, between two rows, to `factor` times the most it ever was, its noise with it, while the others and
@@ -82,12 +84,14 @@ class ScaleShift(Detector):
         before, after = float(then.mean()), float(now.mean())
         noise = max(step_noise(then), step_noise(now) / factor) * np.sqrt(1 / len(then) + 1 / len(now))
         same = abs(after / factor - before) < max(abs(before) / 3, 4 * noise)
-        told = abs(after - before) > 4 * max(noise, noise * factor)  # or the mean is at zero, which has no scale
-        if not (same and told and all(self._unmoved(view, share, step) for share in shares)):
+        told = abs(after - before) > 4 * max(noise, noise * factor)
+        swings = not told and name != "reward/mean" and self._swings(then, now, factor)
+        if not (same and (told or swings) and all(self._unmoved(view, share, step) for share in shares)):
             return None
+        moved = f"{name}: {was:.3g} to {is_:.3g}" if swings else f"{before:.3g} to {after:.3g}"
         return self.finding(
             view, "warn", step,
-            f"reward and its spread jumped by a factor of {factor:.3g} at step {step} ({before:.3g} to {after:.3g})"
+            f"reward and its spread jumped by a factor of {factor:.3g} at step {step} ({moved})"
             f" while {', '.join(shares)} stayed: the reward's scale changed, not what is solved",
             metric=name, baseline=was, now=is_, factor=factor,
         )  # fmt: skip
@@ -114,6 +118,16 @@ class ScaleShift(Detector):
                 metric=name, baseline=before, now=after, factor=after / before,
             )  # fmt: skip
         return None
+
+    @staticmethod
+    def _swings(then: np.ndarray, now: np.ndarray, factor: float) -> bool:
+        """Whether the mean's rows lie apart by about the factor too: all a mean around zero, which has no scale, can
+        say. It says nothing while it might as well be as before."""
+        was, is_ = step_noise(then), step_noise(now)
+        if not (was > 0 and is_ > 0 and len(now) >= 8):
+            return False
+        agree = math.log(is_ / was) / math.log(factor)
+        return 0.5 < agree < 2
 
     @staticmethod
     def _recent(view: RunView, name: str) -> Series:
