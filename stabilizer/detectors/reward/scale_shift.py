@@ -85,7 +85,7 @@ class ScaleShift(Detector):
         noise = max(step_noise(then), step_noise(now) / factor) * np.sqrt(1 / len(then) + 1 / len(now))
         same = abs(after / factor - before) < max(abs(before) / 3, 4 * noise)
         told = abs(after - before) > 4 * max(noise, noise * factor)
-        swings = not told and name != "reward/mean" and self._swings(then, now, factor)
+        swings = not told and name != "reward/mean" and self._swings(view, step, factor)
         if not (same and (told or swings) and all(self._unmoved(view, share, step) for share in shares)):
             return None
         moved = f"{name}: {was:.3g} to {is_:.3g}" if swings else f"{before:.3g} to {after:.3g}"
@@ -120,14 +120,18 @@ class ScaleShift(Detector):
         return None
 
     @staticmethod
-    def _swings(then: np.ndarray, now: np.ndarray, factor: float) -> bool:
-        """Whether the mean's rows lie apart by about the factor too: all a mean around zero, which has no scale, can
-        say. It says nothing while it might as well be as before."""
-        was, is_ = step_noise(then), step_noise(now)
+    def _swings(view: RunView, edge: int, factor: float) -> bool:
+        """Whether the mean's rows lie apart by about the factor too, beyond what so few rows can tell: all that a mean
+        around zero, which has no scale, can say."""
+        recent = view.series("reward/mean").last(2 * REACH).finite()
+        at = int(recent.steps.searchsorted(edge))
+        then, now = recent.values[max(0, at - 60) : at], recent.values[at : at + 40]
+        was, is_ = (_spread(part, "reward/mean") for part in (then, now))
         if not (was > 0 and is_ > 0 and len(now) >= 8):
             return False
-        agree = math.log(is_ / was) / math.log(factor)
-        return 0.5 < agree < 2
+        times = math.log(is_ / was) / math.log(factor)
+        error = 0.87 * math.sqrt(1 / len(then) + 1 / len(now)) / abs(math.log(factor))  # of differences that overlap
+        return max(0.5, 3 * error) < times < 2
 
     @staticmethod
     def _recent(view: RunView, name: str) -> Series:
