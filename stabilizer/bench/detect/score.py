@@ -2,7 +2,8 @@
 
 A method's alarms are merged alike for all methods: an alarm within `MERGE` steps of the one before belongs to the same
 incident. What is of severity `warn` or `critical` is an alarm; `info` is counted beside it. An incident that opens in a
-healthy run, or before the onset of a fault, is a false one, and no hit for that fault either.
+healthy run, or before the onset of a fault, is a false one, and no hit for that fault either. A trained run with a
+fault is equal to its clean twin until the onset, so those steps count once, as the twin's.
 
 A hit is an alarm that opens `EARLY` steps before the onset or later and names the fault: its id is in `accept`. Where
 such a finding is `info` by design, and in thin logs, any severity counts. Misses are never left out: their delay is
@@ -93,7 +94,8 @@ def merged(alarms: Iterable[Alarm]) -> list[list[Alarm]]:
 def judge(truth: Truth, alarms: Sequence[Alarm]) -> Judged:
     """What a method's alarms are worth against the truth of a case."""
     start = truth.steps + 1 if truth.healthy else int(truth.onset_step or 0) - EARLY
-    early = [alarm for alarm in alarms if alarm.step < start]
+    again = truth.tier == "T2" and not truth.healthy  # until its onset it is its clean twin, a case of its own
+    early = [] if again else [alarm for alarm in alarms if alarm.step < start]
     late = sorted((alarm for alarm in alarms if alarm.step >= start), key=lambda a: a.step)
     loud = [alarm for alarm in early if alarm.loud]
     heard = merged(loud)
@@ -105,7 +107,7 @@ def judge(truth: Truth, alarms: Sequence[Alarm]) -> Judged:
         false=tuple(group[0] for group in heard),
         false_alarms=tuple(loud),
         false_infos=infos,
-        healthy_steps=max(0, start - 1),
+        healthy_steps=0 if again else max(0, start - 1),
         hit=named[0] if named else None,
         any_step=opened[0] if opened else None,
         late=tuple(late),

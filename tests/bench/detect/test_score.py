@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,14 @@ def test_false_incidents_per_thousand_steps() -> None:
     row = false_alarms([healthy, early])
     assert (row["incidents"], row["steps"], row["rate"]) == (3, 1297, pytest.approx(3 / 1.297))
     assert [r["kind"] for r in by_kind([healthy, early])] == ["before an onset", "base"]
+
+
+def test_a_trained_run_is_counted_before_its_fault_as_its_twin_and_not_once_more() -> None:
+    judged = judge(replace(FAULT, tier="T2"), [Alarm(50, HIT), Alarm(200, OTHER, "info"), Alarm(350, HIT)])
+    assert (judged.false, judged.false_alarms, judged.false_infos, judged.healthy_steps) == ((), (), 0, 0)
+    assert judged.hit == Alarm(350, HIT)
+    twin = judge(replace(HEALTHY, tier="T2"), [Alarm(50, HIT)])
+    assert (len(twin.false), twin.healthy_steps) == (1, 1000)
 
 
 @pytest.mark.parametrize(
