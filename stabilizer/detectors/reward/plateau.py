@@ -15,6 +15,9 @@ from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 from stabilizer.signals import median, step_noise
 
+FEW = 12
+"""Held-out measurements up to which their noise is judged by all of them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plateau(Detector):
@@ -155,8 +158,14 @@ class Plateau(Detector):
         third = max(1, len(values) // 3)
         if len(values) < 2:
             return False
-        noise = max(step_noise(values), 0.01) * np.sqrt(2 / third)
+        noise = max(step_noise(values), _spread_of_steps(values), 0.01) * np.sqrt(2 / third)
         return bool(values[-third:].mean() - values[:third].mean() > max(0.02, 2 * noise))
+
+
+def _spread_of_steps(values: np.ndarray) -> float:
+    """The noise of a value by all differences of neighbours, where there are too few for the middle of them to mean
+    anything: of three that happen to be alike the median deviation is nearly nothing."""
+    return float(np.diff(values).std()) / np.sqrt(2) if 3 <= len(values) <= FEW else 0.0
 
 
 def _peak(values: np.ndarray, known: int, last: float | None) -> np.ndarray:
