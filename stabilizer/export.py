@@ -39,17 +39,21 @@ def export_model(run: Path, out: Path, which: str = "best") -> tuple[int, str]:
     trainer = Trainer(config, checkpoints=run / "checkpoints")
     if trainer.resume() is None:
         raise ValueError(f"{run / 'checkpoints'}: no checkpoint that can be verified; nothing to export")
-    chosen, trainer_best = _choose(trainer, which), trainer.best_step
+    validated = loaded.history.view().series("accuracy/val").finite().steps
+    compared = len(validated) > 0 and validated[-1] > 0  # else the start is the best for want of another
+    chosen, best = _choose(trainer, which if compared or which != "best" else "last"), trainer.best_step
     trainer.load_checkpoint(chosen, vary_data=False)
     trainer.save_pretrained(out)
     analysis = analyse(loaded)
     (out / "training.svg").write_text(_plot(analysis), encoding="utf-8")
     (out / "README.md").write_text(model_card(analysis, chosen.step), encoding="utf-8")
-    return chosen.step, _note(chosen.step, trainer_best) if which == "best" else ""
+    return chosen.step, _note(chosen.step, best, compared=compared) if which == "best" else ""
 
 
-def _note(step: int, best: int) -> str:
+def _note(step: int, best: int, *, compared: bool) -> str:
     """What is to be said of a best policy that is not what the word promises."""
+    if not compared:
+        return "training was never validated, so nobody knows the best; this is the newest policy"
     if step != best:
         return f"the best validation was at step {best}, whose checkpoint is not kept; this is the newest there is"
     return "no validation was better than the first: this is the policy that training began with" if not step else ""

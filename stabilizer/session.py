@@ -97,8 +97,10 @@ class Session:
             writer.event(0, "note", note)
         for key in hidden_keys(writer.about["config"]):
             writer.event(0, "note", f"{key} looks like a secret and is not stored: the run can't be resumed without it")
+        metrics = trainer.validate()
+        trainer.note_validation(metrics)
         session.save_checkpoint()
-        session._record(0, trainer.validate())
+        session._record(0, metrics)
         session.watch.tick(session.history.view())  # as a replay does: detectors take turns by rows
         return session
 

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from stabilizer.cli import main
 from stabilizer.session import Session
 from stabilizer.trainer.config import load_config
+from stabilizer.trainer.loop import Trainer
 
 SMALL = ["rollout.prompts=4", "rollout.group_size=4", "validation.problems=16", "validation.every=2", "device=cpu"]
 
@@ -87,8 +88,28 @@ def test_metrics_as_a_table(trained, tmp_path, capsys):
 def test_a_best_policy_that_is_not_what_the_word_promises_says_so(step, best, said):
     from stabilizer.export import _note
 
-    assert _note(step, best).startswith(said) if not said else said in _note(step, best)
-    assert bool(_note(step, best)) == bool(said)
+    note = _note(step, best, compared=True)
+    assert said in note and bool(note) == bool(said)
+
+
+def test_of_a_run_without_validations_the_newest_policy_is_taken_and_not_the_untrained_one(tmp_path, capsys):
+    run = tmp_path / "run"
+    list(Session.start(load_config("addition", [*SMALL, "validation.every=0"], steps=2), run).run())
+    assert main(["export", str(run), "-o", str(tmp_path / "out"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["step"] == 2 and "never validated" in told["note"]
+
+
+def test_the_policy_a_run_starts_from_stays_the_best_while_training_does_no_better(tmp_path, monkeypatch, capsys):
+    accuracies = iter([0.5, 0.2, 0.4])
+    monkeypatch.setattr(Trainer, "validate", lambda self: {"accuracy/val": next(accuracies)})
+    settings = [*SMALL, "validation.patience=2"]
+    session = Session.start(load_config("addition", settings, steps=20), tmp_path / "run")
+    list(session.run())
+    assert session.trainer.step == 4 and "no better validation than 50.0% (step 0)" in session.trainer.finished
+    assert main(["export", str(tmp_path / "run"), "-o", str(tmp_path / "out"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["step"] == 0 and "no validation was better than the first" in told["note"]
 
 
 def test_no_header_of_a_table_of_metrics_is_a_formula(tmp_path):

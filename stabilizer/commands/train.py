@@ -80,7 +80,8 @@ def run(args: argparse.Namespace) -> int:
     need_train_extra()
     if not (args.config or args.task or args.variant or args.resume):
         raise UsageError(
-            "what should be trained? Give a YAML file or a built-in task: addition, sorting, length or search"
+            "what should be trained? Give a YAML file or a built-in task (addition, sorting, length or search), or"
+            " --task data with --set data.path=FILE"
         )
     from stabilizer.session import Session
     from stabilizer.trainer.config import load_config

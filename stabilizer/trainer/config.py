@@ -137,10 +137,14 @@ def _override(text: str, what: str) -> tuple[str, dict[str, Any]]:
     key, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"{what} {text!r}: must look like key=value, for example optim.lr=1e-3")
+    key = key.strip()
     try:
-        return f"{what} {text!r}", {key.strip(): yaml.safe_load(value)}
+        parsed = yaml.safe_load(value)
     except yaml.YAMLError:
-        return f"{what} {text!r}", {key.strip(): value}
+        parsed = value
+    if SCHEMA.get(key) is str and not isinstance(parsed, str):
+        parsed = value  # a shell takes quotes away: {question}, 42 and nothing at all are texts where a text is wanted
+    return f"{what} {text!r}", {key: parsed}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -163,8 +163,7 @@ class Trainer:
         measured = perf_counter()
         if _due(step, knobs.validate_every):
             metrics |= self.validate()
-            if "accuracy/val" in metrics:
-                self._note_validation(step, metrics["accuracy/val"])
+            self.note_validation(metrics)
         metrics |= {
             "time/rollout_s": rolled_out - began,
             "time/scoring_s": scored - rolled_out,
@@ -280,11 +279,17 @@ class Trainer:
             metrics["accuracy/val_passk"] = float(solved_PK[known_P].nan_to_num(0.0).amax(1).mean())
         return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
-    def _note_validation(self, step: int, accuracy: float) -> None:
+    def note_validation(self, metrics: Mapping[str, float]) -> None:
+        """Compare a validation of the present state with the best so far, as every later one will be with this.
+
+        The owner of a new run hands in that of the policy it starts from: training may never do better.
+        """
         progress = self._progress
+        if "accuracy/val" not in metrics:
+            return
         progress.since_best += 1
-        if progress.best is None or accuracy > progress.best:
-            progress.best, progress.best_step, progress.since_best = accuracy, step, 0
+        if progress.best is None or metrics["accuracy/val"] > progress.best:
+            progress.best, progress.best_step, progress.since_best = metrics["accuracy/val"], progress.step, 0
 
     def _random_bits(self, step: int, purpose: str) -> int:
         """A seed that depends on the seed, the salt and the step alone, so that nothing random needs to be stored."""

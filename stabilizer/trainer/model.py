@@ -6,6 +6,7 @@ Heads are 32 wide because that is the narrowest vLLM accepts on a CPU.
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Sequence
 from pathlib import Path
@@ -112,13 +113,23 @@ def load_policy(model: str, task: str, device: torch.device, dtype: torch.dtype 
         tokenizer.pad_token = tokenizer.eos_token
     for parameter in network.parameters():  # memory of our own: the file may be mapped, and change under a running run
         parameter.data = parameter.data.clone()
-    for module in network.modules():
+    _silence(network)
+    return Policy(network.to(device).eval(), tokenizer)
+
+
+def _silence(model: PreTrainedModel) -> None:
+    """Nothing random in any mode, for activations are recomputed in training mode: no dropout and no noise on a router,
+    whether a module has it, or remembers its rate, or looks it up in the configuration."""
+    for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    for name in ("attention_dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop", "hidden_dropout"):
-        if hasattr(network.config, name):
-            setattr(network.config, name, 0.0)
-    return Policy(network.to(device).eval(), tokenizer)
+        for holder in (module, getattr(module, "config", None)):
+            rates = vars(holder).items() if holder is not None else ()
+            for name in [name for name, rate in rates if isinstance(rate, float) and _RANDOM.search(name)]:
+                setattr(holder, name, 0.0)
+
+
+_RANDOM = re.compile("drop|jitter")
 
 
 def add_adapters(model: PreTrainedModel, *, rank: int, alpha: float, targets: str, seed: int) -> None:
@@ -147,5 +158,11 @@ def merged_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     for name, layer in model.named_modules():
         if isinstance(layer, BaseTunerLayer):
             for adapter in layer.active_adapters:
-                state[f"{name}.weight"] += layer.get_delta_weight(adapter)
+                state[adapted_name(name, layer)] += layer.get_delta_weight(adapter)
     return state
+
+
+def adapted_name(name: str, layer: torch.nn.Module) -> str:
+    """What a layer with adapters changes, as the model without them calls it. Experts of a mixture are not layers of
+    their own but slices of one parameter; where several of a module's are adapted, the layers stand in one another."""
+    return f"{name.replace('.base_layer', '')}.{getattr(layer, 'parameter_name', 'weight')}"

@@ -23,6 +23,12 @@ def test_a_task_name_alone_is_a_full_configuration(task):
     assert config.task == task and config == load_config(task=task)
 
 
+@pytest.mark.parametrize("text", ["", "{question}", "42", "yes", "null", "a: b"])
+def test_a_text_of_the_command_line_is_taken_as_it_stands(text):
+    """A shell takes the quotes away that would make it a text in YAML."""
+    assert load_config("addition", [f"data.system_prompt={text}"]).data.system_prompt == text
+
+
 def test_every_preset_names_keys_that_exist():
     assert set(TASK_DEFAULTS) == {*TASKS, DATA}
     for name in VARIANTS:

@@ -8,6 +8,7 @@ Shape letters: P prompts, B rows = P x group size, L prompt length, T completion
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -30,6 +31,11 @@ class Sampler:
 
     def __init__(self, policy: Policy):
         self._model, self._tokenizer = policy
+        if not _keeps_a_cache(self._model):
+            raise ValueError(
+                f"a {type(self._model).__name__} can't be sampled from: it reads on from no cache that is handed to it"
+                " (`past_key_values`); take another model"
+            )
         self._pad = self._tokenizer.pad_token_id
         stops = {self._tokenizer.eos_token_id}
         configured = self._model.generation_config.eos_token_id
@@ -176,7 +182,8 @@ class LeanWriter:
 
 
 class ModelWriter:
-    """By the model's own forward."""
+    """By the model's own forward. Its cache may hold keys and values, or the states of a recurrence: what both know is
+    how to be put into another order, in which a row may stand several times, or not at all."""
 
     def __init__(self, model: nn.Module, prompt_mask_PL: Tensor, sampling: Sampling):
         self._model = model
@@ -188,7 +195,8 @@ class ModelWriter:
 
     def prompts(self, ids_PL: Tensor) -> Tensor:
         logits_PV = self._forward(ids_PL)
-        self._cache.batch_repeat_interleave(self._group_size)
+        prompt_of_B = torch.arange(len(ids_PL), device=ids_PL.device).repeat_interleave(self._group_size)
+        self._cache.reorder_cache(prompt_of_B)
         self._mask = self._mask.repeat_interleave(self._group_size, 0)
         self._position = self._mask.sum(1)[:, None]
         return logits_PV
@@ -200,7 +208,7 @@ class ModelWriter:
         return logits_BV
 
     def keep(self, rows: Tensor) -> None:
-        self._cache.batch_select_indices(rows)
+        self._cache.reorder_cache(rows)
         self._mask, self._position = self._mask[rows], self._position[rows]
 
     def _forward(self, ids: Tensor) -> Tensor:
@@ -213,6 +221,12 @@ class ModelWriter:
             logits_to_keep=1,
         )
         return out.logits[:, -1]
+
+
+def _keeps_a_cache(model: nn.Module) -> bool:
+    """Whether the model takes a cache. Others too take the word, and would write on without what stands before."""
+    known = type(getattr(model, "get_base_model", lambda: model)())
+    return "past_key_values" in inspect.signature(known.forward).parameters
 
 
 def choose(logits_BV: Tensor, temperature: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:

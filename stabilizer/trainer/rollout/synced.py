@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from stabilizer.trainer.model import Policy
+from stabilizer.trainer.model import Policy, adapted_name
 from stabilizer.trainer.rollout.engine import Sampling
 from stabilizer.trainer.rollout.rollouts import Rollouts, decode, pad_left
 from stabilizer.trainer.tasks import random_bits
@@ -237,15 +237,15 @@ def checkpoint_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     little at every update.
     """
     model = model.get_base_model() if hasattr(model, "get_base_model") else model
-    adapted = {name: module for name, module in model.named_modules() if hasattr(module, "get_delta_weight")}
-    inside = tuple(f"{name}." for name in adapted)
+    adapted: dict[str, list[nn.Module]] = {}
+    for name, module in model.named_modules():
+        if hasattr(module, "get_delta_weight") and not module.merged:
+            adapted.setdefault(adapted_name(name, module), []).append(module)
     for name, parameter in model.named_parameters():
-        if not name.startswith(inside):
-            yield name, parameter.detach()
-    for name, module in adapted.items():
-        for part, parameter in module.base_layer.named_parameters():
-            weight = parameter.detach()
-            if part == "weight" and not module.merged:
-                for adapter in module.active_adapters:
-                    weight = weight + module.get_delta_weight(adapter).detach()
-            yield f"{name}.{part}", weight
+        if ".lora_" in name:
+            continue
+        name, weight = name.replace(".base_layer", ""), parameter.detach()
+        for module in adapted.get(name, ()):
+            for adapter in module.active_adapters:
+                weight = weight + module.get_delta_weight(adapter).detach()
+        yield name, weight

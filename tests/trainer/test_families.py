@@ -1,0 +1,103 @@
+"""Models of other families, tiny and with random weights: sampled from, learned with, saved and loaded."""
+
+import pytest
+import torch
+import transformers as hf
+
+from stabilizer.trainer.model import Policy, add_adapters, build_tokenizer, load_policy, merged_state
+from stabilizer.trainer.rollout.engine import Sampling
+from stabilizer.trainer.rollout.logprobs import completion_logps
+from stabilizer.trainer.rollout.sampler import Sampler
+from stabilizer.trainer.rollout.synced import checkpoint_weights
+
+TOKENIZER = build_tokenizer()
+IDS = {"bos_token_id": TOKENIZER.bos_token_id, "eos_token_id": TOKENIZER.eos_token_id,
+       "pad_token_id": TOKENIZER.pad_token_id, "vocab_size": len(TOKENIZER)}  # fmt: skip
+SHAPE = {**IDS, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 128}  # fmt: skip
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+LINEAR = {"linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
+FAMILIES = {
+    "GPT-2": lambda: hf.GPT2Config(**IDS, n_embd=32, n_layer=2, n_head=4, n_positions=64),
+    "Gemma 3, sliding window": lambda: hf.Gemma3TextConfig(**SHAPE, sliding_window=4, query_pre_attn_scalar=8),
+    "BLOOM, biases for positions": lambda: hf.BloomConfig(**IDS, hidden_size=32, n_layer=2, n_head=4),
+    "Mixtral, experts": lambda: hf.MixtralConfig(**SHAPE, num_local_experts=4),
+    "LFM2, convolutions": lambda: hf.Lfm2Config(
+        **SHAPE, block_ff_dim=64, layer_types=["conv", "full_attention"], conv_L_cache=3
+    ),
+    "Qwen3-Next, a recurrence and experts": lambda: hf.Qwen3NextConfig(
+        **SHAPE | {"num_hidden_layers": 4}, **EXPERTS, **LINEAR, shared_expert_intermediate_size=16
+    ),
+}
+
+
+def built(config):
+    torch.manual_seed(0)
+    return Policy(hf.AutoModelForCausalLM.from_config(config).eval(), TOKENIZER)
+
+
+def saved(policy, folder):
+    policy.model.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_learner_finds_what_was_sampled_as_likely_as_the_sampler_did(family):
+    policy = built(FAMILIES[family]())
+    prompts = [TOKENIZER(text)["input_ids"] for text in ("12345678+9=", "7+1=", "60+5=")]
+    rollouts = Sampler(policy).generate(prompts, Sampling(4, 0.8, 12, seed=3))
+    assert rollouts.padded and len(set(rollouts.length_B.tolist())) > 1  # rows were padded, and some left early
+    stats = completion_logps(policy.model, rollouts, 0.8)
+    assert torch.allclose(stats.logp_BT, rollouts.logp_BT, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        lambda: hf.MambaConfig(**IDS, hidden_size=32, num_hidden_layers=2, state_size=4),
+        lambda: hf.RwkvConfig(**IDS, hidden_size=32, num_hidden_layers=2, context_length=64),
+    ],
+)
+def test_a_model_that_takes_no_cache_is_refused_and_not_sampled_from_blindly(config):
+    policy = built(config())
+    with pytest.raises(ValueError, match=f"a {type(policy.model).__name__} can't be sampled from"):
+        Sampler(policy)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        lambda: hf.OPTConfig(
+            **IDS, hidden_size=32, ffn_dim=64, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64,
+            word_embed_proj_dim=32, dropout=0.5, attention_dropout=0.5, layerdrop=0.5,
+        ),
+        lambda: hf.LlamaConfig(**SHAPE, attention_dropout=0.5),
+        lambda: hf.MixtralConfig(**SHAPE, num_local_experts=4, router_jitter_noise=0.5),
+        lambda: hf.GPT2Config(**IDS, n_embd=32, n_layer=2, n_head=4, n_positions=64),  # a tenth, unless told otherwise
+    ],
+)  # fmt: skip
+def test_nothing_is_random_in_training_mode_wherever_a_model_keeps_its_rates(config, tmp_path):
+    model = load_policy(saved(built(config()), tmp_path), "addition", torch.device("cpu")).model
+    ids = torch.tensor([TOKENIZER("12+34=")["input_ids"]])
+    calm = model(ids).logits
+    model.train()
+    assert torch.allclose(model(ids).logits, calm, atol=1e-5)
+
+
+def test_adapters_of_the_experts_of_a_mixture_are_merged_and_handed_over():
+    pytest.importorskip("peft")
+    policy, plain = (built(FAMILIES["Mixtral, experts"]()) for _ in range(2))
+    add_adapters(policy.model, rank=2, alpha=8.0, targets="all-linear", seed=0)
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.1)
+    ids = torch.tensor([TOKENIZER("12+34=")["input_ids"]])
+    said = policy.model(ids).logits
+    assert not torch.allclose(plain.model(ids).logits, said, atol=1e-3)
+    plain.model.load_state_dict(merged_state(policy.model))
+    assert torch.allclose(plain.model(ids).logits, said, atol=1e-5)
+    handed = dict(checkpoint_weights(policy.model))
+    assert handed.keys() == dict(plain.model.named_parameters()).keys()
+    assert all(torch.allclose(handed[name], weight, atol=1e-6) for name, weight in plain.model.named_parameters())
