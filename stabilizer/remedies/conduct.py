@@ -184,7 +184,7 @@ class Conduct:
                 trial.target = self._roll_back(trial, targets, words)
                 trial.began = trial.target.step + 1
             else:
-                self.host.declare(view.step + 1, "intervention", words, action=trial.action, incident=trial.incident)
+                self._declare(trial, view, words)
             self._give_orders(trial)
         except Exception as error:  # half a change is no change: back to the snapshot, and say so
             self._undo(trial.change)
@@ -207,6 +207,16 @@ class Conduct:
         if not trial.remedy.horizon:
             self._keep(trial, view, "there is nothing to wait for")
         return True
+
+    def _declare(self, trial: Trial, view: RunView, words: str) -> None:
+        """Say what is changed; numbers before a change that touches neither weights nor data compare with those after,
+        so that one is a note, and detectors go on from what they know."""
+        data = {"action": trial.action, "incident": trial.incident}
+        if trial.remedy.harmless and not trial.remedy.orders:
+            turned = {knob: list(turn) for knob, turn in trial.change.items()}
+            self.host.declare(view.step + 1, "note", words, **data, change=turned)
+        else:
+            self.host.declare(view.step + 1, "intervention", words, **data)
 
     def _give_orders(self, trial: Trial) -> None:
         for order in trial.remedy.orders:

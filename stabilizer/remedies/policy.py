@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from stabilizer.detectors.progress import progress
 from stabilizer.records import Action, Cause, Finding, JournalEntry
 from stabilizer.remedies import LOWER_LR, RESTORE, ROLL_BACK, fitting
 from stabilizer.remedies.arbitration import (
@@ -59,6 +60,12 @@ class Need:
     cause: Cause
     onset: int
     critical: bool
+
+
+def _may_mend(remedy: Remedy, cause: Cause) -> bool:
+    """Whether a fix that no person has to make could reach what was damaged."""
+    by_itself = remedy.safety != "advice" and not remedy.asks and not left_to_people(remedy, cause)
+    return by_itself and not remedy.harmless
 
 
 class Arbiter(Conduct):
@@ -144,7 +151,7 @@ class Arbiter(Conduct):
                 continue
             if remedy.id in HOLD_BACK and need.number in self._put_right:
                 continue  # the run was well with its settings as they are again: smaller steps mend no weights
-            change = self._change(remedy, need.cause.id, view, need.onset)
+            change = self._change(remedy, need.cause.id, view, self._onset(remedy, need, view))
             if change is not None and not objection(remedy, need.cause.id, need.members, self.watch, view):
                 yield remedy, change
 
@@ -190,13 +197,26 @@ class Arbiter(Conduct):
         diverged = bool(turned) and any(rank(finding) <= DIVERGENCE for finding in need.members)
         return (lost or diverged) and not gained(view, min((turn.step for turn in turned), default=need.onset))
 
+    def _onset(self, remedy: Remedy, need: Need, view: RunView) -> int:
+        """What a way back has to be older than: the first sign of the incident, unless the run learned on after it, for
+        then its best is from before the damage; and the damage itself, where nothing older is within reach."""
+        if not remedy.rollback:
+            return need.onset
+        reward = progress(view)
+        if reward and reward.peak_step > need.onset and gained(view.at(reward.peak_step), need.onset):
+            return reward.peak_step
+        older = [state.step for state in self.controls.checkpoints() if state.step < need.onset]
+        if older and not self.limits.too_dear(view.step - max(older), view):
+            return need.onset
+        return min((f.onset_step for f in need.members if f.severity == "critical"), default=need.onset)
+
     def _candidates(self, need: Need, view: RunView, *, returns: bool) -> list[Remedy]:
         """Remedies in the order of trying; damage done by a divergence is gone back from first."""
         cause = need.cause.id
         remedies = [RESTORE, *fitting(cause, view)]
         diverged = need.critical and any(rank(finding) == DIVERGENCE for finding in need.members)
-        unanswered = all(remedy.safety == "advice" or remedy.asks for remedy in remedies[1:])
-        damaged = (diverged or returns) and unanswered
+        mended = any(_may_mend(remedy, need.cause) for remedy in remedies[1:])
+        damaged = (diverged or returns) and not mended
         if ROLL_BACK not in remedies and (damaged or turns(view, need.onset, self.limits.moves)):
             remedies.append(ROLL_BACK)  # whatever did it
         if diverged and (cause == "undetermined" or cause in ROLL_BACK.answers) and LOWER_LR not in remedies:
@@ -209,7 +229,8 @@ class Arbiter(Conduct):
 
     def _consider(self, remedy: Remedy, change: Change, need: Need, view: RunView) -> bool:
         """Propose a remedy and, where the mode allows, apply it. True when nothing else should be considered now."""
-        trial = self._trial(self._next_id(), remedy, change, need.number, need.onset, view, need.cause.id)
+        onset = self._onset(remedy, need, view)
+        trial = self._trial(self._next_id(), remedy, change, need.number, onset, view, need.cause.id)
         self._tried.add((need.number, remedy.id))
         text = f"{remedy.why}; expected within {trial.window} steps: {remedy.expects}"
         people = left_to_people(remedy, need.cause) if self._acts and not trial.back else ""
