@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Action, JournalEntry
-from stabilizer.remedies import LOWER_LR, ROLL_BACK
+from stabilizer.remedies import LOWER_LR, RESTORE, ROLL_BACK
 from stabilizer.remedies.arbitration import HOLD_BACK, OVERSHOT
 from stabilizer.remedies.base import Change, Remedy, in_words
 from stabilizer.remedies.controls import Checkpoint, Controls
@@ -276,6 +276,10 @@ class Conduct:
     def _follow(self, view: RunView) -> None:
         trial = self.trial
         assert trial is not None
+        if self._came_to_light(trial, view):
+            self.trial = None
+            self._revert(trial, view, "a setting was changed without a word, as is seen by now: that comes first")
+            return
         outcome, reason = trial.judge(self.watch, view)
         if outcome == "running":
             self._go_on(trial)
@@ -285,6 +289,13 @@ class Conduct:
             self._keep(trial, view, reason)
         elif not self._escalate(trial, view, reason):
             self._fail(trial, view, reason)
+
+    def _came_to_light(self, trial: Trial, view: RunView) -> bool:
+        """Whether a trial was begun before it could be seen that a setting had been changed: a rate that runs away does
+        so row by row, and whatever else is tried meanwhile is tried against the wrong cause."""
+        alone = not (trial.back or trial.target or trial.under or trial.returns)
+        known = (trial.incident, RESTORE.id) in self._tried
+        return self._acts and alone and not known and bool(turns(view, trial.onset, self.limits.moves))
 
     def _escalate(self, trial: Trial, view: RunView, reason: str) -> bool:
         """Damage in spite of a change that goes the right way asks for more of it, from the state before; such trials

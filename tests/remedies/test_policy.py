@@ -741,3 +741,23 @@ def test_a_change_that_touches_neither_weights_nor_data_does_not_blind_the_detec
     view = run.history.view()
     assert run.controls.get("control/validate_every") == 10
     assert view.baseline_start() == before and view.declared(61), "it is declared all the same"
+
+
+@pytest.mark.parametrize("climbs", [True, False])
+def test_a_trial_gives_way_when_it_comes_to_light_that_the_schedule_runs_away(climbs: bool) -> None:
+    run = Simulation("auto-safe", breaks_at=10_000, rate=lambda tick: 1.1 ** max(0, tick - 68) if climbs else 1.0).run(
+        70
+    )
+    run.watch.incidents.append(Incident(1, 68))
+    view = run.history.view()
+    trial = run.arbiter._trial("a9", LOWER_LR, {"control/lr_scale": (1.0, 0.5)}, 1, 68, view, "lr-too-high")
+    run.arbiter._apply(trial, view)
+    run.run(82)
+    entries = [action.entry for action in run.actions if action.action == "a9"]
+    assert entries == ["approved", "applied", *(["reverted"] if climbs else [])]
+    assert (run.controls.get("control/lr_scale") == 1.0) is climbs
+    assert not run.arbiter.limits.failures, "it was not tried to its end"
+    assert (
+        RESTORE.given("lr-too-high", run.controls.values(), run.history.view(), 68, run.arbiter.limits.moves)
+        or not climbs
+    )
