@@ -17,6 +17,7 @@ from stabilizer.remedies import LOWER_LR, RESTORE, ROLL_BACK, fitting
 from stabilizer.remedies.arbitration import (
     DIVERGENCE,
     HOLD_BACK,
+    IN_DOUBT,
     gained,
     just_seen,
     left_to_people,
@@ -32,7 +33,7 @@ from stabilizer.remedies.trial import SETTLE, Trial
 from stabilizer.remedies.turns import LR, turns
 from stabilizer.runs.history import RunView
 from stabilizer.runs.requests import LIFE, Request
-from stabilizer.watch import Watch
+from stabilizer.watch import RESOLVED, Watch
 
 __all__ = ["MODES", "Arbiter", "Host", "Mode"]
 
@@ -199,16 +200,26 @@ class Arbiter(Conduct):
 
     def _onset(self, remedy: Remedy, need: Need, view: RunView) -> int:
         """What a way back has to be older than: the first sign of the incident, unless the run learned on after it, for
-        then its best is from before the damage; and the damage itself, where nothing older is within reach."""
+        then its best is from before the damage; and the damage itself, where nothing older is within reach.
+
+        Where the reward was in doubt shortly before, neither its best nor its fall tells: the doubt has to be older.
+        """
         if not remedy.rollback:
             return need.onset
+        doubted = self._doubted(need)
+        onset = min([need.onset, *doubted])
         reward = progress(view)
-        if reward and reward.peak_step > need.onset and gained(view.at(reward.peak_step), need.onset):
+        if not doubted and reward and reward.peak_step > onset and gained(view.at(reward.peak_step), onset):
             return reward.peak_step
-        older = [state.step for state in self.controls.checkpoints() if state.step < need.onset]
+        older = [state.step for state in self.controls.checkpoints() if state.step < onset]
         if older and not self.limits.too_dear(view.step - max(older), view):
-            return need.onset
-        return min((f.onset_step for f in need.members if f.severity == "critical"), default=need.onset)
+            return onset
+        return min((f.onset_step for f in need.members if f.severity == "critical"), default=onset)
+
+    def _doubted(self, need: Need) -> list[int]:
+        """Onsets of what put the reward in doubt and was not over when an incident began."""
+        late = [f for f in self.watch.findings() if f.severity != "info" and f.last_step >= need.onset - RESOLVED]
+        return [f.onset_step for f in late if f.causes and f.causes[0].id in IN_DOUBT]
 
     def _candidates(self, need: Need, view: RunView, *, returns: bool) -> list[Remedy]:
         """Remedies in the order of trying; damage done by a divergence is gone back from first."""

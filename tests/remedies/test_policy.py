@@ -761,3 +761,19 @@ def test_a_trial_gives_way_when_it_comes_to_light_that_the_schedule_runs_away(cl
         RESTORE.given("lr-too-high", run.controls.values(), run.history.view(), 68, run.arbiter.limits.moves)
         or not climbs
     )
+
+
+@pytest.mark.parametrize(
+    ("last", "cause", "doubted"),
+    [(105, "reward-fault", True), (60, "reward-fault", False), (105, "noise-floor", False)],
+)
+def test_what_the_reward_reached_while_its_judge_was_broken_is_no_height_to_go_back_to(
+    last: int, cause: str, doubted: bool
+) -> None:
+    paid = history({"reward/mean": "0.2+0.002~0.005x94 0.7~0.005x20 0.2~0.005x14"}).view()
+    doubt = Finding("policy/likelihood-displacement", "warn", "", 94, 101, last, causes=(Cause(cause, 0.7, ""),))
+    fell = Finding("reward/collapse", "critical", "", 100, 128, 128)
+    run = Simulation("auto-full").run(120)
+    run.arbiter.watch = SimpleNamespace(findings=lambda: [doubt])
+    at = run.arbiter._onset(ROLL_BACK, need("undetermined", fell, onset=100), paid)
+    assert at == 94 if doubted else at > 100
