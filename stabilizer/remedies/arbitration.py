@@ -45,6 +45,8 @@ OVERSHOT = ("lr-too-high", "undetermined")
 OUTSIDE = ("prompts-too-hard", "data-shift", "reward-fault", "reward-hackable", "wrong-groups", "tool-broken")
 """Causes in the data or the reward, which no knob of the trainer takes away. What an engine gets wrong is measured by
 the token, so it can be corrected where it is learned from; dead groups leave a batch too small, which can be larger."""
+IN_DOUBT = ("reward-fault", "reward-hackable")
+"""Causes while which last the reward is no measure of what was learned, and after which it falls back to what it is."""
 LIKELY = 0.5
 """Confidence of a cause from which it is more likely than not."""
 DEAD_BAND = 0.25

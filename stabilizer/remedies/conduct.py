@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Action, JournalEntry
-from stabilizer.remedies import LOWER_LR, ROLL_BACK
+from stabilizer.remedies import LOWER_LR, RESTORE, ROLL_BACK
 from stabilizer.remedies.arbitration import HOLD_BACK, OVERSHOT
 from stabilizer.remedies.base import Change, Remedy, in_words
 from stabilizer.remedies.controls import Checkpoint, Controls
@@ -184,7 +184,7 @@ class Conduct:
                 trial.target = self._roll_back(trial, targets, words)
                 trial.began = trial.target.step + 1
             else:
-                self.host.declare(view.step + 1, "intervention", words, action=trial.action, incident=trial.incident)
+                self._declare(trial, view, words)
             self._give_orders(trial)
         except Exception as error:  # half a change is no change: back to the snapshot, and say so
             self._undo(trial.change)
@@ -207,6 +207,16 @@ class Conduct:
         if not trial.remedy.horizon:
             self._keep(trial, view, "there is nothing to wait for")
         return True
+
+    def _declare(self, trial: Trial, view: RunView, words: str) -> None:
+        """Say what is changed; numbers before a change that touches neither weights nor data compare with those after,
+        so that one is a note, and detectors go on from what they know."""
+        data = {"action": trial.action, "incident": trial.incident}
+        if trial.remedy.harmless and not trial.remedy.orders:
+            turned = {knob: list(turn) for knob, turn in trial.change.items()}
+            self.host.declare(view.step + 1, "note", words, **data, change=turned)
+        else:
+            self.host.declare(view.step + 1, "intervention", words, **data)
 
     def _give_orders(self, trial: Trial) -> None:
         for order in trial.remedy.orders:
@@ -266,6 +276,10 @@ class Conduct:
     def _follow(self, view: RunView) -> None:
         trial = self.trial
         assert trial is not None
+        if self._came_to_light(trial, view):
+            self.trial = None
+            self._revert(trial, view, "a setting was changed without a word, as is seen by now: that comes first")
+            return
         outcome, reason = trial.judge(self.watch, view)
         if outcome == "running":
             self._go_on(trial)
@@ -275,6 +289,13 @@ class Conduct:
             self._keep(trial, view, reason)
         elif not self._escalate(trial, view, reason):
             self._fail(trial, view, reason)
+
+    def _came_to_light(self, trial: Trial, view: RunView) -> bool:
+        """Whether a trial was begun before it could be seen that a setting had been changed: a rate that runs away does
+        so row by row, and whatever else is tried meanwhile is tried against the wrong cause."""
+        alone = not (trial.back or trial.target or trial.under or trial.returns)
+        known = (trial.incident, RESTORE.id) in self._tried
+        return self._acts and alone and not known and bool(turns(view, trial.onset, self.limits.moves))
 
     def _escalate(self, trial: Trial, view: RunView, reason: str) -> bool:
         """Damage in spite of a change that goes the right way asks for more of it, from the state before; such trials

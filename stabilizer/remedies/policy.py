@@ -11,11 +11,13 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from stabilizer.detectors.progress import progress
 from stabilizer.records import Action, Cause, Finding, JournalEntry
 from stabilizer.remedies import LOWER_LR, RESTORE, ROLL_BACK, fitting
 from stabilizer.remedies.arbitration import (
     DIVERGENCE,
     HOLD_BACK,
+    IN_DOUBT,
     gained,
     just_seen,
     left_to_people,
@@ -31,7 +33,7 @@ from stabilizer.remedies.trial import SETTLE, Trial
 from stabilizer.remedies.turns import LR, turns
 from stabilizer.runs.history import RunView
 from stabilizer.runs.requests import LIFE, Request
-from stabilizer.watch import Watch
+from stabilizer.watch import RESOLVED, Watch
 
 __all__ = ["MODES", "Arbiter", "Host", "Mode"]
 
@@ -59,6 +61,12 @@ class Need:
     cause: Cause
     onset: int
     critical: bool
+
+
+def _may_mend(remedy: Remedy, cause: Cause) -> bool:
+    """Whether a fix that no person has to make could reach what was damaged."""
+    by_itself = remedy.safety != "advice" and not remedy.asks and not left_to_people(remedy, cause)
+    return by_itself and not remedy.harmless
 
 
 class Arbiter(Conduct):
@@ -144,7 +152,7 @@ class Arbiter(Conduct):
                 continue
             if remedy.id in HOLD_BACK and need.number in self._put_right:
                 continue  # the run was well with its settings as they are again: smaller steps mend no weights
-            change = self._change(remedy, need.cause.id, view, need.onset)
+            change = self._change(remedy, need.cause.id, view, self._onset(remedy, need, view))
             if change is not None and not objection(remedy, need.cause.id, need.members, self.watch, view):
                 yield remedy, change
 
@@ -190,13 +198,36 @@ class Arbiter(Conduct):
         diverged = bool(turned) and any(rank(finding) <= DIVERGENCE for finding in need.members)
         return (lost or diverged) and not gained(view, min((turn.step for turn in turned), default=need.onset))
 
+    def _onset(self, remedy: Remedy, need: Need, view: RunView) -> int:
+        """What a way back has to be older than: the first sign of the incident, unless the run learned on after it, for
+        then its best is from before the damage; and the damage itself, where nothing older is within reach.
+
+        Where the reward was in doubt shortly before, neither its best nor its fall tells: the doubt has to be older.
+        """
+        if not remedy.rollback:
+            return need.onset
+        doubted = self._doubted(need)
+        onset = min([need.onset, *doubted])
+        reward = progress(view)
+        if not doubted and reward and reward.peak_step > onset and gained(view.at(reward.peak_step), onset):
+            return reward.peak_step
+        older = [state.step for state in self.controls.checkpoints() if state.step < onset]
+        if older and not self.limits.too_dear(view.step - max(older), view):
+            return onset
+        return min((f.onset_step for f in need.members if f.severity == "critical"), default=onset)
+
+    def _doubted(self, need: Need) -> list[int]:
+        """Onsets of what put the reward in doubt and was not over when an incident began."""
+        late = [f for f in self.watch.findings() if f.severity != "info" and f.last_step >= need.onset - RESOLVED]
+        return [f.onset_step for f in late if f.causes and f.causes[0].id in IN_DOUBT]
+
     def _candidates(self, need: Need, view: RunView, *, returns: bool) -> list[Remedy]:
         """Remedies in the order of trying; damage done by a divergence is gone back from first."""
         cause = need.cause.id
         remedies = [RESTORE, *fitting(cause, view)]
         diverged = need.critical and any(rank(finding) == DIVERGENCE for finding in need.members)
-        unanswered = all(remedy.safety == "advice" or remedy.asks for remedy in remedies[1:])
-        damaged = (diverged or returns) and unanswered
+        mended = any(_may_mend(remedy, need.cause) for remedy in remedies[1:])
+        damaged = (diverged or returns) and not mended
         if ROLL_BACK not in remedies and (damaged or turns(view, need.onset, self.limits.moves)):
             remedies.append(ROLL_BACK)  # whatever did it
         if diverged and (cause == "undetermined" or cause in ROLL_BACK.answers) and LOWER_LR not in remedies:
@@ -209,7 +240,8 @@ class Arbiter(Conduct):
 
     def _consider(self, remedy: Remedy, change: Change, need: Need, view: RunView) -> bool:
         """Propose a remedy and, where the mode allows, apply it. True when nothing else should be considered now."""
-        trial = self._trial(self._next_id(), remedy, change, need.number, need.onset, view, need.cause.id)
+        onset = self._onset(remedy, need, view)
+        trial = self._trial(self._next_id(), remedy, change, need.number, onset, view, need.cause.id)
         self._tried.add((need.number, remedy.id))
         text = f"{remedy.why}; expected within {trial.window} steps: {remedy.expects}"
         people = left_to_people(remedy, need.cause) if self._acts and not trial.back else ""

@@ -15,6 +15,7 @@ class RestoreSetting(Remedy):
     What it does
         Gives every knob that changed shortly before the onset, and that nobody declared to have changed, its former
         value. A learning rate that left its schedule upward is held where it was, by its knob, for as long as it is up.
+        A trial of something else that was begun before the change could be seen gives way.
 
     For
         Whatever is found after a setting was changed: what changed last is the first suspect, and what it was before

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from stabilizer.remedies.base import Change, Remedy, switched
+from stabilizer.remedies.base import Change, Remedy, scaled, switched
 from stabilizer.remedies.evidence import recent
 from stabilizer.runs.history import RunView
 from stabilizer.signals import middle
@@ -13,6 +13,8 @@ LEAST, MOST = 0.3, 0.95
 """Shares of silent groups between which others in their place are worth generating."""
 EARLY = 20
 """Rows from which it is known how far rewards of a group differ here."""
+MOST_MORE, MOST_PROMPTS = 4.0, 128
+"""By how much prompts are made more at most, and how many there may be."""
 SINCE = 10
 """Rows that say so: a batch that lost its signal lost it lately."""
 
@@ -23,6 +25,7 @@ class ReweightPrompts(Remedy):
     What it does
         Draws other prompts in place of those whose answers were all paid the same, or differ by under a hundredth of
         what the widest group of the batch differs by, until the batch is full: a curriculum made by the policy itself.
+        Where so few have spread that it would not fill, prompts are asked for until as many can teach as before.
 
     For
         Too few groups with spread for a gradient.
@@ -31,13 +34,15 @@ class ReweightPrompts(Remedy):
         Advantages that compare the answers of a group; some prompts must have spread.
 
     Dose and bounds
-        A switch: to resample, with at most `policy.resample_batches` draws a step.
+        A switch: to resample, with at most `policy.resample_batches` draws a step; up to four times the prompts, 128 at
+        most.
 
     Undo
-        The switch goes back.
+        The switch goes back, and the prompts with it.
 
     Side effects
-        Up to that many times the generation of a step; hard prompts are learned from only once they are within reach.
+        Up to that many times the generation of a step, and as many times more as there are prompts; hard prompts are
+        learned from only once they are within reach.
 
     References
         DAPO (arXiv 2503.14476), dynamic sampling.
@@ -54,6 +59,23 @@ class ReweightPrompts(Remedy):
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return switched(knobs, "control/filter_groups", "resample", when=("off", "drop"))
 
+    def given(
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()
+    ) -> Change | None:
+        """The switch, and as many prompts as leave no fewer groups to learn from than there were before the onset."""
+        change = self.change(knobs)
+        before = view.series("reward/zero_std_frac").between(0, onset - 1).finite().last(EARLY).values
+        silent = recent(view, "reward/zero_std_frac", SINCE)
+        if change is None or silent is None or not len(before):
+            return change
+        alive = 1 - middle(before)
+        teach = min(1 - silent, alive * (1 - _faint(view)))
+        filled = min(1.0, teach * (view.config("policy.resample_batches") or 1))
+        factor = min(MOST_MORE, alive / filled) if filled > 0 else 1.0
+        return change | (
+            (scaled(knobs, "control/prompts", factor, low=1, high=MOST_PROMPTS) or {}) if factor > 1 else {}
+        )
+
     def unfit(self, view: RunView) -> str:
         """Where no prompt has spread there is nothing to draw instead, and where most have there is little to gain."""
         silent = recent(view, "reward/zero_std_frac", SINCE)
@@ -61,8 +83,12 @@ class ReweightPrompts(Remedy):
             return ""
         if silent > MOST:
             return f"{silent:.0%} of groups are silent: fresh prompts would be too"
-        early, now = view.series("reward/std_group").finite().values[:EARLY], recent(view, "reward/std_group", SINCE)
-        faint = 1 - now / middle(early) if now is not None and len(early) and middle(early) > 0 else 0.0
-        if max(silent, faint) < LEAST:
+        if max(silent, _faint(view)) < LEAST:
             return f"only {silent:.0%} of groups are silent, and the others differ as they did"
         return ""
+
+
+def _faint(view: RunView) -> float:
+    """By how much less the rewards of a group differ than they did at first, as a share."""
+    early, now = view.series("reward/std_group").finite().values[:EARLY], recent(view, "reward/std_group", SINCE)
+    return 1 - now / middle(early) if now is not None and len(early) and middle(early) > 0 else 0.0

@@ -35,7 +35,9 @@ class RollBack(Remedy):
     What it does
         Returns to the newest verified checkpoint older than the earliest onset of the incident's findings, changes what
         caused it and draws the prompts ahead in another order; not where the change gives a setting back its former
-        value, for then the cause is known and one thing changes at a time.
+        value, for then the cause is known and one thing changes at a time. Where the run learned on after that onset,
+        or nothing older is within reach, its best or the damage itself takes the onset's place; where the reward was in
+        doubt until then, the doubt does.
 
     For
         Damage that is in the weights: turning a knob afterwards does not bring the reward back. The newest checkpoint

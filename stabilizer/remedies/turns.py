@@ -21,7 +21,12 @@ BEFORE = 100
 STEADY = 5
 """Rows of one value before a change; what moves all the time is a controller's business."""
 JUMP = 1.5
-"""Factor from which a rate has left its schedule: no schedule climbs like this after it has rested."""
+"""Factor from which a rate has left its schedule: no schedule climbs like this after it has rested. One that climbed
+at every one of `STEADY` rows need not have come so far."""
+SAME = 1.02
+"""Factor within which a rate rests."""
+MADE_UP = 1.1
+"""Factor within which a knob has made up for a rate that is away: one that follows does so in steps."""
 
 
 class Turn(NamedTuple):
@@ -38,7 +43,7 @@ class Turn(NamedTuple):
 def turns(view: RunView, onset: int, ours: Collection[str] = ()) -> list[Turn]:
     """Every knob that was changed around the onset or since without a word, and the rate where it left its schedule up.
 
-    Not those of `ours`, which a remedy has in its hands.
+    Not those of `ours`, which a remedy has in its hands; what the schedule does under such a knob is not its doing.
     """
     return list(view.once(_turns, onset, frozenset(ours), len(view.events())))
 
@@ -51,7 +56,7 @@ def _turns(view: RunView, onset: int, ours: Collection[str], events: int) -> lis
         row = None if knob in ours else _first_turn(view, series)
         if row is not None and series.values[-1] != series.values[row - 1]:
             found.append(Turn(knob, int(series.steps[row]), float(series.values[-1]), float(series.values[row - 1])))
-    if LR not in ours and all(turn.knob != LR for turn in found):
+    if all(turn.knob != LR for turn in found):
         found += _runaway(view, onset)
     return found
 
@@ -62,18 +67,22 @@ def turned_back(view: RunView, onset: int, ours: Collection[str] = ()) -> Change
 
 
 def _runaway(view: RunView, onset: int) -> list[Turn]:
-    rates = _rates(view)
-    series = rates.between(onset - BEFORE, view.step)
+    """The rate where it left its schedule upward, as a turn of the knob that takes it back: not where the knob has made
+    up for it already, whoever turned it."""
+    series = _rates(view).between(onset - BEFORE, view.step)
     values = series.values
-    if not len(values) or not values[-1] > JUMP * np.fmin.reduce(values):
+    if not len(values) or not values[-1] > SAME * np.fmin.reduce(values):
         return []  # mostly so: it is no higher now than it ever was
+    climbs = len(values) > STEADY and bool((np.diff(values[-STEADY - 1 :]) > 0).all())
     for row in range(STEADY, len(values)):
         was = values[row - STEADY : row]
-        rested = 0 < was.min() and was.max() < 1.02 * was.min()
-        if rested and values[row] > 1.02 * was[-1] and values[-1] > JUMP * was[-1]:
-            step, usual, scale = int(series.steps[row]), float(was[-1]), view.latest(LR) or 1.0
-            to = max(KNOBS[LR].low, scale * usual / float(values[-1]))
-            return [] if _declared(view, step) else [Turn(LR, step, scale, to, usual)]
+        rested = 0 < was.min() and was.max() < SAME * was.min()
+        away = values[-1] > (SAME if climbs else JUMP) * was[-1]
+        if rested and away and values[row] > SAME * was[-1]:
+            step, usual = int(series.steps[row]), float(was[-1])
+            before, now = (float(view.at(at).latest(LR) or 1.0) for at in (step - 1, view.step))
+            to = max(KNOBS[LR].low, before * usual / float(values[-1]))
+            return [] if now <= MADE_UP * to or _declared(view, step) else [Turn(LR, step, now, to, usual)]
     return []
 
 

@@ -260,3 +260,23 @@ def test_the_page_of_a_remedy_can_be_asked_for_by_its_id(capsys) -> None:
 def test_more_of_the_same_is_no_use_where_no_group_has_spread(remedy: str, silent: str, fits: bool) -> None:
     view = history({"reward/zero_std_frac": silent}).view()
     assert (remedy in {found.id for found in fitting("dead-groups", view)}) is fits
+
+
+@pytest.mark.parametrize(
+    ("silent", "spread", "prompts"),
+    [
+        ("0.3~0.01x40 0.9~0.01x20", "0.4x60", 16 * 0.7 / 0.4),  # four draws of a tenth fill less than half of a batch
+        ("0.3~0.01x40 0.6~0.01x20", "0.4x60", None),  # they fill it
+        ("0.3~0.01x60", "0.4x40 0.06~0.001x20", 16 / 0.6),  # groups that hardly differ teach as little as silent ones
+    ],
+)
+def test_silent_prompts_are_replaced_by_as_many_as_leave_no_fewer_groups_to_learn_from(
+    silent: str, spread: str, prompts: float | None
+) -> None:
+    about = {"config": {"policy": {"resample_batches": 4}}}
+    view = history({"reward/zero_std_frac": silent, "reward/std_group": spread}, about=about).view()
+    remedy = next(r for r in REMEDIES if r.id == "reweight-prompts")
+    knobs = {"control/filter_groups": 0, "control/prompts": 16}
+    change = remedy.given("dead-groups", knobs, view, 41)
+    assert change["control/filter_groups"] == (0, 2)
+    assert change.get("control/prompts") == ((16, pytest.approx(prompts, abs=3)) if prompts else None)

@@ -689,3 +689,91 @@ def test_a_rate_that_was_held_is_held_after_a_restart() -> None:
     run = Simulation("auto-full", rate=rate, earlier=journal, knobs={"control/lr_scale": 0.125}).run(15)
     assert run.controls.get("control/lr_scale") == 0.125
     assert run.run(30).controls.get("control/lr_scale") == 1.0
+
+
+def test_damage_is_gone_back_from_though_somebody_would_measure_more_often_or_stop() -> None:
+    hurt = Finding(
+        id="policy/kl-runaway", severity="critical", summary="", onset_step=40, detected_step=50, last_step=60
+    )
+    run = Simulation("auto-full").run(60)
+    view = run.history.view()
+
+    def first(cause: str, *members: Finding) -> str:
+        return run.arbiter._candidates(need(cause, *members, onset=40), view, returns=bool(members))[0].id
+
+    assert first("reward-hackable", hurt) == "roll-back", "what touches no weights mends none"
+    assert first("reward-hackable") != "roll-back", "and without damage there is nothing to go back from"
+
+
+def test_a_way_back_throws_away_nothing_that_was_learned_after_the_first_sign() -> None:
+    learned = "0.2~0.005x40 0.2+0.01~0.005x40 0.6~0.005x20 0.1~0.005x10"
+    stood = "0.2~0.005x100 0.1~0.005x10"
+    arbiter = Simulation("auto-full").arbiter
+    hurt = Finding(
+        id="policy/kl-runaway", severity="critical", summary="", onset_step=30, detected_step=105, last_step=110
+    )
+    called = need("lr-too-high", hurt, onset=30)
+    at = arbiter._onset(ROLL_BACK, called, history({"reward/mean": learned}).view())
+    assert 75 <= at <= 100, "its best is from before the damage"
+    assert arbiter._onset(ROLL_BACK, called, history({"reward/mean": stood}).view()) == 30
+    assert arbiter._onset(LOWER_LR, called, history({"reward/mean": learned}).view()) == 30
+
+
+def test_where_nothing_older_than_the_first_sign_is_within_reach_the_damage_itself_is_gone_back_from() -> None:
+    run = Simulation("auto-full", breaks_at=10_000, growth=0.0).run(160)
+    hurt = Finding(
+        id="policy/kl-runaway", severity="critical", summary="", onset_step=130, detected_step=150, last_step=160
+    )
+    first = replace(hurt, id="reward/oscillation", severity="warn", onset_step=5)
+    called = need("lr-too-high", first, hurt, onset=5)
+    assert run.arbiter._onset(ROLL_BACK, called, run.history.view()) == 130, "155 steps are more than fixes may cost"
+    assert run.arbiter._onset(ROLL_BACK, replace(called, onset=90), run.history.view()) == 90
+
+
+def test_a_change_that_touches_neither_weights_nor_data_does_not_blind_the_detectors() -> None:
+    run = Simulation("auto-safe", breaks_at=10_000, knobs={"control/validate_every": 20}).run(60)
+    run.watch.incidents.append(Incident(1, 55))
+    view, before = run.history.view(), run.history.view().baseline_start()
+    more = next(r for r in REMEDIES if r.id == "validate-more")
+    trial = run.arbiter._trial("a9", more, more.change(run.controls.values()), 1, 55, view, "reward-hackable")
+    run.arbiter._apply(trial, view)
+    run.run(64)
+    view = run.history.view()
+    assert run.controls.get("control/validate_every") == 10
+    assert view.baseline_start() == before and view.declared(61), "it is declared all the same"
+
+
+@pytest.mark.parametrize("climbs", [True, False])
+def test_a_trial_gives_way_when_it_comes_to_light_that_the_schedule_runs_away(climbs: bool) -> None:
+    run = Simulation("auto-safe", breaks_at=10_000, rate=lambda tick: 1.1 ** max(0, tick - 68) if climbs else 1.0).run(
+        70
+    )
+    run.watch.incidents.append(Incident(1, 68))
+    view = run.history.view()
+    trial = run.arbiter._trial("a9", LOWER_LR, {"control/lr_scale": (1.0, 0.5)}, 1, 68, view, "lr-too-high")
+    run.arbiter._apply(trial, view)
+    run.run(82)
+    entries = [action.entry for action in run.actions if action.action == "a9"]
+    assert entries == ["approved", "applied", *(["reverted"] if climbs else [])]
+    assert (run.controls.get("control/lr_scale") == 1.0) is climbs
+    assert not run.arbiter.limits.failures, "it was not tried to its end"
+    assert (
+        RESTORE.given("lr-too-high", run.controls.values(), run.history.view(), 68, run.arbiter.limits.moves)
+        or not climbs
+    )
+
+
+@pytest.mark.parametrize(
+    ("last", "cause", "doubted"),
+    [(105, "reward-fault", True), (60, "reward-fault", False), (105, "noise-floor", False)],
+)
+def test_what_the_reward_reached_while_its_judge_was_broken_is_no_height_to_go_back_to(
+    last: int, cause: str, doubted: bool
+) -> None:
+    paid = history({"reward/mean": "0.2+0.002~0.005x94 0.7~0.005x20 0.2~0.005x14"}).view()
+    doubt = Finding("policy/likelihood-displacement", "warn", "", 94, 101, last, causes=(Cause(cause, 0.7, ""),))
+    fell = Finding("reward/collapse", "critical", "", 100, 128, 128)
+    run = Simulation("auto-full").run(120)
+    run.arbiter.watch = SimpleNamespace(findings=lambda: [doubt])
+    at = run.arbiter._onset(ROLL_BACK, need("undetermined", fell, onset=100), paid)
+    assert at == 94 if doubted else at > 100

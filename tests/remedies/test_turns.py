@@ -41,7 +41,14 @@ def test_a_knob_in_the_hands_of_a_remedy_is_left_to_it() -> None:
     assert changed({"control/beta": "0.01x55 0.0x25"}, ours=("control/beta",)) == {}
 
 
-@pytest.mark.parametrize(("rate", "to"), [("1e-4x55 8e-4x25", 1 / 8), ("1e-4x50 1e-4*1.05x30", 1 / 1.05**29)])
+@pytest.mark.parametrize(
+    ("rate", "to"),
+    [
+        ("1e-4x55 8e-4x25", 1 / 8),
+        ("1e-4x50 1e-4*1.05x30", 1 / 1.05**29),
+        ("1e-4x74 1.05e-4*1.05x6", 1 / 1.05**6),  # not far yet, but it climbs at every row
+    ],
+)
 def test_a_rate_that_left_its_schedule_upward_is_brought_back_by_its_knob(rate: str, to: float) -> None:
     assert changed({"optim/lr": rate, "control/lr_scale": "1x80"})["control/lr_scale"] == pytest.approx((1.0, to))
 
@@ -65,3 +72,13 @@ def test_a_rate_that_keeps_its_schedule_is_left_alone(rate: str) -> None:
 def test_a_rate_raised_by_its_knob_is_the_knobs_business() -> None:
     series = {"optim/lr": "1e-4x55 4e-4x25", "control/lr_scale": "1x55 4x25"}
     assert changed(series) == {"control/lr_scale": (4.0, 1.0)}
+
+
+@pytest.mark.parametrize(("scale", "turned"), [("1x60 0.5x20", (0.5, 1 / 8)), ("1x60 0.13x20", None)])
+def test_a_rate_that_runs_away_under_a_knob_that_a_fix_has_turned_is_seen_unless_that_made_up_for_it(
+    scale: str, turned: tuple[float, float] | None
+) -> None:
+    factor = float(scale.split()[1].split("x")[0])
+    series = {"optim/lr": f"1e-4x55 8e-4x5 {8e-4 * factor:g}x20", "control/lr_scale": scale}
+    found = changed(series, ours=("control/lr_scale",))
+    assert found == ({"control/lr_scale": pytest.approx(turned)} if turned else {})
