@@ -309,7 +309,8 @@ def _solved(view: RunView, name: str, levels: np.ndarray, reward: Progress) -> b
     passed = view.series("reward/all_pass_frac").last(SLOW[0]).finite().values
     if len(passed):
         return median(passed[-LEVEL:]) >= 0.9 and passed.mean() >= 0.8
-    right = [name for name in view.names() if name.startswith("reward/") and _is_right(name)]
+    paid = (name for name in view.names() if name.startswith("reward/") and name.endswith("/mean"))  # and no spreads
+    right = [name for name in paid if _is_right(name)]
     if any(_all_right(view, name) for name in right):
         return True
     if any(_seldom_right(view, name) for name in right):
