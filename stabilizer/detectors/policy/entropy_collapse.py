@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure, scaled
 from stabilizer.detectors.progress import LEVEL, level, progress
+from stabilizer.detectors.reward.component_dominance import unearned
 from stabilizer.detectors.since import began, outcome, slowed
 from stabilizer.detectors.stagnation import stagnation
 from stabilizer.records import Finding
@@ -29,7 +30,7 @@ class EntropyCollapse(Detector):
         (`since.slowed`). `critical` when the reward lost what it had gained. `info` under `little` of that, or of the
         first 5 rows, where no more can be said than that the newer half of the run shows no gain (`Progress.idle`). In
         a log of up to `young` rows a fall to `half` that lasts from first to last is `info` while the reward has gained
-        nothing, `warn` where it falls too.
+        nothing, or nothing but what one component pays while another stays at its floor; `warn` where it falls too.
 
     Why it matters
         Without variety every answer to a prompt is the same, groups have no spread, and group-relative advantages
@@ -143,17 +144,20 @@ class EntropyCollapse(Detector):
         reward = progress(view)
         if not (trend(logs[: count // 2]).falling and trend(logs[count // 2 :]).falling):
             return None
-        if reward is None or reward.solved or reward.rising:
+        if reward is None or reward.solved:
             return None
-        paid = view.series(reward.metric).between(start, view.step).finite().values
-        course = trend(paid) if len(paid) >= self.baseline else None
-        if course is None or course.rising or course.change > 0.2 * abs(median(paid[:LEVEL])):
-            return None
-        fate = "falls with it" if course.falling else "has gained nothing so far"
+        if alone := view.once(unearned):
+            falls, fate = False, f"all that the reward gained ({reward.now:.3g}) is {alone.top}"
+        else:
+            paid = view.series(reward.metric).between(start, view.step).finite().values
+            course = trend(paid) if len(paid) >= self.baseline and not reward.rising else None
+            if course is None or course.rising or course.change > 0.2 * abs(median(paid[:LEVEL])):
+                return None
+            falls = course.falling
+            fate = f"{reward.metric} ({reward.now:.3g}) {'falls with it' if falls else 'has gained nothing so far'}"
         return self.finding(
-            view, "warn" if course.falling else "info", int(series.steps[0]),
-            f"token entropy has fallen all the way from {normal:.3g} to {now:.3g} nats in {count} rows, and"
-            f" {reward.metric} ({reward.now:.3g}) {fate}",
+            view, "warn" if falls else "info", int(series.steps[0]),
+            f"token entropy has fallen all the way from {normal:.3g} to {now:.3g} nats in {count} rows, and {fate}",
             metric="policy/entropy", baseline=normal, now=now,
         )  # fmt: skip
 

@@ -88,7 +88,7 @@ def _at_floor(view: RunView, name: str, ends: tuple[float, float, float], gain: 
     if len(values) < 12 or float(values.min()) < 0:
         return False
     whole, newest = trend(values), trend(values[-RECENT:])
-    return whole.high <= most and not (newest.rising and newest.change > ends[1])
+    return whole.high <= most and not (newest.rising and newest.change > max(ends[1], most / 4))
 
 
 def _earnable(view: RunView, name: str) -> bool:
