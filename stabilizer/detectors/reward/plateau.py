@@ -122,7 +122,8 @@ class Plateau(Detector):
         if still.reached:
             return f"{reward.metric} has levelled off at {still.level:.3g} over {still.rows} rows {history}"
         began = " since it rose" if still.grew else ""
-        return f"{reward.metric} shows no gain{began} over {still.rows} rows at {still.level:.3g}"
+        gained = "gained next to nothing" if still.change.low > 0 else "shows no gain"
+        return f"{reward.metric} {gained}{began} over {still.rows} rows at {still.level:.3g}"
 
     @staticmethod
     def _reservation(still: Stagnation) -> str:
@@ -131,6 +132,8 @@ class Plateau(Detector):
             return ""
         if still.reached:
             return f"; {still.reached:.0%} of the way to what its curve tends to lies behind it"
+        if still.change.low > 0:
+            return "; it gains, but by a few hundredths of its level"
         if still.more < 1.2:
             return "; a slow gain is not excluded"
         if still.more > 20:
