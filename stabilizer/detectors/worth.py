@@ -160,27 +160,28 @@ def sudden(series: Series, onset: int, kind: str) -> bool:
 def unheard_of(series: Series, onset: int, before: float, now: float) -> bool:
     """Whether the 300 rows before the onset never came near the level, and it has stayed on its side since.
 
-    Near is three quarters of the way, in more than one level (`_levels`) of twenty. Periodic data and a metric that
-    wanders by itself come back; a change that counts does not.
+    Near is three quarters of the way, in more than one row of twenty. Periodic data and a metric that wanders by itself
+    come back; a change that counts does not.
     """
     split = int(series.steps.searchsorted(onset))
-    past, since = (_levels(part) for part in (series.values[max(0, split - 300) : split], series.values[split:][-300:]))
+    past, since = series.values[max(0, split - 300) : split], series.values[split:][-300:]
+    past, beyond = past[np.isfinite(past)], since[np.isfinite(since)] > (before + now) / 2
     up = now > before
     most = now - 0.25 * (now - before)
     if len(past) >= 5 and np.count_nonzero(past >= most if up else past <= most) > 0.05 * len(past):
         return False
-    beyond = since > (before + now) / 2
     arrived = beyond if up else ~beyond
     first = int(np.argmax(arrived)) if len(arrived) else 0
     return bool(np.count_nonzero(~arrived[first:]) <= 0.2 * (len(arrived) - first))
 
 
-def _levels(values: np.ndarray) -> np.ndarray:
-    """Medians of every five finite neighbours: where a row is one prompt's answers, rows lie far apart by luck."""
-    known = values[np.isfinite(values)]
+def smoothed(series: Series) -> Series:
+    """Medians of every five neighbours: where a row is one prompt's answers, rows lie far apart by luck."""
+    known = series.finite()
     if len(known) < LEVEL:
         return known
-    return np.sort(np.lib.stride_tricks.sliding_window_view(known, LEVEL), axis=1)[:, LEVEL // 2]
+    windows = np.sort(np.lib.stride_tricks.sliding_window_view(known.values, LEVEL), axis=1)
+    return Series(known.steps[LEVEL // 2 : -(LEVEL // 2)], windows[:, LEVEL // 2])
 
 
 def first_level(view: RunView, series: Series) -> float:

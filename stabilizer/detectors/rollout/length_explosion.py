@@ -11,7 +11,7 @@ from stabilizer.detectors.departure import departure, drift
 from stabilizer.detectors.progress import level, progress
 from stabilizer.detectors.since import unpaid
 from stabilizer.detectors.stagnation import stagnation
-from stabilizer.detectors.worth import Worth, first_level, left, sudden, unheard_of, worth
+from stabilizer.detectors.worth import Worth, first_level, left, smoothed, sudden, unheard_of, worth
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 from stabilizer.signals import median
@@ -101,7 +101,11 @@ class LengthExplosion(Detector):
         series = view.series(LENGTH)
         moved = departure(view, LENGTH, up=True)
         growth = self.young_growth if len(series) < self.young else self.growth
-        if moved and moved.ratio >= growth and unheard_of(series, moved.onset_step, moved.expected, moved.now):
+        if (
+            moved
+            and moved.ratio >= growth
+            and unheard_of(smoothed(series), moved.onset_step, moved.expected, moved.now)
+        ):
             verdict = worth(view, moved.onset_step)
             if verdict and verdict.verdict in ("flat", "lost"):
                 return moved.expected, moved.now, moved.onset_step, verdict
@@ -112,7 +116,7 @@ class LengthExplosion(Detector):
             return None
         onset = left(series, slow.start, slow.now, "positive")
         old = (series.last(505).values[:10] > slow.now / 1.2).mean() > 0.5
-        if old or not unheard_of(series, onset, slow.start, slow.now):
+        if old or not unheard_of(smoothed(series), onset, slow.start, slow.now):
             return None
         verdict, still = worth(view, onset), stagnation(view)
         if verdict and verdict.verdict in ("gained", "unsure") and still is not None:
