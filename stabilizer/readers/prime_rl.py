@@ -168,10 +168,8 @@ def naming(keys: Iterable[str], notes: list[str]) -> Naming:
             names[key] = ours
             differs[key] = {"estimator": f"over {subset} rollouts, as the orchestrator reports it", **_BATCH}
     elif rewards := sorted(match[0] for match in matches if match["what"] == "reward/mean"):
-        asks["reward/mean"] = (
-            f"rewards stay under prime_rl/ (environments: {len(envs - {'agg'})}, agents:"
-            f" {len({match['agent'] for match in matches})}); say which: --map 'reward/mean={rewards[0]}'"
-        )
+        several = f"{len(agents)} agents" if agents else f"{len(envs)} environments"
+        asks["reward/mean"] = f"rewards stay under prime_rl/ ({several}); say which: --map 'reward/mean={rewards[0]}'"
     tests = sorted(key for key in keys if _EVAL.match(key))
     if len(tests) > 1:
         asks["accuracy/val"] = (

@@ -261,7 +261,7 @@ def test_what_prime_rl_leaves_open_is_counted_and_named(tmp_path: Path) -> None:
     path = lines_of(tmp_path, *({"step": step, "is_masked/mean": 0.0, **row} for step in (1, 2)))
     notes = load(path).source.notes
     reward = "train/code/effective/solver/reward/mean"
-    assert any("environments: 2, agents: 1" in note and f"'reward/mean={reward}'" in note for note in notes)
+    assert any("(2 environments)" in note and f"'reward/mean={reward}'" in note for note in notes)
     assert any("validation" in note and "'accuracy/val=eval/aime/effective/solver/avg@1'" in note for note in notes)
     assert not any("rewards stay" in note for note in load(path, mapping={"reward/mean": reward}).source.notes)
 
