@@ -38,7 +38,7 @@ def export_model(run: Path, out: Path, which: str = "best") -> tuple[int, str]:
     config = replace(config, device="cpu", rollout=replace(config.rollout, engine="builtin"))
     trainer = Trainer(config, checkpoints=run / "checkpoints")
     if trainer.resume() is None:
-        raise ValueError(f"{run / 'checkpoints'}: no checkpoint that can be verified; nothing to export")
+        raise ValueError(f"{run / 'checkpoints'}: no checkpoint that can be verified; --to csv writes the metrics")
     validated = loaded.history.view().series("accuracy/val").finite().steps
     compared = len(validated) > 0 and validated[-1] > 0  # else the start is the best for want of another
     chosen, best = _choose(trainer, which if compared or which != "best" else "last"), trainer.best_step

@@ -47,7 +47,13 @@ class Difference:
         """In a sentence, to all digits."""
         where = f"step {self.step}" + (f" of attempt {self.attempt}" if self.attempt else "")
         why = "; the journal does not say why this knob moved" if self.metric.startswith("control/") else ""
+        if not why and self.rounding():
+            why = "; a difference of rounding, as another number of threads makes: set OMP_NUM_THREADS as for the run"
         return f"{where}: {self.metric} was {_number(self.run)} in the run and is {_number(self.replay)} here{why}"
+
+    def rounding(self) -> bool:
+        """Whether the numbers are as near as sums in another order leave them."""
+        return self.run is not None and self.replay is not None and math.isclose(self.run, self.replay, rel_tol=1e-6)
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,22 @@ def test_a_resumed_run_is_shown_with_its_neighbours(tmp_path, monkeypatch) -> No
     assert served == [(tmp_path / "there", "run")]
 
 
+@pytest.mark.parametrize(
+    ("was", "asked", "goes_on"),
+    [("auto-full", [], "auto-full"), ("auto-full", ["--remedy", "off"], "off"), (None, [], "suggest"),
+     ("format-disk", [], "suggest"), (["auto-full"], [], "suggest")],
+)  # fmt: skip
+def test_a_resumed_run_keeps_the_remedies_it_had(was, asked, goes_on, tmp_path, monkeypatch) -> None:
+    session = pytest.importorskip("stabilizer.session")
+    modes = []
+    monkeypatch.setattr(session.Session, "resume", lambda path, mode, fork_steps: modes.append(mode))
+    monkeypatch.setattr(train, "follow", lambda session, console, json: 0)
+    if was:
+        (tmp_path / "status.json").write_text(json.dumps({"state": "running", "remedy": was}))
+    assert main(["train", "--resume", str(tmp_path), *asked]) == 0
+    assert modes == [goes_on]
+
+
 HOSTILE = "\x1b]52;c;eA==\x07\x1b[31mred\u202e\x00"
 """What a file might hold to paint, or type into, the terminal that shows it."""
 

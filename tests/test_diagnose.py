@@ -493,6 +493,14 @@ def test_every_number_comes_with_unit_estimator_and_step(tmp_path):
 # --- the two small verbs -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_a_list_of_detectors_breaks_no_name_of_a_metric(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["detectors"]) == 0
+    words = capsys.readouterr().out.split()
+    assert {"optim/grad_norm", "reward/<component>/mean", "rollout/prompt_dependence,"} <= set(words)
+
+
 def test_detectors_lists_all_and_explains_one(capsys):
     assert main(["detectors"]) == 0
     listed = capsys.readouterr().out

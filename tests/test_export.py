@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,15 @@ def test_no_header_of_a_table_of_metrics_is_a_formula(tmp_path):
     assert main(["export", str(log), "--to", "csv", "-o", str(tmp_path / "out.csv")]) == 0
     heads = (tmp_path / "out.csv").read_text().splitlines()[0].split(",")
     assert any("=cmd()" in head for head in heads) and not [head for head in heads if head[:1] in "=+-@"]
+
+
+def test_a_log_has_no_policy_and_is_told_of_the_table(tmp_path, capsys):
+    (tmp_path / "log.csv").write_text("step,reward\n1,0.5\n2,0.5\n")
+    assert main(["export", str(tmp_path / "log.csv"), "-o", str(tmp_path / "out")]) == 2
+    assert "--to csv" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_a_run_without_checkpoints_is_told_of_the_table(trained, tmp_path, capsys):
+    shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    assert main(["export", str(tmp_path / "run"), "-o", str(tmp_path / "out")]) == 2
+    assert "--to csv" in capsys.readouterr().err

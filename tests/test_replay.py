@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from stabilizer.cli import main
 from stabilizer.records import Action, encode
-from stabilizer.replay import replay
+from stabilizer.replay import Difference, replay
 from stabilizer.runs.directory import chain_hash
 from stabilizer.runs.reader import RunError, RunReader
 from stabilizer.runs.requests import ask
@@ -74,6 +75,20 @@ def test_an_intervention_that_the_journal_lacks_shows_where_it_was_made(run, tmp
     assert main(["replay", str(forged), "--check"]) == 1
     told = capsys.readouterr().out
     assert "step 4: control/prompts was 6 in the run and is 4 here; the journal does not say why" in told
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        (0.327305756939373, 0.3273057569393729, True),
+        (0.3273, 0.3274, False),
+        (0.3, None, False),
+        (0.3, math.nan, False),
+    ],
+)
+def test_a_difference_of_rounding_is_called_that_and_no_other(was, now, said) -> None:
+    words = Difference(0, 15, "rollout/prompt_dependence", was, now).words()
+    assert words.startswith("step 15: rollout/prompt_dependence was") and ("OMP_NUM_THREADS" in words) == said
 
 
 def copy(run: Path, to: Path, journal: bytes) -> None:

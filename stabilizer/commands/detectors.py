@@ -59,24 +59,17 @@ def _list(as_json: bool) -> None:
     if as_json:
         print(json.dumps([page(detector) for detector in DETECTORS], indent=2))
         return
-    from rich.table import Table
     from rich.text import Text
 
     from stabilizer.terminal import console
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("detector", "looks for", "needs", "recall; false alarms"):
-        table.add_column(heading, header_style="bold", overflow="fold", no_wrap=heading == "detector")
-    for detector in DETECTORS:
-        known = page(detector)
-        table.add_row(
-            Text(known["id"], "bold"),
-            Text(known["title"]),
-            Text(needs_words(detector), "dim"),
-            Text(in_words(detector.id)),
-        )
     out = console()
-    out.print(table)
+    for detector in DETECTORS:  # below one another: columns would break names of metrics in the middle
+        known = page(detector)
+        out.print(Text(known["id"], "bold"))
+        out.print(Text(known["title"]))
+        out.print(Text(f"needs {needs_words(detector)}", "dim"))
+        out.print(Text(f"recall; false alarms: {in_words(detector.id)}", "dim"))
     if measured := kept():
         said = f"{measured['half']} half, {measured['date']}, version {measured['version']}"
         out.print(Text(f"\nrecall: share of the faults made for it (95 % interval) of how many; false alarms per 1,000"

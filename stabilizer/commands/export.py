@@ -41,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
         need_train_extra()
         from stabilizer.export import export_model
 
+        if path.exists() and not (path / "run.json").is_file():
+            raise ValueError(f"{path}: no run of `stabilizer train`, so no policy; --to csv writes its metrics")
         out = args.out or path.with_name(f"{path.name}-model")
         step, note = export_model(path, out, args.checkpoint)
         told = {"out": str(out), "step": step} | ({"note": note} if note else {})

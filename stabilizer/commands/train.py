@@ -18,7 +18,8 @@ from rich.text import Text
 
 from stabilizer.cli import UsageError
 from stabilizer.commands.missing import need_train_extra
-from stabilizer.remedies.policy import MODES
+from stabilizer.remedies.policy import MODES, Mode
+from stabilizer.runs.reader import read_json
 
 if TYPE_CHECKING:
     from stabilizer.session import Session
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="seed of everything random")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with this run directory")
     add_run_arguments(parser)
+    parser.set_defaults(remedy=None)  # a run that goes on keeps its mode unless told otherwise
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = key_reference()
 
@@ -62,7 +64,10 @@ def key_reference() -> str:
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags that `train` and `demo` share."""
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where run directories go")
-    parser.add_argument("--remedy", choices=MODES, default="suggest", help="what may be done about incidents (suggest)")
+    parser.add_argument(
+        "--remedy", choices=MODES, default="suggest",
+        help="what may be done about incidents (suggest; a run that is resumed keeps what it had)",
+    )  # fmt: skip
     parser.add_argument(
         "--fork", type=int, default=0, metavar="N",
         help="try a fix on a copy of the run for N steps, beside one without it, before it is applied (0: don't)",
@@ -88,17 +93,24 @@ def run(args: argparse.Namespace) -> int:
 
     console = Console(stderr=args.json, highlight=False)
     if args.resume:
-        session = Session.resume(args.resume, args.remedy, fork_steps=args.fork)
+        session = Session.resume(args.resume, args.remedy or _mode_of(args.resume), fork_steps=args.fork)
     else:
         config = load_config(
             args.config, overrides=args.set, task=args.task, variant=args.variant, steps=args.steps, seed=args.seed
         )
         from stabilizer.runs.directory import new_run_id
 
-        session = Session.start(config, args.runs / new_run_id(config.task), args.remedy, fork_steps=args.fork)
+        mode = args.remedy or "suggest"
+        session = Session.start(config, args.runs / new_run_id(config.task), mode, fork_steps=args.fork)
     runs = args.resume.resolve().parent if args.resume else args.runs
     with dashboard(runs, session.writer.path.name, args.port, console) if args.dashboard else contextlib.nullcontext():
         return follow(session, console, json=args.json)
+
+
+def _mode_of(run: Path) -> Mode:
+    """What a run was allowed to do about incidents: one that was killed in `auto-full` goes on in it."""
+    said = read_json(run / "status.json").get("remedy")
+    return next((mode for mode in MODES if mode == said), "suggest")
 
 
 def _check_resume(args: argparse.Namespace) -> None:

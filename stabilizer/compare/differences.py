@@ -30,6 +30,8 @@ class Setting:
     area: Area
     keys: tuple[str, ...]
     measured: str = ""
+    logged: str = ""
+    """A metric whose largest value is what was set, for a source that states nothing: a schedule's peak."""
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -56,7 +58,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("accumulation", "gradient accumulation", "batch", ("gradient_accumulation_steps",)),
     Setting("lr", "learning rate", "optimizer",
             ("optim.lr", "learning_rate", "actor_rollout_ref.actor.optim.lr", "worker.actor.optim.lr",
-             "actor_learning_rate")),
+             "actor_learning_rate"), logged="optim/lr"),
     Setting("schedule", "learning-rate schedule", "optimizer",
             ("optim.schedule", "lr_scheduler_type", "worker.actor.optim.lr_scheduler_type")),
     Setting("warmup", "warm-up", "optimizer",
@@ -127,6 +129,10 @@ def facts(side: Side) -> Facts:
                 known[setting.id] = stated[key]
                 keys[setting.id] = key
                 break
+        else:
+            if setting.logged and (value := _peak(member, setting.logged)) is not None:
+                known[setting.id] = value
+                keys[setting.id] = setting.logged
     return Facts(known, keys, per_step(side) or number(member.about.get("completions_per_step")))
 
 
@@ -139,7 +145,8 @@ def differences(run: Side, reference: Side) -> list[Difference]:
         named.update(setting.keys)
         if setting.id in mine.known and setting.id in theirs.known:
             a, b = mine.known[setting.id], theirs.known[setting.id]
-            if not _equal(a, b):
+            read_off = setting.logged and setting.logged in (mine.keys[setting.id], theirs.keys[setting.id])
+            if not _equal(a, b, 0.02 if read_off else 1e-9):  # a schedule's first row is a little off its peak
                 key = mine.keys[setting.id]
                 found.append(Difference(key, setting.label, setting.area, a, b, setting.id))
     if mine.per_step and theirs.per_step and not {"prompts", "group_size"} & {d.setting for d in found}:
@@ -213,10 +220,17 @@ def _level(member: Member, metric: str) -> float | None:
     return float(np.median(finite))
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _peak(member: Member, metric: str) -> float | None:
+    """The most a setting reached; None where it was logged as nothing but 0, which is what rounding leaves of it."""
+    series = member.series.get(metric)
+    finite = series.finite().values if series is not None else ()
+    return float(max(finite)) if len(finite) and max(finite) > 0 else None
+
+
+def _equal(a: Any, b: Any, tolerance: float = 1e-9) -> bool:
     left, right = (None if isinstance(v, bool) else number(v) for v in (a, b))
     if left is not None and right is not None:
-        return math.isclose(left, right, rel_tol=1e-9)
+        return math.isclose(left, right, rel_tol=tolerance)
     if isinstance(a, str) and isinstance(b, str):
         return a.strip().lower() == b.strip().lower()
     return json.dumps(a, default=str, sort_keys=True) == json.dumps(b, default=str, sort_keys=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -43,6 +44,7 @@ from stabilizer.readers.tailing import current
 from stabilizer.runs.listing import list_runs
 from stabilizer.runs.loaded import LoadedRun, NoMetrics
 from stabilizer.runs.reader import RunError
+from stabilizer.vocabulary import VOCABULARY
 
 READERS: tuple[ModuleType, ...] = (
     own, trl_state, tensorboard, wandb, mlflow, mlflow_db, trackio, notebook, easyr1, verl_file, verl_rollouts,
@@ -71,10 +73,10 @@ def load(
         wanted = dict(mapping or {})
         if reader is None and path.is_dir() and not own.recognises(path) and not list_runs(path):
             if found := folder.search(path, recognised):
-                return folder.richest(path, found, mapping=wanted, config=config)
+                return _near_misses(folder.richest(path, found, mapping=wanted, config=config), wanted)
         elif reader := reader or recognised(path):
             try:
-                return reader.read(path, mapping=wanted, config=config)
+                return _near_misses(reader.read(path, mapping=wanted, config=config), wanted)
             except RunError:
                 if reader in _ANYONES and not format and (told := _failed_in([path])):
                     raise told from None  # a console whose first line only looked like the format
@@ -82,6 +84,20 @@ def load(
         raise _unknown(path)
     except OSError as error:
         raise RunError(f"{error.filename or path}: {error.strerror or error}; check the path and its rights") from None
+
+
+def _near_misses(run: LoadedRun, mapping: Mapping[str, str]) -> LoadedRun:
+    """Say it where a mapping leads to no metric of ours but nearly to one: that one would go missing unseen."""
+    from stabilizer.terminal import plain  # here, because the terminal's page is built on the readers
+
+    notes = [
+        f"--map {plain(ours)}=...: no detector asks for {plain(ours)}; did you mean {near[0]}?"
+        for ours in mapping
+        if ours not in VOCABULARY
+        and (near := difflib.get_close_matches(ours, VOCABULARY, 1, 0.85))
+        and near[0] not in run.history.names()
+    ]
+    return replace(run, source=replace(run.source, notes=(*run.source.notes, *notes))) if notes else run
 
 
 def recognised(path: Path) -> ModuleType | None:

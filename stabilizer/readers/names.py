@@ -64,6 +64,8 @@ GUESSES: dict[str, tuple[str, ...]] = {
 `train/`. SB3's `entropy_loss` is the entropy's negative and so is not among them."""
 
 _PREFIX = re.compile(r"^(?:train|training|rollout|actor|policy|metrics|log|optim)[/.]")
+_HELD_OUT = re.compile(r"^(val|eval|validation|test)/")
+"""`eval/accuracy` is `eval_accuracy`."""
 _STATISTICS = re.compile(
     r"(?:^|[/_])(?:mean|std|min|max|median|avg|sum|total|count|minus|diff|p\d+|failed_frac)(?:$|[/_])"
 )
@@ -192,7 +194,7 @@ def guessed(rows: list[Row], seen: Iterable[str], mapping: Mapping[str, str]) ->
 
 
 def _plain(key: str) -> str:
-    return re.sub(r"[\s\-]+", "_", _PREFIX.sub("", key.strip().lower()))
+    return re.sub(r"[\s\-]+", "_", _HELD_OUT.sub(r"\1_", _PREFIX.sub("", key.strip().lower())))
 
 
 def _possible(ours: str, theirs: str, rows: list[Row]) -> bool:

@@ -41,6 +41,8 @@ class Naming:
     """How the trainer makes one number of a step's updates, where it is the same for all of `names`."""
     unmeasured: Mapping[str, str] = field(default_factory=dict)
     """Keys that are 0 throughout when the trainer did not measure them, and the note that says so."""
+    asks: Mapping[str, str] = field(default_factory=dict)
+    """Metrics of ours that only a `--map` can fill, and the note that says so until one does."""
     clock: str = "rollout_batch"
 
     def ours(self, seen: Iterable[str], mapping: Mapping[str, str], left: Iterable[str] = ()) -> dict[str, str]:
@@ -98,6 +100,7 @@ def named_run(
     zero = [key for key in naming.unmeasured if counted > 1 and seen.get(key) is False]
     names = naming.ours(seen, mapping, zero)
     notes = [*notes, *(naming.unmeasured[key] for key in zero)]
+    notes += [note for ours, note in naming.asks.items() if ours not in mapping]
     return assemble(
         name,
         format=format,

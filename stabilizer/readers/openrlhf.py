@@ -112,14 +112,12 @@ def naming(keys: Iterable[str], notes: list[str]) -> Naming:
     before = _TRACKED if f"{_TRACKED}actor_lr" in seen else ""
     names, instead, differs = ({before + key: said for key, said in t.items()} for t in (NAMES, INSTEAD, DIFFERS))
     tests = sorted(key for key in seen if _PASS1.match(key))
-    if len(tests) > 1:
-        notes.append(
-            f"validation stays under openrlhf/ ({len(tests)} data sets); say which: --map accuracy/val={tests[0]}"
-        )
+    several = f"validation stays under openrlhf/ ({len(tests)} data sets); say which: --map"
     return Naming(
         trainer="openrlhf", prefix="openrlhf", instead=instead, aggregation="mean over the step's updates",
         names={**names, tests[0]: "accuracy/val"} if len(tests) == 1 else names,
         differs={**differs, **{test: {"estimator": "held-out problems, sampled answers", **_BATCH} for test in tests}},
+        asks={"accuracy/val": f"{several} 'accuracy/val={tests[0]}'"} if len(tests) > 1 else {},
         unmeasured={f"{before}kl": "kl is 0 throughout, so it was not measured: algo.kl.init_coef is 0"},
     )  # fmt: skip
 

@@ -160,21 +160,25 @@ def naming(keys: Iterable[str], notes: list[str]) -> Naming:
     env = "agg" if "agg" in envs else next(iter(envs)) if len(envs) == 1 else ""
     agents = sorted({match["agent"] for match in matches if match["env"] == env})
     names, differs = dict(NAMES), {key: dict(value) for key, value in DIFFERS.items()}
+    asks: dict[str, str] = {}
     if len(agents) == 1:
         for short, ours in AGENT_NAMES.items():
             subset, _, what = short.partition("/")
             key = f"train/{env}/{subset}/{agents[0]}/{what}"
             names[key] = ours
             differs[key] = {"estimator": f"over {subset} rollouts, as the orchestrator reports it", **_BATCH}
-    elif matches:
-        notes.append(
-            f"rewards stay under prime_rl/: {len(agents)} agents in {len(envs)} environments; choose with --map"
-        )
+    elif rewards := sorted(match[0] for match in matches if match["what"] == "reward/mean"):
+        several = f"{len(agents)} agents" if agents else f"{len(envs)} environments"
+        asks["reward/mean"] = f"rewards stay under prime_rl/ ({several}); say which: --map 'reward/mean={rewards[0]}'"
     tests = sorted(key for key in keys if _EVAL.match(key))
+    if len(tests) > 1:
+        asks["accuracy/val"] = (
+            f"validation stays under prime_rl/ ({len(tests)} data sets); say which: --map 'accuracy/val={tests[0]}'"
+        )
     if len(tests) == 1:
         names[tests[0]] = "accuracy/val"
         differs[tests[0]] = {"estimator": "held-out problems, mean reward of sampled answers", **_BATCH}
     return Naming(
-        trainer="prime_rl", prefix="prime_rl", names=names, differs=differs, clock="optimizer_step",
+        trainer="prime_rl", prefix="prime_rl", names=names, differs=differs, asks=asks, clock="optimizer_step",
         aggregation="over the step's tokens",
     )  # fmt: skip

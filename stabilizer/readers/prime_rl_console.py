@@ -106,15 +106,12 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         notes.append("two logs of one training read together: " + ", ".join(file.name for file in files))
     tests = sorted({key for entry in entries if not isinstance(entry, Event) for key in entry[1] if "eval/" in key})
     rewards = [key for key in tests if key.endswith("/Reward")]
-    if len(rewards) > 1:
-        notes.append(
-            f"validation stays under prime_rl/ ({len(rewards)} environments); "
-            f"say which: --map 'accuracy/val={rewards[0]}'"
-        )
+    several = f"validation stays under prime_rl/ ({len(rewards)} environments); say which: --map"
     one = {rewards[0]: "accuracy/val"} if len(rewards) == 1 else {}
     said = {rewards[0]: {"estimator": "held-out problems, mean reward of sampled answers", **_BATCH}} if one else {}
     naming = Naming(
         trainer="prime_rl", prefix="prime_rl", names={**NAMES, **one}, differs={**DIFFERS, **said},
+        asks={"accuracy/val": f"{several} 'accuracy/val={rewards[0]}'"} if len(rewards) > 1 else {},
         clock="optimizer_step", aggregation="over the step's tokens",
     )  # fmt: skip
     return named_run(

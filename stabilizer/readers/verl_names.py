@@ -142,10 +142,11 @@ def naming(trainer: str, rows: Iterable[Row], config: Mapping[str, Any], notes: 
     kind = at(config, "algorithm.kl_penalty" if trainer == "easyr1" else "actor_rollout_ref.actor.kl_loss_type")
     if isinstance(kind, str) and kind not in ("low_var_kl", "k3"):
         differs["actor/kl_loss"] |= {"estimator": f"KL(policy, reference), kl_loss_type {kind}"}
-    names |= _validation(trainer, keys, differs, notes)
+    asks: dict[str, str] = {}
+    names |= _validation(trainer, keys, differs, asks)
     return Naming(
         trainer=trainer, prefix=trainer, names=names, instead=instead, differs=differs, aggregation=_MEAN,
-        unmeasured=UNMEASURED,
+        unmeasured=UNMEASURED, asks=asks,
         family=_component if trainer == "easyr1" else lambda key: None,
     )  # fmt: skip
 
@@ -156,7 +157,9 @@ def _component(key: str) -> str | None:
     return f"reward/{name}/mean" if family == "reward" and name and "/" not in name and name != "overall" else None
 
 
-def _validation(trainer: str, keys: set[str], differs: dict[str, dict[str, str]], notes: list[str]) -> dict[str, str]:
+def _validation(
+    trainer: str, keys: set[str], differs: dict[str, dict[str, str]], asks: dict[str, str]
+) -> dict[str, str]:
     """The one key that is the held-out accuracy. Of several data sets none is, and a score is not yet an accuracy."""
     if trainer == "easyr1":
         return {}
@@ -168,7 +171,7 @@ def _validation(trainer: str, keys: set[str], differs: dict[str, dict[str, str]]
         return {sure[0]: "accuracy/val"}
     if scores:
         why = f"{len(sure)} data sets" if sure else "a score need not be an accuracy"
-        notes.append(
+        asks["accuracy/val"] = (
             f"validation stays under {trainer}/ ({why}); say which it is with --map 'accuracy/val={scores[0]}'"
         )
     return {}

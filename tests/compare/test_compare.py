@@ -369,3 +369,31 @@ def test_another_grain_of_single_rewards_is_remarked_and_the_same_is_not():
     assert (mine.single, other.single) == (pytest.approx(1.0), pytest.approx(0.5))
     assert any("steps of 1 here and 0.5 in the reference" in text for text in remarks(mine, other))
     assert remarks(mine, same) == []
+
+
+def logging(rates_a: np.ndarray, rates_b: np.ndarray):
+    """A late and an early run that log their learning rate and state nothing."""
+    late = member(noisy(0, time=0.25, sd=0.03), "a", kind="trl", more={"optim/lr": rates_a})
+    return compare(side(late), side(member(noisy(1, time=0.1, sd=0.03), "b", kind="trl", more={"optim/lr": rates_b})))
+
+
+def silent(answer) -> bool:
+    return any("does not state its learning rate" in found.why for found in answer.explanations)
+
+
+def test_a_learning_rate_that_is_only_logged_is_known_too() -> None:
+    answer = logging(np.full(300, 1e-6), np.linspace(3e-6, 0, 300))
+    assert not silent(answer)
+    assert [(found.label, found.run, found.reference) for found in answer.differences] == [
+        ("learning rate", 1e-6, 3e-6)
+    ]
+
+
+def test_a_learning_rate_that_was_rounded_to_nothing_stays_unknown() -> None:
+    assert silent(logging(np.zeros(300), np.zeros(300)))
+
+
+def test_the_first_row_of_a_schedule_is_no_other_learning_rate() -> None:
+    logged = member(noisy(0), "a", kind="trl", more={"optim/lr": np.linspace(0.999e-6, 0, 300)})
+    stated = member(noisy(1), "b", kind="trl", config={"learning_rate": 1e-6})
+    assert compare(side(logged), side(stated)).differences == ()

@@ -236,3 +236,50 @@ def test_a_table_that_has_only_a_few_of_a_trainers_words_is_not_taken_for_its(tm
     path = tmp_path / "own.csv"
     path.write_text("step,train/reward,train/loss,policy/final_loss\n1,0.1,0.2,0.3\n2,0.2,0.1,0.2\n")
     assert load(path).source.trainer == "unknown"
+
+
+def tracked(step: int, before: str = "train/") -> dict[str, float]:
+    return {"step": step, f"{before}actor_lr": 1e-6, f"{before}ppo_clip_ratio": 0.01, f"{before}reward": 0.5}
+
+
+def lines_of(folder: Path, *rows: dict[str, float]) -> Path:
+    return write(folder, "".join(json.dumps(row) + "\n" for row in rows), "log.jsonl")
+
+
+def test_a_note_that_asks_for_a_map_is_gone_once_it_is_answered(tmp_path: Path) -> None:
+    tests = {"eval/eval_gsm8k_pass1": 0.25, "eval/eval_math_pass1": 0.5}
+    path = lines_of(tmp_path, *({**tracked(step), **tests} for step in (1, 2)))
+    assert any("2 data sets" in note for note in load(path).source.notes)
+    answered = load(path, mapping={"accuracy/val": "eval/eval_math_pass1"})
+    assert answered.history.view().series("accuracy/val").values.tolist() == [0.5, 0.5]
+    assert not any("--map" in note for note in answered.source.notes)
+
+
+def test_what_prime_rl_leaves_open_is_counted_and_named(tmp_path: Path) -> None:
+    row = {f"train/{env}/effective/solver/reward/mean": 0.5 for env in ("code", "math")}
+    row |= {f"eval/{test}/effective/solver/avg@1": 0.5 for test in ("aime", "gsm8k")}
+    path = lines_of(tmp_path, *({"step": step, "is_masked/mean": 0.0, **row} for step in (1, 2)))
+    notes = load(path).source.notes
+    reward = "train/code/effective/solver/reward/mean"
+    assert any("(2 environments)" in note and f"'reward/mean={reward}'" in note for note in notes)
+    assert any("validation" in note and "'accuracy/val=eval/aime/effective/solver/avg@1'" in note for note in notes)
+    assert not any("rewards stay" in note for note in load(path, mapping={"reward/mean": reward}).source.notes)
+
+
+@pytest.mark.parametrize("key", ["eval/accuracy", "val/acc", "validation/accuracy", "Test/Accuracy", "eval_accuracy"])
+def test_held_out_accuracy_is_known_with_a_slash_too(key: str, tmp_path: Path) -> None:
+    run = load(lines_of(tmp_path, *({"step": step, "reward": 0.5, key: 0.25} for step in (1, 2))))
+    assert run.history.view().series("accuracy/val").values.tolist() == [0.25, 0.25]
+
+
+def test_a_loss_on_held_out_problems_is_no_loss_of_training(tmp_path: Path) -> None:
+    run = load(lines_of(tmp_path, *({"step": step, "eval/kl": 0.5, "eval/reward": 0.5} for step in (1, 2))))
+    assert set(run.history.names()) == {"eval/kl", "eval/reward"}
+
+
+def test_a_map_to_nearly_one_of_our_names_is_said(tmp_path: Path) -> None:
+    path = lines_of(tmp_path, *({"step": step, "score": 0.5, "acc": 0.5, "acc2": 0.5} for step in (1, 2)))
+    notes = load(path, mapping={"reward/men": "score"}).source.notes
+    assert any("did you mean reward/mean?" in note for note in notes)
+    second = load(path, mapping={"accuracy/val": "acc", "accuracy/val2": "acc2", "my/own": "score"})
+    assert not any("did you mean" in note for note in second.source.notes)
