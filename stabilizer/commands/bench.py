@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "rescue: what the remedies save and harm, beside simpler ways of acting; dashboard: what a viewer waits for",
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
-    parser.add_argument("--seed", type=int, default=0, help="seed of what is generated; detect: another draw of the half")
+    parser.add_argument("--seed", type=int, default=0, help="seed of what is generated; detect: another draw")
     only = parser.add_argument_group("train")
     only.add_argument("--threads", type=int, default=2, help="threads of either side (default 2)")
     only.add_argument("--env", type=Path, help="environment with TRL in it; made there if there is none")
