@@ -127,7 +127,7 @@ def named_log(
     for trainer in _SAME_AS_CONSOLE:
         if trainer.wrote(seen):
             return named_run(
-                name, trainer.naming(seen, notes), rows, format=format, files=files, mapping=mapping, config=settings,
+                name, trainer.naming(seen), rows, format=format, files=files, mapping=mapping, config=settings,
                 skipped=skipped, notes=notes,
             )  # fmt: skip
     names, said = guessed(rows, seen, mapping)

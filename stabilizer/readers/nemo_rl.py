@@ -104,7 +104,7 @@ def wrote(keys: Iterable[str]) -> bool:
     return "train/token_mult_prob_error" in seen or {"train/gen_kl_error", "train/reward"} <= seen
 
 
-def naming(keys: Iterable[str], notes: list[str]) -> Naming:
+def naming(keys: Iterable[str]) -> Naming:
     """The names of one log, the same in all."""
     return NAMING
 

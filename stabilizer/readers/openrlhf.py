@@ -95,7 +95,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         notes.append(f"{torn} lines of metrics end too early and are left out")
     seen = {key for entry in entries if not isinstance(entry, Event) for key in entry[1]}
     return named_run(
-        path.stem, naming(seen, notes), entries, format=NAME, files=[path], mapping=mapping,
+        path.stem, naming(seen), entries, format=NAME, files=[path], mapping=mapping,
         config=config_file(config) if config else {}, skipped=torn, notes=notes,
     )  # fmt: skip
 
@@ -106,8 +106,8 @@ def wrote(keys: Iterable[str]) -> bool:
     return any({f"{before}ppo_clip_ratio", f"{before}actor_lr"} <= seen for before in ("", _TRACKED))
 
 
-def naming(keys: Iterable[str], notes: list[str]) -> Naming:
-    """The names of one log: what several data sets measured stays OpenRLHF's own, and that is noted."""
+def naming(keys: Iterable[str]) -> Naming:
+    """The names of one log: what several data sets measured stays OpenRLHF's own until a mapping says which counts."""
     seen = set(keys)
     before = _TRACKED if f"{_TRACKED}actor_lr" in seen else ""
     names, instead, differs = ({before + key: said for key, said in t.items()} for t in (NAMES, INSTEAD, DIFFERS))

@@ -108,7 +108,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         notes.append(f"{len(files)} files of one training read together: " + ", ".join(str(file) for file in files))
     seen = {key for _, values in rows for key in values}
     return named_run(
-        (path if path.is_dir() else path.parent).resolve().name or "run", naming(seen, notes), rows, format=NAME,
+        (path if path.is_dir() else path.parent).resolve().name or "run", naming(seen), rows, format=NAME,
         files=files, mapping=mapping, config=config_file(config) if config else {}, skipped=skipped, notes=notes,
     )  # fmt: skip
 
@@ -152,7 +152,7 @@ def wrote(keys: Iterable[str]) -> bool:
     return any(key in ("mismatch_kl/all/mean", "is_masked/mean") or _AGENT.match(key) for key in keys)
 
 
-def naming(keys: Iterable[str], notes: list[str]) -> Naming:
+def naming(keys: Iterable[str]) -> Naming:
     """The aggregate over environments and the one agent; of several agents none speaks for the run."""
     keys = set(keys)
     matches = [match for key in keys if (match := _AGENT.match(key))]

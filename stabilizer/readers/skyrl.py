@@ -109,7 +109,7 @@ def wrote(keys: Iterable[str]) -> bool:
     return "reward/avg_raw_reward" in seen and not {"policy/final_loss", "policy/policy_loss"}.isdisjoint(seen)
 
 
-def naming(keys: Iterable[str], notes: list[str]) -> Naming:
+def naming(keys: Iterable[str]) -> Naming:
     """The names of one log, the same in all."""
     return NAMING
 

@@ -90,3 +90,13 @@ def test_a_hint_says_what_it_leaves_open_and_proves_nothing_else() -> None:
     finding = Plateau().check(view)
     assert finding is not None and finding.severity == "info" and finding.evidence["sure"] is False
     assert "shows no gain over 100 rows" in finding.summary and "slow gain" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("measured", "rises"), [((0.3, 0.375, 0.475, 0.425), False), ((0.3, 0.4, 0.5, 0.6), True), ((0.3, 0.3), False)]
+)
+def test_a_few_held_out_measurements_rise_only_beyond_all_of_their_differences(measured, rises: bool) -> None:
+    history = History({})
+    for row, value in enumerate(measured):
+        history.append(100 + 30 * row, {"accuracy/val": value})
+    assert Plateau._validation_rises(history.view(), 60) is rises
