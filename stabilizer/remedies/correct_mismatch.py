@@ -1,18 +1,32 @@
-"""Weigh tokens by what the learner thinks of them."""
+"""Weigh answers by what the learner thinks of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 
-from stabilizer.remedies.base import Change, Remedy, switched
+from stabilizer.remedies.base import Change, Remedy, scaled, switched
+from stabilizer.runs.history import RunView
+from stabilizer.signals import middle
+
+APART, LENGTH = "policy/mismatch_kl", "rollout/length_mean"
+WHOLE = 1.0
+"""Nats between engine and learner over an answer up to which it can be weighed as a whole: from there on hardly any
+answer would keep a weight (of `exp(-2 nats)` of them, were the logarithms of the weights normally distributed)."""
+ROWS = 5
+"""Rows, at most, that say how far they are apart now."""
+MOST_MORE, MOST_PROMPTS = 4.0, 128
+"""By how much prompts are made more at most, and how many there may be."""
 
 
 class CorrectMismatch(Remedy):
-    """Weigh tokens by what the learner thinks of them.
+    """Weigh answers by what the learner thinks of them.
 
     What it does
-        Switches truncated importance sampling on: a token counts by the ratio of its probabilities under learner and
-        engine, cut off at the configured cap (2).
+        Switches truncated importance sampling on, cut off at the configured cap (2). Where engine and learner are less
+        than a nat apart over an answer, an answer counts by the ratio of its probabilities under both, which corrects
+        all of the bias; where they are further apart, each token by its own, which corrects some and keeps the answers.
+        Weights cost variance, so prompts are made as many more as make good for it.
 
     For
         An engine that gives tokens other probabilities than the model that learns.
@@ -21,13 +35,15 @@ class CorrectMismatch(Remedy):
         The engine's log-probabilities are known.
 
     Dose and bounds
-        A switch: none to tis_token.
+        A switch: none to tis_sequence or tis_token; exp(2 nats) times the prompts, nats by the answer or by the token,
+        four times at most, and 128 prompts.
 
     Undo
-        The switch goes back.
+        The switch goes back, and the prompts with it.
 
     Side effects
-        It corrects the bias and not the cause: precision, temperature and template should be made alike.
+        A step takes up to that many times as long as there are more prompts. The bias is corrected and not its cause:
+        precision, temperature and template should be made alike.
 
     References
         Yao et al. 2025 on truncated importance sampling for rollout engines; MiniMax-M1 (arXiv 2506.13585) on the
@@ -53,3 +69,19 @@ class CorrectMismatch(Remedy):
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return switched(knobs, "control/mismatch", "tis_token", when=("none",))
+
+    def given(
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()
+    ) -> Change | None:
+        """The finest weights that leave enough of the answers, and prompts for what they cost."""
+        change = self.change(knobs)
+        rows = [view.series(name).between(onset, view.step).finite().last(ROWS).values for name in (APART, LENGTH)]
+        if change is None or not all(map(len, rows)):
+            return change
+        apart, length = map(middle, rows)
+        nats = apart * length
+        whole = nats <= WHOLE
+        if whole:
+            change = switched(knobs, "control/mismatch", "tis_sequence", when=("none",)) or change
+        more = math.exp(2 * min(nats if whole else apart, math.log(MOST_MORE) / 2))
+        return change | (scaled(knobs, "control/prompts", more, low=1, high=MOST_PROMPTS) or {})

@@ -95,7 +95,10 @@ class RollBack(Remedy):
         if back := turned_back(view, onset, ours):
             return back
         known = cause in self.answers and not (cause == "lr-too-high" and leapt(view, onset))
-        return self.against(cause, knobs) if known else {}
+        if not known:
+            return {}
+        own = _OWN.get(cause)
+        return (own.given(cause, knobs, view, onset, ours) if own else None) or self.change(knobs)
 
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
         """As the remedy whose change it is would: a lowered rate warms up, a critic is left alone for a while."""

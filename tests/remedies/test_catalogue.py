@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 import re
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from stabilizer.remedies.controls import KNOBS, Controls
 from tests.series import history
 
 ACTIVE = [remedy for remedy in REMEDIES if not isinstance(remedy, Advice)]
+BY_ID = {remedy.id: remedy for remedy in ACTIVE}
 each = pytest.mark.parametrize("remedy", ACTIVE, ids=lambda remedy: remedy.id)
 
 DEFAULTS = {
@@ -280,3 +282,25 @@ def test_silent_prompts_are_replaced_by_as_many_as_leave_no_fewer_groups_to_lear
     change = remedy.given("dead-groups", knobs, view, 41)
     assert change["control/filter_groups"] == (0, 2)
     assert change.get("control/prompts") == ((16, pytest.approx(prompts, abs=3)) if prompts else None)
+
+
+@pytest.mark.parametrize(
+    ("apart", "length", "kind", "prompts"),
+    [
+        ("0x40 0.02x3", "10x43", "tis_sequence", 16 * math.exp(0.4)),  # a fifth of a nat over an answer
+        ("0x40 0.09x3", "10x43", "tis_sequence", 64),  # e to the 1.8 is six: four times at most
+        ("0x40 0.2x3", "10x43", "tis_token", 16 * math.exp(0.4)),  # two nats: of whole answers nothing would be left
+        ("0x40 0.01x3", "1000x43", "tis_token", None),  # long answers: a token costs next to nothing
+        (None, "10x43", "tis_token", None),
+    ],
+)
+def test_answers_are_weighed_as_finely_as_leaves_enough_of_them_and_prompts_make_good_for_it(
+    apart: str | None, length: str, kind: str, prompts: float | None
+) -> None:
+    view = history({"rollout/length_mean": length} | ({"policy/mismatch_kl": apart} if apart else {})).view()
+    knobs = {"control/mismatch": 0, "control/prompts": 16}
+    kinds = KNOBS["control/mismatch"].choices
+    for remedy in (BY_ID["correct-mismatch"], BY_ID["roll-back"]):
+        change = remedy.given("engine-mismatch", knobs, view, 41)
+        assert change["control/mismatch"] == (0, kinds.index(kind))
+        assert change.get("control/prompts") == ((16, pytest.approx(prompts, abs=0.5)) if prompts else None)
