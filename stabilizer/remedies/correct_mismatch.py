@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 
 from stabilizer.remedies.base import Change, Remedy, scaled, switched
+from stabilizer.remedies.lower_lr import LOWEST, LR
 from stabilizer.runs.history import RunView
 from stabilizer.signals import middle
 
@@ -26,7 +27,9 @@ class CorrectMismatch(Remedy):
         Switches truncated importance sampling on, cut off at the configured cap (2). Where engine and learner are less
         than a nat apart over an answer, an answer counts by the ratio of its probabilities under both, which corrects
         all of the bias; where they are further apart, each token by its own, which corrects some and keeps the answers.
-        Weights cost variance, so prompts are made as many more as make good for it.
+        Weights cost variance, so prompts are made as many more as make good for it. What weights leave of the bias, and
+        the distance to an engine whose weights are stale, grow with the steps of the learner, so that where either is
+        left the learning rate is halved.
 
     For
         An engine that gives tokens other probabilities than the model that learns.
@@ -36,10 +39,11 @@ class CorrectMismatch(Remedy):
 
     Dose and bounds
         A switch: none to tis_sequence or tis_token; exp(2 nats) times the prompts, nats by the answer or by the token,
-        four times at most, and 128 prompts.
+        four times at most, and 128 prompts; half the learning rate where tokens are weighed or weights are stale, a
+        quarter of the configured one at the lowest.
 
     Undo
-        The switch goes back, and the prompts with it.
+        The switch goes back, and prompts and learning rate with it.
 
     Side effects
         A step takes up to that many times as long as there are more prompts. The bias is corrected and not its cause:
@@ -73,7 +77,7 @@ class CorrectMismatch(Remedy):
     def given(
         self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()
     ) -> Change | None:
-        """The finest weights that leave enough of the answers, and prompts for what they cost."""
+        """The finest weights that leave enough answers, prompts for what they cost, smaller steps for the rest."""
         change = self.change(knobs)
         rows = [view.series(name).between(onset, view.step).finite().last(ROWS).values for name in (APART, LENGTH)]
         if change is None or not all(map(len, rows)):
@@ -84,4 +88,5 @@ class CorrectMismatch(Remedy):
         if whole:
             change = switched(knobs, "control/mismatch", "tis_sequence", when=("none",)) or change
         more = math.exp(2 * min(nats if whole else apart, math.log(MOST_MORE) / 2))
-        return change | (scaled(knobs, "control/prompts", more, low=1, high=MOST_PROMPTS) or {})
+        slower = {} if whole and cause != "stale-weights" else scaled(knobs, LR, 0.5, low=LOWEST, high=1.0)
+        return change | (scaled(knobs, "control/prompts", more, low=1, high=MOST_PROMPTS) or {}) | (slower or {})

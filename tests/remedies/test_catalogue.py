@@ -298,9 +298,18 @@ def test_answers_are_weighed_as_finely_as_leaves_enough_of_them_and_prompts_make
     apart: str | None, length: str, kind: str, prompts: float | None
 ) -> None:
     view = history({"rollout/length_mean": length} | ({"policy/mismatch_kl": apart} if apart else {})).view()
-    knobs = {"control/mismatch": 0, "control/prompts": 16}
+    knobs = {"control/mismatch": 0, "control/prompts": 16, "control/lr_scale": 1.0}
     kinds = KNOBS["control/mismatch"].choices
     for remedy in (BY_ID["correct-mismatch"], BY_ID["roll-back"]):
         change = remedy.given("engine-mismatch", knobs, view, 41)
         assert change["control/mismatch"] == (0, kinds.index(kind))
         assert change.get("control/prompts") == ((16, pytest.approx(prompts, abs=0.5)) if prompts else None)
+        assert ("control/lr_scale" in change) is (bool(apart) and kind == "tis_token")
+
+
+def test_an_engine_that_falls_behind_asks_for_smaller_steps_too() -> None:
+    view = history({"rollout/length_mean": "10x43", "policy/mismatch_kl": "0x40 0.02x3"}).view()
+    change = BY_ID["correct-mismatch"].given(
+        "stale-weights", {"control/mismatch": 0, "control/lr_scale": 1.0}, view, 41
+    )
+    assert change == {"control/mismatch": (0, 2), "control/lr_scale": (1.0, 0.5)}
