@@ -9,6 +9,7 @@ from stabilizer.remedies.evidence import recent
 from stabilizer.runs.history import RunView
 from stabilizer.signals import middle
 
+FILTER = "control/filter_groups"
 LEAST, MOST = 0.3, 0.95
 """Shares of silent groups between which others in their place are worth generating."""
 EARLY = 20
@@ -25,13 +26,14 @@ class ReweightPrompts(Remedy):
     What it does
         Draws other prompts in place of those whose answers were all paid the same, or differ by under a hundredth of
         what the widest group of the batch differs by, until the batch is full: a curriculum made by the policy itself.
-        Where so few have spread that it would not fill, prompts are asked for until as many can teach as before.
+        Where so few have spread that it would not fill, prompts are asked for until as many can teach as before; so are
+        they where a critic judges in place of the group, so that nothing is drawn anew.
 
     For
         Too few groups with spread for a gradient.
 
     Preconditions
-        Advantages that compare the answers of a group; some prompts must have spread.
+        Some prompts must have spread.
 
     Dose and bounds
         A switch: to resample, with at most `policy.resample_batches` draws a step; up to four times the prompts, 128 at
@@ -57,24 +59,25 @@ class ReweightPrompts(Remedy):
     expects = "more groups have spread and the reward rises"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return switched(knobs, "control/filter_groups", "resample", when=("off", "drop"))
+        return switched(knobs, FILTER, "resample", when=("off", "drop"))
 
     def given(
         self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()
     ) -> Change | None:
         """The switch, and as many prompts as leave no fewer groups to learn from than there were before the onset."""
         change = self.change(knobs)
+        if change is None and FILTER in knobs:
+            return None
         before = view.series("reward/zero_std_frac").between(0, onset - 1).finite().last(EARLY).values
         silent = recent(view, "reward/zero_std_frac", SINCE)
-        if change is None or silent is None or not len(before):
+        if silent is None or not len(before):
             return change
         alive = 1 - middle(before)
         teach = min(1 - silent, alive * (1 - _faint(view)))
-        filled = min(1.0, teach * (view.config("policy.resample_batches") or 1))
+        filled = min(1.0, teach * ((change and view.config("policy.resample_batches")) or 1))
         factor = min(MOST_MORE, alive / filled) if filled > 0 else 1.0
-        return change | (
-            (scaled(knobs, "control/prompts", factor, low=1, high=MOST_PROMPTS) or {}) if factor > 1 else {}
-        )
+        more = scaled(knobs, "control/prompts", factor, low=1, high=MOST_PROMPTS) if factor > 1 else None
+        return {**(change or {}), **(more or {})} or None
 
     def unfit(self, view: RunView) -> str:
         """Where no prompt has spread there is nothing to draw instead, and where most have there is little to gain."""

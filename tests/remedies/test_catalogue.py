@@ -313,3 +313,12 @@ def test_an_engine_that_falls_behind_asks_for_smaller_steps_too() -> None:
         "stale-weights", {"control/mismatch": 0, "control/lr_scale": 1.0}, view, 41
     )
     assert change == {"control/mismatch": (0, 2), "control/lr_scale": (1.0, 0.5)}
+
+
+def test_where_a_critic_judges_silent_prompts_are_outweighed_by_more_of_them() -> None:
+    view = history({"reward/zero_std_frac": "0.2~0.01x40 0.7~0.01x20"}, about={"config": {}}).view()
+    remedy = BY_ID["reweight-prompts"]
+    more = remedy.given("prompts-too-hard", {"control/prompts": 12}, view, 41)
+    assert more == {"control/prompts": (12, pytest.approx(12 * 0.8 / 0.3, abs=3))}
+    assert remedy.given("prompts-too-hard", {"control/prompts": 12, "control/filter_groups": 2}, view, 41) is None
+    assert remedy.given("prompts-too-hard", {"control/prompts": 128}, view, 41) is None
