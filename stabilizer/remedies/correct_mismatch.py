@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
+import numpy as np
+
 from stabilizer.remedies.base import Change, Remedy, scaled, switched
 from stabilizer.remedies.lower_lr import LOWEST, LR
 from stabilizer.runs.history import RunView
@@ -16,6 +18,8 @@ WHOLE = 1.0
 answer would keep a weight (of `exp(-2 nats)` of them, were the logarithms of the weights normally distributed)."""
 ROWS = 5
 """Rows, at most, that say how far they are apart now."""
+LITTLE, TELLING = 0.1, 3
+"""Nats over an answer below which there is time to see, and rows that tell, whether it grows."""
 MOST_MORE, MOST_PROMPTS = 4.0, 128
 """By how much prompts are made more at most, and how many there may be."""
 
@@ -28,8 +32,8 @@ class CorrectMismatch(Remedy):
         than a nat apart over an answer, an answer counts by the ratio of its probabilities under both, which corrects
         all of the bias; where they are further apart, each token by its own, which corrects some and keeps the answers.
         Weights cost variance, so prompts are made as many more as make good for it. What weights leave of the bias, and
-        the distance to an engine whose weights are stale, grow with the steps of the learner, so that where either is
-        left the learning rate is halved.
+        the distance to an engine whose weights stay behind, grow with the steps of the learner, so that where either is
+        left the learning rate is halved. Where they are hardly apart yet, three rows are waited for to see it grow.
 
     For
         An engine that gives tokens other probabilities than the model that learns.
@@ -79,14 +83,23 @@ class CorrectMismatch(Remedy):
     ) -> Change | None:
         """The finest weights that leave enough answers, prompts for what they cost, smaller steps for the rest."""
         change = self.change(knobs)
-        rows = [view.series(name).between(onset, view.step).finite().last(ROWS).values for name in (APART, LENGTH)]
+        rows = [view.series(name).between(onset, view.step).finite().values for name in (APART, LENGTH)]
         if change is None or not all(map(len, rows)):
             return change
-        apart, length = map(middle, rows)
+        apart, length = (middle(values[-ROWS:]) for values in rows)
         nats = apart * length
+        if nats < LITTLE and len(rows[0]) < TELLING:
+            return None
         whole = nats <= WHOLE
         if whole:
             change = switched(knobs, "control/mismatch", "tis_sequence", when=("none",)) or change
         more = math.exp(2 * min(nats if whole else apart, math.log(MOST_MORE) / 2))
-        slower = {} if whole and cause != "stale-weights" else scaled(knobs, LR, 0.5, low=LOWEST, high=1.0)
-        return change | (scaled(knobs, "control/prompts", more, low=1, high=MOST_PROMPTS) or {}) | (slower or {})
+        more_prompts = scaled(knobs, "control/prompts", more, low=1, high=MOST_PROMPTS) or {}
+        behind = cause == "stale-weights" or _grows(rows[0][:TELLING])
+        smaller_steps = scaled(knobs, LR, 0.5, low=LOWEST, high=1.0) if behind or not whole else None
+        return change | more_prompts | (smaller_steps or {})
+
+
+def _grows(first: np.ndarray) -> bool:
+    """Twice as far apart within the first rows, and further in each: so does an engine whose weights stay behind."""
+    return len(first) == TELLING and bool((np.diff(first) > 0).all() and first[-1] >= 2 * first[0])

@@ -307,12 +307,21 @@ def test_answers_are_weighed_as_finely_as_leaves_enough_of_them_and_prompts_make
         assert ("control/lr_scale" in change) is (bool(apart) and kind == "tis_token")
 
 
-def test_an_engine_that_falls_behind_asks_for_smaller_steps_too() -> None:
-    view = history({"rollout/length_mean": "10x43", "policy/mismatch_kl": "0x40 0.02x3"}).view()
-    change = BY_ID["correct-mismatch"].given(
-        "stale-weights", {"control/mismatch": 0, "control/lr_scale": 1.0}, view, 41
-    )
-    assert change == {"control/mismatch": (0, 2), "control/lr_scale": (1.0, 0.5)}
+@pytest.mark.parametrize(
+    ("apart", "slower"),
+    [
+        ("0x40 0.001x1 0.004x1", None),
+        ("0x40 0.001x1 0.002x1 0.004x1", True),
+        ("0x40 0.003x3", False),
+        ("0x40 0.001x3 0.01x5", False),
+    ],
+)
+def test_an_engine_that_falls_behind_asks_for_smaller_steps_too(apart: str, slower: bool | None) -> None:
+    view = history({"policy/mismatch_kl": apart, "rollout/length_mean": "10x60"}).view()
+    view = view.at(int(view.series("policy/mismatch_kl").steps[-1]))
+    knobs = {"control/mismatch": 0, "control/lr_scale": 1.0}
+    change = BY_ID["correct-mismatch"].given("engine-mismatch", knobs, view, 41)
+    assert change is None if slower is None else (change.get("control/lr_scale") == (1.0, 0.5)) is slower
 
 
 def test_where_a_critic_judges_silent_prompts_are_outweighed_by_more_of_them() -> None:
