@@ -373,12 +373,8 @@ def _no_reference(names: Mapping[str, str], seen: set[str], version: tuple[int, 
 
 
 def _all_zero(records: list[Any], key: str) -> bool:
-    values = (record[key] for record in records if isinstance(record, dict) and key in record)
-    count = 0
-    for count, value in enumerate(values, 1):
-        if value != 0:
-            return False
-    return count > 1
+    having = [record for record in records if isinstance(record, dict) and key in record]
+    return len(having) > 1 and all(record[key] == 0 for record in having)
 
 
 def _disambiguate(names: dict[str, str], mapping: Mapping[str, str]) -> None:
