@@ -71,6 +71,7 @@ def load(
     try:
         _check(path)
         wanted = dict(mapping or {})
+        _one_each(wanted)
         if reader is None and path.is_dir() and not own.recognises(path) and not list_runs(path):
             if found := folder.search(path, recognised):
                 return _near_misses(folder.richest(path, found, mapping=wanted, config=config), wanted)
@@ -84,6 +85,20 @@ def load(
         raise _unknown(path)
     except OSError as error:
         raise RunError(f"{error.filename or path}: {error.strerror or error}; check the path and its rights") from None
+
+
+def _one_each(mapping: Mapping[str, str]) -> None:
+    """RunError when one metric of the log is to be two of ours: only one of them would be read."""
+    from stabilizer.terminal import plain  # here, because the terminal's page is built on the readers
+
+    taken: dict[str, str] = {}
+    for ours, theirs in mapping.items():
+        if theirs in taken:
+            pair = f"--map {plain(ours)}={plain(theirs)}"
+            raise RunError(
+                f"{pair}: '{plain(theirs)}' is read as {plain(taken[theirs])} already; leave out one of them"
+            )
+        taken[theirs] = ours
 
 
 def _near_misses(run: LoadedRun, mapping: Mapping[str, str]) -> LoadedRun:
