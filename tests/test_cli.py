@@ -91,6 +91,17 @@ def test_a_mistake_is_answered_in_words_with_exit_code_2(words: tuple[str, ...],
     assert list(tmp_path.iterdir()) == [], "a mistake leaves nothing behind"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("diagnose",), ("diagnose", "x", "--fail-on", "bad"), ("bench", "detect", "--seed", "-1"), ("no-such-verb",)],
+)
+def test_words_that_make_no_command_are_an_error_in_json_too(words: tuple[str, ...], capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([*words, "--json"])
+    out, err = capsys.readouterr()
+    assert stop.value.code == 2 and set(json.loads(out)) == {"error"} and json.loads(out)["error"] in err
+
+
 def test_a_mistake_ends_the_process_with_exit_code_2(tmp_path) -> None:
     done = stabilizer("diagnose", "no-such-path", cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.startswith("stabilizer diagnose: ") and not done.stdout
