@@ -12,6 +12,7 @@ import os
 import sys
 import warnings
 from types import ModuleType
+from typing import NoReturn
 
 from stabilizer import __version__
 
@@ -41,17 +42,32 @@ class UsageError(ValueError):
     """Something the user can mend: shown as one line, exit code 2."""
 
 
-def build_parser(verb: str | None = None) -> argparse.ArgumentParser:
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with the words on stdout as well, where `--json` is one of them."""
+
+    as_json = False
+
+    def error(self, message: str) -> NoReturn:
+        if self.as_json:
+            import json
+
+            print(json.dumps({"error": message}))
+        super().error(message)
+
+
+def build_parser(verb: str | None = None, *, as_json: bool = False) -> argparse.ArgumentParser:
     """The parser; only the chosen verb's module is imported to fill in its arguments."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="stabilizer",
         description="Keeps GRPO/PPO training of language models stable: trains, watches, explains and repairs runs.",
         epilog="`stabilizer VERB --help` explains a verb. Start with `stabilizer demo` or `stabilizer diagnose PATH`.",
     )
+    parser.as_json = as_json
     parser.add_argument("--version", action="version", version=f"stabilizer {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, line in VERBS.items():
         sub = verbs.add_parser(name, help=line, description=line[0].upper() + line[1:] + ".")
+        sub.as_json = as_json
         if name == verb:
             _module(name).add_arguments(sub)
         sub.add_argument("--json", action="store_true", help="print JSON on stdout and nothing else")
@@ -63,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run a verb; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     verb = next((word for word in words if not word.startswith("-")), None)
-    args = build_parser(verb).parse_args(words)
+    args = build_parser(verb, as_json="--json" in words).parse_args(words)
     if argv is None and not args.debug:  # what is too large to reckon with is told as findings, not in lines of numpy
         warnings.filterwarnings("ignore", category=RuntimeWarning)
     try:

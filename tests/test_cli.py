@@ -76,6 +76,7 @@ def test_help_names_every_verb_and_each_verb_has_help_json_and_debug(capsys) -> 
         ("train", "no-such-task-or-file"),
         ("train", "addition", "--set", "optim.lrr=1"),
         ("train", "addition", "--set", "optim.lr=fast"),
+        ("train", "addition", "--set", "optim="),
         ("train", "--resume", "no-such-run"),
         ("detectors", "explain", "policy/entropy-colapse"),
     ],
@@ -90,6 +91,17 @@ def test_a_mistake_is_answered_in_words_with_exit_code_2(words: tuple[str, ...],
     assert list(tmp_path.iterdir()) == [], "a mistake leaves nothing behind"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("diagnose",), ("diagnose", "x", "--fail-on", "bad"), ("bench", "detect", "--seed", "-1"), ("no-such-verb",)],
+)
+def test_words_that_make_no_command_are_an_error_in_json_too(words: tuple[str, ...], capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([*words, "--json"])
+    out, err = capsys.readouterr()
+    assert stop.value.code == 2 and set(json.loads(out)) == {"error"} and json.loads(out)["error"] in err
+
+
 def test_a_mistake_ends_the_process_with_exit_code_2(tmp_path) -> None:
     done = stabilizer("diagnose", "no-such-path", cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.startswith("stabilizer diagnose: ") and not done.stdout
@@ -100,6 +112,19 @@ def test_a_misspelt_key_is_answered_with_the_nearest(tmp_path, monkeypatch, caps
     main(["train", "addition", "--set", "optim.lrr=1"])
     said = capsys.readouterr().err
     assert "optim.lrr" in said and "optim.lr" in said.replace("optim.lrr", "")
+
+
+def test_a_group_set_to_nothing_is_answered_with_one_of_its_keys(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "addition", "--set", "optim="]) == 2
+    assert "--set optim=: optim is a group of keys; set one of them, e.g. --set optim.lr=" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", ["-1", "1.5", "x"])
+def test_a_seed_that_is_none_is_refused_by_bench(seed, capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["bench", "detect", "--seed", seed])
+    assert stop.value.code == 2 and "give a whole number from 0 on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

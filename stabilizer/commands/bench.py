@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "rescue: what the remedies save and harm, beside simpler ways of acting; dashboard: what a viewer waits for",
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
-    parser.add_argument("--seed", type=int, default=0, help="seed of what is generated; detect: another draw")
+    parser.add_argument("--seed", type=_seed, default=0, help="seed of what is generated; detect: another draw")
     only = parser.add_argument_group("train")
     only.add_argument("--threads", type=int, default=2, help="threads of either side (default 2)")
     only.add_argument("--env", type=Path, help="environment with TRL in it; made there if there is none")
@@ -57,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rescue.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     rescue.add_argument("--budget", type=float, metavar="S", help="seconds after which no further case is begun")
     rescue.add_argument("--rounds", type=int, default=1, help="cases per fault and severity (default 1)")
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a seed; give a whole number from 0 on")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

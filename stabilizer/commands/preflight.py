@@ -90,7 +90,8 @@ def _fixed_json(fixed: Fixed | None, target: Path | None) -> dict[str, Any]:
     changes = [finding_json(finding) for finding in fixed.applied]
     done = {
         "written": str(target) if fixed.applied else None, "applied": changes,
-        "left": [finding_json(finding) for finding in fixed.left], "verdict_after": fixed.after.verdict,
+        "left": [finding_json(finding) | {"not_applied": fixed.why_left(finding)} for finding in fixed.left],
+        "verdict_after": fixed.after.verdict,
     }  # fmt: skip
     return {"fix": done}
 

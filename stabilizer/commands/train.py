@@ -83,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
     if args.resume:
         _check_resume(args)
     need_train_extra()
+    _check_overrides(args.set)
     if not (args.config or args.task or args.variant or args.resume):
         raise UsageError(
             "what should be trained? Give a YAML file or a built-in task (addition, sorting, length or search), or"
@@ -105,6 +106,17 @@ def run(args: argparse.Namespace) -> int:
     runs = args.resume.resolve().parent if args.resume else args.runs
     with dashboard(runs, session.writer.path.name, args.port, console) if args.dashboard else contextlib.nullcontext():
         return follow(session, console, json=args.json)
+
+
+def _check_overrides(overrides: list[str]) -> None:
+    """A group of keys is no key: `--set optim=` would say nothing, and train with what it was meant to change."""
+    from stabilizer.trainer.config import GROUPS, SCHEMA
+
+    for text in overrides:
+        group = text.partition("=")[0].strip()
+        if group in GROUPS:
+            first = next(key for key in SCHEMA if key.startswith(f"{group}."))
+            raise UsageError(f"--set {text}: {group} is a group of keys; set one of them, e.g. --set {first}=...")
 
 
 def _mode_of(run: Path) -> Mode:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,17 @@ class Fixed:
     left: tuple[Finding, ...]
     """Findings that remain, of the level that was asked for."""
     after: Preflight
+    refused: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
+
+    def why_left(self, finding: Finding) -> str:
+        """Why a finding's change was not made; "" where it has none."""
+        return self.refused.get(_key(finding), "")
 
 
 def corrected(result: Preflight, options: Options, only: str | None = None) -> Fixed:
     """The configuration with every warning mended that has a definite change; with `only`, that rule's alone."""
-    parsed, tried = result.config.parsed, set()
+    parsed, refused = result.config.parsed, dict[tuple[str, str, str], str]()
+    tried: set[tuple[str, str, str]] = set()
     applied: list[Finding] = []
     now = result
     for _ in range(ROUNDS):
@@ -47,14 +53,16 @@ def corrected(result: Preflight, options: Options, only: str | None = None) -> F
         try:
             text = edited(now.config, {key: new for key, (_, new) in finding.change.items()})
             attempt = _again(parsed, text, options, result.config)
-        except ConfigError:
+        except ConfigError as error:
+            refused[_key(finding)] = str(error)
             continue
-        if _worse(now, attempt, finding):
+        if worse := _worse(now, attempt, finding):
+            refused[_key(finding)] = worse
             continue
         applied.append(finding)
         parsed, now = attempt.config.parsed, attempt
     left = tuple(f for f in now.findings if f.severity != "info" and (only is None or f.id == only))
-    return Fixed(text=parsed.text, applied=tuple(applied), left=left, after=now)
+    return Fixed(text=parsed.text, applied=tuple(applied), left=left, after=now, refused=refused)
 
 
 def edited(config: Config, change: Mapping[str, Any]) -> str:
@@ -63,14 +71,13 @@ def edited(config: Config, change: Mapping[str, Any]) -> str:
     reader = readers.reader_for(parsed.path, parsed.text)
     text = parsed.text
     edits: list[tuple[int, int, str]] = []
+    fresh: list[str] = []
     for key, value in change.items():
         setting = config.settings.get(key)
         if setting is not None and setting.file == "--set":
             raise ConfigError(f"{key} is set on the command line with --set; change it there")
         if setting is None or setting.file not in ("--set", str(parsed.path)):  # a command line overrides its recipe
-            fresh = _spelled(config, key)
-            start, addition = reader.insert(parsed, fresh, value)
-            edits.append((start, start, addition))
+            fresh.append(key)
         elif setting.span is None:
             raise ConfigError(f"{parsed.path}:{setting.line}: {key} can't be edited in place")
         else:
@@ -78,6 +85,9 @@ def edited(config: Config, change: Mapping[str, Any]) -> str:
             edits.append((start, end, _in_place(parsed, start, text[start:end], value, reader)))
     for start, end, piece in sorted(edits, key=lambda edit: edit[:2], reverse=True):
         text = text[:start] + piece + text[end:]
+    for key in fresh:  # one after the other: the second may belong to a group that came with the first
+        at, addition = reader.insert(reader.read(parsed.path, text), _spelled(config, key), change[key])
+        text = text[:at] + addition + text[at:]
     return text
 
 
@@ -134,13 +144,14 @@ def _key(finding: Finding) -> tuple[str, str, str]:
     return finding.id, finding.key, str(sorted(finding.change.items()))
 
 
-def _worse(before: Preflight, after: Preflight, finding: Finding) -> bool:
-    """Whether the finding stands as before, or one at least as bad has come."""
+def _worse(before: Preflight, after: Preflight, finding: Finding) -> str:
+    """What speaks against a change: the finding stands as before, or one at least as bad has come. "" for nothing."""
     if any(f.id == finding.id and f.key == finding.key and f.severity == finding.severity for f in after.findings):
-        return True
+        return "the change alone does not end it"
     known = {(f.id, f.key) for f in before.findings}
     level = SEVERITIES.index(finding.severity)
-    return any((f.id, f.key) not in known and SEVERITIES.index(f.severity) >= level for f in after.findings)
+    came = (f for f in after.findings if (f.id, f.key) not in known and SEVERITIES.index(f.severity) >= level)
+    return next((f"the change would bring {f.id} ({f.key}): {f.summary}" for f in came), "")
 
 
 def _spelled(config: Config, key: str) -> str:

@@ -98,14 +98,24 @@ class _Page:
     def fixed(self, fixed: Fixed, target: Path) -> None:
         self.out.print()
         if not fixed.applied:
-            self.line(Text("Nothing written: no finding has a definite change.", "bold"), 0)
+            tried = any(fixed.why_left(finding) for finding in fixed.left)
+            why = "no change could be made that leaves it better" if tried else "no finding has a definite change"
+            self.line(Text(f"Nothing written: {why}.", "bold"), 0)
+            self.left(fixed)
             return
         self.line(Text.assemble(("Written: ", "bold"), plain(target)), 0)
         for finding in fixed.applied:
             self.line(Text.assemble((changes(finding), "cyan"), f"  {finding.id}"), 2)
         if fixed.left:
             self.line(Text(f"Left for you: {', '.join(f'{f.id} ({plain(f.key)})' for f in fixed.left)}"), 2)
+        self.left(fixed)
         self.line(Text(f"The copy's verdict: {VERDICTS[fixed.after.verdict]}", "dim"), 2)
+
+    def left(self, fixed: Fixed) -> None:
+        """Why a change that the page shows was not made."""
+        for finding in fixed.left:
+            if why := fixed.why_left(finding):
+                self.line(Text(f"{finding.id} is not mended: {plain(why)}", "dim"), 2)
 
     def line(self, text: Text, indent: int) -> None:
         self.out.print(Padding(self._typed(text), (0, 0, 0, indent), expand=False))

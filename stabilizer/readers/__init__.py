@@ -71,6 +71,7 @@ def load(
     try:
         _check(path)
         wanted = dict(mapping or {})
+        _one_each(wanted)
         if reader is None and path.is_dir() and not own.recognises(path) and not list_runs(path):
             if found := folder.search(path, recognised):
                 return _near_misses(folder.richest(path, found, mapping=wanted, config=config), wanted)
@@ -80,10 +81,26 @@ def load(
             except RunError:
                 if reader in _ANYONES and not format and (told := _failed_in([path])):
                     raise told from None  # a console whose first line only looked like the format
+                if told := _utf_16(path):
+                    raise told from None
                 raise
-        raise _unknown(path)
+        raise _utf_16(path) or _unknown(path)
     except OSError as error:
         raise RunError(f"{error.filename or path}: {error.strerror or error}; check the path and its rights") from None
+
+
+def _one_each(mapping: Mapping[str, str]) -> None:
+    """RunError when one metric of the log is to be two of ours: only one of them would be read."""
+    from stabilizer.terminal import plain  # here, because the terminal's page is built on the readers
+
+    taken: dict[str, str] = {}
+    for ours, theirs in mapping.items():
+        if theirs in taken:
+            pair = f"--map {plain(ours)}={plain(theirs)}"
+            raise RunError(
+                f"{pair}: '{plain(theirs)}' is read as {plain(taken[theirs])} already; leave out one of them"
+            )
+        taken[theirs] = ours
 
 
 def _near_misses(run: LoadedRun, mapping: Mapping[str, str]) -> LoadedRun:
@@ -131,6 +148,19 @@ def _check(path: Path) -> None:
         raise RunError(f"{path}: no such file or folder (looked from {near.resolve()}); check the spelling")
     if not path.is_dir() and not path.is_file():
         raise RunError(f"{path}: neither a file nor a folder; save the log to a file first and give that")
+
+
+def _utf_16(path: Path) -> RunError | None:
+    """What a log is that nobody could read because it was written down in UTF-16."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        if file.read(2) not in (b"\xff\xfe", b"\xfe\xff"):
+            return None
+    return RunError(
+        f"{path}: text in UTF-16, which no trainer writes (Windows' PowerShell does, with `>`); make it UTF-8 first:"
+        " iconv -f UTF-16 -t UTF-8"
+    )
 
 
 def _unknown(path: Path) -> RunError:

@@ -19,6 +19,7 @@ from stabilizer.readers.files import config_file
 from stabilizer.readers.naming import Naming, named_run
 from stabilizer.readers.rows import step_number
 from stabilizer.readers.tailing import gather
+from stabilizer.records import Event
 from stabilizer.runs.loaded import LoadedRun
 
 NAME = "nemo_rl_console"
@@ -69,10 +70,8 @@ DIFFERS = {
     "timing/train/generation": {"estimator": "wall time of generation alone", **_BATCH},
 }
 
-NAMING = Naming(
-    trainer="nemo_rl", prefix="nemo_rl", names=NAMES, differs=DIFFERS, aggregation="mean over the step's updates"
-)
-
+_TEST = re.compile(r"validation-.+/accuracy\Z")
+"""One of several validation sets, each under a prefix of its own."""
 _SIGN = re.compile(rb"Step \d+/\d+\s*={5,}")
 _STEP = re.compile(r"={5,}\s*Step (\d{1,15})/(\d{1,15})\s*={5,}")
 _ITEM = re.compile(r"^\s*(?:•|-)\s*([^:]{1,80}): ([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf))(s?)(?: |$|,)")
@@ -92,21 +91,32 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     """The run in a console log."""
     parser = gather(path, _Parser)
     entries, notes = parser.ended()
+    seen = {key for entry in entries if not isinstance(entry, Event) for key in entry[1]}
     return named_run(
-        path.stem, NAMING, entries, format=NAME, files=[path], mapping=mapping,
+        path.stem, naming(seen), entries, format=NAME, files=[path], mapping=mapping,
         config=config_file(config) if config else {}, planned=step_number(parser.planned), notes=notes,
     )  # fmt: skip
 
 
 def wrote(keys: Iterable[str]) -> bool:
-    """Whether NeMo-RL's loggers gave these names."""
+    """Whether NeMo-RL's loggers gave these names, be it of validations alone."""
     seen = set(keys)
+    if {"validation/accuracy", "validation/avg_length"} <= seen:
+        return True
     return "train/token_mult_prob_error" in seen or {"train/gen_kl_error", "train/reward"} <= seen
 
 
 def naming(keys: Iterable[str]) -> Naming:
-    """The names of one log, the same in all."""
-    return NAMING
+    """The names of one log: of several validation sets none is the accuracy until a mapping says which."""
+    seen = set(keys)
+    tests = [] if "validation/accuracy" in seen else sorted(key for key in seen if _TEST.match(key))
+    several = f"validation stays under nemo_rl/ ({len(tests)} data sets); say which: --map"
+    return Naming(
+        trainer="nemo_rl", prefix="nemo_rl", aggregation="mean over the step's updates",
+        names={**NAMES, tests[0]: "accuracy/val"} if len(tests) == 1 else NAMES,
+        differs={**DIFFERS, **{test: DIFFERS["validation/accuracy"] for test in tests}},
+        asks={"accuracy/val": f"{several} 'accuracy/val={tests[0]}'"} if len(tests) > 1 else {},
+    )  # fmt: skip
 
 
 class _Parser(ConsoleParser):

@@ -79,6 +79,7 @@ _SIGN = re.compile(rb"Global step \d+: \{'[\w/@.-]+': ")
 _STEP = re.compile(r"Global step (\d{1,15}): (\{'.*)$")
 _EVAL = re.compile(r"global_step (\d{1,15}), eval_metrics: (\{'.*)$")
 _PASS1 = re.compile(r"(?:eval/)?eval_.+_pass1\Z")
+_TRACKED_EVAL = re.compile(r"eval/eval_.+_pass\d+\Z")
 
 
 def recognises(path: Path) -> bool:
@@ -101,8 +102,10 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
 
 
 def wrote(keys: Iterable[str]) -> bool:
-    """Whether OpenRLHF gave these names, on its console or in a tracker."""
+    """Whether OpenRLHF gave these names, on its console or in a tracker, be it of evaluations alone."""
     seen = set(keys)
+    if any(_TRACKED_EVAL.match(key) for key in seen):
+        return True
     return any({f"{before}ppo_clip_ratio", f"{before}actor_lr"} <= seen for before in ("", _TRACKED))
 
 

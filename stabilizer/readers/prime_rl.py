@@ -149,7 +149,9 @@ def _numbers(record: dict[str, Any]) -> dict[str, float]:
 
 def wrote(keys: Iterable[str]) -> bool:
     """Whether prime-rl's trainer or orchestrator gave these names, in its own file or in a tracker."""
-    return any(key in ("mismatch_kl/all/mean", "is_masked/mean") or _AGENT.match(key) for key in keys)
+    return any(
+        key in ("mismatch_kl/all/mean", "is_masked/mean") or _AGENT.match(key) or _EVAL.match(key) for key in keys
+    )
 
 
 def naming(keys: Iterable[str]) -> Naming:

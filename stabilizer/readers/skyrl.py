@@ -104,8 +104,10 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
 
 
 def wrote(keys: Iterable[str]) -> bool:
-    """Whether SkyRL gave these names, on its console or in a tracker."""
+    """Whether SkyRL gave these names, on its console or in a tracker, be it of evaluations alone."""
     seen = set(keys)
+    if "eval/all/avg_score" in seen and any(key.startswith("eval/all/pass_at_") for key in seen):
+        return True
     return "reward/avg_raw_reward" in seen and not {"policy/final_loss", "policy/policy_loss"}.isdisjoint(seen)
 
 

@@ -373,8 +373,8 @@ def _no_reference(names: Mapping[str, str], seen: set[str], version: tuple[int, 
 
 
 def _all_zero(records: list[Any], key: str) -> bool:
-    values = [record[key] for record in records if isinstance(record, dict) and key in record]
-    return len(values) > 1 and all(value == 0 for value in values)
+    having = [record for record in records if isinstance(record, dict) and key in record]
+    return len(having) > 1 and all(record[key] == 0 for record in having)
 
 
 def _disambiguate(names: dict[str, str], mapping: Mapping[str, str]) -> None:
@@ -445,10 +445,12 @@ def _block(keys: tuple[str, ...], records: list[dict[str, Any]], names: Mapping[
     if len(set(ours)) < len(ours) or not all(type(record["step"]) in (int, float) for record in records):
         return None
     try:
-        values = array("d", list(chain.from_iterable(map(dict.values, records))))
-    except (TypeError, OverflowError):  # a text, null, an object; an integer beyond any float
+        values = np.fromiter(chain.from_iterable(map(dict.values, records)), float, len(records) * len(keys))
+        if np.isnan(values).any():  # NaN, or a null: only the slower way tells one from the other
+            values = np.frombuffer(array("d", list(chain.from_iterable(map(dict.values, records)))))
+    except (TypeError, ValueError, OverflowError):  # a text, null, an object; an integer beyond any float
         return None
-    table = np.frombuffer(values).reshape(len(records), len(keys))
+    table = values.reshape(len(records), len(keys))
     place = keys.index("step")
     steps = table[:, place]
     if not ((steps >= 0) & (steps < LARGEST_STEP) & (steps == np.floor(steps))).all():

@@ -35,7 +35,7 @@ class Block:
         """The block of a table that is there already: a row a step, a column a name."""
         block = cls(names)
         block.steps, block.times = steps, [0.0] * len(steps)
-        block._values.frombytes(table.tobytes())
+        block._values.frombytes(memoryview(np.ascontiguousarray(table, float)).cast("B"))
         return block
 
     def __len__(self) -> int:
@@ -58,7 +58,8 @@ class Block:
 
     def column(self, name: str) -> np.ndarray:
         """The values of one name."""
-        return self.table()[:, self.names.index(name)]
+        whole = np.frombuffer(self._values).reshape(len(self.steps), len(self.names))
+        return whole[:, self.names.index(name)].copy()  # no view: one would keep rows from being added
 
     def rows(self) -> Iterator[tuple[int, dict[str, float], float]]:
         """The rows one by one: step, values, time."""

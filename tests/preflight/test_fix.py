@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 import stabilizer
+from stabilizer.cli import main
 from stabilizer.preflight.check import Options, preflight
 from stabilizer.preflight.config import ConfigError
 from stabilizer.preflight.fix import corrected, default_target, edited, write
@@ -165,3 +168,59 @@ def test_a_change_that_the_trainer_would_refuse_is_taken_back(tmp_path) -> None:
     assert [f.id for f in result.findings if f.severity != "info"] == ["batch/too-few-prompts"]
     fixed = corrected(result, options)
     assert fixed.text == text and [f.id for f in fixed.left] == ["batch/too-few-prompts"]
+
+
+ONLY_GROUPS = {
+    "a.yaml": "worker:\n  actor:\n    optim:\n      lr: 1.0e-6\n  rollout:\n    n: 8\n",
+    "b.yaml": "worker: {actor: {optim: {lr: 1.0e-6}}, rollout: {n: 8}}\n",
+    "c.json": '{"worker": {\n\t"actor": {"optim": {"lr": 1.0e-6}}, "rollout": {"n": 8}}}\n',
+}
+
+
+@pytest.mark.parametrize("name", ONLY_GROUPS)
+def test_a_new_key_leaves_those_of_its_group_in_force(tmp_path, name: str) -> None:
+    result, _ = judged(tmp_path, name, ONLY_GROUPS[name], trainer="easyr1")
+    change = {"worker.actor.global_batch_size": 64, "worker.rollout.top_p": 1.0, "trainer.a.b": 1, "trainer.a.c": 2}
+    assert yaml.safe_load(edited(result.config, change).replace("\t", " ")) == {
+        "worker": {
+            "actor": {"optim": {"lr": 1e-6}, "global_batch_size": 64},
+            "rollout": {"n": 8, "top_p": 1.0},
+        },
+        "trainer": {"a": {"b": 1, "c": 2}},
+    }
+
+
+def test_a_new_key_of_a_file_of_dotted_keys_is_dotted(tmp_path) -> None:
+    result, _ = judged(tmp_path, "a.yaml", "worker.actor.optim.lr: 1.0e-6\nworker.rollout.n: 8\n", trainer="easyr1")
+    assert "\nworker.actor.global_batch_size: 64\n" in edited(result.config, {"worker.actor.global_batch_size": 64})
+
+
+@pytest.mark.parametrize("group", ["{}", "", "null", "*base"])
+def test_a_group_that_cannot_be_added_to_is_left_to_the_person(tmp_path, group: str) -> None:
+    text = f"rollout: &base\n  n: 8\nworker:\n  actor: {group}\n  rollout:\n    n: 8\n"
+    result, _ = judged(tmp_path, "a.yaml", text, trainer="easyr1")
+    with pytest.raises(ConfigError, match="a.yaml:4: actor can't be added to"):
+        edited(result.config, {"worker.actor.global_batch_size": 64})
+
+
+def test_a_run_of_few_steps_is_saved_at_every_one_and_that_is_enough(tmp_path) -> None:
+    path = HERE / "recipes" / "openrlhf_plain.sh"
+    options = Options(prompts=1000, model_size=0.5)
+    fixed = corrected(preflight(path, options), options)
+    assert "watching/sparse" in {finding.id for finding in fixed.applied}
+    assert not [finding.id for finding in fixed.left if finding.change]
+
+
+def test_a_change_that_is_not_made_is_left_with_the_reason(tmp_path, capsys) -> None:
+    text = (
+        "algorithm:\n  adv_estimator: grpo\n"
+        "actor_rollout_ref:\n  actor:\n    optim:\n      lr: 1.0e-5\n  rollout:\n    n: 8\n"
+    )
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    assert main(["preflight", str(path), "--trainer", "verl", "--fix", "--only", "kl/no-anchor"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "kl/no-anchor is not mended: the change would bring trainer/rejects" in said
+    assert main(["preflight", str(path), "--trainer", "verl", "--fix", "--only", "kl/no-anchor", "--json"]) == 1
+    left = json.loads(capsys.readouterr().out)["fix"]["left"]
+    assert "trainer/rejects" in left[0]["not_applied"]

@@ -209,3 +209,11 @@ def test_any_json_in_the_place_of_a_log_is_read_or_refused(tmp_path, rows, rest)
     except RunError:
         return
     assert run.source.steps == len(set(run.ticks)) > 0
+
+
+@pytest.mark.parametrize("order", ["utf-16-le", "utf-16-be"])
+def test_a_log_in_utf_16_is_said_to_be_that(order: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_bytes("\ufeff{'loss': 0.1, 'reward': 0.5}\r\n".encode(order))
+    with pytest.raises(RunError, match=r"train.log: text in UTF-16.*iconv -f UTF-16 -t UTF-8"):
+        load(path)

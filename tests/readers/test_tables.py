@@ -283,3 +283,44 @@ def test_a_map_to_nearly_one_of_our_names_is_said(tmp_path: Path) -> None:
     assert any("did you mean reward/mean?" in note for note in notes)
     second = load(path, mapping={"accuracy/val": "acc", "accuracy/val2": "acc2", "my/own": "score"})
     assert not any("did you mean" in note for note in second.source.notes)
+
+
+EVALUATIONS = {
+    "openrlhf": ({"eval/eval_math_pass1": 0.5, "eval/eval_response_length_mean": 200.0}, 0.5),
+    "skyrl": ({"eval/all/avg_score": 0.4, "eval/all/pass_at_1": 0.5, "eval/gsm8k/avg_score": 0.4}, 0.5),
+    "prime_rl": ({"eval/aime/effective/solver/avg@4": 0.5, "eval/aime/effective/solver/pass@4": 0.75}, 0.5),
+    "nemo_rl": ({"validation/accuracy": 0.5, "validation/avg_length": 200.0}, 0.5),
+}
+
+
+@pytest.mark.parametrize("trainer", EVALUATIONS)
+def test_a_tracker_with_evaluations_alone_is_known_by_their_names(trainer, tmp_path: Path) -> None:
+    values, accuracy = EVALUATIONS[trainer]
+    run = load(lines_of(tmp_path, *({"step": step, **values} for step in (5, 10))))
+    assert run.source.trainer == trainer
+    assert run.history.view().series("accuracy/val").values.tolist() == [accuracy, accuracy]
+
+
+@pytest.mark.parametrize(
+    "key", ["eval/reward", "eval/pass1", "eval_math_pass1", "eval/all/avg_score", "validation/accuracy", "eval/x/avg@4"]
+)
+def test_an_evaluation_that_anybody_could_have_named_is_nobodys(key: str, tmp_path: Path) -> None:
+    assert load(lines_of(tmp_path, {"step": 5, key: 0.5}, {"step": 10, key: 0.5})).source.trainer == "unknown"
+
+
+def test_nemo_rls_one_validation_set_is_the_accuracy_and_of_several_none_is(tmp_path: Path) -> None:
+    row = {"train/gen_kl_error": 0.001, "train/reward": 0.5}
+    one = load(lines_of(tmp_path, *({"step": step, **row, "validation-math/accuracy": 0.25} for step in (1, 2))))
+    assert one.source.trainer == "nemo_rl" and one.history.view().latest("accuracy/val") == 0.25
+    sets = {f"validation-{name}/accuracy": 0.25 for name in ("code", "math")}
+    several = load(lines_of(tmp_path, *({"step": step, **row, **sets} for step in (1, 2))))
+    assert several.history.view().latest("accuracy/val") is None
+    assert any("--map 'accuracy/val=validation-code/accuracy'" in note for note in several.source.notes)
+    whole = load(lines_of(tmp_path, *({"step": s, **row, **sets, "validation/accuracy": 0.5} for s in (1, 2))))
+    assert whole.history.view().latest("accuracy/val") == 0.5
+
+
+def test_one_metric_of_a_log_cannot_be_two_of_ours(tmp_path: Path) -> None:
+    path = lines_of(tmp_path, {"step": 1, "score": 0.5})
+    with pytest.raises(RunError, match=r"--map accuracy/train=score: 'score' is read as reward/mean already; leave"):
+        load(path, mapping={"reward/mean": "score", "accuracy/train": "score"})

@@ -64,7 +64,7 @@ def test_every_row_of_every_table_is_in_a_sample():
 
 @pytest.mark.parametrize("theirs,ours", nemo_rl.NAMES.items())
 def test_each_name_of_nemo_rls_loggers(theirs, ours):
-    assert nemo_rl.NAMING.ours([theirs], {}) == {theirs: ours}
+    assert nemo_rl.naming([theirs]).ours([theirs], {}) == {theirs: ours}
 
 
 @pytest.mark.parametrize(

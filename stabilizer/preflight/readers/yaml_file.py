@@ -48,27 +48,47 @@ def read(path: Path, text: str) -> Parsed:
 
 
 def insert(parsed: Parsed, key: str, value: Any) -> tuple[int, str]:
-    """A new key goes below the last setting of its group, or at the end of the file."""
-    if parsed.path.suffix.lower() == ".json":
-        return _insert_json(parsed, key, value)
-    lines = parsed.text.splitlines(keepends=True)
-    parts = key.split(".")
-    for depth in range(len(parts) - 1, 0, -1):
-        group = ".".join(parts[:depth]) + "."
-        members = [s for s in _own(parsed) if s.key.startswith(group) and s.span and s.line]
-        direct = [s for s in members if "." not in s.key[len(group) :]]
-        if not direct:
-            continue
-        last = max(direct, key=lambda s: s.span[1])  # type: ignore[index]
-        line = lines[last.line - 1]  # type: ignore[operator]
-        if "{" in line.split("#")[0]:
-            return last.span[1], f", {_nested(parts[depth:])}{written(value)}"  # type: ignore[index]
-        indent = line[: len(line) - len(line.lstrip())]
-        at = parsed.text.find("\n", last.span[1])  # type: ignore[index]
-        end = len(parsed.text) if at < 0 else at
-        return end, f"\n{_block(parts[depth:], value, indent)}"
-    tail = "" if parsed.text.endswith("\n") else "\n"
-    return len(parsed.text), f"{tail}{_block(parts, value, '')}\n"
+    """A new key goes into the innermost group there is, below the last value that stands in it. A second group of a
+    name would take the place of the first: PyYAML and JSON keep the last, OmegaConf refuses the file."""
+    json_file = parsed.path.suffix.lower() == ".json"
+    body = parsed.text.removeprefix("\ufeff")
+    shift = len(parsed.text) - len(body)
+    root = node = yaml.compose(body.replace("\t", " ") if json_file else body, Loader=yaml.SafeLoader)
+    rest = key.split(".")
+    while len(rest) > 1 and (found := _member(node, rest[0])):
+        name, inner = found
+        if not isinstance(inner, yaml.MappingNode) or not inner.value or _elsewhere(name, inner):
+            raise ConfigError(f"{parsed.path}:{name.start_mark.line + 1}: {name.value} can't be added to; do it there")
+        node, rest = inner, rest[1:]
+    if any(name.value.startswith(f"{rest[0]}.") for name, _ in node.value):
+        rest = [".".join(rest)]  # a file of dotted keys stays one
+    if node.flow_style:
+        comma = ", " if node.value else ""
+        return node.start_mark.index + 1 + shift, f"{_inline(rest, value, quoted=json_file)}{comma}"
+    indent = " " * node.value[0][0].start_mark.column
+    plain = [inner for name, inner in node.value if _one_line(inner) and not _elsewhere(name, inner)]
+    if node is root and (len(rest) > 1 or not plain):  # a new group comes last
+        tail = "" if parsed.text.endswith("\n") else "\n"
+        return len(parsed.text), f"{tail}{_block(rest, value, indent)}\n"
+    if not plain:  # into a group that holds groups alone: before the first of them
+        first = node.value[0][0].start_mark
+        return first.index - first.column + shift, f"{_block(rest, value, indent)}\n"
+    at = parsed.text.find("\n", plain[-1].end_mark.index + shift)
+    return (len(parsed.text) if at < 0 else at), f"\n{_block(rest, value, indent)}"
+
+
+def _member(node: yaml.MappingNode, key: str) -> tuple[yaml.ScalarNode, yaml.Node] | None:
+    """The key of a group and what it holds; of several the last, which is the one that counts."""
+    return next((pair for pair in reversed(node.value) if pair[0].value == key), None)
+
+
+def _elsewhere(name: yaml.Node, inner: yaml.Node) -> bool:
+    """Whether a value is only referred to (`*base`)."""
+    return bool(inner.start_mark.index < name.start_mark.index)
+
+
+def _one_line(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.style not in ("|", ">")
 
 
 def written(value: Any) -> str:
@@ -142,34 +162,13 @@ def _value(node: yaml.Node, budget: Iterator[int]) -> Any:
     return text
 
 
-def _own(parsed: Parsed) -> list[Setting]:
-    """The settings of this file, without those of one it builds on."""
-    return [s for s in parsed.settings if s.file == str(parsed.path)]
-
-
-def _nested(parts: list[str]) -> str:
-    return ".".join(parts) + ": "
+def _inline(parts: list[str], value: Any, *, quoted: bool) -> str:
+    name = json.dumps(parts[0]) if quoted else parts[0]
+    if len(parts) > 1:
+        return f"{name}: {{{_inline(parts[1:], value, quoted=quoted)}}}"
+    return f"{name}: {json.dumps(value) if quoted else written(value)}"
 
 
 def _block(parts: list[str], value: Any, indent: str) -> str:
     lines = [f"{indent}{'  ' * depth}{part}:" for depth, part in enumerate(parts)]
     return "\n".join([*lines[:-1], f"{lines[-1]} {written(value)}"])
-
-
-def _insert_json(parsed: Parsed, key: str, value: Any) -> tuple[int, str]:
-    """Into the innermost object that exists, before its first member."""
-    parts = key.split(".")
-    for depth in range(len(parts) - 1, -1, -1):
-        group = "".join(f"{part}." for part in parts[:depth])
-        inside = [s for s in _own(parsed) if s.key.startswith(group) and "." not in s.key[len(group) :] and s.line]
-        if not inside:
-            continue
-        first = min(inside, key=lambda s: (s.line, s.span or (0, 0)))
-        at = parsed.text.rfind(f'"{first.key[len(group) :]}"', 0, (first.span or (len(parsed.text), 0))[0])
-        inner = json.dumps(value)
-        for part in reversed(parts[depth:]):
-            inner = f"{json.dumps(part)}: {inner}"
-            if part != parts[depth]:
-                inner = f"{{{inner}}}"
-        return at, f"{inner}, "
-    return parsed.text.index("{") + 1, f"{json.dumps(key)}: {json.dumps(value)}, "

@@ -37,7 +37,7 @@ def check(view: View) -> Iterator[Finding]:
         share = 1 if view.config.trainer.validity in ("trl", "open-r1") else 10
         wide = WIDEST * (10 // share if share == 1 else 1)
         fewest = FEWEST if name == "validate_every" else 2
-        few = steps is not None and interval > 0 and steps / interval < fewest
+        few = steps is not None and interval > 1 and steps / interval < fewest  # every step is as often as can be
         if interval == 0:
             said = f"no {what} at all{'' if at.written else ', the default'}"
             severity = "warn" if at.written and not _recipe_like(view, name) else "info"
