@@ -49,7 +49,7 @@ RESTATED = 20
 TOGETHER = 16
 """Rows that may be shown to the watch at once, where nothing acts on what it says of each."""
 LATE_S = 0.5
-"""Seconds that a row may wait for others: where a step takes as long, each is shown at once."""
+"""Seconds that a row may wait for others, if the next step takes as long as this one: after slow ones none waits."""
 
 
 @dataclass(frozen=True)
