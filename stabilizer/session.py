@@ -3,17 +3,23 @@
 The trainer knows none of this: it makes a step and hands out numbers. After every step, at the step boundary, the
 session writes them, shows them to the watch, lets the policy act through the trainer's controls, and takes a
 checkpoint when one is due. Whatever goes wrong in here is reported and never stops training.
+
+Every row is written at its step. Where steps are quicker than anybody can see, and nothing acts on what the watch says
+of one, it is shown some rows at a time: each by itself and in order, so that it finds the same, and only the moment
+moves at which it is told. A training step leaves nothing of the detectors in the processor's caches, so that the first
+look after it costs twice what the next one does.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import platform
 import signal
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +46,10 @@ from stabilizer.watch import Watch
 
 RESTATED = 20
 """Steps after which a finding that stands is written down again."""
+TOGETHER = 16
+"""Rows that may be shown to the watch at once, where nothing acts on what it says of each."""
+LATE_S = 0.5
+"""Seconds that a row may wait for others, if the next step takes as long as this one: after slow ones none waits."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +60,9 @@ class Tick:
     steps: int
     metrics: dict[str, float]
     findings: list[Finding]
-    """Those that opened, changed or closed at this step."""
+    """Those that opened, changed or closed at this step, and at those before it that had waited for this one."""
     actions: list[Action]
-    """Journal entries written at this step."""
+    """Journal entries written after this step."""
     open_incidents: int
 
 
@@ -69,6 +79,14 @@ class Session:
         self.stop_reason: str | None = None
         self.ended_by = ""
         """The fix that ended the run, if one did."""
+        self.monitor_s = 0.0
+        """Seconds that logging and detectors took after the newest step."""
+        self.parting: list[Finding] = []
+        """What changed with rows that still waited when the run ended: no tick tells of it."""
+        self._patient = False
+        self._waiting: list[tuple[int, dict[str, float]]] = []
+        """Rows that are on record and that the watch has not been shown."""
+        self._waiting_since = 0.0
         self._paused = False
         self._reasons: set[str] = set()
         """Why rewards or environments failed, as far as that is on record."""
@@ -100,7 +118,8 @@ class Session:
         metrics = trainer.validate()
         trainer.note_validation(metrics)
         session.save_checkpoint()
-        session._record(0, metrics)
+        writer.metrics(0, metrics)
+        session.history.append(0, metrics)
         session.watch.tick(session.history.view())  # as a replay does: detectors take turns by rows
         return session
 
@@ -152,11 +171,16 @@ class Session:
             raise ValueError(f"{path}: {trainer.finished}; there is nothing to go on with, and its records are closed")
         return session
 
-    def run(self) -> Iterator[Tick]:
-        """Train to the end, one tick a step. The run's state on disk is right however this ends."""
+    def run(self, *, patient: bool = False) -> Iterator[Tick]:
+        """Train to the end, one tick a step. The run's state on disk is right however this ends.
+
+        Who is `patient` does nothing that depends on the step at which a finding is told, so that quick steps may be
+        looked at some at a time (see `TOGETHER`). Where a fix may be made, every step is looked at by itself all the
+        same, so that training does not depend on how quick the machine is.
+        """
         state: RunState = "failed"
+        self._patient = patient and self.arbiter.mode in ("off", "suggest")
         self._status("running")
-        monitor_s = 0.0
         try:
             with self._signals():
                 while not self.trainer.finished and not self.stop_reason and not self.ended_by:
@@ -165,9 +189,9 @@ class Session:
                         break
                     result = self.trainer.train_step()
                     began = time.perf_counter()
-                    metrics = {**result.metrics, "time/monitor_s": monitor_s}
+                    metrics = {**result.metrics, "time/monitor_s": self.monitor_s}
                     tick = self._observe(result.step, metrics, result.samples)
-                    monitor_s = time.perf_counter() - began
+                    self.monitor_s = time.perf_counter() - began
                     self._save_if_due(result.step)
                     yield tick
             ended: RunState = "stopped" if self.ended_by else "finished"
@@ -182,12 +206,14 @@ class Session:
             self._note_failure(error)
             raise
         finally:
+            self.parting += self.catch_up()
             if state != "failed":
                 self.save_checkpoint()
             self._close(state)
 
     def _note_failure(self, error: Exception) -> None:
         """What stopped training goes on record as an event, and as the finding that ends the run."""
+        self.parting += self.catch_up()
         message = f"{type(error).__name__}: {error}"
         lines = "".join(traceback.format_exception(error))[-4000:]
         failure = {"failure": kind_of(message), "message": message, "traceback": lines}
@@ -207,30 +233,59 @@ class Session:
             self._reasons.add(reason)
             self.writer.event(step, "note", f"the environment failed: {reason}")
         self._actions = []
-        changed: list[Finding] = []
-        try:
-            view = self.history.view()
-            changed = [replace(finding, t=time.time()) for finding in self.watch.tick(view)]
-            for finding in changed:
-                self.writer.finding(finding)
-                self._told[finding.incident, finding.id] = step
-            self._tell_anew(step, RESTATED)
-            self.desk.look()
-            self.arbiter.tick(view, self.desk.answers())
-            self.desk.settle()
-            self.desk.return_if_asked()
-        except Exception as error:  # the monitor never harms training; its own failure is on record
-            self.writer.event(step, "note", f"monitor failed: {type(error).__name__}: {error}")
-        self._status("running")
-        if self.writer.summary_due:
-            verdict, ever = self.watch.verdict(self.history.view())
-            self.writer.summary(verdict=verdict, worst=ever)
+        changed = [] if self._may_wait(metrics) else self.catch_up()
         incidents = {f.incident for f in self.watch.active() if f.severity != "info"}
         return Tick(step, self.trainer.config.steps, metrics, changed, self._actions, len(incidents))
 
     def _record(self, step: int, metrics: dict[str, float]) -> None:
         self.writer.metrics(step, metrics)
+        if not self._waiting:
+            self._waiting_since = time.monotonic()
+        self._waiting.append((step, metrics))
+
+    def _may_wait(self, metrics: Mapping[str, float]) -> bool:
+        """Whether the newest row may be looked at with the next one: nobody acts on it, another step follows at once,
+        and it holds nothing that is no number."""
+        if not self._patient or len(self._waiting) >= TOGETHER:
+            return False
+        trainer = self.trainer
+        if trainer.finished or trainer.checkpoint_due or self.stop_reason or self.ended_by:
+            return False
+        waited = time.monotonic() - self._waiting_since
+        return waited + metrics.get("time/step_s", LATE_S) < LATE_S and math.isfinite(sum(metrics.values()))
+
+    def catch_up(self) -> list[Finding]:
+        """Look at the rows that wait, in order, and heed what people ask for; returns the findings that changed."""
+        rows, self._waiting = self._waiting, []
+        changed: list[Finding] = []
+        if not rows:
+            return changed
+        for row in rows:
+            changed += self._look(*row, newest=row is rows[-1])
+        self._status("running")
+        if self.writer.summary_due:
+            verdict, ever = self.watch.verdict(self.history.view())
+            self.writer.summary(verdict=verdict, worst=ever)
+        return changed
+
+    def _look(self, step: int, metrics: Mapping[str, float], *, newest: bool) -> list[Finding]:
+        """Show one row to the watch, and let the policy answer. People are heeded at the newest, where the run is."""
         self.history.append(step, metrics)
+        changed: list[Finding] = []
+        try:
+            view = self.history.view()
+            changed = [replace(finding, t=time.time()) for finding in self.watch.tick(view)]
+            self._tell(changed, step)
+            self._tell_anew(step, RESTATED)
+            if newest:
+                self.desk.look()
+            self.arbiter.tick(view, self.desk.answers())
+            if newest:
+                self.desk.settle()
+                self.desk.return_if_asked()
+        except Exception as error:  # the monitor never harms training; its own failure is on record
+            self.writer.event(step, "note", f"monitor failed: {type(error).__name__}: {error}")
+        return changed
 
     def _wait_while_paused(self) -> None:
         while self._paused and not self.stop_reason:
@@ -258,10 +313,16 @@ class Session:
 
     def _tell_anew(self, step: int, after: int) -> None:
         """Write down what stands, where it was last written so many steps ago: its numbers have moved on since."""
-        for finding in self.watch.active():
-            if abs(step - self._told.get((finding.incident, finding.id), step)) >= after:
-                self.writer.finding(replace(finding, t=time.time()))
-                self._told[finding.incident, finding.id] = step
+        told = self._told
+        old = [f for f in self.watch.active() if abs(step - told.get((f.incident, f.id), step)) >= after]
+        self._tell([replace(finding, t=time.time()) for finding in old], step, news=False)
+
+    def _tell(self, findings: Sequence[Finding], step: int, *, news: bool = True) -> None:
+        """Write findings down, and when that was. For news training waits until the disk has them."""
+        if findings:
+            self.writer.finding(*findings, sync=news)
+        for finding in findings:
+            self._told[finding.incident, finding.id] = step
 
     def _close(self, state: RunState) -> None:
         self._tell_anew(self.trainer.step, 1)
@@ -315,10 +376,18 @@ class Session:
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _retrace(self, reader: RunReader) -> None:
-        """Show the watch everything it saw before, so that it holds what it held when the run stopped."""
+        """Show the watch everything it saw before, so that it holds what it held when the run stopped.
+
+        What was found in the last rows, and not written down before it died, is written now.
+        """
         newest = max(reader.histories)
-        for attempt, step in reader.ticks:
-            self.watch.tick(reader.histories[attempt].view(step))
+        told = {_as_told(finding) for finding in reader.findings}
+        late = len(reader.ticks) - TOGETHER
+        for number, (attempt, step) in enumerate(reader.ticks):
+            changed = self.watch.tick(reader.histories[attempt].view(step))
+            if number >= late:
+                missing = [replace(f, t=time.time()) for f in changed if _as_told(f) not in told]
+                self._tell(missing, step)
         self.history = reader.histories[newest]
 
     @contextlib.contextmanager
@@ -339,6 +408,11 @@ class Session:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _as_told(finding: Finding) -> tuple[Any, ...]:
+    """By what a line of `findings.jsonl` is known again."""
+    return finding.attempt, finding.incident, finding.id, finding.state, finding.severity, finding.last_step
 
 
 def _refuse_a_second_writer(reader: RunReader) -> None:

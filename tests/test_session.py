@@ -411,7 +411,8 @@ def test_what_stands_is_written_anew_when_its_words_are_old_and_no_sooner() -> N
     standing = Finding("reward/collapse", "critical", "it fell", 40, 45, 60, {}, "open", incident=1)
     written: list[Finding] = []
     session = Session.__new__(Session)
-    session.watch, session.writer = SimpleNamespace(active=lambda: [standing]), SimpleNamespace(finding=written.append)
+    session.watch = SimpleNamespace(active=lambda: [standing])
+    session.writer = SimpleNamespace(finding=lambda *findings, sync: written.extend(findings))
     session._told = {(1, "reward/collapse"): 45}
     told = []
     for step in range(46, 45 + 3 * RESTATED):

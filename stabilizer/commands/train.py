@@ -147,8 +147,11 @@ def follow(session: Session, console: Console, *, json: bool) -> int:
     )
     for note in session.trainer.task.notes:
         console.print(Text(note, style="dim"))
-    for tick in session.run():
-        printer.tick(tick)
+    try:
+        for tick in session.run(patient=True):
+            printer.tick(tick)
+    finally:
+        printer.end(session.parting)
     verdict, ever = session.watch.verdict(session.history.view())
     if problems := session.writer.problems():
         console.print(Text("not everything could be written: " + "; ".join(problems), style="bold red"))

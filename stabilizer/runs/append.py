@@ -31,20 +31,24 @@ class AppendFile:
         except OSError as error:
             self.error = error
 
-    def append(self, line: bytes) -> bool:
-        """Add one line (newline included). True when it, and all before it, are in the file."""
-        self._waiting.append(line)
-        if len(self._waiting) > QUEUE_LINES:
-            self._waiting.popleft()
-            self.lost += 1
-        return self.flush()
+    def append(self, *lines: bytes, sync: bool = True) -> bool:
+        """Add lines (newline included). True when they, and all before them, are in the file.
+
+        A file that is synced is so once for all of them; lines added without `sync` wait for those after them.
+        """
+        for line in lines:
+            self._waiting.append(line)
+            if len(self._waiting) > QUEUE_LINES:
+                self._waiting.popleft()
+                self.lost += 1
+        return self.flush(sync=sync)
 
     @property
     def waiting(self) -> int:
         """Lines not yet in the file."""
         return len(self._waiting)
 
-    def flush(self) -> bool:
+    def flush(self, *, sync: bool = True) -> bool:
         """Try to write what is waiting; False while the file refuses."""
         try:
             if self._fd < 0:
@@ -52,7 +56,7 @@ class AppendFile:
             while self._waiting:
                 self._write(self._waiting[0])
                 self._waiting.popleft()
-            if self._sync:
+            if self._sync and sync:
                 os.fsync(self._fd)
         except OSError as error:
             self.error = error

@@ -58,8 +58,11 @@ HIDDEN = "***"
 _SECRET = re.compile(r"token$|api_?key|secret|password", re.IGNORECASE)
 
 
-def replace_json(path: Path, value: Any) -> None:
-    """Write a JSON file so that a reader sees the old or the new one, never half of either."""
+def replace_json(path: Path, value: Any, *, sync: bool = True) -> None:
+    """Write a JSON file so that a reader sees the old or the new one, never half of either.
+
+    `sync` makes it outlive the machine's death and not only the process's; to wait for the disk takes milliseconds.
+    """
     option = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
     try:
         text = orjson.dumps(value, option=option)
@@ -70,7 +73,8 @@ def replace_json(path: Path, value: Any) -> None:
     with open(temporary, "wb") as file:
         file.write(text)
         file.flush()
-        os.fsync(file.fileno())
+        if sync:
+            os.fsync(file.fileno())
     os.replace(temporary, path)
 
 
@@ -222,9 +226,9 @@ class RunWriter:
         self._events.append(encode(event))
         return event
 
-    def finding(self, finding: Finding) -> None:
-        """An incident opened, changed or closed."""
-        self._findings.append(encode(finding))
+    def finding(self, *findings: Finding, sync: bool = True) -> None:
+        """Incidents opened, changed or closed; those that only stand as they stood need no `sync`."""
+        self._findings.append(*map(encode, findings), sync=sync)
 
     def action(self, action: Action) -> Action:
         """Add an entry to the journal; the record that was written, with its place in the chain, comes back."""
@@ -271,7 +275,7 @@ class RunWriter:
         row |= {"pid": os.getpid(), "host": socket.gethostname(), "attempt": self.attempt}
         row |= {"remedy": self._remedy} if self._remedy is not None else {}
         row |= {"interventions": len(self._made)} if self._made else {}  # for lists, which open no journal
-        if self._replace("status.json", row):
+        if self._replace("status.json", row, sync=force or said != self._said):  # a mere heartbeat is worth no wait
             self._said, self._status_t = said, now
 
     @property
@@ -288,7 +292,7 @@ class RunWriter:
         self._sum_up()
         trends = {name: trend.points() for name, trend in self._trends.items()}
         row = {"verdict": verdict, "worst": worst, "metrics": self._summary, "trends": trends}
-        self._replace("summary.json", row)
+        self._replace("summary.json", row, sync=force)
 
     def problems(self) -> list[str]:
         """What could not be written, in words, for the terminal; empty when all is well."""
@@ -337,10 +341,10 @@ class RunWriter:
     def _metrics_file(self) -> AppendFile:
         return AppendFile(self.path / "metrics" / f"r0-a{self.attempt}.jsonl")
 
-    def _replace(self, name: str, value: Any) -> bool:
+    def _replace(self, name: str, value: Any, *, sync: bool = True) -> bool:
         """Write a small file; False when the disk refuses, which must not stop training (see `_catch_up`)."""
         try:
-            replace_json(self.path / name, value)
+            replace_json(self.path / name, value, sync=sync)
         except OSError as error:
             self._refused[name] = error
             return False

@@ -150,3 +150,15 @@ def test_a_real_full_disk_never_reaches_training_and_loses_nothing(tmp_path, roo
     assert reader.skipped == 0
     assert reader.history.view().series("reward/mean").steps.tolist() == list(range(1, 202))
     assert len(reader.events) == len(reader.findings) == 200
+
+
+def test_lines_added_together_are_synced_once_and_what_needs_no_sync_waits_for_the_next(tmp_path, monkeypatch):
+    synced = []
+    file = AppendFile(tmp_path / "log", sync=True)
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append((tmp_path / "log").read_bytes()))
+    assert file.append(b"a\n", b"b\n") and synced == [b"a\nb\n"]
+    assert file.append(b"c\n", sync=False) and len(synced) == 1
+    assert file.append(b"d\n") and synced[1:] == [b"a\nb\nc\nd\n"]
+    file.append(b"e\n", sync=False)
+    file.close()
+    assert synced[-1].endswith(b"e\n"), "a file that is let go of is whole on the disk"

@@ -363,7 +363,7 @@ def test_a_run_directory_that_cannot_be_written_is_refused_before_training(tmp_p
 
 @pytest.mark.parametrize("later", ["status", "metrics"])
 def test_a_new_attempt_the_disk_refused_to_name_is_named_later(tmp_path, monkeypatch, later):
-    def full(path, value):
+    def full(path, value, **how):
         raise OSError(28, "No space left on device")
 
     writer = start(tmp_path / "run")

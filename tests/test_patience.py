@@ -1,0 +1,226 @@
+"""Rows that are looked at some at a time: the same is found, what is urgent is told at once, and nothing is lost."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import stabilizer.session
+from stabilizer.detectors.base import Detector
+from stabilizer.records import Action, Finding
+from stabilizer.runs.history import RunView
+from stabilizer.runs.reader import RunReader, read_json, read_records
+from stabilizer.runs.requests import ask
+from stabilizer.session import TOGETHER, Session
+from stabilizer.trainer.config import load_config
+from stabilizer.watch import Watch
+
+SMALL = [
+    "rollout.prompts=2", "rollout.group_size=2", "validation.problems=4", "validation.every=0", "checkpoint.every=0",
+    "samples.every=0",
+]  # fmt: skip
+
+
+class Stand(Detector):
+    """Sees something from step 3 to step 5."""
+
+    id = "policy/kl-runaway"
+    needs = ()
+    confirm = 1
+    at_end = False
+
+    def check(self, view: RunView) -> Finding | None:
+        return Finding(self.id, "warn", "KL runs away", 3, view.step, view.step) if 3 <= view.step <= 5 else None
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch) -> None:
+    """However slow this machine is, its steps count as quick."""
+    monkeypatch.setattr(stabilizer.session, "LATE_S", math.inf)
+
+
+@pytest.fixture
+def stand(monkeypatch) -> None:
+    monkeypatch.setattr(stabilizer.session, "Watch", lambda: Watch((Stand(),)))
+
+
+def start(path: Path, steps: int, *more: str, mode: str = "suggest") -> Session:
+    return Session.start(load_config("addition", [*SMALL, *more], steps=steps), path, mode)
+
+
+def measured_as(session: Session, **at: dict[str, float]) -> None:
+    """Let steps log other numbers: `step3={...}`, or `every={...}`."""
+    train = session.trainer.train_step
+
+    def step():
+        result = train()
+        other = at.get("every", {}) | at.get(f"step{result.step}", {})
+        return result._replace(metrics=result.metrics | other)
+
+    session.trainer.train_step = step
+
+
+def looked_at(session: Session) -> list[list[int]]:
+    """Run to the end, patiently; the steps that the watch was shown by each step."""
+    seen: list[int] = []
+    tick, by = session.watch.tick, []
+
+    def noted(view: RunView) -> list[Finding]:
+        seen.append(view.step)
+        return tick(view)
+
+    session.watch.tick = noted
+    for _ in session.run(patient=True):
+        by.append(list(seen))
+    return by
+
+
+def told(path: Path) -> list[tuple]:
+    """What was written of findings, in order; how long steps took is another matter in every run."""
+    return [
+        (f.incident, f.id, f.severity, f.state, f.onset_step, f.detected_step, f.last_step, f.attempt)
+        for f in RunReader(path).findings
+        if not f.id.startswith("system/")
+    ]
+
+
+def test_rows_are_looked_at_together_in_order_and_none_waits_beyond_the_end(tmp_path) -> None:
+    by = looked_at(start(tmp_path / "run", 2 * TOGETHER + 3))
+    assert by[TOGETHER - 2] == [] and by[TOGETHER - 1] == list(range(1, TOGETHER + 1)) == by[TOGETHER + 1]
+    assert by[-1] == list(range(1, 2 * TOGETHER + 4))
+
+
+def test_a_row_that_waits_is_on_record_already(tmp_path) -> None:
+    session = start(tmp_path / "run", 4)
+    for tick in session.run(patient=True):
+        assert RunReader(tmp_path / "run").history.step == tick.step
+
+
+def test_the_same_is_found_and_proposed_whether_rows_are_looked_at_together_or_one_by_one(tmp_path) -> None:
+    bad = ("optim.lr=0.02", "optim.warmup_steps=0", "rollout.prompts=8", "rollout.group_size=4")
+    proposed = {}
+    for name, patient in (("alone", False), ("together", True)):
+        session = start(tmp_path / name, 40, *bad)
+        measured_as(session, every={"time/step_s": 0.01, "time/rollout_s": 0.01, "time/update_s": 0.01})
+        list(session.run(patient=patient))
+        entries = read_records(tmp_path / name / "actions.jsonl", Action).records
+        proposed[name] = [(e.action, e.entry, e.remedy, e.step, e.incident, dict(e.change), e.text) for e in entries]
+    assert told(tmp_path / "together") == told(tmp_path / "alone") != []
+    assert proposed["together"] == proposed["alone"]
+
+
+def test_a_tick_tells_of_all_rows_that_were_looked_at_with_it(tmp_path, stand) -> None:
+    ticks = list(start(tmp_path / "run", TOGETHER + 1, mode="off").run(patient=True))
+    found = {tick.step: [f.state for f in tick.findings] for tick in ticks if tick.findings}
+    assert found == {TOGETHER: ["open", "recovering"]}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_row_with_what_is_no_number_is_told_at_once(tmp_path, bad: float) -> None:
+    session = start(tmp_path / "run", 5)
+    measured_as(session, step3={"policy/loss": bad})
+    first = next(tick for tick in session.run(patient=True) if tick.findings)
+    assert first.step == 3 and "numerics/non-finite" in {finding.id for finding in first.findings}
+
+
+def test_slow_steps_are_looked_at_one_by_one(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(stabilizer.session, "LATE_S", 1000.0)
+    session = start(tmp_path / "run", 3)
+    measured_as(session, every={"time/step_s": 1000.0})
+    assert looked_at(session) == [[1], [1, 2], [1, 2, 3]]
+
+
+@pytest.mark.parametrize("mode", ["approve", "auto-safe", "auto-full"])
+def test_where_a_fix_may_be_made_every_row_is_looked_at_at_its_step(tmp_path, mode: str) -> None:
+    assert looked_at(start(tmp_path / "run", 3, mode=mode)) == [[1], [1, 2], [1, 2, 3]]
+
+
+def test_who_asks_for_no_patience_hears_of_every_row_at_its_step(tmp_path, stand) -> None:
+    found = {tick.step: [f.state for f in tick.findings] for tick in start(tmp_path / "run", 4).run()}
+    assert found == {1: [], 2: [], 3: ["open"], 4: []}
+
+
+def test_nothing_waits_when_a_checkpoint_is_due(tmp_path) -> None:
+    by = looked_at(start(tmp_path / "run", 5, "checkpoint.every=2"))
+    assert by == [[], [1, 2], [1, 2], [1, 2, 3, 4], [1, 2, 3, 4, 5]]
+
+
+def test_people_are_heeded_where_the_run_is_and_what_they_turned_counts_from_there(tmp_path) -> None:
+    session = start(tmp_path / "run", TOGETHER + 2)
+    for tick in session.run(patient=True):
+        if tick.step == 2:
+            ask(tmp_path / "run", "set", "prompts=3")
+    reader = RunReader(tmp_path / "run")
+    assert [(entry.entry, entry.step) for entry in reader.actions] == [("approved", TOGETHER), ("applied", TOGETHER)]
+    assert list(reader.history.view().series("control/prompts").values) == [2] * TOGETHER + [3, 3]
+
+
+@pytest.mark.parametrize("how", ["asked to stop", "left", "failed"])
+def test_rows_that_wait_when_the_run_ends_are_looked_at_and_told_of(tmp_path, stand, how: str) -> None:
+    session = start(tmp_path / "run", 8)
+    ticks, train = session.run(patient=True), session.trainer.train_step
+
+    def broken():
+        if session.trainer.step == 4:
+            raise RuntimeError("CUDA out of memory")
+        return train()
+
+    if how == "failed":
+        session.trainer.train_step = broken
+    assert not any(next(ticks).findings for _ in range(4))
+    if how == "asked to stop":
+        session.stop_reason = "SIGTERM"
+        assert list(ticks) == []
+    elif how == "left":
+        ticks.close()
+    else:
+        with pytest.raises(RuntimeError):
+            next(ticks)
+    assert [(f.id, f.detected_step, f.state) for f in session.parting] == [(Stand.id, 3, "open")]
+    assert (tmp_path / "run", told(tmp_path / "run")[0][:6]) == (tmp_path / "run", (1, Stand.id, "warn", "open", 3, 3))
+    state = {"asked to stop": "preempted", "left": "stopped", "failed": "failed"}[how]
+    assert read_json(tmp_path / "run" / "status.json")["state"] == state
+
+
+def test_what_was_found_in_rows_that_waited_when_it_was_killed_is_written_on_resuming_and_once(tmp_path, stand) -> None:
+    session = start(tmp_path / "run", 20)
+    for tick in session.run(patient=True):
+        if tick.step == 4:
+            shutil.copytree(tmp_path / "run", tmp_path / "killed")  # as it would lie there, had it died now
+    assert told(tmp_path / "killed") == []
+    resumed = Session.resume(tmp_path / "killed")
+    resumed.writer.close()
+    alone = (1, Stand.id, "warn", "open", 3, 3, 3, 0)
+    assert told(tmp_path / "killed") == [alone]
+    assert [f.id for f in resumed.watch.active()] == [Stand.id]
+    Session.resume(tmp_path / "killed").writer.close()
+    assert told(tmp_path / "killed") == [alone]
+
+
+def test_a_run_that_was_told_of_all_is_told_nothing_anew_on_resuming(tmp_path, stand) -> None:
+    session = start(tmp_path / "run", 20)
+    for tick in session.run():
+        if tick.step == 6:
+            session.stop_reason = "SIGTERM"
+    before = (tmp_path / "run" / "findings.jsonl").read_bytes()
+    Session.resume(tmp_path / "run").writer.close()
+    assert before and (tmp_path / "run" / "findings.jsonl").read_bytes() == before
+
+
+def test_a_heartbeat_waits_for_no_disk_and_a_new_state_does(tmp_path, monkeypatch) -> None:
+    session = start(tmp_path / "run", 2)
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    writer = session.writer
+    writer.status("running", 1)
+    after_first = len(synced)
+    writer._status_t = 0.0
+    writer.status("running", 2)
+    assert read_json(tmp_path / "run" / "status.json")["step"] == 2 and len(synced) == after_first == 1
+    writer.status("paused", 2)
+    assert len(synced) == 2
+    writer.close()
