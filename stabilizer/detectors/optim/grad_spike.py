@@ -191,7 +191,7 @@ def _with_gradient(
         value = float(values[row])
         if 0 < value < math.inf and math.log(value) - expected > math.log(least):
             before = finite(values[max(first, row - LAG - WINDOW) : row - LAG])
-            kept = before[before > NO_GRADIENT * median(before)] if len(before) else before
+            kept = before[before > NO_GRADIENT * max(median(before), 0.0)] if len(before) else before
             if MINIMUM <= len(kept) <= (1 - OFTEN) * len(before):
                 logs = np.log(kept)
                 middle, spread = median_scale(logs)

@@ -84,6 +84,9 @@ class KlRunaway(Detector):
     """Rows within which a tripling is not steady drift."""
 
     def check(self, view: RunView) -> Finding | None:
+        return self.held(self._ran_away(view), view, self._ran_away)
+
+    def _ran_away(self, view: RunView) -> Finding | None:
         series = view.series("policy/kl_ref").last(300).finite()
         if len(series) < 6:
             return None

@@ -174,7 +174,7 @@ class NoSignal(Detector):
         """Silent rows in a row that, at the share of silent ones before them, are no accident."""
         if len(before) < self.window:
             return len(before) + self.groups
-        often = (float(before.sum()) + 1) / (len(before) + 2)
+        often = (float(np.clip(before, 0.0, 1.0).sum()) + 1) / (len(before) + 2)
         return max(self.window, math.ceil(math.log(self.accident) / math.log(often)))
 
     @staticmethod

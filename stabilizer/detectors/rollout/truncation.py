@@ -23,8 +23,8 @@ class Truncation(Detector):
 
     Signature
         The median of the last `window` rows of the truncated share. Either it has risen: at least `risen` and twice
-        what its course made expect; `info` where it swings too much for that, but is `much`, twice what it was in the
-        first rows, and most of it above nearly all of them. Or it is high: at least `most` for `patience` rows,
+        what its course made expect; `info` where it swings too much to say since when, but is `much`, twice what it was
+        in the first rows, and most of it above nearly all of them. Or it is high: at least `most` for `patience` rows,
         `nearly_all` for a third of that. `info` while accuracy or reward gains, and while it is too early to say;
         `warn` once a gain that matters is excluded; `critical` once the reward has fallen, and when `nearly_all` are
         cut for `patience` rows of a flat reward.
@@ -60,7 +60,9 @@ class Truncation(Detector):
     risen: float = 0.15
     """Share from which a rise is worth a word."""
     much: float = 0.25
-    """The same for one that swings so much that its beginning can't be told."""
+    """The same for one that swings so much that its beginning can't be told ..."""
+    swings: int = 15
+    """... after so many rows of it."""
     most: float = 0.5
     """Share that is too high whenever it began."""
     nearly_all: float = 0.95
@@ -69,6 +71,9 @@ class Truncation(Detector):
     """Rows a high share may last before it is held against the run."""
 
     def check(self, view: RunView) -> Finding | None:
+        return self.held(self._cut(view), view, self._cut)
+
+    def _cut(self, view: RunView) -> Finding | None:
         shares = view.series(CUT)
         recent = shares.last(self.window).finite()
         if len(recent) < self.window or (now := level(recent, self.window)) < self.risen:
@@ -81,7 +86,7 @@ class Truncation(Detector):
         elif now >= self.most:
             onset, before = high, level(shares.between(0, high).last(20).finite(), 20)
         else:
-            return self._more(view, now)
+            return self._more(view, now) if rise and rise.ratio >= 2 and rise.rows >= self.swings else None
         verdict = worth(view, onset)
         fate = verdict.verdict if verdict else "flat"
         rows = len(shares.between(onset, view.step))
