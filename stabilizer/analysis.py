@@ -197,8 +197,9 @@ def exit_code(analysis: Analysis, fail_on: str) -> int:
 # --- findings ------------------------------------------------------------------------------------------------------
 
 
-def _order(finding: Finding) -> tuple[int, int, int]:
-    return finding.incident, -SEVERITIES.index(finding.severity), finding.onset_step
+def _order(finding: Finding) -> tuple[int, int, int, int]:
+    """The gravest first, then what began first, then what was seen first: an explanation before what it explains."""
+    return finding.incident, -SEVERITIES.index(finding.severity), finding.onset_step, finding.detected_step
 
 
 def _recorded_only(run: LoadedRun, replayed: Iterable[Finding]) -> list[Finding]:

@@ -68,6 +68,8 @@ TAIL = 0.5
 """Height above the middle, in depths below it, of a reward that strays to one side alone: normal noise has 1.4."""
 CEILING = 0.9
 """Share above which so little is left that a reward standing there has arrived, not stuck."""
+WITNESSES = 2
+"""Rows in which every answer was paid the best reward ever seen, for that to be the most there is to be had."""
 
 _is_right = lru_cache(maxsize=1024)(means_right)
 
@@ -167,9 +169,15 @@ class Progress:
         return int(self._series.steps[-MEMORY:][row]) if dropped else self._view.step
 
     @_Once
+    def ceiling(self) -> str:
+        """Why nothing is left to learn: `known` where that is measured, `taken` where the reward looks like it and
+        nobody logs where its ceiling is, else empty."""
+        return _ceiling(self._view, self.metric, self._levels[-1], self)
+
+    @property
     def solved(self) -> bool:
-        """Whether there is nothing left to learn."""
-        return _solved(self._view, self.metric, self._levels[-1], self)
+        """Whether there is nothing left to learn, as far as anybody can tell."""
+        return bool(self.ceiling)
 
 
 def progress(view: RunView) -> Progress | None:
@@ -296,45 +304,61 @@ def _deviation(values: np.ndarray) -> float:
     return deviation(residuals) * inflation(residuals)
 
 
-def _solved(view: RunView, name: str, levels: np.ndarray, reward: Progress) -> bool:
+def _ceiling(view: RunView, name: str, levels: np.ndarray, reward: Progress) -> str:
     """Nearly everything is solved, or the reward stands at a ceiling: too little is left to be called stuck.
 
     By accuracy where it is known, else by groups that all pass, else by a component that pays for right answers, else
-    by rows that are all paid the very best, else by a reward that never left 0-1, else by silent groups under a level
-    that is never exceeded, else by answers that came to be paid alike at the best reward so far.
+    by rows that are all paid the very best, else by a reward that never left 0-1, else by one just under what whole
+    rows were paid, else by silent groups under a level that is never exceeded, else by answers that came to be paid
+    alike at the best reward so far.
     """
     accuracy = view.series("accuracy/train").last(SLOW[0]).finite().values
     if len(accuracy):
-        return mean(accuracy) >= CEILING and (len(accuracy) == SLOW[0] or median(accuracy) >= SOLVED)
+        near = mean(accuracy) >= CEILING and (len(accuracy) == SLOW[0] or median(accuracy) >= SOLVED)
+        return "known" if near else ""
     passed = view.series("reward/all_pass_frac").last(SLOW[0]).finite().values
     if len(passed):
-        return median(passed[-LEVEL:]) >= 0.9 and passed.mean() >= 0.8
+        return "known" if median(passed[-LEVEL:]) >= 0.9 and passed.mean() >= 0.8 else ""
     paid = (name for name in view.names() if name.startswith("reward/") and name.endswith("/mean"))  # and no spreads
     right = [name for name in paid if _is_right(name)]
     if any(_all_right(view, name) for name in right):
-        return True
+        return "known"
     if any(_seldom_right(view, name) for name in right):
-        return False
+        return ""
     rewards = view.series(name).values
     _, now, best, _, lowest, start, slow, best_slow = levels[:8]
     if len(rewards) < SLOW[0]:
-        return False
+        return ""
     if _at_top(rewards):
-        return True
+        return "known"
     if len(rewards) < RECENT:
-        return False
+        return ""
     if lowest >= 0 and CEILING <= slow <= 1 and float(np.nanmax(rewards[-MEMORY:])) <= 1:
-        return True
+        return "taken"
     if len(rewards) < 2 * RECENT:
-        return False
+        return ""
     recent = rewards[-SLOW[0] :]
     if np.all(recent == recent[0]) and recent[0] >= best > start:
-        return True  # at its best and not moving by a hair: that is a ceiling
-    if _capped(view, rewards):
-        return True
+        return "known"  # at its best and not moving by a hair: that is a ceiling
+    if _capped(view, rewards) or _witnessed(view, name, rewards, slow):
+        return "taken"
     if best_slow - slow > 0.1 * (best - lowest) or max(now, slow) - start < 2 * reward.noise:
+        return ""
+    return "taken" if _paid_alike(view, rewards) else ""
+
+
+def _witnessed(view: RunView, name: str, rewards: np.ndarray, slow: float) -> bool:
+    """It stands just under what some rows were paid in all of their answers, and more than which none ever was."""
+    known = finite(rewards[-MEMORY:])
+    top = float(known.max())
+    if not SOLVED * top <= slow <= top or known.min() < 0:
         return False
-    return _paid_alike(view, rewards)
+    spread = next((view.series(name) for name in ("reward/std", "reward/std_group") if name in view), None)
+    if spread is None:
+        return False
+    series, spread = view.series(name).last(MEMORY).finite(), spread.last(MEMORY).finite()
+    silent = np.isin(series.steps, spread.steps[spread.values == 0])
+    return int(np.count_nonzero(silent & np.isclose(series.values, top, rtol=1e-6))) >= WITNESSES
 
 
 def _all_right(view: RunView, name: str) -> bool:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import course
+from stabilizer.detectors.departure import FLOOR, course
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import LAG, MINIMUM
+from stabilizer.signals import LAG, MINIMUM, WINDOW, deviation, finite, median, median_scale
 
 MEMORY = 400
 """Rows looked back on, the newest quarter of which may hold a cluster."""
+NO_GRADIENT = 0.1
+"""Share of the usual norm under which a row had next to no gradient."""
+OFTEN = 0.05
+"""Share of such rows from which they are a kind of their own, and not the tail of the others."""
 LOG_ZERO = math.log(1e-9)
 """Norm under which there was no gradient to compare with: batches without any spread of reward."""
 
@@ -26,12 +31,13 @@ class GradSpike(Detector):
 
     Signature
         A row is a spike when its norm is at least `material` times the highest value its lagged reference made expect,
-        and `deviations` standard deviations of the logarithm above it. Up to `longest` such rows in a row, followed by
-        `calm` rows below, are one spike: `info` for `recent` rows. `several` and more of them within 100 rows, each
-        `tall` times the expected, which at the rate of the rows before (up to 300, at least `known`) has less than the
-        chance `luck`, are `warn` while the reward does not rise. The tallest of them count as seldom as they are tall
-        (`tall` over their height, as under a tail too heavy to have a mean), and then two are enough at a tenth of that
-        chance. A spike right after which the reward fell is a `warn` too.
+        and `deviations` standard deviations of the logarithm above it; rows of a tenth of the usual norm, in which no
+        group had any spread, don't count among what is expected. Up to `longest` such rows in a row, followed by `calm`
+        rows below, are one spike: `info` for `recent` rows. `several` and more of them within 100 rows, each `tall`
+        times the expected, which at the rate of the rows before (up to 300, at least `known`) has less than the chance
+        `luck`, are `warn` while the reward does not rise. The tallest of them count as seldom as they are tall (`tall`
+        over their height, as under a tail too heavy to have a mean), and then two are enough at a tenth of that chance.
+        A spike right after which the reward fell is a `warn` too.
 
     Why it matters
         One spike seldom hurts: clipping bounds the step it makes, and its batch is harmless from other weights. But
@@ -86,7 +92,7 @@ class GradSpike(Detector):
         high = self._high(view, MEMORY)
         first, last = self._spikes(high)
         series = view.series("optim/grad_norm").last(MEMORY)
-        expected = course(view, "optim/grad_norm")[-MEMORY:, 2]
+        expected = self._expected(view)[-MEMORY:, 0]
         start = max(0, len(high) - 100)
         new = first >= start
         if not new.any():
@@ -148,13 +154,21 @@ class GradSpike(Detector):
 
     def _high(self, view: RunView, rows: int) -> np.ndarray:
         """Which of the newest rows are far above what was expected of them."""
-        signal = course(view, "optim/grad_norm")
+        signal = self._expected(view)
         if not len(signal):
             return np.zeros(0, bool)
-        expected = signal[-rows:, 2]
-        limit = np.exp(expected + np.maximum(math.log(self.material), self.deviations * signal[-rows:, 6]))
+        expected = signal[-rows:, 0]
+        limit = np.exp(expected + np.maximum(math.log(self.material), self.deviations * signal[-rows:, 1]))
         values = view.series("optim/grad_norm").values[-rows:]
         return (values > limit) & (values < np.inf) & (expected > LOG_ZERO)
+
+    def _expected(self, view: RunView) -> np.ndarray:
+        """(logarithm of the expected norm, its noise) of every row."""
+        start = view.baseline_start()
+        first = int(view.series("optim/grad_norm").steps.searchsorted(start)) if start else 0
+        expected = course(view, "optim/grad_norm")
+        advance = partial(_with_gradient, course=expected, first=first, least=self.material)
+        return view.causal("optim/grad_norm", ("with gradient", first), advance)
 
     def _spikes(self, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """First and last row of every spike: short, and over."""
@@ -164,6 +178,27 @@ class GradSpike(Detector):
         last = rows[np.concatenate((breaks, [len(rows) - 1]))]
         short = (last - first < self.longest) & (last + self.calm < len(high))
         return first[short], last[short]
+
+
+def _with_gradient(
+    values: np.ndarray, known: int, last: list[float] | None, *, course: np.ndarray, first: int, least: float
+) -> list[tuple[float, float]]:
+    """What the course expects, and of tall rows what it would without those that had next to no gradient: they are a
+    kind of batch of their own, and between two kinds everything looks usual."""
+    out = []
+    for row in range(known, len(values)):
+        expected, noise = float(course[row, 2]), float(course[row, 6])
+        value = float(values[row])
+        if 0 < value < math.inf and math.log(value) - expected > math.log(least):
+            before = finite(values[max(first, row - LAG - WINDOW) : row - LAG])
+            kept = before[before > NO_GRADIENT * max(median(before), 0.0)] if len(before) else before
+            if MINIMUM <= len(kept) <= (1 - OFTEN) * len(before):
+                logs = np.log(kept)
+                middle, spread = median_scale(logs)
+                expected = max(expected, middle)
+                noise = max(FLOOR, deviation(np.clip(logs, middle - 4 * spread, middle + 4 * spread)))
+        out.append((expected, noise))
+    return out
 
 
 def _chance(count: int, usual: float) -> float:

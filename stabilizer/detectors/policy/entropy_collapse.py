@@ -24,13 +24,14 @@ class EntropyCollapse(Detector):
         `baseline` rows (frozen: a moving baseline would follow the decline) or, where that is more, what the rows
         before a sudden fall made expect (`departure`). The task is not solved, and the reward has not risen since the
         fall began, up to `recent` rows ago, or has provably stopped moving (`stagnation`): `warn`. Down to a `third` of
-        what its course made expect is enough if the fall has brought the reward nothing in `answer` rows. Down to
-        `half` is enough if variety went with it: spread of rewards within groups, distinct answers, or groups left
-        without any spread; or if the reward has fallen, or has lost the pace at which it rose before the fall
-        (`since.slowed`). `critical` when the reward lost what it had gained. `info` under `little` of that, or of the
-        first 5 rows, where no more can be said than that the newer half of the run shows no gain (`Progress.idle`). In
-        a log of up to `young` rows a fall to `half` that lasts from first to last is `info` while the reward has gained
-        nothing, or nothing but what one component pays while another stays at its floor; `warn` where it falls too.
+        what its course made expect is enough if the fall has brought the reward nothing in `answer` rows, and is `info`
+        while what it may have brought can't be told from luck (two standard errors). Down to `half` is enough if
+        variety went with it: spread of rewards within groups, distinct answers, or groups left without any spread; or
+        if the reward has fallen, or has lost the pace at which it rose before the fall (`since.slowed`). `critical`
+        when the reward lost what it had gained. `info` under `little` of that, or of the first 5 rows, where no more
+        can be said than that the newer half of the run shows no gain (`Progress.idle`). In a log of up to `young` rows
+        a fall to `half` that lasts from first to last is `info` while the reward has gained nothing, or nothing but
+        what one component pays while another stays at its floor; `warn` where it falls too.
 
     Why it matters
         Without variety every answer to a prompt is the same, groups have no spread, and group-relative advantages
@@ -116,13 +117,18 @@ class EntropyCollapse(Detector):
         else:
             stands = recent and not since.paid and (since.fell or self._variety_lost(view, onset))
             stands = stands or (recent and slowed(view, onset))
+        hardly = moved and now <= self.third * moved.expected and recent and since.rows >= self.answer
+        hardly = hardly and since.now - since.before <= 2 * since.error
         if not stands:
-            if not (reward.idle and now <= self.little * began_at):
+            if not hardly and not (reward.idle and now <= self.little * began_at):
                 return None
-            normal = began_at
+            normal = moved.expected if hardly else began_at
         normal = normal or began_at  # a middle of nothing
         fate = f"has fallen to {reward.now:.3g}" if lost else f"is not rising ({reward.now:.3g})"
-        fate = fate if stands else f"shows no gain over the newer half of the run ({reward.now:.3g})"
+        if not stands and hardly:
+            fate = f"has hardly answered so far ({since.before:.3g} to {since.now:.3g})"
+        elif not stands:
+            fate = f"shows no gain over the newer half of the run ({reward.now:.3g})"
         return self.finding(
             view, "critical" if lost else "warn" if stands else "info", onset,
             f"token entropy is {now:.3g} nats, {now / normal:.0%} of the {normal:.3g} that was normal,"

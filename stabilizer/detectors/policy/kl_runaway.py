@@ -33,14 +33,16 @@ class KlRunaway(Detector):
         no course the reward has `answer` rows to answer, unless KL is `far`. Levels are medians in nats, so estimates
         that are negative now and then (k1) count as what they are. A run that its first updates ruin has neither past
         nor best: there a KL that came to `far` nats per token within `first` rows and is still there is `warn` when the
-        reward is no better than that of the rows until then, and `critical` when it is worse or KL is ten times `far`.
+        reward is no better than that of the rows until then, `critical` when it is worse or KL is ten times `far`, and
+        `info` while the reward rises with it.
 
     Why it matters
         Distance that buys no reward is distance for its own sake: noise, an exploited reward, or updates too large to
         be corrected. It is the first thing to see in a run whose learning rate is too high.
 
     Look-alikes
-        KL that grows while the reward rises is learning, whatever its size. KL that has grown from the first rows on,
+        KL that grows while the reward rises is learning, whatever its size; only one that was `far` within the first
+        rows is told of, as `info`. KL that has grown from the first rows on,
         at no other pace than then, is how this run drifts, even where luck hides for a while that the reward rises.
         With small batches it multiplies from row to row and comes back. With beta = 0 most trainers log 0.0 or nothing,
         which says nothing. A KL near 1 from the first step means the reference is not the starting policy; only growth
@@ -82,6 +84,9 @@ class KlRunaway(Detector):
     """Rows within which a tripling is not steady drift."""
 
     def check(self, view: RunView) -> Finding | None:
+        return self.held(self._ran_away(view), view, self._ran_away)
+
+    def _ran_away(self, view: RunView) -> Finding | None:
         series = view.series("policy/kl_ref").last(300).finite()
         if len(series) < 6:
             return None
@@ -89,11 +94,16 @@ class KlRunaway(Detector):
         if now < self.material / 2:
             return None
         reward = progress(view)
-        if reward is None or reward.solved or reward.rising:
+        if reward is None or reward.solved:
             return None
+        if reward.rising:
+            return self._at_once(view, now)
         if reward.dropped and (found := self._lost(view, series, reward, now)):
             return found
-        return self._at_once(view, now) or (None if reward.dropped else self._unpaid(view, series, now))
+        found = self._at_once(view, now)
+        if found is None or found.severity == "info":
+            return (None if reward.dropped else self._unpaid(view, series, now)) or found
+        return found
 
     def _lost(self, view: RunView, series: Series, reward: Progress, now: float) -> Finding | None:
         """The reward fell, and the policy had moved."""
@@ -131,14 +141,16 @@ class KlRunaway(Detector):
         if head[0] > self.far / 10 and not (len(leap) and leap[0] >= self.far / 20):
             return None  # the reference is another policy, as far as anybody can tell
         onset = int(series.steps[row])
-        since = since_first(view, onset)
-        if since is None or since.paid:
+        since, reward = since_first(view, onset), progress(view)
+        if since is None:
             return None
+        paid = since.paid or reward is not None and reward.rising
         lost = since.fell or now >= 10 * self.far
         return self.finding(
-            view, "critical" if lost else "warn", onset,
+            view, "info" if paid else "critical" if lost else "warn", onset,
             f"KL to the reference came to {head[row]:.3g} nats/token at step {onset}, row {row + 1} of the run, and is"
-            f" {now:.3g}; {since.metric} was {since.before:.3g} until then and is {since.now:.3g}",
+            f" {now:.3g}; {since.metric} was {since.before:.3g} until then and is {since.now:.3g}"
+            f"{': paid for so far, but next to nothing of where it came from is left' if paid else ''}",
             metric="policy/kl_ref", baseline=float(head[0]) if row else 0.0, now=now,
         )  # fmt: skip
 

@@ -34,7 +34,8 @@ class NoSignal(Detector):
     Signature
         The mean share of all-fail groups over `window` rows is, less two of its standard errors, at least `much`; over
         `groups` groups where a step has only a few, for one prompt a step makes the share 0 or 1 (`silence` of them
-        where not one was an exception). Where only zero-variance groups are logged, those that all pass are taken off
+        where not one was an exception, or as many rows, `window` at least, as are no `accident` at the share of silent
+        ones before). Where only zero-variance groups are logged, those that all pass are taken off
         by the reward's level: no more groups can pass than the reward allows; where `most` are without spread, whatever
         they were paid, and the reward has not risen since, it is told all the same: `info` if they may all have passed,
         it is not long so, or fewer than `nearly_all` are, else `warn`. Where only the spread of rewards is logged, rows
@@ -72,8 +73,10 @@ class NoSignal(Detector):
     """Groups over which it is judged otherwise: rows, when nothing says that a row has more than one."""
     silence: int = 26
     """Groups in a row without any exception that are enough: at a share of 0.7 that is luck once in 10,000 times."""
-    never: int = 12
+    never: int = 8
     """Rows that are enough where no group has had any spread since the first row: there is nothing to average."""
+    accident: float = 1e-4
+    """Chance of such a silence, at the share of silent rows before it, below which it is none."""
     much: float = 0.7
     """Share of groups without signal that is worth a finding."""
     patience: int = 120
@@ -96,12 +99,13 @@ class NoSignal(Detector):
         rows, unbroken = self._rows(view, series.values)
         broken = (series.values < 1).nonzero()[0]
         silence = len(series) - (int(broken[-1]) + 1 if len(broken) else 0)
+        unbroken = min(unbroken, self._no_accident(series.values[: len(series) - silence]))
         rows = max(self.window, unbroken) if unbroken <= silence < rows else rows
         rows = min(rows, self.never) if len(series) == silence >= self.never else rows
         recent = series.values[-rows:]
         if reward is None or reward.solved or len(recent) < rows:
             return None
-        passing = 0.0 if known else self._passing(view, reward)
+        passing = 0.0 if known else self._passing(view, reward, rows)
         share, error = mean(recent) - passing, 2 * deviation(recent) / math.sqrt(rows)
         if share - error < self.much:
             return None if known else self._alike(view, name, reward, series, share + passing, error, rows)
@@ -166,11 +170,18 @@ class NoSignal(Detector):
         needed = (math.ceil(groups / prompts) for groups in (self.groups, self.silence))
         return tuple(min(max(rows, self.window), self.groups) for rows in needed)
 
+    def _no_accident(self, before: np.ndarray) -> int:
+        """Silent rows in a row that, at the share of silent ones before them, are no accident."""
+        if len(before) < self.window:
+            return len(before) + self.groups
+        often = (float(np.clip(before, 0.0, 1.0).sum()) + 1) / (len(before) + 2)
+        return max(self.window, math.ceil(math.log(self.accident) / math.log(often)))
+
     @staticmethod
-    def _passing(view: RunView, reward: Progress) -> float:
-        """The largest share of groups that can all pass at this level of the reward."""
+    def _passing(view: RunView, reward: Progress, rows: int) -> float:
+        """The largest share of groups that can all pass at the level that the reward had in these rows, 20 at most."""
         rewards: Series = view.series(reward.metric).last(200).finite()
-        level = float(rewards.values[-20:].mean())
+        level = float(rewards.values[-min(rows, 20) :].mean())
         reach = reward.best - reward.lowest
         height = (level - reward.lowest) / reach if reach > 4 * reward.noise else 0.0
         within = float(rewards.values.min()) >= 0 and float(rewards.values.max()) <= 1

@@ -9,11 +9,21 @@ import numpy as np
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.progress import Progress, progress
 from stabilizer.detectors.reward.component_dominance import unearned
+from stabilizer.detectors.reward.saturated import Saturated
 from stabilizer.detectors.reward.scale_shift import components
-from stabilizer.detectors.stagnation import PATIENCE, Stagnation, patience, stagnation, standstill
+from stabilizer.detectors.stagnation import (
+    MATTERS,
+    PATIENCE,
+    STILL,
+    STILL_MOST,
+    Stagnation,
+    patience,
+    stagnation,
+    standstill,
+)
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median, step_noise
+from stabilizer.signals import median, step_noise, trend
 
 FEW = 12
 """Held-out measurements up to which their noise is judged by all of them."""
@@ -47,18 +57,23 @@ class Plateau(Detector):
         that fits best, and any that fits as well, has come 95 % (88 %) of its way. It says what it leaves open, and how
         many times the rows or the batch would settle it.
 
+        A reward whose ceiling is only taken to be one (`Progress.ceiling`), because nothing that is logged says how
+        many answers are right, is told of as `info` beside `reward/saturated`: over 30 rows since it came there it
+        gained, gone on for as long as the run has had, less than 15 % of what was gained before, or nothing beyond a
+        standard error.
+
     Why it matters
         From here on every step costs and nothing comes back, unless the reason is found: exploration used up, groups
         without signal, a KL term that pins the policy, a learning rate too low, a batch too small for its noise, or a
         ceiling that is really there.
 
     Look-alikes
-        A solved task, and a ceiling just below it: a reward of 0.94 out of 1 that stays there has arrived, and
-        `reward/saturated` says so. Warm-up that is not over, or was not for much of the flat stretch. A schedule that
-        has ended (the learning rate has come down to a tenth of its peak, and was low for most of the stretch) explains
-        a stand after a rise, which is then `info` and says so. A
-        format learned first: while the task itself has not begun, or while the reward has several components, and the
-        run is younger than `patience`, `info`. Slow
+        A solved task: where accuracy, groups that all pass, or rows that are all paid the very best prove it, only
+        `reward/saturated` is said. A reward of 0.94 out of 1 that stays there has arrived as well, as far as anybody
+        can tell, which is `info` in both. Warm-up that is not over, or was not for much of the flat stretch. A schedule
+        that has ended (the learning rate has come down to a tenth of its peak, and was low for most of the stretch)
+        explains a stand after a rise, which is then `info` and says so. A format learned first: while the task itself
+        has not begun, or while the reward has several components, and the run is younger than `patience`, `info`. Slow
         but steady growth, which the equivalence test leaves alone. A collapse: the reward is flat at the bottom, and
         other detectors name it.
 
@@ -86,6 +101,8 @@ class Plateau(Detector):
 
     def check(self, view: RunView) -> Finding | None:
         reward, still = progress(view), standstill(view)
+        if reward is not None and reward.ceiling == "taken":
+            return self._at_ceiling(view, reward)
         if reward is None or still is None or self._validation_rises(view, still.onset_step):
             return None
         rate = self._schedule(view, still.onset_step)
@@ -105,6 +122,28 @@ class Plateau(Detector):
             f" {change.high:+.2g}){self._reservation(still)}{f'; the learning rate was {rate}' if rate else ''}",
             metric=reward.metric, baseline=reward.start, now=still.level,
             change_low=change.low, change_high=change.high, sure=still.sure,
+        )  # fmt: skip
+
+    def _at_ceiling(self, view: RunView, reward: Progress) -> Finding | None:
+        """It stands where nothing is left to gain by the look of it alone."""
+        there = view.once(_saturated)
+        if there is None:
+            return None
+        since = view.series(reward.metric).between(there.onset_step, view.step).last(STILL_MOST).finite()
+        if len(since) < STILL:
+            return None
+        change, level = trend(since.values), median(since.values)
+        error = (change.high - change.change) / 1.96
+        gain = max(level - reward.start, 0.0) * len(since) / reward.rows
+        if change.change > max(error, MATTERS[0] * gain) or change.falling and -change.change > MATTERS[1] * abs(level):
+            return None
+        return self.finding(
+            view, "info", there.onset_step,
+            f"{reward.metric} has stood at {level:.3g} over {len(since)} rows: change {change.change:+.2g} (95 %"
+            f" interval {change.low:+.2g} to {change.high:+.2g}); taken for its ceiling, though nothing that is logged"
+            " says how many answers are right: if more can be had, it is stuck",
+            metric=reward.metric, baseline=reward.start, now=level, change_low=change.low, change_high=change.high,
+            sure=False,
         )  # fmt: skip
 
     def _held(self, view: RunView, metric: str) -> bool:
@@ -163,6 +202,11 @@ class Plateau(Detector):
             return False
         noise = max(step_noise(values), _spread_of_steps(values), 0.01) * np.sqrt(2 / third)
         return bool(values[-third:].mean() - values[:third].mean() > max(0.02, 2 * noise))
+
+
+def _saturated(view: RunView) -> Finding | None:
+    """What `reward/saturated` says of it."""
+    return Saturated().check(view)
 
 
 def _spread_of_steps(values: np.ndarray) -> float:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure, drift
 from stabilizer.detectors.progress import level, progress
-from stabilizer.detectors.since import unpaid
+from stabilizer.detectors.since import outcome, unpaid
 from stabilizer.detectors.worth import first_level, left, sudden, unheard_of, worth
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 
 LENGTH = "rollout/length_mean"
+ANSWER = 15
+"""Rows that the reward gets to answer a sudden fall."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +26,8 @@ class LengthCollapse(Detector):
         anything in the 300 rows before. `warn` when accuracy (the reward where nobody logs it) has gained nothing since
         and the task is not solved, `critical` when it has lost. Where accuracy was lost with it, `hurt` of what the
         course made expect is enough: two witnesses of one fall. So it is, as `info`, where it can't be proven that
-        nothing was won, but the newer half of the run shows no gain of the reward (`Progress.idle`).
+        nothing was won, but the newer half of the run shows no gain of the reward (`Progress.idle`), or where it left
+        its course and what the reward gained in 15 rows can't be told from luck.
 
     Why it matters
         Answers without room to reason can't get better again: long ones are no longer sampled, so nothing can reward
@@ -81,7 +84,7 @@ class LengthCollapse(Detector):
         if verdict is None or verdict.verdict == "gained" or reward is None or reward.solved:
             return None
         proven = verdict.verdict == "lost" or now <= self.share * before and verdict.verdict == "flat"
-        if not proven and not unpaid(view, onset):
+        if not proven and not unpaid(view, onset) and not (moved and self._hardly_paid(view, onset)):
             return None
         if not unheard_of(series, onset, before, now) or self._limited(view, onset):
             return None
@@ -100,6 +103,12 @@ class LengthCollapse(Detector):
             metric=LENGTH, baseline=before, now=now, guard=verdict.metric,
             guard_before=verdict.before, guard_now=verdict.now,
         )  # fmt: skip
+
+    @staticmethod
+    def _hardly_paid(view: RunView, onset: int) -> bool:
+        """What the reward gained in enough rows since can't be told from luck: less than two standard errors."""
+        since = outcome(view, onset)
+        return since is not None and since.rows >= ANSWER and since.now - since.before <= 2 * since.error
 
     def _limited(self, view: RunView, onset: int) -> bool:
         """More answers are cut than before: they are short because they may not be longer."""
