@@ -12,7 +12,6 @@ from stabilizer.detectors.progress import level, progress
 from stabilizer.detectors.worth import GUARDS, unheard_of, worth
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
-from stabilizer.signals import finite, median
 
 CUT = "rollout/truncated_frac"
 
@@ -23,11 +22,10 @@ class Truncation(Detector):
 
     Signature
         The median of the last `window` rows of the truncated share. Either it has risen: at least `risen` and twice
-        what its course made expect; `info` where it swings too much to say since when, but is `much`, twice what it was
-        in the first rows, and most of it above nearly all of them. Or it is high: at least `most` for `patience` rows,
-        `nearly_all` for a third of that. `info` while accuracy or reward gains, and while it is too early to say;
-        `warn` once a gain that matters is excluded; `critical` once the reward has fallen, and when `nearly_all` are
-        cut for `patience` rows of a flat reward.
+        what its course made expect. Or it is high: at least `most` for `patience` rows, `nearly_all` for a third of
+        that. `info` while accuracy or reward gains, and while it is too early to say; `warn` once a gain that matters
+        is excluded; `critical` once the reward has fallen, and when `nearly_all` are cut for `patience` rows of a flat
+        reward.
 
     Why it matters
         A cut answer is judged by what it did not get to say: right reasoning scores zero, and the policy is taught
@@ -59,10 +57,6 @@ class Truncation(Detector):
     """Rows in the level."""
     risen: float = 0.15
     """Share from which a rise is worth a word."""
-    much: float = 0.25
-    """The same for one that swings so much that its beginning can't be told ..."""
-    swings: int = 15
-    """... after so many rows of it."""
     most: float = 0.5
     """Share that is too high whenever it began."""
     nearly_all: float = 0.95
@@ -71,9 +65,6 @@ class Truncation(Detector):
     """Rows a high share may last before it is held against the run."""
 
     def check(self, view: RunView) -> Finding | None:
-        return self.held(self._cut(view), view, self._cut)
-
-    def _cut(self, view: RunView) -> Finding | None:
         shares = view.series(CUT)
         recent = shares.last(self.window).finite()
         if len(recent) < self.window or (now := level(recent, self.window)) < self.risen:
@@ -86,7 +77,7 @@ class Truncation(Detector):
         elif now >= self.most:
             onset, before = high, level(shares.between(0, high).last(20).finite(), 20)
         else:
-            return self._more(view, now) if rise and rise.ratio >= 2 and rise.rows >= self.swings else None
+            return None
         verdict = worth(view, onset)
         fate = verdict.verdict if verdict else "flat"
         rows = len(shares.between(onset, view.step))
@@ -109,26 +100,6 @@ class Truncation(Detector):
             f"{now:.0%} of answers are cut by the length limit ({before:.0%} before step {onset}), {rows} rows long;"
             f" {said}",
             metric=CUT, baseline=before, now=now,
-        )  # fmt: skip
-
-    def _more(self, view: RunView, now: float) -> Finding | None:
-        """Clearly more are cut than at first, in swings that nobody can date, or that may be over soon."""
-        shares = view.series(CUT)
-        first = int(shares.steps.searchsorted(view.baseline_start()))
-        head = finite(shares.values[first : first + min(20, (len(shares) - first) // 3)])
-        if now < self.much or len(head) < self.window:
-            return None
-        start, usual = median(head), float(np.quantile(head, 0.9))
-        if now < 2 * start or float(np.quantile(shares.last(self.window).finite().values, 0.25)) <= usual:
-            return None
-        newest = shares.last(500).finite()
-        low = (newest.values[: -self.window] < max(now / 2, 2 * start)).nonzero()[0]
-        onset = int(newest.steps[int(low[-1]) + 1 if len(low) else 0])
-        return self.finding(
-            view, "info", onset,
-            f"{now:.0%} of answers in the newest {self.window} rows are cut by the length limit, {start:.0%} in the"
-            " first rows; the share swings",
-            metric=CUT, baseline=start, now=now,
         )  # fmt: skip
 
     @staticmethod
