@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import inflation, median, middle
 from stabilizer.vocabulary import metric
+
+T = TypeVar("T")
 
 RECENT = 20
 """Rows whose median is "now"."""
@@ -101,6 +103,13 @@ class Case:
 
     findings: Sequence[Finding]
     view: RunView
+    _known: dict[Callable[[Case], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, find: Callable[[Case], T]) -> T:
+        """What several rules ask for, found once."""
+        if find not in self._known:
+            self._known[find] = find(self)
+        return self._known[find]
 
     @cached_property
     def onset(self) -> int:

@@ -119,6 +119,10 @@ class _Lost(NamedTuple):
 
 def _spread_lost(case: Case) -> _Lost | None:
     """Where the spread within groups stepped down by a third and stayed there, while the policy stood still."""
+    return case.once(_where_spread_was_lost)
+
+
+def _where_spread_was_lost(case: Case) -> _Lost | None:
     series = case.view.series("reward/std_group")
     if len(series) < 40 or case.find("reward/outage"):
         return None
