@@ -157,6 +157,10 @@ def sudden(series: Series, onset: int, kind: str) -> bool:
     return explained[0] >= max(explained[1:])
 
 
+STRAYS = 0.2
+"""Share of the rows since it came in which a level may be away again."""
+
+
 def unheard_of(series: Series, onset: int, before: float, now: float) -> bool:
     """Whether the 300 rows before the onset never came near the level, and it has stayed on its side since.
 
@@ -172,7 +176,17 @@ def unheard_of(series: Series, onset: int, before: float, now: float) -> bool:
         return False
     arrived = beyond if up else ~beyond
     first = int(np.argmax(arrived)) if len(arrived) else 0
-    return bool(np.count_nonzero(~arrived[first:]) <= 0.2 * (len(arrived) - first))
+    return bool(np.count_nonzero(~arrived[first:]) <= STRAYS * (len(arrived) - first))
+
+
+def last_came(series: Series, onset: int, before: float, now: float) -> int:
+    """When a level that rose in waves came for the last time: the first step from an onset on with whose row it is half
+    of the way, and since when it has been there but for a few rows. The onset itself where it never stayed."""
+    split = int(series.steps.searchsorted(onset))
+    there = series.values[split:][-300:] > (before + now) / 2
+    since = np.cumsum(~there[::-1])[::-1] <= STRAYS * np.arange(len(there), 0, -1)
+    rows = (there & since).nonzero()[0]
+    return int(series.steps[len(series) - len(there) + int(rows[0])]) if len(rows) else onset
 
 
 def smoothed(series: Series) -> Series:

@@ -9,7 +9,7 @@ import numpy as np
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure
 from stabilizer.detectors.progress import level, progress
-from stabilizer.detectors.worth import GUARDS, unheard_of, worth
+from stabilizer.detectors.worth import GUARDS, last_came, unheard_of, worth
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 
@@ -22,10 +22,10 @@ class Truncation(Detector):
 
     Signature
         The median of the last `window` rows of the truncated share. Either it has risen: at least `risen` and twice
-        what its course made expect. Or it is high: at least `most` for `patience` rows, `nearly_all` for a third of
-        that. `info` while accuracy or reward gains, and while it is too early to say; `warn` once a gain that matters
-        is excluded; `critical` once the reward has fallen, and when `nearly_all` are cut for `patience` rows of a flat
-        reward.
+        what its course made expect, since when it last came there and stayed. Or it is high: at least `most` for
+        `patience` rows, `nearly_all` for a third of that. `info` while accuracy or reward gains, and while it is too
+        early to say; `warn` once a gain that matters is excluded; `critical` once the reward has fallen, and when
+        `nearly_all` are cut for `patience` rows of a flat reward.
 
     Why it matters
         A cut answer is judged by what it did not get to say: right reasoning scores zero, and the policy is taught
@@ -71,9 +71,9 @@ class Truncation(Detector):
             return None
         rise, reward = departure(view, CUT, up=True), progress(view)
         high = self._high_since(view, self.most)
-        new = rise and rise.ratio >= 2 and unheard_of(shares, rise.onset_step, rise.expected, now)
-        if rise and new:
-            onset, before = rise.onset_step, rise.expected
+        came = last_came(shares, rise.onset_step, rise.expected, now) if rise and rise.ratio >= 2 else None
+        if rise and came is not None and unheard_of(shares, came, rise.expected, now):
+            onset, before = came, rise.expected
         elif now >= self.most:
             onset, before = high, level(shares.between(0, high).last(20).finite(), 20)
         else:
