@@ -348,10 +348,13 @@ def _ceiling(view: RunView, name: str, levels: np.ndarray, reward: Progress) -> 
 
 
 def _witnessed(view: RunView, name: str, rewards: np.ndarray, slow: float) -> bool:
-    """It stands just under what some rows were paid in all of their answers, and more than which none ever was."""
+    """It stands just under what some rows were paid in all of their answers, and more than which none ever was.
+
+    What never moved is no ceiling, least of all nothing, and what stays within 0-1 has its ceiling at 1.
+    """
     known = finite(rewards[-MEMORY:])
-    top = float(known.max())
-    if not SOLVED * top <= slow <= top or known.min() < 0:
+    low, top = float(known.min()), float(known.max())
+    if not SOLVED * top <= slow <= top or not 0 <= low < top or not top > 1:
         return False
     spread = next((view.series(name) for name in ("reward/std", "reward/std_group") if name in view), None)
     if spread is None:
