@@ -83,6 +83,8 @@ class Session:
         """Seconds that logging and detectors took after the newest step."""
         self.parting: list[Finding] = []
         """What changed with rows that still waited when the run ended: no tick tells of it."""
+        self.parting_actions: list[Action] = []
+        """Journal entries that were written then."""
         self._patient = False
         self._waiting: list[tuple[int, dict[str, float]]] = []
         """Rows that are on record and that the watch has not been shown."""
@@ -206,14 +208,19 @@ class Session:
             self._note_failure(error)
             raise
         finally:
-            self.parting += self.catch_up()
+            self._part()
             if state != "failed":
                 self.save_checkpoint()
             self._close(state)
 
+    def _part(self) -> None:
+        """Look at what still waits, for whoever looks on to be told at the end."""
+        self._actions = self.parting_actions
+        self.parting += self.catch_up()
+
     def _note_failure(self, error: Exception) -> None:
         """What stopped training goes on record as an event, and as the finding that ends the run."""
-        self.parting += self.catch_up()
+        self._part()
         message = f"{type(error).__name__}: {error}"
         lines = "".join(traceback.format_exception(error))[-4000:]
         failure = {"failure": kind_of(message), "message": message, "traceback": lines}

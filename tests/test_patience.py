@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import stabilizer.session
+from stabilizer.commands.train import follow
 from stabilizer.detectors.base import Detector
 from stabilizer.records import Action, Finding
 from stabilizer.runs.history import RunView
@@ -184,6 +187,23 @@ def test_rows_that_wait_when_the_run_ends_are_looked_at_and_told_of(tmp_path, st
     assert (tmp_path / "run", told(tmp_path / "run")[0][:6]) == (tmp_path / "run", (1, Stand.id, "warn", "open", 3, 3))
     state = {"asked to stop": "preempted", "left": "stopped", "failed": "failed"}[how]
     assert read_json(tmp_path / "run" / "status.json")["state"] == state
+
+
+def test_what_was_proposed_for_rows_that_wait_when_the_run_fails_is_told_too(tmp_path, capsys) -> None:
+    session = start(tmp_path / "run", 8)
+    train, propose = session.trainer.train_step, Action("a1", "proposed", "lower-lr", 3)
+    session.arbiter.tick = lambda view, answers: session.journal(propose) if view.step == 3 else None
+
+    def broken():
+        if session.trainer.step == 4:
+            raise RuntimeError("CUDA out of memory")
+        return train()
+
+    session.trainer.train_step = broken
+    with pytest.raises(RuntimeError):
+        follow(session, Console(stderr=True), json=True)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["kind"] for row in rows] == ["step"] * 4 + ["action"] and rows[-1]["action"] == "a1"
 
 
 def test_what_was_found_in_rows_that_waited_when_it_was_killed_is_written_on_resuming_and_once(tmp_path, stand) -> None:

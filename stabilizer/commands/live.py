@@ -63,18 +63,23 @@ class LivePrinter:
         for finding in tick.findings:
             self._finding(finding)
         for action in tick.actions:
-            self._print(*action_lines(action))
-            if self._asks and action.entry == "proposed" and action.safety != "advice":
-                self._print(None, f"waits for you: {self._asks} approve {action.action}   (or reject {action.action})")
+            self._action(action)
         now = time.monotonic()
         if now - self._printed >= EVERY_S or tick.step == tick.steps or self._done == 1:
             self._printed = now
             self._line(tick, now)
 
-    def end(self, findings: Iterable[Finding]) -> None:
+    def end(self, findings: Iterable[Finding], actions: Iterable[Action] = ()) -> None:
         """Take in what could only be told once nothing more was to come."""
         for finding in findings:
             self._finding(finding)
+        for action in actions:
+            self._action(action)
+
+    def _action(self, action: Action) -> None:
+        self._print(*action_lines(action))
+        if self._asks and action.entry == "proposed" and action.safety != "advice":
+            self._print(None, f"waits for you: {self._asks} approve {action.action}   (or reject {action.action})")
 
     def _finding(self, finding: Finding) -> None:
         """Only what a person should look up for: it opened, got worse, or is over; the cause once per incident."""
@@ -120,15 +125,14 @@ class JsonPrinter:
     def tick(self, tick: Tick) -> None:
         """Take one step in."""
         self._write({"kind": "step", "step": tick.step, "steps": tick.steps, "metrics": as_json(tick.metrics)})
-        for finding in tick.findings:
-            self._write({"kind": "finding", **as_json(finding)})
-        for action in tick.actions:
-            self._write({"kind": "action", **as_json(action)})
+        self.end(tick.findings, tick.actions)
 
-    def end(self, findings: Iterable[Finding]) -> None:
+    def end(self, findings: Iterable[Finding], actions: Iterable[Action] = ()) -> None:
         """Take in what could only be told once nothing more was to come."""
         for finding in findings:
             self._write({"kind": "finding", **as_json(finding)})
+        for action in actions:
+            self._write({"kind": "action", **as_json(action)})
 
     def _write(self, row: dict[str, Any]) -> None:
         self.out.write(orjson.dumps(row).decode() + "\n")

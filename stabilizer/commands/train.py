@@ -151,7 +151,7 @@ def follow(session: Session, console: Console, *, json: bool) -> int:
         for tick in session.run(patient=True):
             printer.tick(tick)
     finally:
-        printer.end(session.parting)
+        printer.end(session.parting, session.parting_actions)
     verdict, ever = session.watch.verdict(session.history.view())
     if problems := session.writer.problems():
         console.print(Text("not everything could be written: " + "; ".join(problems), style="bold red"))
