@@ -195,6 +195,12 @@ def test_a_new_key_of_a_file_of_dotted_keys_is_dotted(tmp_path) -> None:
     assert "\nworker.actor.global_batch_size: 64\n" in edited(result.config, {"worker.actor.global_batch_size": 64})
 
 
+def test_a_new_key_goes_beside_one_that_is_no_text(tmp_path) -> None:
+    text = "? [a, b]\n: 1\nworker:\n  rollout:\n    n: 8\n"
+    result, _ = judged(tmp_path, "a.yaml", text, trainer="easyr1")
+    assert edited(result.config, {"trainer.save_freq": 5}) == f"{text}trainer:\n  save_freq: 5\n"
+
+
 @pytest.mark.parametrize("group", ["{}", "", "null", "*base"])
 def test_a_group_that_cannot_be_added_to_is_left_to_the_person(tmp_path, group: str) -> None:
     text = f"rollout: &base\n  n: 8\nworker:\n  actor: {group}\n  rollout:\n    n: 8\n"

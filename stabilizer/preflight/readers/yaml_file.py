@@ -60,12 +60,12 @@ def insert(parsed: Parsed, key: str, value: Any) -> tuple[int, str]:
         if not isinstance(inner, yaml.MappingNode) or not inner.value or _elsewhere(name, inner):
             raise ConfigError(f"{parsed.path}:{name.start_mark.line + 1}: {name.value} can't be added to; do it there")
         node, rest = inner, rest[1:]
-    if any(name.value.startswith(f"{rest[0]}.") for name, _ in node.value):
+    if any(str(name.value).startswith(f"{rest[0]}.") for name, _ in node.value):  # a list may be a key, too
         rest = [".".join(rest)]  # a file of dotted keys stays one
     if node.flow_style:
         comma = ", " if node.value else ""
         return node.start_mark.index + 1 + shift, f"{_inline(rest, value, quoted=json_file)}{comma}"
-    indent = " " * node.value[0][0].start_mark.column
+    indent = " " * min(name.start_mark.column for name, _ in node.value)
     plain = [inner for name, inner in node.value if _one_line(inner) and not _elsewhere(name, inner)]
     if node is root and (len(rest) > 1 or not plain):  # a new group comes last
         tail = "" if parsed.text.endswith("\n") else "\n"
