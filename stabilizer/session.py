@@ -208,19 +208,19 @@ class Session:
             self._note_failure(error)
             raise
         finally:
-            self._part()
+            self._part(heeding=state != "failed")
             if state != "failed":
                 self.save_checkpoint()
             self._close(state)
 
-    def _part(self) -> None:
+    def _part(self, *, heeding: bool) -> None:
         """Look at what still waits, for whoever looks on to be told at the end."""
         self._actions = self.parting_actions
-        self.parting += self.catch_up()
+        self.parting += self.catch_up(heeding=heeding)
 
     def _note_failure(self, error: Exception) -> None:
         """What stopped training goes on record as an event, and as the finding that ends the run."""
-        self._part()
+        self._part(heeding=False)  # a state that a step left half-way is not to be saved; on resuming they are heard
         message = f"{type(error).__name__}: {error}"
         lines = "".join(traceback.format_exception(error))[-4000:]
         failure = {"failure": kind_of(message), "message": message, "traceback": lines}
@@ -261,22 +261,22 @@ class Session:
         waited = time.monotonic() - self._waiting_since
         return waited + metrics.get("time/step_s", LATE_S) < LATE_S and math.isfinite(sum(metrics.values()))
 
-    def catch_up(self) -> list[Finding]:
-        """Look at the rows that wait, in order, and heed what people ask for; returns the findings that changed."""
+    def catch_up(self, *, heeding: bool = True) -> list[Finding]:
+        """Look at the rows that wait, in order, heeding what people ask for or not; the findings that changed."""
         rows, self._waiting = self._waiting, []
         changed: list[Finding] = []
         if not rows:
             return changed
         for row in rows:
-            changed += self._look(*row, newest=row is rows[-1])
+            changed += self._look(*row, heeding=heeding and row is rows[-1])
         self._status("running")
         if self.writer.summary_due:
             verdict, ever = self.watch.verdict(self.history.view())
             self.writer.summary(verdict=verdict, worst=ever)
         return changed
 
-    def _look(self, step: int, metrics: Mapping[str, float], *, newest: bool) -> list[Finding]:
-        """Show one row to the watch, and let the policy answer. People are heeded at the newest, where the run is."""
+    def _look(self, step: int, metrics: Mapping[str, float], *, heeding: bool) -> list[Finding]:
+        """Show one row to the watch, and let the policy answer; people are heeded where the run is, at the newest."""
         self.history.append(step, metrics)
         changed: list[Finding] = []
         try:
@@ -284,10 +284,10 @@ class Session:
             changed = [replace(finding, t=time.time()) for finding in self.watch.tick(view)]
             self._tell(changed, step)
             self._tell_anew(step, RESTATED)
-            if newest:
+            if heeding:
                 self.desk.look()
             self.arbiter.tick(view, self.desk.answers())
-            if newest:
+            if heeding:
                 self.desk.settle()
                 self.desk.return_if_asked()
         except Exception as error:  # the monitor never harms training; its own failure is on record

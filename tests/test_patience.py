@@ -19,6 +19,7 @@ from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunReader, read_json, read_records
 from stabilizer.runs.requests import ask
 from stabilizer.session import TOGETHER, Session
+from stabilizer.trainer.checkpoint import scan
 from stabilizer.trainer.config import load_config
 from stabilizer.watch import Watch
 
@@ -184,7 +185,7 @@ def test_rows_that_wait_when_the_run_ends_are_looked_at_and_told_of(tmp_path, st
         with pytest.raises(RuntimeError):
             next(ticks)
     assert [(f.id, f.detected_step, f.state) for f in session.parting] == [(Stand.id, 3, "open")]
-    assert (tmp_path / "run", told(tmp_path / "run")[0][:6]) == (tmp_path / "run", (1, Stand.id, "warn", "open", 3, 3))
+    assert told(tmp_path / "run")[0][:6] == (1, Stand.id, "warn", "open", 3, 3)
     state = {"asked to stop": "preempted", "left": "stopped", "failed": "failed"}[how]
     assert read_json(tmp_path / "run" / "status.json")["state"] == state
 
@@ -204,6 +205,29 @@ def test_what_was_proposed_for_rows_that_wait_when_the_run_fails_is_told_too(tmp
         follow(session, Console(stderr=True), json=True)
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["kind"] for row in rows] == ["step"] * 4 + ["action"] and rows[-1]["action"] == "a1"
+
+
+def test_what_people_asked_for_before_a_run_failed_is_heeded_on_resuming_and_not_in_the_state_it_failed_in(
+    tmp_path,
+) -> None:
+    session = start(tmp_path / "run", 8, "checkpoint.every=3")
+    train = session.trainer.train_step
+
+    def broken():
+        if session.trainer.step == 5:
+            ask(tmp_path / "run", "set", "prompts=3")
+            raise RuntimeError("CUDA out of memory")
+        return train()
+
+    session.trainer.train_step = broken
+    with pytest.raises(RuntimeError):
+        list(session.run(patient=True))
+    reader = RunReader(tmp_path / "run")
+    assert reader.actions == [] and max(state.step for state in scan(tmp_path / "run" / "checkpoints")) == 3
+    resumed = Session.resume(tmp_path / "run")
+    next(resumed.run())
+    reader.refresh()
+    assert [(entry.entry, entry.step) for entry in reader.actions] == [("approved", 4), ("applied", 4)]
 
 
 def test_what_was_found_in_rows_that_waited_when_it_was_killed_is_written_on_resuming_and_once(tmp_path, stand) -> None:

@@ -168,7 +168,7 @@ class GradSpike(Detector):
         first = int(view.series("optim/grad_norm").steps.searchsorted(start)) if start else 0
         expected = course(view, "optim/grad_norm")
         advance = partial(_with_gradient, course=expected, first=first, least=self.material)
-        return view.causal("optim/grad_norm", ("with gradient", first), advance)
+        return view.causal("optim/grad_norm", ("with gradient", first, self.material), advance)
 
     def _spikes(self, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """First and last row of every spike: short, and over."""
