@@ -98,7 +98,7 @@ class RollBack(Remedy):
         if not known:
             return {}
         own = _OWN.get(cause)
-        return (own.given(cause, knobs, view, onset, ours) if own else None) or self.change(knobs)
+        return (own.given(cause, knobs, view, onset, ours) if own else None) or self.against(cause, knobs)
 
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
         """As the remedy whose change it is would: a lowered rate warms up, a critic is left alone for a while."""

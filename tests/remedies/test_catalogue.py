@@ -324,6 +324,12 @@ def test_an_engine_that_falls_behind_asks_for_smaller_steps_too(apart: str, slow
     assert change is None if slower is None else (change.get("control/lr_scale") == (1.0, 0.5)) is slower
 
 
+def test_going_back_takes_the_mismatch_away_though_too_few_rows_say_how_large_it_is() -> None:
+    view = history({"policy/mismatch_kl": "0x40 0.001x1 0.004x1", "rollout/length_mean": "10x42"}).view()
+    knobs = {"control/mismatch": 0, "control/lr_scale": 1.0}
+    assert BY_ID["roll-back"].given("engine-mismatch", knobs, view, 41) == {"control/mismatch": (0, 1)}
+
+
 def test_where_a_critic_judges_silent_prompts_are_outweighed_by_more_of_them() -> None:
     view = history({"reward/zero_std_frac": "0.2~0.01x40 0.7~0.01x20"}, about={"config": {}}).view()
     remedy = BY_ID["reweight-prompts"]

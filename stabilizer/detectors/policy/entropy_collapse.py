@@ -10,7 +10,7 @@ from stabilizer.detectors.progress import LEVEL, level, progress
 from stabilizer.detectors.reward.component_dominance import unearned
 from stabilizer.detectors.since import began, outcome, slowed
 from stabilizer.detectors.stagnation import stagnation
-from stabilizer.records import Finding
+from stabilizer.records import Finding, Severity
 from stabilizer.runs.history import RunView
 from stabilizer.signals import median, trend
 
@@ -124,13 +124,14 @@ class EntropyCollapse(Detector):
                 return None
             normal = moved.expected if hardly else began_at
         normal = normal or began_at  # a middle of nothing
+        severity: Severity = "critical" if lost else "warn" if stands else "info"
         fate = f"has fallen to {reward.now:.3g}" if lost else f"is not rising ({reward.now:.3g})"
         if not stands and hardly:
-            fate = f"has hardly answered so far ({since.before:.3g} to {since.now:.3g})"
+            severity, fate = "info", f"has hardly answered so far ({since.before:.3g} to {since.now:.3g})"
         elif not stands:
             fate = f"shows no gain over the newer half of the run ({reward.now:.3g})"
         return self.finding(
-            view, "critical" if lost else "warn" if stands else "info", onset,
+            view, severity, onset,
             f"token entropy is {now:.3g} nats, {now / normal:.0%} of the {normal:.3g} that was normal,"
             f" and {reward.metric} {fate}",
             metric="policy/entropy", baseline=normal, now=now,
