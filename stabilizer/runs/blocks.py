@@ -35,7 +35,8 @@ class Block:
         """The block of a table that is there already: a row a step, a column a name."""
         block = cls(names)
         block.steps, block.times = steps, [0.0] * len(steps)
-        block._values.frombytes(memoryview(np.ascontiguousarray(table, float)).cast("B"))
+        if table.size:  # rows may hold nothing but their steps
+            block._values.frombytes(memoryview(np.ascontiguousarray(table, float)).cast("B"))
         return block
 
     def __len__(self) -> int:

@@ -314,3 +314,11 @@ def test_rows_read_as_tables_are_the_rows_read_one_by_one(tmp_path, monkeypatch,
         for name in ours.names():
             np.testing.assert_array_equal(ours.series(name).steps, theirs.series(name).steps)
             np.testing.assert_array_equal(ours.series(name).values, theirs.series(name).values)
+
+
+def test_rows_of_nothing_but_their_step_are_passed_over(tmp_path):
+    rows = [{"step": step} for step in range(1, 20)]
+    with pytest.raises(RunError, match="no metrics in it"):
+        load(write(tmp_path, state("0.20", log_history=rows)))
+    rows += [record("0.20", step) for step in range(20, 40)]
+    assert load(write(tmp_path, state("0.20", log_history=rows))).history.view().rows("reward/mean") == 20
