@@ -42,12 +42,11 @@ class KlRunaway(Detector):
 
     Look-alikes
         KL that grows while the reward rises is learning, whatever its size; only one that was `far` within the first
-        rows is told of, as `info`. KL that has grown from the first rows on,
-        at no other pace than then, is how this run drifts, even where luck hides for a while that the reward rises.
-        With small batches it multiplies from row to row and comes back. With beta = 0 most trainers log 0.0 or nothing,
-        which says nothing. A KL near 1 from the first step means the reference is not the starting policy; only growth
-        counts, or a first step whose own updates are known to be as large. One extreme token can throw a single step's
-        estimate: the level is a median.
+        rows is told of, as `info`. KL that has grown from the first rows on, at no other pace than then, is how this
+        run drifts, even where luck hides for a while that the reward rises. With small batches it multiplies from row
+        to row and comes back. With beta = 0 most trainers log 0.0 or nothing, which says nothing. A KL near 1 from the
+        first step means the reference is not the starting policy; only growth counts, or a first step whose own updates
+        are known to be as large. One extreme token can throw a single step's estimate: the level is a median.
 
     False alarms
         A sum over the sequence instead of a mean over tokens grows with the answer's length; readers name such

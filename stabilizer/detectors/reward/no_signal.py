@@ -35,14 +35,14 @@ class NoSignal(Detector):
         The mean share of all-fail groups over `window` rows is, less two of its standard errors, at least `much`; over
         `groups` groups where a step has only a few, for one prompt a step makes the share 0 or 1 (`silence` of them
         where not one was an exception, or as many rows, `window` at least, as are no `accident` at the share of silent
-        ones before). Where only zero-variance groups are logged, those that all pass are taken off
-        by the reward's level: no more groups can pass than the reward allows; where `most` are without spread, whatever
-        they were paid, and the reward has not risen since, it is told all the same: `info` if they may all have passed,
-        it is not long so, or fewer than `nearly_all` are, else `warn`. Where only the spread of rewards is logged, rows
-        without any count, and where not even that is, a reward that has been the same number, 0 or less, in all rows.
-        From `nearly_all` on it is critical, as it is when the reward fell to get there; `info` while the reward is
-        still rising, because the rest of the batch is then enough, and during the first `patience` steps of a run that
-        has never had a success to lose.
+        ones before). Where only zero-variance groups are logged, those that all pass are taken off by the reward's
+        level: no more groups can pass than the reward allows; where `most` are without spread, whatever they were paid,
+        and the reward has not risen since, it is told all the same: `info` if they may all have passed, it is not long
+        so, or fewer than `nearly_all` are, else `warn`. Where only the spread of rewards is logged, rows without any
+        count, and where not even that is, a reward that has been the same number, 0 or less, in all rows. From
+        `nearly_all` on it is critical, as it is when the reward fell to get there; `info` while the reward is still
+        rising, because the rest of the batch is then enough, and during the first `patience` steps of a run that has
+        never had a success to lose.
 
     Why it matters
         Group-relative advantages of a group without spread are zero. The step costs the same and changes nothing; KL

@@ -25,6 +25,8 @@ from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 from stabilizer.signals import median, step_noise, trend
 
+SINKS = 0.2
+"""Share of its level that a reward may have lost while it still counts as standing at its ceiling."""
 FEW = 12
 """Held-out measurements up to which their noise is judged by all of them."""
 
@@ -135,7 +137,7 @@ class Plateau(Detector):
         change, level = trend(since.values), median(since.values)
         error = (change.high - change.change) / 1.96
         gain = max(level - reward.start, 0.0) * len(since) / reward.rows
-        if change.change > max(error, MATTERS[0] * gain) or change.falling and -change.change > MATTERS[1] * abs(level):
+        if change.change > max(error, MATTERS[0] * gain) or change.falling and -change.change > SINKS * abs(level):
             return None
         return self.finding(
             view, "info", there.onset_step,

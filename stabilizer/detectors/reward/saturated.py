@@ -22,11 +22,12 @@ class Saturated(Detector):
 
     Signature
         The task counts as solved (`progress`: 90 % of completions by accuracy, else by groups that all pass, else 95 %
-        by a component that pays for right answers, else a reward at 0.9 of 1 or, on another scale, at 0.95 of what two
-        rows were paid in all of their answers and no row exceeded, or at its best after a rise with answers that came
-        to be paid alike: within groups and from row to row by under 60 % of what it was at first, or by far less within
-        groups, or 80 % of groups without any spread and rows that differ less), for `rows` rows in a row; the reward no
-        longer rises. Where all-pass groups are logged they must be half of all. Always `info`.
+        by a component that pays for right answers, else a reward at 0.9 of 1 or, on a scale beyond 1, at 0.95 of what
+        two rows were paid in all of their answers and no row exceeded, or, on another scale, at its best after a rise
+        with answers that came to be paid alike: within groups and from row to row by under 60 % of what it was at
+        first, or by far less within groups, or 80 % of groups without any spread and rows that differ less), for `rows`
+        rows in a row; the reward no longer rises. Where all-pass groups are logged they must be half of all. Always
+        `info`.
 
     Why it matters
         Groups that all pass have no spread, so the step costs what it cost before and changes nothing; KL and entropy
@@ -34,9 +35,9 @@ class Saturated(Detector):
 
     Look-alikes
         A plateau below the ceiling, where there is something left to gain (`reward/plateau`, which stands beside this
-        one where nothing that is logged tells them apart). Groups that all fail are
-        as silent (`reward/no-signal`); the level of the reward tells them apart. A format reward that is earned by all
-        saturates by itself while the task does not: accuracy, where it is known, is asked first.
+        one where nothing that is logged tells them apart). Groups that all fail are as silent (`reward/no-signal`); the
+        level of the reward tells them apart. A format reward that is earned by all saturates by itself while the task
+        does not: accuracy, where it is known, is asked first.
 
     False alarms
         None that cost anything: nothing is done about it. A reward that was hacked to its ceiling looks solved;
