@@ -86,6 +86,16 @@ def scaled(knobs: Mapping[str, float], name: str, factor: float, low: float, hig
     return {name: (before, after)} if (after - before) * (factor - 1) > 0 else None
 
 
+MOST_MORE, MOST_PROMPTS = 4.0, 128
+"""By how much prompts are made more at once at most, and how many there may be."""
+
+
+def more_prompts(knobs: Mapping[str, float], factor: float) -> Change:
+    """As many prompts more as a fix asks for; nothing where it asks for no more, or there can't be more."""
+    factor = min(factor, MOST_MORE)
+    return (scaled(knobs, "control/prompts", factor, low=1, high=MOST_PROMPTS) or {}) if factor > 1 else {}
+
+
 def lowered(knobs: Mapping[str, float], name: str, to: float) -> Change | None:
     """Bring one knob down to a value; None when it is there already."""
     before = knobs.get(name)

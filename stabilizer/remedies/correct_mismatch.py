@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from stabilizer.remedies.base import Change, Remedy, scaled, switched
+from stabilizer.remedies.base import MOST_MORE, Change, Remedy, more_prompts, scaled, switched
 from stabilizer.remedies.lower_lr import LOWEST, LR
 from stabilizer.runs.history import RunView
 from stabilizer.signals import middle
@@ -20,8 +20,6 @@ ROWS = 5
 """Rows, at most, that say how far they are apart now."""
 LITTLE, TELLING = 0.1, 3
 """Nats over an answer below which there is time to see, and rows that tell, whether it grows."""
-MOST_MORE, MOST_PROMPTS = 4.0, 128
-"""By how much prompts are made more at most, and how many there may be."""
 
 
 class CorrectMismatch(Remedy):
@@ -93,11 +91,10 @@ class CorrectMismatch(Remedy):
         whole = nats <= WHOLE
         if whole:
             change = switched(knobs, "control/mismatch", "tis_sequence", when=("none",)) or change
-        more = math.exp(2 * min(nats if whole else apart, math.log(MOST_MORE) / 2))
-        more_prompts = scaled(knobs, "control/prompts", more, low=1, high=MOST_PROMPTS) or {}
+        variance = min(2 * (nats if whole else apart), math.log(MOST_MORE))  # an exponent may be beyond any number
         behind = cause == "stale-weights" or _grows(rows[0][:TELLING])
         smaller_steps = scaled(knobs, LR, 0.5, low=LOWEST, high=1.0) if behind or not whole else None
-        return change | more_prompts | (smaller_steps or {})
+        return change | more_prompts(knobs, math.exp(variance)) | (smaller_steps or {})
 
 
 def _grows(first: np.ndarray) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from stabilizer.remedies.base import Change, Remedy, scaled, switched
+from stabilizer.remedies.base import Change, Remedy, more_prompts, switched
 from stabilizer.remedies.evidence import recent
 from stabilizer.runs.history import RunView
 from stabilizer.signals import middle
@@ -14,8 +14,6 @@ LEAST, MOST = 0.3, 0.95
 """Shares of silent groups between which others in their place are worth generating."""
 EARLY = 20
 """Rows from which it is known how far rewards of a group differ here."""
-MOST_MORE, MOST_PROMPTS = 4.0, 128
-"""By how much prompts are made more at most, and how many there may be."""
 SINCE = 10
 """Rows that say so: a batch that lost its signal lost it lately."""
 
@@ -75,9 +73,8 @@ class ReweightPrompts(Remedy):
         alive = 1 - middle(before)
         teach = min(1 - silent, alive * (1 - _faint(view)))
         filled = min(1.0, teach * ((change and view.config("policy.resample_batches")) or 1))
-        factor = min(MOST_MORE, alive / filled) if filled > 0 else 1.0
-        more = scaled(knobs, "control/prompts", factor, low=1, high=MOST_PROMPTS) if factor > 1 else None
-        return {**(change or {}), **(more or {})} or None
+        more = more_prompts(knobs, alive / filled) if filled > 0 else {}
+        return {**(change or {}), **more} or None
 
     def unfit(self, view: RunView) -> str:
         """Where no prompt has spread there is nothing to draw instead, and where most have there is little to gain."""
