@@ -14,7 +14,7 @@ import numpy as np
 from stabilizer.detectors.progress import RECENT, progress
 from stabilizer.records import Cause, Finding
 from stabilizer.remedies.base import Remedy
-from stabilizer.remedies.evidence import recent, steps_usual
+from stabilizer.remedies.evidence import recent, settling, steps_usual
 from stabilizer.runs.history import RunView
 from stabilizer.signals import middle, trend
 from stabilizer.watch import Watch
@@ -81,6 +81,8 @@ def objection(remedy: Remedy, cause: str, members: Sequence[Finding], watch: Wat
             return "the reward rises since: smaller steps would slow what comes back by itself"
         if _overshoot_is_over(members, view):
             return "steps are as large as before the onset again: smaller ones hold nothing back, and learn more slowly"
+        if members and settling(view, min(finding.onset_step for finding in members)):
+            return "steps leapt at the same learning rate and come down by themselves: it is not what made them large"
         if _fell_already(view):
             return "the reward has fallen and falls no further: smaller steps bring nothing back"
     if remedy.id == "raise-lr":

@@ -86,6 +86,8 @@ def scaled(knobs: Mapping[str, float], name: str, factor: float, low: float, hig
     return {name: (before, after)} if (after - before) * (factor - 1) > 0 else None
 
 
+SILENCE = ("reward/no-signal", "reward/collapse", "reward/hacking", "system/data-shift")
+"""Findings that measure prompts which teach nothing: they go on however many others there are beside them."""
 MOST_MORE, MOST_PROMPTS = 4.0, 128
 """By how much prompts are made more at once at most, and how many there may be."""
 

@@ -373,12 +373,14 @@ class Conduct:
         self._revert(trial, view, text, released=True)
 
     def _mend(self, trial: Trial, view: RunView) -> None:
-        """What is kept stopped the damage; where the run is still worse than before the onset, its weights go back."""
+        """What is kept stopped the damage; where the run is still worse than before the onset, its weights go back, but
+        not while it learns again: what comes back by itself costs less than the steps since then."""
         if self.mode != "auto-full" or trial.target or trial.outlived or trial.remedy.harmless:
             return
         before = Guard.of(view.at(trial.onset - 1), trial.remedy.horizon)
         state, level = before.verdict(view, max(trial.began, view.step - trial.window // 2), trial.window)
-        if state != "worse" and not self._critical(trial):
+        reward = progress(view)
+        if not self._critical(trial) and (state != "worse" or (reward and reward.rising)):
             return
         more = self._trial(
             self._next_id(), ROLL_BACK, {}, trial.incident, trial.onset, view, trial.cause, margin=trial.margin

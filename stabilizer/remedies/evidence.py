@@ -18,6 +18,8 @@ SETTLED = 0.1
 """Share of the largest step since under which one that is not large is as good as usual."""
 BEFORE, LEAST, NOW = 40, 10, 3
 """Rows before an onset that say what is usual, how many of them it takes, and rows that say what is now."""
+EARLY = 20
+"""Rows from which it is known how far rewards of a group differ here."""
 LEAP = 3
 """Rows of large steps that are one leap; more are a step that is too large."""
 HOPELESS = 0.95
@@ -40,6 +42,23 @@ def nothing_to_compare(view: RunView) -> str:
     return ""
 
 
+def taught(view: RunView, onset: int) -> tuple[float, float] | None:
+    """Shares of groups that could teach, before an onset and of late: those with spread, as far as it is as wide as it
+    was; None where nobody measured it."""
+    before = view.series("reward/zero_std_frac").between(0, onset - 1).finite().last(EARLY).values
+    silent = recent(view, "reward/zero_std_frac", LEAST)
+    if silent is None or not len(before):
+        return None
+    alive = 1 - middle(before)
+    return alive, min(1 - silent, alive * (1 - faint(view)))
+
+
+def faint(view: RunView) -> float:
+    """By how much less the rewards of a group differ than they did at first, as a share."""
+    early, now = view.series("reward/std_group").finite().values[:EARLY], recent(view, "reward/std_group", LEAST)
+    return 1 - now / middle(early) if now is not None and len(early) and middle(early) > 0 else 0.0
+
+
 def steps_usual(view: RunView, onset: int, *, rows: int = NOW, rate: float = 1.0) -> bool:
     """Whether every step of late was of the size that steps had before an onset: what overshot then is over.
 
@@ -54,6 +73,20 @@ def leapt(view: RunView, onset: int) -> bool:
     large, silent = _large_steps(view, onset), recent(view, "reward/zero_std_frac", LEAST)
     alive = silent is None or silent < SILENT
     return large is not None and alive and 0 < large.sum() <= LEAP and not large[-NOW:].any()
+
+
+def settling(view: RunView, onset: int) -> bool:
+    """Whether steps leapt at one learning rate and come down by themselves, as those of an optimizer that lost its
+    averages do until it has new ones: a rate that is too high stays so."""
+    series = view.series("optim/update_ratio").between(onset - LEAP, view.step).finite()
+    before = view.series("optim/update_ratio").between(0, onset - LEAP - 1).finite().last(BEFORE).values
+    rates = view.series("optim/lr").between(onset - LEAP - 1, view.step).finite().values
+    if len(before) < LEAST or not len(rates) or rates.max() > 1.1 * rates.min():
+        return False
+    top = int(np.argmax(series.values)) if len(series) > NOW else len(series)
+    since = series.values[top + 1 :]
+    leapt_far = len(since) >= NOW and series.values[top] > 2 * max(middle(before), float(np.quantile(before, 0.95)))
+    return leapt_far and float(since[-NOW:].max()) < series.values[top] / 2
 
 
 def _large_steps(view: RunView, onset: int, rate: float = 1.0) -> np.ndarray | None:

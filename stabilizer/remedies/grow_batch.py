@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from stabilizer.remedies.base import Change, Remedy, scaled
-from stabilizer.remedies.evidence import nothing_to_compare
+from stabilizer.remedies.base import SILENCE, Change, Remedy, more_prompts, scaled
+from stabilizer.remedies.evidence import nothing_to_compare, taught
 from stabilizer.runs.history import RunView
 
 
@@ -14,7 +14,8 @@ class GrowBatch(Remedy):
 
     What it does
         Doubles the prompts of a step; where they are at their most, halves the updates a step is split into. The
-        learning rate stays.
+        learning rate stays. Where groups fell silent, prompts are made as many more as leave no fewer groups to learn
+        from than before; that goes on being of use while silent ones go on, so it stays unless the run gets worse.
 
     For
         A reward that stands still, or swings, because the gradient is mostly noise.
@@ -23,7 +24,7 @@ class GrowBatch(Remedy):
         Time and memory for it. Some groups must have spread: where all are silent, twice as many are as well.
 
     Dose and bounds
-        Times 2, 128 prompts at most, and at most eight times the configured number.
+        Times 2, against silent groups up to 4; 128 prompts at most, and at most eight times the configured number.
 
     Undo
         The number goes back.
@@ -45,6 +46,17 @@ class GrowBatch(Remedy):
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         more = scaled(knobs, "control/prompts", 2.0, low=1, high=128)
         return more or scaled(knobs, "control/minibatches", 0.5, low=1, high=256)
+
+    def given(
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()
+    ) -> Change | None:
+        """As many more as fell silent, where some did."""
+        groups = taught(view, onset) if cause == "dead-groups" else None
+        more = more_prompts(knobs, groups[0] / groups[1]) if groups and groups[0] > 2 * groups[1] > 0 else {}
+        return more or self.change(knobs)
+
+    def outlived(self, cause: str) -> tuple[str, ...]:
+        return SILENCE if cause == "dead-groups" else ()
 
     def unfit(self, view: RunView) -> str:
         """Twice nothing is nothing."""

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from stabilizer.remedies.base import Change, Remedy, more_prompts, switched
-from stabilizer.remedies.evidence import recent
+from stabilizer.remedies.base import SILENCE, Change, Remedy, more_prompts, switched
+from stabilizer.remedies.evidence import faint, recent, taught
 from stabilizer.runs.history import RunView
-from stabilizer.signals import middle
 
 FILTER = "control/filter_groups"
 LEAST, MOST = 0.3, 0.95
 """Shares of silent groups between which others in their place are worth generating."""
-EARLY = 20
-"""Rows from which it is known how far rewards of a group differ here."""
-SINCE = 10
+LATELY = 10
 """Rows that say so: a batch that lost its signal lost it lately."""
 
 
@@ -51,7 +48,7 @@ class ReweightPrompts(Remedy):
     id = "reweight-prompts"
     safety = "hard"
     answers = ("dead-groups", "prompts-too-hard")
-    outlived_by = ("reward/no-signal", "reward/collapse", "reward/hacking", "system/data-shift")
+    outlived_by = SILENCE
     horizon = 60
     why = "prompts that all answers fail, or pass, take places of prompts that could teach"
     expects = "more groups have spread and the reward rises"
@@ -66,29 +63,21 @@ class ReweightPrompts(Remedy):
         change = self.change(knobs)
         if change is None and FILTER in knobs:
             return None
-        before = view.series("reward/zero_std_frac").between(0, onset - 1).finite().last(EARLY).values
-        silent = recent(view, "reward/zero_std_frac", SINCE)
-        if silent is None or not len(before):
+        groups = taught(view, onset)
+        if groups is None:
             return change
-        alive = 1 - middle(before)
-        teach = min(1 - silent, alive * (1 - _faint(view)))
+        alive, teach = groups
         filled = min(1.0, teach * ((change and view.config("policy.resample_batches")) or 1))
         more = more_prompts(knobs, alive / filled) if filled > 0 else {}
         return {**(change or {}), **more} or None
 
     def unfit(self, view: RunView) -> str:
         """Where no prompt has spread there is nothing to draw instead, and where most have there is little to gain."""
-        silent = recent(view, "reward/zero_std_frac", SINCE)
+        silent = recent(view, "reward/zero_std_frac", LATELY)
         if silent is None:
             return ""
         if silent > MOST:
             return f"{silent:.0%} of groups are silent: fresh prompts would be too"
-        if max(silent, _faint(view)) < LEAST:
+        if max(silent, faint(view)) < LEAST:
             return f"only {silent:.0%} of groups are silent, and the others differ as they did"
         return ""
-
-
-def _faint(view: RunView) -> float:
-    """By how much less the rewards of a group differ than they did at first, as a share."""
-    early, now = view.series("reward/std_group").finite().values[:EARLY], recent(view, "reward/std_group", SINCE)
-    return 1 - now / middle(early) if now is not None and len(early) and middle(early) > 0 else 0.0
