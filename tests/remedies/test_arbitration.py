@@ -150,6 +150,25 @@ def test_going_back_from_a_leap_that_is_over_leaves_the_rate_alone() -> None:
     assert change("0.1x2 0.004~0.0005x6", "no-kl-anchor") == halved
 
 
+def test_steps_that_leapt_at_one_rate_and_come_down_are_left_alone() -> None:
+    spike = Finding("optim/grad-explosion", "critical", "", 41, 50, 50, incident=1)
+    rates = {"flat": "0.001x60", "turned up": "0.001x40 0.01x20"}
+
+    def curves(steps: str, rate: str = "flat") -> dict[str, str]:
+        return {"optim/update_ratio": f"0.001~0.0001x40 {steps}", "optim/lr": rates[rate], "policy/entropy": "1x60"}
+
+    falls, stays = "0.02x1 0.012x1 0.009x1 0.008x1 0.007x1", "0.02~0.001x5"
+    said = "come down by themselves"
+    assert said in objected("lower-lr", curves(falls), "lr-too-high", spike)
+    assert said not in objected("lower-lr", curves(stays), "lr-too-high", spike), "a rate that is too high stays so"
+    assert said not in objected("lower-lr", curves(falls, "turned up"), "lr-too-high", spike)
+    assert said not in objected("lower-lr", curves("0.0015x1 0.001x5"), "lr-too-high", spike), "nothing leapt"
+    rows = history(curves(falls)).view()
+    for cause, rate in (("optimizer-state", None), ("no-kl-anchor", 0.5)):
+        change = BY_ID["roll-back"].given(cause, {"control/lr_scale": 1.0}, rows, 41)
+        assert change == ({} if rate is None else {"control/lr_scale": (1.0, rate)}), "its averages go back as well"
+
+
 def test_drift_that_pays_needs_no_anchor_and_drift_that_does_not_pay_does() -> None:
     rising, flat = {"reward/mean": "0.1+0.01~0.01x60"}, {"reward/mean": "0.5~0.01x60"}
     kl, explosion = finding("policy/kl-runaway"), finding("optim/grad-explosion")

@@ -285,6 +285,26 @@ def test_silent_prompts_are_replaced_by_as_many_as_leave_no_fewer_groups_to_lear
 
 
 @pytest.mark.parametrize(
+    ("silent", "cause", "prompts"),
+    [
+        ("0.1~0.01x40 0.7~0.01x20", "dead-groups", 48),  # a third of the groups teach that taught before
+        ("0.1~0.01x40 0.95x20", "dead-groups", 64),  # four times at most
+        ("0.1~0.01x40 0.3~0.01x20", "dead-groups", 32),
+        ("0.1~0.01x40 0.7~0.01x20", "noise-floor", 32),
+    ],
+)
+def test_a_batch_grows_by_as_many_prompts_as_fell_silent(silent: str, cause: str, prompts: int) -> None:
+    view = history({"reward/zero_std_frac": silent}).view()
+    change = BY_ID["grow-batch"].given(cause, {"control/prompts": 16}, view, 41)
+    assert change == {"control/prompts": (16, pytest.approx(prompts, abs=3))}
+
+
+def test_what_outweighs_silent_groups_is_judged_by_the_reward_as_they_stay_silent() -> None:
+    assert "reward/no-signal" in BY_ID["grow-batch"].outlived("dead-groups")
+    assert not BY_ID["grow-batch"].outlived("noise-floor"), "a plateau that stays was not helped"
+
+
+@pytest.mark.parametrize(
     ("apart", "length", "kind", "prompts"),
     [
         ("0x40 0.02x3", "10x43", "tis_sequence", 16 * math.exp(0.4)),  # a fifth of a nat over an answer
