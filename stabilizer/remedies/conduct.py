@@ -79,7 +79,7 @@ class Conduct:
         self._released: set[str] = set()
         """Remedies that were put back because what they were for was over."""
         self._holding: dict[str, Trial] = {}
-        """Trials that were kept to hold steps back, until it is over. A restart leaves them to people."""
+        """Trials that were kept to hold steps back, until it is over."""
         self._actions = 0
 
     @property
@@ -425,11 +425,13 @@ class Conduct:
             self._kept[under.action] = under.change
             self._journal(under, "verified", view.step, f"together with {trial.action}")
         self._kept[trial.action] = trial.change
-        self._journal(trial, "verified", view.step, reason, **self._measured(trial, view))
-        if trial.back:
-            self._put_right.add(trial.incident)
+        data = self._measured(trial, view)
         if self._holds_back(trial):
             self._holding[trial.action] = trial
+            data["against"] = {"cause": trial.cause, "onset": trial.onset}
+        self._journal(trial, "verified", view.step, reason, **data)
+        if trial.back:
+            self._put_right.add(trial.incident)
         if trial.outlived:
             early = [f for f in self.watch.active() if f.onset_step <= trial.began + SETTLE]
             ids = {f.id for f in early if f.incident == trial.incident} | set(trial.remedy.outlived(trial.cause))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Action, Cause, Finding, JournalEntry
-from stabilizer.remedies import LOWER_LR, RESTORE, ROLL_BACK, fitting
+from stabilizer.remedies import LOWER_LR, REMEDIES, RESTORE, ROLL_BACK, fitting
 from stabilizer.remedies.arbitration import (
     DIVERGENCE,
     HOLD_BACK,
@@ -348,6 +348,12 @@ class Arbiter(Conduct):
                 self._kept[action.action] = dict(action.change)
                 if action.action in held and LR in action.change:
                     self._held.begin(action.action, held[action.action], action.change[LR])
+                if against := action.data.get("against"):
+                    remedy = next(remedy for remedy in REMEDIES if remedy.id == action.remedy)
+                    self._holding[action.action] = Trial(
+                        action.action, remedy, action.incident, int(against["onset"]), False, dict(action.change),
+                        cause=str(against["cause"]),
+                    )  # fmt: skip
             elif action.entry in ("applied", "approved"):
                 self._tried.discard((action.incident, action.remedy))
                 made = (

@@ -13,7 +13,7 @@ from stabilizer.remedies import LOWER_LR, REMEDIES, RESTORE, ROLL_BACK, fitting
 from stabilizer.remedies.controls import Checkpoint, Controls
 from stabilizer.remedies.fork import Comparison, Fork
 from stabilizer.remedies.guard import Guard
-from stabilizer.remedies.policy import Need, _Question
+from stabilizer.remedies.policy import Arbiter, Need, _Question
 from stabilizer.remedies.trial import Trial
 from stabilizer.runs.requests import Request
 from stabilizer.watch import Incident
@@ -84,8 +84,9 @@ def test_it_is_put_back_once_a_run_and_a_restart_knows_that() -> None:
 
 
 @pytest.mark.parametrize(("drifts_at", "left"), [(10_000, ["reverted"]), (75, [])])
+@pytest.mark.parametrize("restarted", [False, True])
 def test_what_was_kept_to_hold_steps_back_goes_when_they_are_small_and_stays_while_they_are_not(
-    drifts_at: int, left: list[str]
+    drifts_at: int, left: list[str], restarted: bool
 ) -> None:
     run = Simulation("auto-safe", breaks_at=10_000, drifts_at=drifts_at, passes_at=500).run(70)
     arbiter, lower = run.arbiter, next(r for r in REMEDIES if r.id == "lower-lr")
@@ -94,6 +95,8 @@ def test_what_was_kept_to_hold_steps_back_goes_when_they_are_small_and_stays_whi
     trial = arbiter._trial("a9", lower, change, 1, 68, view, "lr-too-high")
     run.controls.set("control/lr_scale", 0.5)
     arbiter._keep(trial, view, "quiet")
+    if restarted:
+        run.arbiter = arbiter = Arbiter("auto-safe", run.controls, run.watch, run, run.actions)
     run.run(150)
     assert [a.entry for a in run.actions if a.action == "a9" and a.entry != "verified"] == left
     assert ("a9" in arbiter._kept) is not bool(left)
