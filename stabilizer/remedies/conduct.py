@@ -309,6 +309,8 @@ class Conduct:
         hurt = trial.harmed or (self.mode == "auto-full" and not trial.outlived and self._critical(trial))
         if not hurt or trial.depth >= DEEPEST or not (own or (self.mode == "auto-full" and way)):
             return False
+        if self._goes_on_outside(trial):
+            return False
         for knob, values in trial.course.items():  # it may not have arrived where it was going
             self.controls.set(knob, values[-1])
         remedy = LOWER_LR if own else ROLL_BACK
@@ -331,6 +333,17 @@ class Conduct:
             return False
         self._apply(more, view)
         return self.trial is more
+
+    def _goes_on_outside(self, trial: Trial) -> bool:
+        """Whether damage is back after a return that changed nothing but the prompts ahead, from no cause that going
+        back could take away: then it was not in the weights, and a second return would lose as much for as little."""
+        if not trial.target or trial.change or trial.back:
+            return False
+        cause = next((cause.id for cause in self.watch.incident(trial.incident).causes), "undetermined")
+        if cause != "undetermined":
+            return cause not in ROLL_BACK.answers
+        standing = [f for f in self.watch.active() if f.incident == trial.incident and f.severity != "info"]
+        return not any(f.id.startswith(("policy/", "optim/", "numerics/", "value/")) for f in standing)
 
     def _holds_back(self, trial: Trial) -> bool:
         """Whether it slows learning for as long as it lasts, against what may pass: then it need not last."""

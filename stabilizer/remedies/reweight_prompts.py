@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from stabilizer.remedies.base import SILENCE, Change, Remedy, more_prompts, switched
-from stabilizer.remedies.evidence import faint, recent, taught
+from stabilizer.remedies.evidence import faint, nothing_to_compare, silent_groups, taught
 from stabilizer.runs.history import RunView
 
 FILTER = "control/filter_groups"
-LEAST, MOST = 0.3, 0.95
-"""Shares of silent groups between which others in their place are worth generating."""
-LATELY = 10
-"""Rows that say so: a batch that lost its signal lost it lately."""
+LEAST = 0.3
+"""Share of silent groups from which others in their place are worth generating."""
 
 
 class ReweightPrompts(Remedy):
@@ -73,11 +71,7 @@ class ReweightPrompts(Remedy):
 
     def unfit(self, view: RunView) -> str:
         """Where no prompt has spread there is nothing to draw instead, and where most have there is little to gain."""
-        silent = recent(view, "reward/zero_std_frac", LATELY)
-        if silent is None:
-            return ""
-        if silent > MOST:
-            return f"{silent:.0%} of groups are silent: fresh prompts would be too"
-        if max(silent, faint(view)) < LEAST:
+        silent = silent_groups(view)
+        if silent is not None and max(silent, faint(view)) < LEAST:
             return f"only {silent:.0%} of groups are silent, and the others differ as they did"
-        return ""
+        return nothing_to_compare(view)

@@ -647,6 +647,30 @@ def test_after_a_fix_that_is_kept_the_weights_go_back_unless_the_run_learns_agai
     assert (("roll-back", "proposed") in run.entries()) is back
 
 
+@pytest.mark.parametrize(
+    ("back", "cause", "changed", "outside"),
+    [
+        ("reward/collapse", "prompts-too-hard", False, True),
+        ("reward/collapse", "undetermined", False, True),
+        ("policy/kl-runaway", "undetermined", False, False),
+        ("reward/collapse", "lr-too-high", False, False),
+        ("reward/collapse", "prompts-too-hard", True, False),
+    ],
+)
+def test_a_loss_that_is_back_after_a_return_is_not_returned_from_again_unless_a_return_can_end_it(
+    back: str, cause: str, changed: bool, outside: bool
+) -> None:
+    run = Simulation("auto-full", breaks_at=10_000).run(60)
+    known = (Cause(cause, 0.7, ""),)
+    hurt = Finding(id=back, severity="critical", summary="", onset_step=50, detected_step=55, last_step=60, incident=1)
+    run.arbiter.watch = SimpleNamespace(
+        active=lambda: [hurt], incident=lambda number: Incident(1, 50, [back], known), detectors=()
+    )
+    change = {"control/lr_scale": (1.0, 0.5)} if changed else {}
+    trial = Trial("a1", ROLL_BACK, 1, 50, True, change, target=Checkpoint(40, 0, Path("step-40")), harmed=True)
+    assert run.arbiter._goes_on_outside(trial) is outside
+
+
 def test_prompts_stay_as_they_were_where_the_cause_is_known_and_differ_where_it_is_not() -> None:
     known = Simulation("auto-full", cause=few_prompts).run(150, turn("control/prompts", 2, at=40))
     assert known.varied == [False]
