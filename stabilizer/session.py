@@ -46,9 +46,9 @@ from stabilizer.watch import Watch
 
 RESTATED = 20
 """Steps after which a finding that stands is written down again."""
-TOGETHER = 16
+TOGETHER = 32
 """Rows that may be shown to the watch at once, where nothing acts on what it says of each."""
-LATE_S = 0.5
+LATE_S = 2.0
 """Seconds that a row may wait for others, if the next step takes as long as this one: after slow ones none waits."""
 
 
