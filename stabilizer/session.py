@@ -4,7 +4,7 @@ The trainer knows none of this: it makes a step and hands out numbers. After eve
 session writes them, shows them to the watch, lets the policy act through the trainer's controls, and takes a
 checkpoint when one is due. Whatever goes wrong in here is reported and never stops training.
 
-Every row is written at its step. Where steps are quicker than anybody can see, and nothing acts on what the watch says
+Every row is written at its step. Where steps are quick, and nothing acts on what the watch says
 of one, it is shown some rows at a time: each by itself and in order, so that it finds the same, and only the moment
 moves at which it is told. A training step leaves nothing of the detectors in the processor's caches, so that the first
 look after it costs twice what the next one does.
