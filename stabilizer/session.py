@@ -322,12 +322,12 @@ class Session:
         """Write down what stands, where it was last written so many steps ago: its numbers have moved on since."""
         told = self._told
         old = [f for f in self.watch.active() if abs(step - told.get((f.incident, f.id), step)) >= after]
-        self._tell([replace(finding, t=time.time()) for finding in old], step)
+        self._tell([replace(finding, t=time.time()) for finding in old], step, news=False)
 
-    def _tell(self, findings: Sequence[Finding], step: int) -> None:
-        """Write findings down, and when that was."""
+    def _tell(self, findings: Sequence[Finding], step: int, *, news: bool = True) -> None:
+        """Write findings down, and when that was. For news training waits until the disk has them."""
         if findings:
-            self.writer.finding(*findings)
+            self.writer.finding(*findings, sync=news)
         for finding in findings:
             self._told[finding.incident, finding.id] = step
 

@@ -412,7 +412,7 @@ def test_what_stands_is_written_anew_when_its_words_are_old_and_no_sooner() -> N
     written: list[Finding] = []
     session = Session.__new__(Session)
     session.watch = SimpleNamespace(active=lambda: [standing])
-    session.writer = SimpleNamespace(finding=lambda *findings: written.extend(findings))
+    session.writer = SimpleNamespace(finding=lambda *findings, sync: written.extend(findings))
     session._told = {(1, "reward/collapse"): 45}
     told = []
     for step in range(46, 45 + 3 * RESTATED):

@@ -132,7 +132,7 @@ class RunWriter:
         self._n = 0
         self._metrics = self._metrics_file()
         self._events = AppendFile(path / "events.jsonl")
-        self._findings = AppendFile(path / "findings.jsonl")
+        self._findings = AppendFile(path / "findings.jsonl", sync=True)
         self._actions = AppendFile(path / "actions.jsonl", sync=True)
         self._actions.flush()  # a last line that only lacks its newline is an entry, and the chain goes on from it
         self._behind: deque[AppendFile] = deque()
@@ -226,9 +226,9 @@ class RunWriter:
         self._events.append(encode(event))
         return event
 
-    def finding(self, *findings: Finding) -> None:
-        """Incidents opened, changed or closed; on the disk as soon as the rows that they were found in."""
-        self._findings.append(*map(encode, findings))
+    def finding(self, *findings: Finding, sync: bool = True) -> None:
+        """Incidents opened, changed or closed; those that only stand as they stood need no `sync`."""
+        self._findings.append(*map(encode, findings), sync=sync)
 
     def action(self, action: Action) -> Action:
         """Add an entry to the journal; the record that was written, with its place in the chain, comes back."""
@@ -237,7 +237,7 @@ class RunWriter:
         self._chain, self._actions_n = record.hash, self._actions_n + 1
         if record.entry == "applied":
             self._made.add(record.action)
-        self._actions.append(encode(record), sync=record.entry != "proposed")  # words alone, made anew if they are lost
+        self._actions.append(encode(record))
         return record
 
     def begin_attempt(
