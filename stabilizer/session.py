@@ -269,6 +269,8 @@ class Session:
             return changed
         for row in rows:
             changed += self._look(*row, heeding=heeding and row is rows[-1])
+        if changed and self._patient:
+            self.writer.finding(sync=True)  # one wait for the disk, whatever so many rows brought
         self._status("running")
         if self.writer.summary_due:
             verdict, ever = self.watch.verdict(self.history.view())
@@ -282,7 +284,7 @@ class Session:
         try:
             view = self.history.view()
             changed = [replace(finding, t=time.time()) for finding in self.watch.tick(view)]
-            self._tell(changed, step)
+            self._tell(changed, step, wait=not self._patient)
             self._tell_anew(step, RESTATED)
             if heeding:
                 self.desk.look()
@@ -322,12 +324,12 @@ class Session:
         """Write down what stands, where it was last written so many steps ago: its numbers have moved on since."""
         told = self._told
         old = [f for f in self.watch.active() if abs(step - told.get((f.incident, f.id), step)) >= after]
-        self._tell([replace(finding, t=time.time()) for finding in old], step, news=False)
+        self._tell([replace(finding, t=time.time()) for finding in old], step, wait=False)
 
-    def _tell(self, findings: Sequence[Finding], step: int, *, news: bool = True) -> None:
-        """Write findings down, and when that was. For news training waits until the disk has them."""
+    def _tell(self, findings: Sequence[Finding], step: int, *, wait: bool) -> None:
+        """Write findings down, and when that was; `wait` until the disk has them."""
         if findings:
-            self.writer.finding(*findings, sync=news)
+            self.writer.finding(*findings, sync=wait)
         for finding in findings:
             self._told[finding.incident, finding.id] = step
 
@@ -394,7 +396,7 @@ class Session:
             changed = self.watch.tick(reader.histories[attempt].view(step))
             if number >= late:
                 missing = [replace(f, t=time.time()) for f in changed if _as_told(f) not in told]
-                self._tell(missing, step)
+                self._tell(missing, step, wait=True)
         self.history = reader.histories[newest]
 
     @contextlib.contextmanager
