@@ -4,7 +4,7 @@ The trainer knows none of this: it makes a step and hands out numbers. After eve
 session writes them, shows them to the watch, lets the policy act through the trainer's controls, and takes a
 checkpoint when one is due. Whatever goes wrong in here is reported and never stops training.
 
-Every row is written at its step. Where steps are quicker than anybody can see, and nothing acts on what the watch says
+Every row is written at its step. Where steps are quick, and nothing acts on what the watch says
 of one, it is shown some rows at a time: each by itself and in order, so that it finds the same, and only the moment
 moves at which it is told. A training step leaves nothing of the detectors in the processor's caches, so that the first
 look after it costs twice what the next one does.
@@ -46,9 +46,9 @@ from stabilizer.watch import Watch
 
 RESTATED = 20
 """Steps after which a finding that stands is written down again."""
-TOGETHER = 16
+TOGETHER = 32
 """Rows that may be shown to the watch at once, where nothing acts on what it says of each."""
-LATE_S = 0.5
+LATE_S = 2.0
 """Seconds that a row may wait for others, if the next step takes as long as this one: after slow ones none waits."""
 
 
@@ -269,6 +269,8 @@ class Session:
             return changed
         for row in rows:
             changed += self._look(*row, heeding=heeding and row is rows[-1])
+        if changed and self._patient:
+            self.writer.finding(sync=True)  # one wait for the disk, whatever so many rows brought
         self._status("running")
         if self.writer.summary_due:
             verdict, ever = self.watch.verdict(self.history.view())
@@ -282,7 +284,7 @@ class Session:
         try:
             view = self.history.view()
             changed = [replace(finding, t=time.time()) for finding in self.watch.tick(view)]
-            self._tell(changed, step)
+            self._tell(changed, step, wait=not self._patient)
             self._tell_anew(step, RESTATED)
             if heeding:
                 self.desk.look()
@@ -322,12 +324,12 @@ class Session:
         """Write down what stands, where it was last written so many steps ago: its numbers have moved on since."""
         told = self._told
         old = [f for f in self.watch.active() if abs(step - told.get((f.incident, f.id), step)) >= after]
-        self._tell([replace(finding, t=time.time()) for finding in old], step, news=False)
+        self._tell([replace(finding, t=time.time()) for finding in old], step, wait=False)
 
-    def _tell(self, findings: Sequence[Finding], step: int, *, news: bool = True) -> None:
-        """Write findings down, and when that was. For news training waits until the disk has them."""
+    def _tell(self, findings: Sequence[Finding], step: int, *, wait: bool) -> None:
+        """Write findings down, and when that was; `wait` until the disk has them."""
         if findings:
-            self.writer.finding(*findings, sync=news)
+            self.writer.finding(*findings, sync=wait)
         for finding in findings:
             self._told[finding.incident, finding.id] = step
 
@@ -394,7 +396,7 @@ class Session:
             changed = self.watch.tick(reader.histories[attempt].view(step))
             if number >= late:
                 missing = [replace(f, t=time.time()) for f in changed if _as_told(f) not in told]
-                self._tell(missing, step)
+                self._tell(missing, step, wait=True)
         self.history = reader.histories[newest]
 
     @contextlib.contextmanager

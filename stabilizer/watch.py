@@ -20,8 +20,8 @@ hurries, when it sees something new, is asked about the ticks it missed as well,
 of what must be waited for. In a young run every detector is, and its turn comes at least every `confirm` ticks, so that
 nothing opens later, or with another onset, than if all were asked at every tick: a failure that must stand for three
 ticks is seen by a look at every third. In doubt, and asked at every tick, is what suspects something, and what was
-silent about an open finding a moment ago, or opened it as information not long ago and may yet warn; what stands,
-stands for long, and is looked at in turn.
+silent about an open finding a moment ago; at every third, what opened as information not long ago and may yet warn.
+What stands, stands for long, and is looked at in turn.
 
 A tick is one logged row, and distances are counted in rows, so that a run logged every ten steps is judged as one
 logged at each. The watch sees nothing but the views it is shown, in the order they are shown, so a live run, its
@@ -51,7 +51,8 @@ members share what they look at."""
 FAST = 5
 """Ticks of confirmation up to which a failure is one that hurries; what takes more to be believed can wait its turn."""
 MAY_WORSEN = 40
-"""Ticks for which what opened as information is asked about at each: much of what hurries becomes a warning in them."""
+"""Ticks for which what opened as information is asked about at every third: much of what hurries becomes a warning in
+them."""
 YOUNG = 120
 """Ticks in which nothing may open a tick late for the turns that detectors take: a short log has no rows to spare."""
 RECOVERING = 5
@@ -105,7 +106,9 @@ class _Track:
         """Whether the next look may settle it, or make it worse."""
         if not self.opened or 0 < self.quiet < RECOVERING:
             return True
-        return self.finding.severity == "info" and self.detector.confirm < FAST and tick < self.opened + MAY_WORSEN
+        since = tick - self.opened
+        hint = self.finding.severity == "info" and self.detector.confirm < FAST
+        return hint and since < MAY_WORSEN and since % 3 == 0
 
 
 @dataclass(frozen=True)

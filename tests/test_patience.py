@@ -120,7 +120,7 @@ def test_the_same_is_found_and_proposed_whether_rows_are_looked_at_together_or_o
 def test_a_tick_tells_of_all_rows_that_were_looked_at_with_it(tmp_path, stand) -> None:
     ticks = list(start(tmp_path / "run", TOGETHER + 1, mode="off").run(patient=True))
     found = {tick.step: [f.state for f in tick.findings] for tick in ticks if tick.findings}
-    assert found == {TOGETHER: ["open", "recovering"]}
+    assert found == {TOGETHER: ["open", "recovering", "resolved"]}
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -154,7 +154,7 @@ def test_nothing_waits_when_a_checkpoint_is_due(tmp_path) -> None:
 
 
 def test_people_are_heeded_where_the_run_is_and_what_they_turned_counts_from_there(tmp_path) -> None:
-    session = start(tmp_path / "run", TOGETHER + 2)
+    session = start(tmp_path / "run", TOGETHER + 2, mode="off")
     for tick in session.run(patient=True):
         if tick.step == 2:
             ask(tmp_path / "run", "set", "prompts=3")

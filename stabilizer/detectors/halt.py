@@ -124,8 +124,8 @@ def _curves(points: int) -> list[np.ndarray]:
 def _shapes(points: int) -> tuple[np.ndarray, np.ndarray, list[tuple[np.ndarray, int]]]:
     """Curves that go on, the same stopped at some point, all centred and of length 1, and what the latter are."""
     curves = _curves(points)
-    halts = np.unique(np.linspace(0.1 * points, 0.9 * points, 17).astype(int))
-    which = [(curve, int(at)) for curve in curves for at in halts if curve[at] > curve[0]]
+    halts = sorted(set(np.linspace(0.1 * points, 0.9 * points, 17).astype(int).tolist()))
+    which = [(curve, at) for curve in curves for at in halts if curve[at] > curve[0]]
     stopped = [np.minimum(curve, curve[at]) for curve, at in which]
     return _unit(np.array(curves)), _unit(np.array(stopped)), which
 

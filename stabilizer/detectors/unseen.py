@@ -49,6 +49,8 @@ REACHED_AT_LEAST = 0.88
 """... and by the slowest fit that is one standard error worse."""
 ARRIVED = 0.9
 """Share of the way from which the curve is said to be level."""
+TIMES = np.geomspace(0.03, 3, 40)
+"""Time constants of the curves that are tried, in lengths of the run."""
 SETTLED = 0.3
 """Share of the whole gain that the newer half, gone on for as long as the run has had, may promise in spite of that."""
 
@@ -135,27 +137,27 @@ def _since_rise(steps: np.ndarray, values: np.ndarray, width: int) -> Unseen | N
 def _levelled(steps: np.ndarray, values: np.ndarray, width: int) -> Unseen | None:
     """The exponential that fits best has all but reached what it tends to, and so has any that fits about as well."""
     count = len(values)
-    times, shapes, power = _curves(count)
+    shapes, power = _curves(count)
     centred = values - values.mean()
     rise = shapes.dot(centred) / power
     loss = float(centred.dot(centred)) - rise * rise * power
     loss[rise <= 0] = np.inf
     best = int(np.argmin(loss))
-    if not rise[best] > 0 or times[best] > _time(REACHED):
+    if not rise[best] > 0 or TIMES[best] > _time(REACHED):
         return None
     residuals = centred - rise[best] * shapes[best]
     variance = float(residuals.dot(residuals)) / (count - 3) * inflation(residuals) ** 2
-    gain = float(rise[best]) * (1 - math.exp(-1 / times[best]))
+    gain = float(rise[best]) * (1 - math.exp(-1 / TIMES[best]))
     if not gain >= 2 * ROSE * math.sqrt(variance / power[best]):
         return None
-    slowest = float(times[loss <= loss[best] + variance].max())
-    since = int(math.log(1 / (1 - ARRIVED)) * times[best] * count)
+    slowest = float(TIMES[loss <= loss[best] + variance].max())
+    since = int(math.log(1 / (1 - ARRIVED)) * TIMES[best] * count)
     half, late = trend(values[count // 2 :]), values[min(since, count - 15) :]
     if slowest > _time(REACHED_AT_LEAST) or 2 * half.change > SETTLED * gain or half.falling:
         return None
     change = trend(late)
     return Unseen(
-        len(late) * width, int(steps[-len(late)]), change, float(late.mean()), True, 1.0, 1 - math.exp(-1 / times[best])
+        len(late) * width, int(steps[-len(late)]), change, float(late.mean()), True, 1.0, 1 - math.exp(-1 / TIMES[best])
     )
 
 
@@ -165,12 +167,11 @@ def _time(share: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def _curves(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Time constants in lengths of the run, and the curve of each, centred, with its power."""
-    times = np.geomspace(0.03, 3, 40)
-    shapes = 1 - np.exp(-(np.arange(count) + 1) / count / times[:, None])
+def _curves(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The curve of each time constant, centred, with its power."""
+    shapes = 1 - np.exp(-(np.arange(count) + 1) / count / TIMES[:, None])
     shapes -= shapes.mean(1, keepdims=True)
-    return times, shapes, np.einsum("ij,ij->i", shapes, shapes)
+    return shapes, np.einsum("ij,ij->i", shapes, shapes)
 
 
 def _error(change: Trend) -> float:

@@ -356,9 +356,10 @@ def _departs(values: np.ndarray, reference: int, direction: str) -> tuple[int, b
         if direction not in ("either", "up" if up else "down"):
             continue
         beyond = values - np.maximum(ahead, known.mean()) if up else np.minimum(ahead, known.mean()) - values
+        far = np.minimum(np.maximum(beyond[reference:] / spread[reference:], -4.0), 6.0).tolist()
         total, began = 0.0, reference
-        for row in range(reference, len(values)):
-            total = max(0.0, total + min(max(beyond[row] / spread[row], -4.0), 6.0) - 1.0)
+        for row, deviations in enumerate(far, reference):
+            total = max(0.0, total + deviations - 1.0)
             began = row + 1 if total == 0 else began
             if total > 12:
                 found.append((began, up))

@@ -76,8 +76,10 @@ class Learner:
             lr=0.0, betas=config.optim.betas, weight_decay=config.optim.weight_decay, fused=True,
         )  # fmt: skip
         self._measured = _sampled(self.parameters, MEASURED)
-        self._left_at: tuple[list[int], Tensor] | None = None
-        """The weights measured as the last step left them, and torch's count of the changes to each until then."""
+        self._left: Tensor | None = None
+        """The weights measured as the last step left them."""
+        self._changes: list[int] = []
+        """Torch's count of the changes to each until then, but for the optimizer's own steps, which go uncounted."""
         self._adaptive_clip = AdaptiveClip(factor=config.optim.adaptive_clip) if config.optim.adaptive_clip else None
 
     def reset(self) -> None:
@@ -117,7 +119,7 @@ class Learner:
                 rows.append(row)
         began = perf_counter()
         after, size = torch.cat(self._measured), torch.linalg.vector_norm  # what `Tensor.norm` is, without its detours
-        self._left_at = self._changes(), after
+        self._left = after
         before = after if before is None else before
         metrics = _reduced(rows) | {
             "optim/lr": lr,
@@ -263,13 +265,10 @@ class Learner:
 
     def _weights_before(self) -> Tensor:
         """The weights measured, before an update: as the last step left them, where nothing has touched them since."""
-        if self._left_at is not None and self._left_at[0] == self._changes():
-            return self._left_at[1]
-        return torch.cat(self._measured)
-
-    def _changes(self) -> list[int]:
-        """How often each of the weights measured was changed, but for the optimizer's own steps, which go uncounted."""
-        return [view._version for view in self._measured]
+        changes = [view._version for view in self._measured]
+        if self._left is None or changes != self._changes:
+            self._left, self._changes = torch.cat(self._measured), changes
+        return self._left
 
     def _sampled_gradient(self) -> Tensor:
         """The gradient of the weights whose change is measured."""

@@ -126,6 +126,8 @@ class Trainer:
         with threads_for(self.policy.model, self.learner.tokens_at_once(tokens, len(episodes.rollouts), knobs)):
             batch, credit, metrics = self._prepare(episodes, adapted)
             scored = perf_counter()
+            measured = self._measured(episodes, credit)  # while they are still in the processor's caches
+            told = perf_counter()
             if len(batch):
                 seed = self._random_bits(step, "shuffle")
                 updates = self.learner.update(step, batch, adapted, progress, skip=skip, shuffle_seed=seed)
@@ -144,34 +146,42 @@ class Trainer:
         metrics |= self._adapt(adapted, metrics)
         if _due(step, self.config.policy.reference_every):
             self.reset_reference()
-        scores = judged(episodes.scores)
-        metrics |= reward_metrics(episodes.scores, scores, credit.reward_GN)
-        metrics |= rollout_metrics(episodes.rollouts, scores)
-        metrics |= episode_metrics(episodes.rollouts, episodes.outcomes)
-        metrics |= credit.metrics | {
-            "tokens/total": progress.tokens,
-            "batch/prompts": credit.num_teaching,
-            "batch/prompts_drawn": episodes.prompts_drawn,
-            "batch/group_size": knobs.group_size,
-        }
+        metrics |= (
+            measured
+            | credit.metrics
+            | {
+                "tokens/total": progress.tokens,
+                "batch/prompts": credit.num_teaching,
+                "batch/prompts_drawn": episodes.prompts_drawn,
+                "batch/group_size": knobs.group_size,
+            }
+        )
         metrics |= self.controls.values()
         samples: list[Sample] = []
         if _due(step, self.config.samples.every):
             samples = episodes.samples(step, self.config.samples.count, credit.row_advantages)
             if self.config.samples.tokens:
                 samples = with_tokens(samples, episodes.rollouts, self.policy.tokenizer)
-        measured = perf_counter()
+        ended = perf_counter()
         if _due(step, knobs.validate_every):
             metrics |= self.validate()
             self.note_validation(metrics)
         metrics |= {
             "time/rollout_s": rolled_out - began,
             "time/scoring_s": scored - rolled_out,
-            "time/update_s": updated - scored,
-            "time/metrics_s": metrics.get("time/metrics_s", 0.0) + measured - updated,
+            "time/update_s": updated - told,
+            "time/metrics_s": metrics.get("time/metrics_s", 0.0) + told - scored + ended - updated,
             "time/step_s": perf_counter() - began,
         }
         return StepResult(step, metrics, samples)
+
+    @staticmethod
+    def _measured(episodes: Episodes, credit: Credit) -> dict[str, float]:
+        """What is to be said of a step's completions and their scores."""
+        scores = judged(episodes.scores)
+        metrics = reward_metrics(episodes.scores, scores, credit.reward_GN)
+        metrics |= rollout_metrics(episodes.rollouts, scores)
+        return metrics | episode_metrics(episodes.rollouts, episodes.outcomes)
 
     def _problems(self, count: int, offset: int) -> list[Problem]:
         progress = self._progress
