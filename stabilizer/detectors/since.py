@@ -25,8 +25,10 @@ YOUNG = 60
 """Rows of a run up to which the trend of its newest rows is that of the whole run, and says nothing of late."""
 SLIGHT = 0.05
 """Share of the level under which a gain in it is none to speak of."""
-LATE = 8
-"""Rows since a step that a gain had to show in, in so young a run."""
+LATE = 7
+"""Rows that a gain had to show in, in so young a run ..."""
+DATED = 2
+"""... from so many after a step on, for an onset is known to some rows only."""
 PACE = (300, 200)
 """Rows before and from the onset at most over which the reward's pace is compared."""
 _KNOTS = 20
@@ -99,7 +101,7 @@ def stalled(view: RunView, step: int) -> Outcome | None:
     if reward is None or reward.rows > YOUNG:
         return None
     series = view.series(reward.metric).between(view.baseline_start(), view.step).finite()
-    split = int(series.steps.searchsorted(step))
+    split = int(series.steps.searchsorted(step)) + DATED
     before, after = series.values[max(0, split - BEFORE) : split], series.values[split:]
     if len(before) < 5 or len(after) < LATE:
         return None
