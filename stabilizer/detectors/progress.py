@@ -111,6 +111,7 @@ class Progress:
         """Noise of a row as it was before a fall; the rows since must not widen the yardstick they are measured by."""
         reach = max(self.best - self.lowest, abs(self.best) * 0.05)
         fell = _after_last(self._levels[:, 1], self.best - 0.15 * reach)
+        fell -= LEVEL // 2 if fell < len(self._levels) else 0  # a median is high while its newest two rows are low
         end = min(len(self._levels) - (LAG if self.rows >= LAG + 30 else LEVEL), fell)
         return max(_lumpy_noise(self._recent[-60:]), self.early, _wander(self._series.values[-MEMORY:][:end]))
 
@@ -331,8 +332,6 @@ def _ceiling(view: RunView, name: str, levels: np.ndarray, reward: Progress) -> 
         return ""
     if _at_top(rewards):
         return "known"
-    if len(rewards) < RECENT:
-        return ""
     if lowest >= 0 and CEILING <= slow <= 1 and float(np.nanmax(rewards[-MEMORY:])) <= 1:
         return "taken"
     if len(rewards) < 2 * RECENT:

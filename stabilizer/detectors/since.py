@@ -21,6 +21,14 @@ BEFORE = 30
 """Rows before the onset that are its reward."""
 AFTER = 15
 """Newest rows that are today's."""
+YOUNG = 60
+"""Rows of a run up to which the trend of its newest rows is that of the whole run, and says nothing of late."""
+SLIGHT = 0.05
+"""Share of the level under which a gain in it is none to speak of."""
+LATE = 7
+"""Rows that a gain had to show in, in so young a run ..."""
+DATED = 2
+"""... from so many after a step on, for an onset is known to some rows only."""
 PACE = (300, 200)
 """Rows before and from the onset at most over which the reward's pace is compared."""
 _KNOTS = 20
@@ -81,6 +89,32 @@ def unpaid(view: RunView, step: int) -> bool:
     rows = finite(view.series(reward.metric).between(step, view.step).last(1000).values)
     slope = trend(rows) if len(rows) >= 12 else None
     return slope is not None and slope.change <= (slope.high - slope.change) / 4  # half a standard error
+
+
+def stalled(view: RunView, step: int) -> Outcome | None:
+    """What came of a change in a young run, where that is no gain to be seen: none over the rows since, by one standard
+    error, and none over what it had come to before, by two, or none but a few hundredths of its level.
+
+    A run that rose until then and stands since still rises, taken as a whole, and is above the mean of what it had.
+    """
+    reward = progress(view)
+    if reward is None or reward.rows > YOUNG:
+        return None
+    series = view.series(reward.metric).between(view.baseline_start(), view.step).finite()
+    split = int(series.steps.searchsorted(step)) + DATED
+    before, after = series.values[max(0, split - BEFORE) : split], series.values[split:]
+    if len(before) < 5 or len(after) < LATE:
+        return None
+    course = trend(after)
+    noise = max(step_noise(before), step_noise(after))
+    error = noise * float(np.sqrt(1 / 5 + 1 / len(after)))
+    was, now, rise = mean(before[-5:]), mean(after), trend(before)
+    if rise.rising:  # where it had come to
+        was = max(was, min(mean(before) + rise.change / 2, float(before.max())))
+    little = SLIGHT * abs(was)
+    if course.change > max((course.high - course.change) / 1.96, little) or now - was > max(2 * error, little):
+        return None
+    return Outcome(reward.metric, was, now, error, len(after))
 
 
 def since_first(view: RunView, step: int) -> Outcome | None:

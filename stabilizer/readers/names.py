@@ -18,6 +18,7 @@ from stabilizer.readers import nemo_rl, openrlhf, prime_rl, skyrl, trl_ppo, trl_
 from stabilizer.readers.files import config_file
 from stabilizer.readers.naming import Row, named_run
 from stabilizer.readers.rows import assemble, check_mapping, definition, step_number
+from stabilizer.readers.spelling import plainly
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
 from stabilizer.vocabulary import VOCABULARY
@@ -62,6 +63,54 @@ GUESSES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Our metric -> what people call it, the likeliest first. Compared without case, spaces, hyphens and a leading
 `train/`. SB3's `entropy_loss` is the entropy's negative and so is not among them."""
+
+SPELLINGS: dict[str, tuple[str, ...]] = {
+    "reward/mean": (
+        "reward", "reward total", "total reward", "reward overall", "episode reward", "ep reward", "episodic reward",
+        "batch reward", "score", "total score", "return", "episode return", "ep return", "episodic return",
+    ),
+    "policy/kl_ref": (
+        "kl", "kl ref", "ref kl", "kl to ref", "kl with ref", "kl vs ref", "kl divergence", "kl divergence ref",
+        "approx kl ref", "kl from ref",
+    ),
+    "policy/kl_old": ("approx kl", "kl old", "old kl", "kl to old", "kl sample train v1"),
+    "policy/entropy": ("entropy", "token entropy", "policy entropy", "entropy token"),
+    "policy/clip_frac": ("clip frac", "policy clip frac", "clipped frac", "frac clipped"),
+    "policy/loss": ("policy loss", "loss policy", "pi loss"),
+    "optim/grad_norm": (
+        "grad norm", "policy grad norm", "actor grad norm", "global grad norm", "norm grad", "grad norm total",
+        "total grad norm",
+    ),
+    "optim/lr": ("lr", "current lr", "actor lr", "policy lr"),
+    "rollout/length_mean": (
+        "response length", "completion length", "generation length", "output length", "answer length",
+        "response token", "completion token", "output token", "token response", "token completion", "token output",
+        "ac token turn", "generated token", "response length token", "completion length token",
+    ),
+    "rollout/truncated_frac": (
+        "truncated frac", "frac truncated", "truncation frac", "overlong frac", "frac overlong",
+        "response length clip frac", "completion clipped frac", "response clip frac",
+    ),
+    "reward/std": ("reward std", "std reward", "reward stdev", "reward total std"),
+    "reward/zero_std_frac": (
+        "frac reward zero std", "zero std frac", "frac zero std", "zero std group frac", "frac group zero std",
+        "zero std reward frac", "zero variance frac", "frac zero variance", "zero variance group frac",
+        "zero advantage frac", "frac zero advantage", "degenerate group frac", "frac degenerate group",
+        "uniform group frac",
+    ),
+    "accuracy/train": (
+        "accuracy", "success frac", "pass frac", "solve frac", "correct frac", "frac correct", "correct", "pass@1",
+    ),
+    "accuracy/val": tuple(
+        f"{held_out} {word}" for held_out in ("val", "eval", "test", "validation", "heldout", "held out")
+        for word in ("accuracy", "success frac", "pass frac", "solve frac", "correct frac", "pass@1")
+    ),
+}  # fmt: skip
+"""Our metric -> what its names come down to (`spelling.plainly`), for whatever `GUESSES` does not list."""
+
+_AMBIGUOUS = ("score", "total score", "return", *SPELLINGS["accuracy/train"], *SPELLINGS["accuracy/val"])
+"""Words that other trainings use as well: they count where something else speaks of a policy."""
+_OF_A_POLICY = re.compile(r"kl|entropy|advantage|clip_?frac|rollout|episode|completion|response|generat|reward|policy")
 
 _PREFIX = re.compile(r"^(?:train|training|rollout|actor|policy|metrics|log|optim)[/.]")
 _HELD_OUT = re.compile(r"^(val|eval|validation|test)/")
@@ -183,6 +232,10 @@ def guessed(rows: list[Row], seen: Iterable[str], mapping: Mapping[str, str]) ->
             continue
         names[theirs] = said[theirs] = ours
         taken.add(ours)
+    for key, ours in _spelled(seen, names, rows).items():
+        if ours not in taken:
+            names[key] = said[key] = ours
+            taken.add(ours)
     for key in sorted(seen):
         if names[key] == key and (ours := _component(key)) and ours not in taken:
             names[key] = said[key] = ours
@@ -191,6 +244,23 @@ def guessed(rows: list[Row], seen: Iterable[str], mapping: Mapping[str, str]) ->
     pairs = [f"{key} as {ours}" for key, ours in said.items() if key not in mapping.values()]
     notes = [f"guessed from the names: {', '.join(pairs[:8])}; correct it with --map OURS=THEIRS"] if pairs else []
     return names, notes
+
+
+def _spelled(seen: Iterable[str], names: Mapping[str, str], rows: list[Row]) -> dict[str, str]:
+    """Names that come down to one we know, the likeliest of each first."""
+    free = [key for key in sorted(seen, key=lambda key: (len(key), key)) if names[key] == key and key not in VOCABULARY]
+    plain: dict[str, str] = {}
+    for key in free:
+        plain.setdefault(plainly(key), key)
+    policy = any(_OF_A_POLICY.search(key.lower()) for key in seen)
+    found: dict[str, str] = {}
+    for ours, words in SPELLINGS.items():
+        for word in words:
+            key = plain.get(word)
+            if key and key not in found and (policy or word not in _AMBIGUOUS) and _possible(ours, key, rows):
+                found[key] = ours
+                break
+    return found
 
 
 def _plain(key: str) -> str:

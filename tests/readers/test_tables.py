@@ -164,6 +164,34 @@ def test_every_guess_is_one_of_our_metrics_and_works_for_each_of_its_words(tmp_p
         assert run.history.view().series(ours).values.tolist() == [0.5, 0.25], word
 
 
+SPELLED = {
+    "train/rewards/mean": "reward/mean", "total_reward": "reward/mean", "env/all/reward/total": "reward/mean",
+    "Mean Score": "reward/mean", "avg_episode_return": "reward/mean", "reward/std_dev": None, "reward_max": None,
+    "val/reward": None, "ref_kl": "policy/kl_ref", "kl_to_reference": "policy/kl_ref", "kl/mean": "policy/kl_ref",
+    "kl_coef": None, "mean_token_entropy": "policy/entropy", "entropy_coef": None, "grad_norm/mean": "optim/grad_norm",
+    "critic_grad_norm": None, "mean_response_length": "rollout/length_mean", "response_length/mean":
+    "rollout/length_mean", "avg_completion_tokens": "rollout/length_mean", "response_length/max": None,
+    "max_completion_length": None, "frac_truncated": "rollout/truncated_frac", "zero_std_ratio":
+    "reward/zero_std_frac", "frac_zero_variance_groups": None, "success_rate": "accuracy/train", "train/pass@1":
+    "accuracy/train", "eval/success_rate": "accuracy/val", "heldout_accuracy": "accuracy/val", "rewards/fmt":
+    "reward/fmt/mean",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("theirs", SPELLED)
+def test_a_name_is_known_in_whatever_order_and_form_its_words_stand(tmp_path: Path, theirs: str) -> None:
+    beside = "advantage_max,lr" if SPELLED[theirs] == "reward/mean" else "reward,lr"
+    run = load(write(tmp_path, f"step,{beside},{theirs}\n1,0.5,1,0.25\n2,0.5,1,0.125\n", "log.csv"))
+    ours = SPELLED[theirs] or theirs
+    assert run.history.view().series(ours).values.tolist() == [0.25, 0.125], run.history.names()
+
+
+def test_the_scores_of_a_training_without_a_policy_are_no_rewards(tmp_path: Path) -> None:
+    text = "step,score,correct_rate,loss,grad_norm_total\n1,0.5,0.5,0.3,1\n2,0.5,0.6,0.2,1\n"
+    names = load(write(tmp_path, text, "log.csv")).history.names()
+    assert "optim/grad_norm" in names and not {"reward/mean", "accuracy/train"} & set(names)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [

@@ -37,7 +37,9 @@ class GradSpike(Detector):
         times the expected, which at the rate of the rows before (up to 300, at least `known`) has less than the chance
         `luck`, are `warn` while the reward does not rise. The tallest of them count as seldom as they are tall (`tall`
         over their height, as under a tail too heavy to have a mean), and then two are enough at a tenth of that chance.
-        A spike right after which the reward fell is a `warn` too.
+        A spike right after which the reward fell is a `warn` too. Among the first rows, which have no course yet, the
+        others of them (`around` at least, the deviations widened for being few) are what was expected, and a row that
+        is `tall` beside them, with `calm` rows on both sides below half of its height, is `info`.
 
     Why it matters
         One spike seldom hurts: clipping bounds the step it makes, and its batch is harmless from other weights. But
@@ -85,10 +87,12 @@ class GradSpike(Detector):
     """Spikes within 100 rows that may be more than bad luck."""
     luck: float = 1e-3
     """Chance of so many spikes, at the rate of the rows before, below which it is none."""
+    around: int = 8
+    """Other rows that say what is usual where there is no course yet."""
 
     def check(self, view: RunView) -> Finding | None:
         if not self._tall(view, 100) or not self._high(view, 100).any():
-            return None
+            return self._early(view)
         high = self._high(view, MEMORY)
         first, last = self._spikes(high)
         series = view.series("optim/grad_norm").last(MEMORY)
@@ -125,6 +129,44 @@ class GradSpike(Detector):
             f"gradient norm (before clipping): {what}, from step {onset}, up to {now:.3g} ({now / baseline:.0f} times"
             f" the expected {baseline:.3g}){fate}",
             metric="optim/grad_norm", baseline=baseline, now=now, spikes=count,
+        )  # fmt: skip
+
+    def _early(self, view: RunView) -> Finding | None:
+        """A spike among the first rows, held against those before and after it."""
+        count = view.rows("optim/grad_norm")
+        if not self.around < count <= MINIMUM + LAG + self.recent:
+            return None
+        known = view.series("optim/grad_norm").last(count).finite()
+        values, begun = known.values, MINIMUM + LAG
+        at = int(np.argmax(values[:begun])) if len(values) else 0
+        if not self.calm <= at < len(values) - self.calm or len(values) - 1 - at > self.recent or not values[at] > 0:
+            return None
+        first, last = at, at
+        while first and values[first - 1] > values[at] / self.material:
+            first -= 1
+        while last + 1 < len(values) and values[last + 1] > values[at] / self.material:
+            last += 1
+        others = np.concatenate((values[:first], values[last + 1 :]))
+        if last - first >= self.longest or len(others) < self.around or min(first, len(values) - 1 - last) < self.calm:
+            return None
+        others = others[others > max(NO_GRADIENT * median(others), 1e-9)]
+        if len(others) < self.around:
+            return None
+        logs = np.log(others)
+        usual = median(logs)
+        noise = max(FLOOR, deviation(logs), median_scale(logs)[1]) * (1 + self.calm / len(logs))
+        height = math.log(values[at]) - usual
+        if height < max(math.log(self.tall), self.deviations * noise):
+            return None
+        beside = np.concatenate((values[first - self.calm : first], values[last + 1 : last + 1 + self.calm]))
+        if math.log(max(float(beside.max()), 1e-12)) > usual + height / 2:
+            return None  # it came up and goes down again in steps: how a run begins
+        baseline, now, onset = math.exp(usual), float(values[at]), int(known.steps[first])
+        return self.finding(
+            view, "info", onset,
+            f"gradient norm (before clipping): one spike among the first rows, at step {int(known.steps[at])}, up to"
+            f" {now:.3g} ({now / baseline:.0f} times the {baseline:.3g} around it) and was calm again",
+            metric="optim/grad_norm", baseline=baseline, now=now, spikes=1,
         )  # fmt: skip
 
     def _heights(

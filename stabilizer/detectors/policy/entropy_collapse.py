@@ -8,10 +8,11 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure, scaled
 from stabilizer.detectors.progress import LEVEL, level, progress
 from stabilizer.detectors.reward.component_dominance import unearned
-from stabilizer.detectors.since import began, outcome, slowed
+from stabilizer.detectors.since import YOUNG, began, outcome, slowed, stalled
 from stabilizer.detectors.stagnation import stagnation
+from stabilizer.detectors.worth import GUARDS
 from stabilizer.records import Finding, Severity
-from stabilizer.runs.history import RunView
+from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import median, trend
 
 
@@ -29,9 +30,10 @@ class EntropyCollapse(Detector):
         variety went with it: spread of rewards within groups, distinct answers, or groups left without any spread; or
         if the reward has fallen, or has lost the pace at which it rose before the fall (`since.slowed`). `critical`
         when the reward lost what it had gained. `info` under `little` of that, or of the first 5 rows, where no more
-        can be said than that the newer half of the run shows no gain (`Progress.idle`). In a log of up to `young` rows
-        a fall to `half` that lasts from first to last is `info` while the reward has gained nothing, or nothing but
-        what one component pays while another stays at its floor; `warn` where it falls too.
+        can be said than that the newer half of the run, or a young one since the fall (`since.stalled`), shows no gain
+        (`Progress.idle`). In a log of `shortest` to `young` rows a fall to `half` that lasts from first to last is
+        `info` while the reward has gained nothing, or nothing but what one component pays while another stays at its
+        floor; `warn` where it falls too. In a log without any reward a fall to `fraction` is `info`.
 
     Why it matters
         Without variety every answer to a prompt is the same, groups have no spread, and group-relative advantages
@@ -68,6 +70,8 @@ class EntropyCollapse(Detector):
     """Nats per token of fall below which nothing is said."""
     young: int = 100
     """Rows up to which a fall from the first row on is told of at `half`, for there is no more to go by."""
+    shortest: int = 15
+    """Rows of such a log at least: fewer than seven in either half are no trend."""
     third: float = 0.33
     """Share of what its course made expect under which it has, where a sudden fall brought the reward nothing ..."""
     answer: int = 10
@@ -92,7 +96,9 @@ class EntropyCollapse(Detector):
         if not now <= min(self.half * highest, highest - self.material):
             return None
         reward = progress(view)
-        if reward is None or reward.solved or reward.rising:
+        if reward is None:
+            return self._unjudged(view, series, began_at, now)
+        if reward.solved or (reward.rising and reward.rows > YOUNG):
             return None
         long_ago = (
             len(series) > self.recent + 10 and series.values[-self.recent - 5 : -self.recent].max() < now / self.half
@@ -105,7 +111,11 @@ class EntropyCollapse(Detector):
         began_at = max(began_at, normal)
         if not 0 < began_at >= max(now / self.half, now + self.material):
             return None
-        since = outcome(view, max(onset, int(series.steps[min(first + 10, len(series) - 1)])))
+        late = stalled(view, onset) if now <= self.little * began_at else None
+        if reward.rising and late is None:
+            return None
+        known = min(10, max(LEVEL, (len(series) - first) // 3))  # rows that what follows is held against
+        since = outcome(view, max(onset, int(series.steps[min(first + known, len(series) - 1)])))
         recent = since is not None and since.rows <= self.recent
         lost = reward.dropped and (since is None or not since.paid)
         if now <= self.fraction * normal:
@@ -119,8 +129,9 @@ class EntropyCollapse(Detector):
             stands = stands or (recent and slowed(view, onset))
         hardly = moved and now <= self.third * moved.expected and recent and since.rows >= self.answer
         hardly = hardly and since.now - since.before <= 2 * since.error
+        stands = stands and not reward.rising
         if not stands:
-            if not hardly and not (reward.idle and now <= self.little * began_at):
+            if not hardly and not late and not (reward.idle and now <= self.little * began_at):
                 return None
             normal = moved.expected if hardly else began_at
         normal = normal or began_at  # a middle of nothing
@@ -128,6 +139,8 @@ class EntropyCollapse(Detector):
         fate = f"has fallen to {reward.now:.3g}" if lost else f"is not rising ({reward.now:.3g})"
         if not stands and hardly:
             severity, fate = "info", f"has hardly answered so far ({since.before:.3g} to {since.now:.3g})"
+        elif not stands and late:
+            fate = f"has gained nothing since ({late.before:.3g} to {late.now:.3g})"
         elif not stands:
             fate = f"shows no gain over the newer half of the run ({reward.now:.3g})"
         return self.finding(
@@ -137,12 +150,23 @@ class EntropyCollapse(Detector):
             metric="policy/entropy", baseline=normal, now=now,
         )  # fmt: skip
 
+    def _unjudged(self, view: RunView, series: Series, normal: float, now: float) -> Finding | None:
+        """It has fallen, and a log without any reward can't say what for."""
+        if any(name in view for name in GUARDS) or len(series) < self.baseline or now > self.fraction * normal:
+            return None
+        return self.finding(
+            view, "info", began(series, "positive"),
+            f"token entropy is {now:.3g} nats, {now / normal:.0%} of the {normal:.3g} that was normal; no reward is"
+            " logged that could say what it bought",
+            metric="policy/entropy", baseline=normal, now=now,
+        )  # fmt: skip
+
     def _falling(self, view: RunView) -> Finding | None:
         """A log of a few dozen rows in which entropy does nothing but fall: a hint, more where the reward falls too."""
         start = view.baseline_start()
         series = view.series("policy/entropy").between(start, view.step).finite()
         count = len(series)
-        if not self.baseline <= count <= self.young:
+        if not self.shortest <= count <= self.young:
             return None
         normal, now = median(series.values[:LEVEL]), level(series)
         if not 0 < now <= min(self.half * normal, normal - self.material):
@@ -157,7 +181,7 @@ class EntropyCollapse(Detector):
             falls, fate = False, f"all that the reward gained ({reward.now:.3g}) is {alone.top}"
         else:
             paid = view.series(reward.metric).between(start, view.step).finite().values
-            course = trend(paid) if len(paid) >= self.baseline and not reward.rising else None
+            course = trend(paid) if len(paid) >= self.shortest and not reward.rising else None
             if course is None or course.rising or course.change > 0.2 * abs(median(paid[:LEVEL])):
                 return None
             falls = course.falling

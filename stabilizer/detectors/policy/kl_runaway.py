@@ -12,6 +12,7 @@ from stabilizer.detectors.departure import Departure, departure
 from stabilizer.detectors.progress import LEVEL, Progress, level, progress
 from stabilizer.detectors.since import began, outcome, since_first
 from stabilizer.detectors.stagnation import stagnation
+from stabilizer.detectors.worth import GUARDS
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
 from stabilizer.signals import median, step_noise
@@ -34,7 +35,8 @@ class KlRunaway(Detector):
         that are negative now and then (k1) count as what they are. A run that its first updates ruin has neither past
         nor best: there a KL that came to `far` nats per token within `first` rows and is still there is `warn` when the
         reward is no better than that of the rows until then, `critical` when it is worse or KL is ten times `far`, and
-        `info` while the reward rises with it.
+        `info` while the reward rises with it. In a log without any reward, `info` from `far` on where the first rows
+        had next to none.
 
     Why it matters
         Distance that buys no reward is distance for its own sake: noise, an exploited reward, or updates too large to
@@ -93,7 +95,9 @@ class KlRunaway(Detector):
         if now < self.material / 2:
             return None
         reward = progress(view)
-        if reward is None or reward.solved:
+        if reward is None:
+            return self._unjudged(view, series, now)
+        if reward.solved:
             return None
         if reward.rising:
             return self._at_once(view, now)
@@ -123,6 +127,18 @@ class KlRunaway(Detector):
             metric="policy/kl_ref", baseline=at_best, now=now,
         )  # fmt: skip
 
+    def _unjudged(self, view: RunView, series: Series, now: float) -> Finding | None:
+        """It has gone `far` from where it began, and a log without any reward can't say what for."""
+        first = series.values[: 2 * LEVEL]
+        if any(name in view for name in GUARDS) or now < self.far or not median(first) < self.far / 10:
+            return None
+        return self.finding(
+            view, "info", began(series),
+            f"KL to the reference is {now:.3g} nats/token, {median(first):.3g} in the first rows; no reward is logged"
+            " that could say what it bought",
+            metric="policy/kl_ref", baseline=median(first), now=now,
+        )  # fmt: skip
+
     def _at_once(self, view: RunView, now: float) -> Finding | None:
         """The first rows took it so far that no course is needed to tell: a run begins at its reference."""
         if now < self.far:
@@ -133,7 +149,7 @@ class KlRunaway(Detector):
         if (
             not head[row] >= self.far
             or len(series) - row < LEVEL
-            or level(series.last(2 * LEVEL), 2 * LEVEL) < self.far
+            or level(series.last(min(2 * LEVEL, len(series) - row)), 2 * LEVEL) < self.far
         ):
             return None
         leap = view.series("policy/kl_old").between(0, int(series.steps[0])).last(1).values

@@ -64,7 +64,7 @@ class Collapse(Detector):
     """Deviations of a row by which the loss of next to everything is plain."""
     young: int = 120
     """Rows before which a partial fall of the reward alone says nothing: how far it waves is not known yet."""
-    shortest: int = 20
+    shortest: int = 15
     """Rows before which nothing is said."""
     most: float = 0.8
     """Share of the gain whose loss needs no other witness."""

@@ -15,8 +15,10 @@ from stabilizer.runs.history import RunView
 from stabilizer.signals import step_noise, trend
 from stabilizer.vocabulary import means_right
 
-START = 30
-"""Rows of a component before which nothing is said of what was learned and what was not."""
+START = 15
+"""Rows of a component before which nothing is said of what was learned and what was not: five of them are a level."""
+NEVER = 0.03
+"""Share of what is paid under which a component for right answers has, for sure, hardly ever been earned."""
 GREW = 0.2
 """Share of its level that a component must have gained to count as learned."""
 FLOOR = 0.1
@@ -75,7 +77,7 @@ def _ends(view: RunView, name: str) -> tuple[float, float, float] | None:
     head, tail = head[np.isfinite(head)], tail[np.isfinite(tail)]
     if min(len(head), len(tail)) < rows // 2 or len(head) < 5:
         return None
-    noise = max(step_noise(head), step_noise(tail))
+    noise = max(step_noise(head), step_noise(tail), step_noise(series.last(60).finite().values) if rows < 10 else 0.0)
     return float(head.mean()), float(tail.mean()), noise * float(np.sqrt(1 / len(head) + 1 / len(tail)))
 
 
@@ -116,6 +118,9 @@ class ComponentDominance(Detector):
         at a tenth of that gain or less at both ends, and for sure gained no more. `info` in the first `patience` steps;
         `warn` after them if the other is known to be earned at times (its payments are rare rather than small), or by
         its name pays for right answers.
+
+        Or, `info`: the components for right answers, by their names, have for sure paid less than 3 % of what was paid
+        since the first row, and another 85 % of it.
 
     Why it matters
         Advantages see the sum. A term with ten times the variance of the others decides nearly every comparison, so the
@@ -162,7 +167,34 @@ class ComponentDominance(Detector):
         drowned = self._drowned(view)
         if drowned is not None and drowned.severity != "info":
             return drowned
-        return self._learned_alone(view) or drowned  # a component that was never paid at all is both: the graver one
+        # a component that was never paid at all is several of these: the graver one
+        return self._learned_alone(view) or drowned or self._paid_alone(view)
+
+    def _paid_alone(self, view: RunView) -> Finding | None:
+        """What pays for right answers by its name has hardly ever paid, and something else all but all there was."""
+        names = view.once(components)
+        right = [name for name in names if means_right(name)]
+        if not right or len(right) == len(names):
+            return None
+        start = view.baseline_start()
+        rows = {name: view.series(name).between(start, view.step).last(300).finite() for name in names}
+        if any(len(series) < START or series.steps[-1] < view.step - 100 for series in rows.values()):
+            return None
+        paid = {name: float(series.values.mean()) for name, series in rows.items()}
+        top, total = max(paid, key=lambda name: paid[name]), sum(max(level, 0.0) for level in paid.values())
+        if top in right or not paid[top] >= SHARE * total > 0:
+            return None
+        for name in right:
+            course = trend(rows[name].values)
+            if float(rows[name].values.min()) < 0 or course.rising or paid[name] + abs(course.high) > NEVER * total:
+                return None
+        victim = max(right, key=lambda name: paid[name])
+        return self.finding(
+            view, "info", int(rows[top].steps[0]),
+            f"{paid[top] / total:.0%} of what the reward paid over {len(rows[top])} rows is {top} ({paid[top]:.3g}),"
+            f" while {victim}, which pays for right answers by its name, is at {paid[victim]:.2g}",
+            metric=victim, baseline=paid[victim], now=paid[victim], dominant=top, share=paid[top] / total,
+        )  # fmt: skip
 
     def _learned_alone(self, view: RunView) -> Finding | None:
         """One component was learned, which made the reward, while another that can be earned never was."""

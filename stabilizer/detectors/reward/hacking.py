@@ -86,7 +86,7 @@ class Hacking(Detector):
     """Share of its level by which the reward must have grown meanwhile."""
     patience: int = 100
     """Steps that right answers get to follow a reward that is shaped."""
-    pieces: int = 30
+    pieces: int = 15
     """Rows of the reward's pieces from which one is said to be learned in place of another."""
     slight: float = 0.05
     """Share of what the others gained that is none to speak of."""
@@ -95,10 +95,11 @@ class Hacking(Detector):
 
     def check(self, view: RunView) -> Finding | None:
         reward = progress(view)
-        if reward is None or reward.dropped or reward.rows < 30:
+        if reward is None or reward.dropped or reward.rows < self.pieces:
             return None
-        paid = view.series(reward.metric)
-        found = self._held_out(view, paid) or self._own_accuracy(view, paid) or self._never_right(view, paid)
+        paid, found = view.series(reward.metric), None
+        if reward.rows >= 2 * self.pieces:
+            found = self._held_out(view, paid) or self._own_accuracy(view, paid) or self._never_right(view, paid)
         found = found or self._form_alone(view)
         if found is None:
             return None
@@ -202,7 +203,7 @@ class Hacking(Detector):
             return None
         start = view.baseline_start()
         series = view.series(right).between(start, view.step).last(500).finite()
-        head, tail = max(5, len(series) // 8), len(series) // 4
+        head, tail = max(5, len(series) // 8), max(5, len(series) // 4)
         if len(series) < self.pieces:
             return None
         change = trend(series.values)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure, drift
 from stabilizer.detectors.progress import level, progress
-from stabilizer.detectors.since import outcome, unpaid
-from stabilizer.detectors.worth import first_level, left, sudden, unheard_of, worth
+from stabilizer.detectors.since import outcome, stalled, unpaid
+from stabilizer.detectors.worth import Worth, first_level, left, sudden, unheard_of, worth
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 
@@ -26,8 +26,9 @@ class LengthCollapse(Detector):
         anything in the 300 rows before. `warn` when accuracy (the reward where nobody logs it) has gained nothing since
         and the task is not solved, `critical` when it has lost. Where accuracy was lost with it, `hurt` of what the
         course made expect is enough: two witnesses of one fall. So it is, as `info`, where it can't be proven that
-        nothing was won, but the newer half of the run shows no gain of the reward (`Progress.idle`), or where it left
-        its course and what the reward gained in 15 rows can't be told from luck.
+        nothing was won, but the newer half of the run, or a young one since (`since.stalled`), shows no gain of the
+        reward (`Progress.idle`), or where it left its course and what the reward gained in 15 rows can't be told from
+        luck.
 
     Why it matters
         Answers without room to reason can't get better again: long ones are no longer sampled, so nothing can reward
@@ -74,17 +75,23 @@ class LengthCollapse(Detector):
         else:
             if level(series) > 1.1 * self.hurt * first_level(view, series):
                 return None
-            slow = drift(view, LENGTH, now_rows=15)
+            slow = drift(view, LENGTH, now_rows=min(15, len(series) // 3))
             if slow is None or not slow.clear or slow.ratio > self.hurt:
                 return None
             before, now, onset = slow.start, slow.now, left(series, slow.start, slow.now, "positive")
             if (series.last(505).values[:10] < slow.now * 1.2).mean() > 0.5:
                 return None  # the fall is old
         verdict, reward = worth(view, onset), progress(view)
-        if verdict is None or verdict.verdict == "gained" or reward is None or reward.solved:
+        if verdict is None or reward is None or reward.solved:
             return None
+        late = stalled(view, onset) if now <= self.share * before else None
+        if verdict.verdict == "gained":
+            if late is None:
+                return None
+            verdict = Worth(late.metric, late.before, late.now, "unsure")
         proven = verdict.verdict == "lost" or now <= self.share * before and verdict.verdict == "flat"
-        if not proven and not unpaid(view, onset) and not (moved and self._hardly_paid(view, onset)):
+        hardly = late or unpaid(view, onset) or (moved and self._hardly_paid(view, onset))
+        if not proven and not hardly:
             return None
         if not unheard_of(series, onset, before, now) or self._limited(view, onset):
             return None

@@ -9,7 +9,7 @@ import numpy as np
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure, drift
 from stabilizer.detectors.progress import level, progress
-from stabilizer.detectors.since import unpaid
+from stabilizer.detectors.since import stalled, unpaid
 from stabilizer.detectors.stagnation import stagnation
 from stabilizer.detectors.worth import Worth, first_level, left, smoothed, sudden, unheard_of, worth
 from stabilizer.records import Finding
@@ -27,7 +27,8 @@ class LengthExplosion(Detector):
         Mean length is at least `growth` times what its own course made expect, or than at the start of the run, or than
         when accuracy stopped moving, and longer than anything the 300 rows before had. Earned is what accuracy gained
         since (the reward where nobody logs accuracy): nothing gained is `warn`, something lost is `critical`; `info`
-        when neither can be told and the newer half of the run shows no gain (`Progress.idle`). Where only the reward
+        when neither can be told and the newer half of the run, or a young one since (`since.stalled`), shows no gain
+        (`Progress.idle`). Where only the reward
         can say, and it rises because it pays for length (`length_reward_corr`, or rows that pay more whenever they are
         longer, at least `paid`), that is `warn` too, and said.
 
@@ -109,14 +110,18 @@ class LengthExplosion(Detector):
             verdict = worth(view, moved.onset_step)
             if verdict and verdict.verdict in ("flat", "lost"):
                 return moved.expected, moved.now, moved.onset_step, verdict
-        if len(series) < 30 or level(series) < 0.9 * growth * first_level(view, series):
+        if len(series) < 15 or level(series) < 0.9 * growth * first_level(view, series):
             return None
-        slow = drift(view, LENGTH, now_rows=15)
+        slow = drift(view, LENGTH, now_rows=min(15, len(series) // 3))
         if slow is None or not slow.clear or slow.ratio < growth:
             return None
         onset = left(series, slow.start, slow.now, "positive")
         old = (series.last(505).values[:10] > slow.now / 1.2).mean() > 0.5
         if old or not unheard_of(smoothed(series), onset, slow.start, slow.now):
+            return None
+        if late := stalled(view, onset):
+            return slow.start, slow.now, onset, Worth(late.metric, late.before, late.now, "unsure")
+        if len(series) < 30:
             return None
         verdict, still = worth(view, onset), stagnation(view)
         if verdict and verdict.verdict in ("gained", "unsure") and still is not None:

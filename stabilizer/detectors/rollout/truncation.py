@@ -8,10 +8,10 @@ import numpy as np
 
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure
-from stabilizer.detectors.progress import level, progress
+from stabilizer.detectors.progress import LEVEL, level, progress
 from stabilizer.detectors.worth import GUARDS, last_came, unheard_of, worth
 from stabilizer.records import Finding
-from stabilizer.runs.history import RunView
+from stabilizer.runs.history import RunView, Series
 
 CUT = "rollout/truncated_frac"
 
@@ -67,7 +67,9 @@ class Truncation(Detector):
     def check(self, view: RunView) -> Finding | None:
         shares = view.series(CUT)
         recent = shares.last(self.window).finite()
-        if len(recent) < self.window or (now := level(recent, self.window)) < self.risen:
+        if len(recent) < self.window:
+            return self._all_cut(view, recent)
+        if (now := level(recent, self.window)) < self.risen:
             return None
         rise, reward = departure(view, CUT, up=True), progress(view)
         high = self._high_since(view, self.most)
@@ -100,6 +102,17 @@ class Truncation(Detector):
             f"{now:.0%} of answers are cut by the length limit ({before:.0%} before step {onset}), {rows} rows long;"
             f" {said}",
             metric=CUT, baseline=before, now=now,
+        )  # fmt: skip
+
+    def _all_cut(self, view: RunView, shares: Series) -> Finding | None:
+        """Nearly all are cut in every row of a log that has only a few: no row of any number of answers is by luck."""
+        if len(shares) < LEVEL or shares.values.min() < self.nearly_all:
+            return None
+        now = level(shares, len(shares))
+        return self.finding(
+            view, "info", int(shares.steps[0]),
+            f"{now:.0%} of answers are cut by the length limit in all of the {len(shares)} rows so far",
+            metric=CUT, baseline=float(shares.values[0]), now=now,
         )  # fmt: skip
 
     @staticmethod
