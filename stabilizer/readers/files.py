@@ -24,7 +24,7 @@ def content(path: Path) -> bytes:
     if size > MAX_BYTES:
         raise RunError(f"{path}: {size / 2**30:.1f} GiB is more than the {MAX_BYTES // 2**30} GiB this reader takes")
     raw = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    if not raw.strip():
+    if not raw or raw.isspace():
         raise RunError(f"{path}: the file is empty; was the trainer stopped before its first log or checkpoint?")
     return raw
 
