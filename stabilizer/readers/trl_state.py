@@ -176,6 +176,7 @@ def run_of(
     about = {
         "clock": "rollout_batch" if ppo else "optimizer_step",
         "steps": planned,
+        **({"ended": f"its summary ({SUMMARY}) is the last line"} if _summed_up(parts) else {}),
         "config": settings,
         "versions": {"trl": ".".join(map(str, version)) if exact else f">={version[0]}.{version[1]}"} if online else {},
         "metrics": {ours: _definition(ours, theirs, entries) for theirs, ours in names.items()},
@@ -369,6 +370,12 @@ def _std_name(
 def _no_reference(names: Mapping[str, str], seen: set[str], version: tuple[int, int]) -> bool:
     """GRPO and RLOO from 0.16 on log `kl` whenever there is a reference to compare with."""
     return version >= (0, 16) and bool({"reward", "reward_std"} & seen) and names.get("kl") in (None, "trl/kl")
+
+
+def _summed_up(parts: list[Any]) -> bool:
+    """Whether the final summary is the last of the records."""
+    last = next((part for part in reversed(parts) if not isinstance(part, Event)), None)
+    return isinstance(last, dict) and SUMMARY in last
 
 
 def _all_zero(parts: list[Any], key: str) -> bool:
