@@ -20,7 +20,7 @@ GRACE_S = 60.0
 PACE = 3
 """A log whose steps take long is waited for as long as so many of them: it may have survived the error."""
 LONGER = 10
-"""Times as long it is waited for what may well go on: something was written after the error, or no last line was seen."""
+"""Times as long it is waited for what may well go on: something was written after the error, or no last line seen."""
 
 
 class LogEnd(NamedTuple):
@@ -79,7 +79,7 @@ class Rest:
         self._wrote_on = self._said_so = False
 
     def look(self, end: LogEnd | None, *, grew: bool, now: float, step_s: float) -> Wait | None:
-        """How things stand at `now`, None while the log goes on. `grew` since the look before; a step takes `step_s`."""
+        """How things stand at `now`; None while the log goes on. It `grew` since the look before or did not."""
         if grew:
             self._grew = now
             self._wrote_on = self._told is not None
