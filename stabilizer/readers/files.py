@@ -23,7 +23,10 @@ def content(path: Path) -> bytes:
         raise RunError(f"{path}: {'a folder' if path.is_dir() else 'not a file'}; give the file itself")
     size = path.stat().st_size
     if size > MAX_BYTES:
-        raise RunError(f"{path}: {size / 2**30:.1f} GiB is more than the {MAX_BYTES // 2**30} GiB this reader takes")
+        raise RunError(
+            f"{path}: {size / 2**30:.1f} GiB is more than the {MAX_BYTES // 2**30} GiB this reader takes; give a part of"
+            " it, e.g. the lines of one training"
+        )
     raw = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     if not raw or raw.isspace():
         raise RunError(f"{path}: the file is empty; was the trainer stopped before its first log or checkpoint?")
