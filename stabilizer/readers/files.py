@@ -24,8 +24,8 @@ def content(path: Path) -> bytes:
     size = path.stat().st_size
     if size > MAX_BYTES:
         raise RunError(
-            f"{path}: {size / 2**30:.1f} GiB is more than the {MAX_BYTES // 2**30} GiB this reader takes; give a part of"
-            " it, e.g. the lines of one training"
+            f"{path}: {size / 2**30:.1f} GiB is more than the {MAX_BYTES // 2**30} GiB this reader takes; give a part"
+            " of it, e.g. the lines of one training"
         )
     raw = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     if not raw or raw.isspace():
