@@ -104,7 +104,8 @@ def _fail(error: Exception, args: argparse.Namespace) -> int:
     expected = isinstance(error, (ValueError, OSError, ImportError))
     message = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.filename:
-        message = f"{error.filename}: {error.strerror}"
+        rights = "; check the path and its rights" if isinstance(error, PermissionError) else ""
+        message = f"{error.filename}: {error.strerror}{rights}"
     if not expected:
         message = f"{type(error).__name__}: {message} (this is a bug in stabilizer; --debug shows where)"
     if args.json:

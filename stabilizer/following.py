@@ -25,7 +25,7 @@ from stabilizer.records import Action
 from stabilizer.runs.history import History, RunView
 from stabilizer.runs.journal import newest
 from stabilizer.runs.listing import run_state
-from stabilizer.runs.loaded import LoadedRun, load_own
+from stabilizer.runs.loaded import LoadedRun, NoMetrics, load_own
 from stabilizer.runs.reader import RunError, RunReader
 
 SETTLED = 2
@@ -48,6 +48,8 @@ class News:
     """The log was replaced or cut: the rows are another training's, and what was known of the old one is void."""
     over: bool = False
     """Nothing more will come."""
+    grew: bool = False
+    """The files of the log changed since the last look."""
     asked: list[Action] = field(default_factory=list)
     """Proposals that wait for a person and were not told before."""
 
@@ -64,6 +66,11 @@ class FollowedRun:
     def run(self) -> LoadedRun:
         """The run as far as it was read."""
         return load_own(self._reader.path)
+
+    @property
+    def newest(self) -> None:
+        """Nothing: how such a run ends stands in its status."""
+        return None
 
     def look(self) -> News:
         """What was written since the last look."""
@@ -92,6 +99,8 @@ class FollowedLog:
     def __init__(self, path: Path, load: Load):
         self._path, self._load = path, load
         self._run: LoadedRun | None = None
+        self._failed: LoadedRun | None = None
+        """What is there instead of a run, where training failed before its first row."""
         self._held: dict[int, History] = {}
         self._seen: list[tuple[int, int]] = []
         self._files: object = None
@@ -104,29 +113,38 @@ class FollowedLog:
         """The run as far as it was read; None before its first row."""
         return self._run
 
+    @property
+    def newest(self) -> RunView | None:
+        """Everything that was read, the row that waits for another one included; also that of a failed start."""
+        run = self._failed or self._run
+        return run.history.view() if run else None
+
     def look(self) -> News:
         """What was written since the last look."""
         files = _sizes(self._path)
         grew = files != self._files
         if grew and time.monotonic() < self._not_before:
-            return News()
+            return News(grew=True)
         self._rested = 0 if grew else self._rested + 1
         if grew:
             began = time.monotonic()
             try:
                 with self._tails:
                     self._run = self._load(self._path)
-            except RunError:
+                self._failed = None
+            except RunError as error:
                 self._tails = Tails()
-                if self._run is None and self._files is None:
+                failed = isinstance(error, NoMetrics) and error.run.history.events
+                self._failed = error.run if failed else None
+                if self._run is None and self._files is None and not failed:
                     raise  # not a log at all, and a person waits for an answer
-                return News()  # being rewritten just now
+                return News(grew=True)  # being rewritten just now
             finally:
                 self._files = files
                 self._not_before = time.monotonic() + (time.monotonic() - began) * (1 / DUTY - 1)
-        return self._news() if self._run else News()
+        return self._news(grew) if self._run else News(grew=grew)
 
-    def _news(self) -> News:
+    def _news(self, grew: bool) -> News:
         ticks = self._run.ticks if self._rested >= SETTLED else self._run.ticks[:-1]
         if len(ticks) < len(self._seen) and self._run.ticks[: len(self._seen)] == self._seen:
             ticks = self._seen
@@ -137,7 +155,7 @@ class FollowedLog:
         self._seen = list(ticks)
         for attempt, held in self._held.items():  # a failure comes after the last row
             held.about, held.events = self._run.histories[attempt].about, self._run.histories[attempt].events
-        return News([self._take(attempt, step) for attempt, step in new], anew)
+        return News([self._take(attempt, step) for attempt, step in new], anew, grew=grew)
 
     def _rewritten(self) -> bool:
         """Whether rows that were shown hold other numbers now: another log is where the one was that was read.

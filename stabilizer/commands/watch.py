@@ -1,13 +1,16 @@
 """`stabilizer watch PATH`: follow a run or a log of any readable format, with the same detectors, in the terminal.
 
-Ends when a run directory says that its run is over, when the verdict reaches `--fail-on`, after `--idle` seconds
-without a new row, or with Ctrl-C. Exit code 1 when `--fail-on` was reached, else 0.
+Ends when a run directory says that its run is over, when the verdict reaches `--fail-on`, when a log ended (in an
+error, or with the trainer's own last line) and rested for a while, after `--idle` seconds without a new row, or with
+Ctrl-C.
+Exit code 1 when `--fail-on` was reached, which a crash does unless it is `never`; else 0.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from dataclasses import dataclass
@@ -16,11 +19,13 @@ from typing import Any
 
 from stabilizer.commands.diagnose import add_source_arguments, mapping
 from stabilizer.following import FollowedLog, FollowedRun, Load, News, follow, row
+from stabilizer.log_end import GRACE_S, LONGER, PACE, Rest, Wait, log_end, pace
 from stabilizer.notify import Notices
 from stabilizer.readers import load
 from stabilizer.records import SEVERITIES, Action, Finding
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunError
+from stabilizer.terminal import plain
 from stabilizer.watch import Watch
 
 POLL_S = 0.5
@@ -45,9 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser)
     parser.add_argument(
         "--fail-on",
-        choices=("info", "warn", "critical", "never"),
-        default="never",
-        help="end with exit code 1 as soon as the verdict reaches this level (default: never)",
+        choices=("info", "warn", "critical", "crash", "never"),
+        default="crash",
+        help="end with exit code 1 as soon as the verdict reaches this level; a log that ended in an error (see"
+        " --grace) reaches every level but never, and nothing else reaches crash (default: crash)",
     )
     parser.add_argument(
         "--on-critical",
@@ -70,7 +76,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait", action="store_true", help="if there is no such file yet, or no metrics in it, wait for them"
     )
-    parser.add_argument("--idle", type=float, metavar="S", help="end after S seconds without a new row")
+    parser.add_argument("--idle", type=_seconds, metavar="S", help="end after S seconds without a new row")
+    parser.add_argument(
+        "--grace",
+        type=_seconds,
+        metavar="S",
+        help=f"a log that ended in an error, or with its trainer's last line, is waited for S seconds without growth"
+        f" (default: {GRACE_S:g}, or {PACE} steps where they take longer; {LONGER} times as long where something was"
+        " written after the error, or the last planned step is there but no last line). What a restart writes is"
+        " followed on. `inf` waits for ever; with --idle alone only that counts",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -84,6 +99,8 @@ def run(args: argparse.Namespace) -> int:
     printer: Any = JsonPrinter() if args.json else LivePrinter(Console(highlight=False))
     notices = Notices(args.path.name, args.on_critical, args.notify, tell=lambda text: print(text, file=sys.stderr))
     watch, newest = Watch(), time.monotonic()
+    grace = math.inf if args.grace is None and args.idle is not None else args.grace
+    rest, wait, slowest = Rest(grace, newest), None, 0.0
     verdict, newest_view = "too-short", None
     try:
         while True:
@@ -96,16 +113,22 @@ def run(args: argparse.Namespace) -> int:
                 printer.tick(_tick(view, watch, changed))
                 notices.tell_of(changed)
                 verdict = watch.verdict(view)[0]
+                if newest_view is not None and wait is None:  # a restart's pause is no step
+                    slowest = max(slowest, time.monotonic() - newest)
                 newest, newest_view = time.monotonic(), view
                 if _reached(verdict, args.fail_on):
                     return _end(args, verdict, 1)
             idle = args.idle is not None and time.monotonic() - newest >= args.idle
-            if (news.over and not news.views) or idle:
-                if newest_view is not None:
-                    changed = watch.end(newest_view)
+            wait = _ended(followed.newest, rest, news.grew, slowest)
+            if wait and wait.new:
+                _tell(args, wait)
+            if (news.over and not news.views) or idle or (wait and wait.over):
+                last = followed.newest or newest_view
+                if last is not None:
+                    changed = watch.end(last)
                     printer.end(changed)
                     notices.tell_of(changed)
-                    verdict = watch.verdict(newest_view)[0]
+                    verdict = watch.verdict(last)[0]
                 return _end(args, verdict, int(_reached(verdict, args.fail_on)))
             if not news.views:
                 time.sleep(POLL_S)
@@ -114,6 +137,28 @@ def run(args: argparse.Namespace) -> int:
         return _end(args, verdict, 0)
     finally:
         notices.close()
+
+
+def _ended(newest: RunView | None, rest: Rest, grew: bool, slowest: float) -> Wait | None:
+    """How long what has ended is waited for. `slowest` is the longest that was waited for a row so far."""
+    if newest is None:
+        return None
+    return rest.look(log_end(newest), grew=grew, now=time.monotonic(), step_s=max(pace(newest), slowest))
+
+
+def _tell(args: argparse.Namespace, wait: Wait) -> None:
+    """That the log seems to be over, why, and how long it is waited for more."""
+    if args.json:
+        waits = {} if math.isinf(wait.seconds) else {"waits_s": wait.seconds}
+        said = {"crashed": wait.end.crashed, "what": wait.end.what, "wrote_on": wait.wrote_on}
+        row = {"kind": "log-end", **said, **waits}
+        print(json.dumps(row), flush=True)
+    how = "ended in an error" if wait.end.crashed else "is over"
+    more = "; something was written after it, which is followed" if wait.wrote_on else ""
+    until = f"this ends after {wait.seconds:.0f} s in which nothing is written (--grace); a restart is followed on"
+    if math.isinf(wait.seconds):
+        until = "waiting on; Ctrl-C ends it" if args.idle is None else f"--idle {args.idle:g} ends this"
+    print(f"stabilizer watch: {plain(args.path)} {how}: {plain(wait.end.what)}{more}; {until}", file=sys.stderr)
 
 
 def _begin(args: argparse.Namespace, load: Load) -> tuple[FollowedRun | FollowedLog, News]:
@@ -142,9 +187,9 @@ def _tick(view: RunView, watch: Watch, changed: list[Finding]) -> Tick:
 
 
 def _reached(verdict: str, level: str) -> bool:
-    if level == "never":
-        return False
-    return verdict == "crashed" or verdict in SEVERITIES and SEVERITIES.index(verdict) >= SEVERITIES.index(level)
+    if level == "never" or verdict == "crashed":
+        return level != "never"
+    return level != "crash" and verdict in SEVERITIES and SEVERITIES.index(verdict) >= SEVERITIES.index(level)
 
 
 def _end(args: argparse.Namespace, verdict: str, code: int) -> int:
@@ -153,3 +198,14 @@ def _end(args: argparse.Namespace, verdict: str, code: int) -> int:
     else:
         print(f"verdict: {verdict}" + (f" (reached --fail-on {args.fail_on})" if code else ""))
     return code
+
+
+def _seconds(text: str) -> float:
+    """A time of zero or more. argparse would take `nan` and `-5` for one."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds; write it as 60, 0.5 or inf")
+    return value

@@ -45,6 +45,19 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Repeated:
+    """A key that stands more than once in its group; what stood there first is lost."""
+
+    key: str
+    file: str
+    first: int
+    last: int
+    """Lines of the first and of the last, which is the one that counts."""
+    lost: str
+    kept: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Parsed:
     """What a reader found in a file, before anyone knows which trainer it is for."""
 
@@ -60,6 +73,7 @@ class Parsed:
     """What is known besides settings, e.g. that a LoRA configuration is made in the same script."""
     notes: tuple[str, ...] = ()
     """What could not be read, in words."""
+    repeated: tuple[Repeated, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,12 @@ def content(path: Path) -> bytes:
         raise RunError(f"{path}: {'a folder' if path.is_dir() else 'not a file'}; give the file itself")
     size = path.stat().st_size
     if size > MAX_BYTES:
-        raise RunError(f"{path}: {size / 2**30:.1f} GiB is more than the {MAX_BYTES // 2**30} GiB this reader takes")
+        raise RunError(
+            f"{path}: {size / 2**30:.1f} GiB is more than the {MAX_BYTES // 2**30} GiB this reader takes; give a part"
+            " of it, e.g. the lines of one training"
+        )
     raw = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    if not raw.strip():
+    if not raw or raw.isspace():
         raise RunError(f"{path}: the file is empty; was the trainer stopped before its first log or checkpoint?")
     return raw
 
@@ -69,19 +73,45 @@ def config_file(path: Path) -> dict[str, Any]:
     suffix = path.suffix.lower()
     if suffix == ".json":
         value = json_value(path)
+        _check_keys(path)
     elif suffix == ".toml":
         value = _parsed(path, tomllib.loads, tomllib.TOMLDecodeError)
     elif suffix in (".yaml", ".yml"):
         try:
             import yaml
+
+            from stabilizer import yaml_keys
         except ImportError:
             raise RunError(f"{path}: reading YAML needs PyYAML; run: pip install pyyaml (or give JSON)") from None
-        value = _parsed(path, yaml.safe_load, yaml.YAMLError)
+        value = _parsed(path, yaml_keys.load, yaml.YAMLError)
     else:
         raise RunError(f"{path}: --config takes .yaml, .yml, .json or .toml, not {suffix or 'a file without suffix'}")
     if not isinstance(value, dict):
         raise RunError(f"{path}: a configuration is a mapping of keys to values, this holds a {type(value).__name__}")
     return {str(key): item for key, item in value.items()}
+
+
+def _check_keys(path: Path) -> None:
+    """RunError where a JSON object has a key twice: its readers keep the last without a word."""
+    again: list[str] = []
+
+    def pairs(items: list[tuple[str, Any]]) -> None:
+        if len(dict(items)) < len(items):
+            counts = Counter(key for key, _ in items)
+            again.extend(key for key, count in counts.items() if count > 1)
+
+    try:
+        json.loads(content(path), object_pairs_hook=pairs)
+    except (ValueError, RecursionError):  # what only the other parser takes
+        return
+    if again:
+        lines = content(path).decode("utf-8", "replace").split("\n")
+        places = [str(number) for number, line in enumerate(lines, 1) if f"{json.dumps(again[0])}" in line]
+        where = f" (it is in the lines {', '.join(places[:8])})" if len(places) > 1 else ""
+        raise RunError(
+            f"{path}: {again[0]!r} stands twice in one object{where}; the one that comes last would count, and the"
+            " other be lost: delete one of them"
+        )
 
 
 def _parsed(path: Path, parse: Callable[[str], Any], expected: type[Exception]) -> Any:
@@ -91,6 +121,8 @@ def _parsed(path: Path, parse: Callable[[str], Any], expected: type[Exception]) 
         if isinstance(error, RunError):
             raise
         first = (str(error) or type(error).__name__).splitlines()[0]
+        if type(error).__name__ == "KeyTwice":
+            raise RunError(f"{path}: {first}") from None
         raise RunError(f"{path}: not readable as {path.suffix[1:].upper()}: {first}") from None
 
 

@@ -54,8 +54,11 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
 
 
 def _records(path: Path) -> list[Any]:
-    first = head(path)[:FIRST].lstrip().splitlines()[:MANY]
-    if any(map(_object, first)):  # not the first alone: a line of it may be damaged
+    start = head(path).lstrip()
+    first = start[:FIRST].splitlines()[:MANY]
+    line, _, others = start.partition(b"\n")
+    long = len(line) > FIRST and line.startswith(b"{") and others.lstrip().startswith(b"{")
+    if long or any(map(_object, first)):  # not the first alone: a line of it may be damaged
         found = list(json_lines(path))
         if sum(isinstance(record, dict) for record in found) > 1:
             return found

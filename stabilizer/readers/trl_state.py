@@ -17,18 +17,17 @@ PPOTrainer (0.12-1.12). The numbers are the flat list `log_history`; the last ch
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stabilizer.readers.files import config_file, json_value
-from stabilizer.readers.rows import LARGEST_STEP, assemble, check_mapping, check_names, definition, number, step_number
+from stabilizer.readers.rows import assemble, check_mapping, check_names, definition, number, step_number
+from stabilizer.readers.trl_records import SUMMARY, Table, gather, keys_of, taken
 from stabilizer.records import Event
-from stabilizer.runs.blocks import FEW, MAX_ROWS, Block
+from stabilizer.runs.blocks import Block
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
 
@@ -132,13 +131,13 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     """The run in a state file, or in the newest readable one of a folder."""
     file, state, notes = _newest(path) if path.is_dir() else (path, _state(path), [])
     return run_of(
-        state["log_history"], file, format=NAME, mapping=mapping, config=config,
+        taken(state["log_history"]), file, format=NAME, mapping=mapping, config=config,
         planned=step_number(state.get("max_steps")) or None, notes=notes,
     )  # fmt: skip
 
 
 def run_of(
-    records: list[Any],
+    records: Iterable[Any],
     file: Path,
     *,
     format: str,
@@ -156,27 +155,28 @@ def run_of(
     An `Event` among the records is declared at the step reached so far. `trainer` is whose settings advice speaks of.
     """
     notes = notes if notes is not None else []
-    groups = [(keys, list(group)) for keys, group in groupby(records, _keys)]
-    seen = {key for keys, _ in groups for key in keys}
+    parts = gather(records)
+    seen = {key for part in parts for key in keys_of(part)}
     check_names(len(seen), file)
     check_mapping(mapping, seen, file)
     settings, said = (dict(settings), []) if settings and not config else _config(file, config)
     notes += said
     version, exact = _version(file, seen)
     online = _online(seen)
-    names = _names(seen, records, online, version, exact, settings, notes)
+    names = _names(seen, parts, online, version, exact, settings, notes)
     names.update({theirs: ours for ours, theirs in mapping.items()})
     _disambiguate(names, mapping)
     if "beta" not in settings and _no_reference(names, seen, version):
         settings = {**settings, "beta": 0.0}
         notes.append("no KL in the log, so beta = 0 is taken for granted")
-    entries, left_out = _rows(groups, names, notes)
+    entries, left_out = _rows(parts, names, notes)
     ppo = "objective/scores" in seen
     if online and not ppo:
         _window_note(entries, notes)
     about = {
         "clock": "rollout_batch" if ppo else "optimizer_step",
         "steps": planned,
+        **({"ended": f"its summary ({SUMMARY}) is the last line"} if _summed_up(parts) else {}),
         "config": settings,
         "versions": {"trl": ".".join(map(str, version)) if exact else f">={version[0]}.{version[1]}"} if online else {},
         "metrics": {ours: _definition(ours, theirs, entries) for theirs, ours in names.items()},
@@ -312,7 +312,7 @@ def _version(file: Path, seen: set[str]) -> tuple[tuple[int, int], bool]:
 
 def _names(
     seen: set[str],
-    records: list[Any],
+    parts: list[Any],
     online: bool,
     version: tuple[int, int],
     exact: bool,
@@ -334,7 +334,7 @@ def _names(
             names[key] = _component(key, seen)
     if "reward_std" in seen:
         names["reward_std"] = _std_name(seen, version, exact, settings, notes)
-    if "kl" in names and table is NAMES and _all_zero(records, "kl"):
+    if "kl" in names and table is NAMES and _all_zero(parts, "kl"):
         names["kl"] = "trl/kl"
         notes.append("kl is 0 throughout, so it was not measured: without a reference there is none")
     if any(key.startswith("eval_") for key in seen):
@@ -372,9 +372,20 @@ def _no_reference(names: Mapping[str, str], seen: set[str], version: tuple[int, 
     return version >= (0, 16) and bool({"reward", "reward_std"} & seen) and names.get("kl") in (None, "trl/kl")
 
 
-def _all_zero(records: list[Any], key: str) -> bool:
-    having = [record for record in records if isinstance(record, dict) and key in record]
-    return len(having) > 1 and all(record[key] == 0 for record in having)
+def _summed_up(parts: list[Any]) -> bool:
+    """Whether the final summary is the last of the records."""
+    last = next((part for part in reversed(parts) if not isinstance(part, Event)), None)
+    return isinstance(last, dict) and SUMMARY in last
+
+
+def _all_zero(parts: list[Any], key: str) -> bool:
+    values: list[Any] = []
+    for part in parts:
+        if isinstance(part, Table):
+            values += part.column(key).tolist() if key in part.keys else []
+        elif isinstance(part, dict) and key in part:
+            values.append(part[key])
+    return len(values) > 1 and all(value == 0 for value in values)
 
 
 def _disambiguate(names: dict[str, str], mapping: Mapping[str, str]) -> None:
@@ -401,61 +412,29 @@ def _definition(ours: str, theirs: str, entries: list[Entry]) -> dict[str, str]:
 Entry = tuple[int, dict[str, float]] | Event | Block
 
 
-def _keys(record: Any) -> tuple[str, ...]:
-    return tuple(record) if type(record) is dict else ()
-
-
-def _rows(
-    groups: list[tuple[tuple[str, ...], list[Any]]], names: Mapping[str, str], notes: list[str]
-) -> tuple[list[Entry], int]:
-    """The records as rows in our names. Groups of them with the same keys are blocks where they hold numbers alone,
-    which is most of a log and quickly done."""
+def _rows(parts: list[Any], names: Mapping[str, str], notes: list[str]) -> tuple[list[Entry], int]:
+    """The records as rows in our names, those in tables as blocks."""
     entries: list[Entry] = []
     skipped = 0
     not_numbers: dict[str, int] = {}
-    for keys, group in groups:
-        for first in range(0, len(group), MAX_ROWS):
-            records = group[first : first + MAX_ROWS]
-            if block := _block(keys, records, names):
-                entries.append(block)
-                continue
-            for record in records:
-                if isinstance(record, Event):
-                    entries.append(record)
-                elif not isinstance(record, dict):
-                    skipped += 1
-                elif "train_runtime" not in record:
-                    if (step := step_number(record.get("step"))) is None:
-                        skipped += 1
-                    else:
-                        entries.append((step, _numbers(record, names, not_numbers)))
+    for part in parts:
+        if isinstance(part, Table):
+            entries += part.entries(tuple(names[key] for key in part.keys if key != "step"))
+        elif isinstance(part, Event):
+            entries.append(part)
+        elif not isinstance(part, dict):
+            skipped += 1
+        elif SUMMARY not in part:
+            if (step := step_number(part.get("step"))) is None:
+                skipped += 1
+            else:
+                entries.append((step, _numbers(part, names, not_numbers)))
     if skipped:
         notes.append(f"{skipped} entries left out: no whole number as 'step'")
     if not_numbers:
         count, example = sum(not_numbers.values()), min(not_numbers)
         notes.append(f"{count} values left out that are no numbers, e.g. of {example!r}")
     return entries, skipped
-
-
-def _block(keys: tuple[str, ...], records: list[dict[str, Any]], names: Mapping[str, str]) -> Block | None:
-    """Records with these keys as one table; None where they are few, or anything in them is not plainly a number."""
-    if len(records) < FEW or "step" not in keys or "train_runtime" in keys:
-        return None
-    ours = [names[key] for key in keys if key != "step"]
-    if len(set(ours)) < len(ours) or not all(type(record["step"]) in (int, float) for record in records):
-        return None
-    try:
-        values = np.fromiter(chain.from_iterable(map(dict.values, records)), float, len(records) * len(keys))
-        if np.isnan(values).any():  # NaN, or a null: only the slower way tells one from the other
-            values = np.frombuffer(array("d", list(chain.from_iterable(map(dict.values, records)))))
-    except (TypeError, ValueError, OverflowError):  # a text, null, an object; an integer beyond any float
-        return None
-    table = values.reshape(len(records), len(keys))
-    place = keys.index("step")
-    steps = table[:, place]
-    if not ((steps >= 0) & (steps < LARGEST_STEP) & (steps == np.floor(steps))).all():
-        return None
-    return Block.of(tuple(ours), steps.astype(np.int64).tolist(), np.delete(table, place, axis=1))
 
 
 def _numbers(record: dict[str, Any], names: Mapping[str, str], not_numbers: dict[str, int]) -> dict[str, float]:

@@ -21,7 +21,7 @@ MAX_ROWS = 4096
 class Block:
     """Rows with the same names, in the order they were written."""
 
-    __slots__ = ("_values", "names", "steps", "times")
+    __slots__ = ("_table", "_values", "names", "steps", "times")
 
     def __init__(self, names: tuple[str, ...]):
         self.names = names
@@ -29,14 +29,15 @@ class Block:
         self.times: list[float] = []
         """When each row was written, in seconds since the epoch; 0 where that is not known."""
         self._values = array("d")
+        self._table: np.ndarray | None = None
 
     @classmethod
     def of(cls, names: tuple[str, ...], steps: list[int], table: np.ndarray) -> Block:
-        """The block of a table that is there already: a row a step, a column a name."""
+        """The block of a table that is there already, a row a step, a column a name. It is kept as it is: nothing is
+        added to it later, and nobody else changes it."""
         block = cls(names)
         block.steps, block.times = steps, [0.0] * len(steps)
-        if table.size:  # rows may hold nothing but their steps
-            block._values.frombytes(memoryview(np.ascontiguousarray(table, float)).cast("B"))
+        block._table = table
         return block
 
     def __len__(self) -> int:
@@ -54,18 +55,26 @@ class Block:
         return all(map(operator.lt, self.steps, self.steps[1:]))
 
     def table(self) -> np.ndarray:
-        """A row a step, a column a name."""
+        """A row a step, a column a name; only to be read."""
+        if self._table is not None:
+            return self._table
         return np.array(self._values, float).reshape(len(self.steps), len(self.names))
 
     def column(self, name: str) -> np.ndarray:
         """The values of one name."""
+        place = self.names.index(name)
+        if self._table is not None:
+            return self._table[:, place].copy()
         whole = np.frombuffer(self._values).reshape(len(self.steps), len(self.names))
-        return whole[:, self.names.index(name)].copy()  # no view: one would keep rows from being added
+        return whole[:, place].copy()  # no view: one would keep rows from being added
 
     def rows(self) -> Iterator[tuple[int, dict[str, float], float]]:
         """The rows one by one: step, values, time."""
-        for step, values, t in zip(self.steps, self.table().tolist(), self.times, strict=True):
-            yield step, dict(zip(self.names, values, strict=True)), t
+        table = self.table()
+        for first in range(0, len(table), MAX_ROWS):  # as many at a time as can't fill the memory
+            some = slice(first, first + MAX_ROWS)
+            for step, values, t in zip(self.steps[some], table[some].tolist(), self.times[some], strict=True):
+                yield step, dict(zip(self.names, values, strict=True)), t
 
 
 class Blocks:

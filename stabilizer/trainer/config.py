@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
+from stabilizer import yaml_keys
 from stabilizer.trainer.algorithms import ALGORITHMS
 from stabilizer.trainer.nearest import nearest_key
 from stabilizer.trainer.presets import TASK_DEFAULTS, VARIANTS
@@ -93,24 +94,14 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{path}: no such file, and no built-in task of that name; the tasks are {', '.join(TASKS)}")
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _Loader) or {}  # noqa: S506 (a safe loader)
+        values = yaml_keys.load(path.read_text(encoding="utf-8")) or {}
+    except yaml_keys.KeyTwice as error:
+        raise ValueError(f"{path}: {error}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not YAML: {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path}: must be a mapping of keys to values, and is a {type(values).__name__}")
     return values
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as its standard has it: a key that stands twice is a mistake, of which half would silently be lost."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands here again", problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
 
 
 def _beside(folder: Path, values: dict[str, Any]) -> dict[str, Any]:

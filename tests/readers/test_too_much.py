@@ -95,3 +95,12 @@ def test_folders_that_lead_into_themselves_and_links_that_lead_nowhere(tmp_path)
     os.mkfifo(tmp_path / "pipes/log.jsonl")
     with pytest.raises(RunError, match="no known log"):
         load(tmp_path / "pipes")
+
+
+def test_lines_that_are_all_names_are_said_to_be_that_and_not_bad_json(tmp_path):
+    path = tmp_path / "log.jsonl"
+    rows = [{"step": step, **{f"metric_{step}_{place}": 1.0 for place in range(50_000)}} for step in (1, 2)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert path.read_bytes().find(b"\n") > 1_000_000
+    with pytest.raises(RunError, match="more than 50,000 different names"):
+        load(path)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stabilizer.readers import load, trl_state
+from stabilizer.readers import load, trl_records
 from stabilizer.readers.trl_state import NAMES, OLD_NAMES, PPO_NAMES, recognises
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
@@ -304,9 +304,36 @@ def test_rows_read_as_tables_are_the_rows_read_one_by_one(tmp_path, monkeypatch,
     rows = [record("0.20", step, reward=place / 50) for place, step in enumerate(steps)]
     rows[7] |= odd
     path = write(tmp_path, state("0.20", log_history=rows))
-    quick = load(path)
-    monkeypatch.setattr(trl_state, "FEW", 10**9)
-    slow = load(path)
+    assert_the_same_one_by_one(path, monkeypatch)
+
+
+@pytest.mark.parametrize("place", [0, 31, 32, 70, 99])
+@pytest.mark.parametrize("odd", [{}, {"kl": None}, {"step": None}, {"kl": math.nan}, {"more": 1.0}])
+def test_a_long_table_with_one_odd_row_anywhere_loses_nothing(tmp_path, monkeypatch, place, odd):
+    rows = [record("0.20", step, reward=step / 50) for step in range(1, 101)]
+    rows[place] |= odd
+    rows.insert(50, {"eval_reward": 0.5, "step": 50})
+    rows.append({"train_runtime": 60.0, "train_loss": 0.1, "step": 100})
+    run = assert_the_same_one_by_one(write(tmp_path, state("0.20", log_history=rows)), monkeypatch)
+    assert run.source.steps == 100 - (odd == {"step": None})
+
+
+def test_a_long_table_that_was_restarted_in_the_middle(tmp_path, monkeypatch):
+    rows = [record("0.20", step, reward=step / 500) for step in [*range(1, 301), *range(250, 500)]]
+    run = assert_the_same_one_by_one(write(tmp_path, state("0.20", log_history=rows)), monkeypatch)
+    assert len(run.histories) == 2 and run.history.view().rows("reward/mean") == 250
+
+
+def test_two_keys_under_one_name_are_no_table(tmp_path, monkeypatch):
+    rows = [record("0.20", step, mine=step / 50) for step in range(1, 41)]
+    path = write(tmp_path, state("0.20", log_history=rows))
+    assert_the_same_one_by_one(path, monkeypatch, mapping={"trl/mine": "loss"})
+
+
+def assert_the_same_one_by_one(path, monkeypatch, **options):
+    quick = load(path, **options)
+    monkeypatch.setattr(trl_records, "FEW", 10**9)
+    slow = load(path, **options)
     assert quick.ticks == slow.ticks and quick.source == slow.source and list(quick.histories) == list(slow.histories)
     for attempt, history in quick.histories.items():
         ours, theirs = history.view(), slow.histories[attempt].view()
@@ -314,6 +341,7 @@ def test_rows_read_as_tables_are_the_rows_read_one_by_one(tmp_path, monkeypatch,
         for name in ours.names():
             np.testing.assert_array_equal(ours.series(name).steps, theirs.series(name).steps)
             np.testing.assert_array_equal(ours.series(name).values, theirs.series(name).values)
+    return quick
 
 
 def test_rows_of_nothing_but_their_step_are_passed_over(tmp_path):

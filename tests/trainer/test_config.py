@@ -99,7 +99,10 @@ def test_errors_in_a_file_name_the_file(tmp_path):
     {
         "a list for a name": (b"task: [addition]", ("task = ['addition']", "must be one of addition")),
         "a value for a group": (b"optim: 3", ("optim = 3", "a group of keys, such as optim.lr")),
-        "a key twice": (b"rollout: {prompts: 4}\nrollout: {group_size: 4}", ("'rollout' stands here again", "line 2")),
+        "a key twice": (
+            b"rollout: {prompts: 4}\nrollout: {group_size: 4}",
+            ("'rollout' stands in line 1 and again in line 2", "delete one"),
+        ),
         "no text": (b"\xff\xfe\x00", ("not YAML",)),
     }.values(),
 )

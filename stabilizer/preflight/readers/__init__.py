@@ -85,7 +85,10 @@ def _with_included(command: Parsed, alone: bool) -> Parsed:
     below = reader_for(path, text).read(path, text)
     own = tuple(s for s in command.settings if s is not target)
     return replace(
-        command, settings=(*below.settings, *own), notes=(*command.notes, f"{path}: its settings are read too")
+        command,
+        settings=(*below.settings, *own),
+        repeated=(*below.repeated, *command.repeated),
+        notes=(*command.notes, f"{path}: its settings are read too"),
     )
 
 

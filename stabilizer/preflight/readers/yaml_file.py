@@ -12,12 +12,15 @@ from typing import Any
 
 import yaml
 
-from stabilizer.preflight.config import ConfigError, Parsed, Setting, Unresolved, limited, number
+from stabilizer.preflight.config import ConfigError, Parsed, Repeated, Setting, Unresolved, limited, number
+from stabilizer.yaml_keys import twice
 
 FORM = "yaml"
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_DEPTH = 40
 """Levels of nesting; a configuration has five or six."""
+MAX_REPEATED = 20
+"""Keys that stand twice of which it is said; what has more is broken altogether."""
 MAX_MEMBERS = 10_000
 """Members of one list, those of lists within it counted: lists of references to lists grow without end."""
 
@@ -43,8 +46,9 @@ def read(path: Path, text: str) -> Parsed:
         raise ConfigError(f"{path}: not readable as {kind}{where}: {what}") from None
     if not isinstance(root, yaml.MappingNode):
         raise ConfigError(f"{path}: a configuration is a mapping of keys to values, and this is none")
-    settings = limited(_leaves(root, "", str(path), shift, 0), path)
-    return Parsed(form=FORM, path=path, text=text, settings=settings)
+    repeated: list[Repeated] = []
+    settings = limited(_leaves(root, "", str(path), shift, 0, repeated), path)
+    return Parsed(form=FORM, path=path, text=text, settings=settings, repeated=tuple(repeated))
 
 
 def insert(parsed: Parsed, key: str, value: Any) -> tuple[int, str]:
@@ -119,15 +123,15 @@ def _check_json(path: Path, body: str) -> None:
         raise ConfigError(f"{path}: not readable as JSON: {error}") from None
 
 
-def _leaves(node: yaml.MappingNode, prefix: str, file: str, shift: int, depth: int) -> Iterator[Setting]:
+def _leaves(
+    node: yaml.MappingNode, prefix: str, file: str, shift: int, depth: int, repeated: list[Repeated]
+) -> Iterator[Setting]:
     if depth > MAX_DEPTH:
         raise ConfigError(f"{file}: nested more than {MAX_DEPTH} levels deep; is this the right file?")
-    for name, value in node.value:
-        if not isinstance(name, yaml.ScalarNode):
-            continue
+    for name, value in _last_of_each(node, prefix, file, repeated):
         key = f"{prefix}{name.value}"
         if isinstance(value, yaml.MappingNode) and value.value:
-            yield from _leaves(value, f"{key}.", file, shift, depth + 1)
+            yield from _leaves(value, f"{key}.", file, shift, depth + 1, repeated)
             continue
         single = isinstance(value, yaml.ScalarNode) and value.style not in ("|", ">")
         span = (value.start_mark.index + shift, value.end_mark.index + shift) if single else None
@@ -139,6 +143,35 @@ def _leaves(node: yaml.MappingNode, prefix: str, file: str, shift: int, depth: i
             line=name.start_mark.line + 1,
             span=span,
         )
+
+
+def _last_of_each(
+    node: yaml.MappingNode, prefix: str, file: str, repeated: list[Repeated]
+) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
+    """The members that count: of a key that stands twice the last, whole groups included."""
+    members = [pair for pair in node.value if isinstance(pair[0], yaml.ScalarNode)]
+    again = list(twice(node))
+    if not again:
+        return members
+    first = {(pair[0].tag, pair[0].value): pair for pair in reversed(members)}
+    last = {(pair[0].tag, pair[0].value): pair for pair in members}
+    for key in again:
+        lost, kept = _short(first[key.tag, key.key][1]), _short(last[key.tag, key.key][1])
+        found = Repeated(
+            key=f"{prefix}{key.key}", file=file, first=key.first, last=key.last, lost=lost, kept=kept
+        )  # fmt: skip
+        if found not in repeated and len(repeated) < MAX_REPEATED:
+            repeated.append(found)
+    return [pair for pair in members if last[pair[0].tag, pair[0].value] is pair or pair[0].tag.endswith(":merge")]
+
+
+def _short(node: yaml.Node) -> str:
+    """A value for a sentence."""
+    if isinstance(node, yaml.MappingNode):
+        return f"a group of {len(node.value)}"
+    if isinstance(node, yaml.SequenceNode):
+        return f"a list of {len(node.value)}"
+    return str(node.value)[:40] or "nothing"
 
 
 def _value(node: yaml.Node, budget: Iterator[int]) -> Any:

@@ -25,6 +25,7 @@ from stabilizer.preflight.rules import (
     recipe,
     rejected,
     removed_keys,
+    repeated_keys,
     sampling,
     single_answer,
     smaller_than_recipe,
@@ -39,6 +40,7 @@ from stabilizer.preflight.rules import (
 RULES: tuple[ModuleType, ...] = (
     rejected,
     single_answer,
+    repeated_keys,
     unknown_keys,
     removed_keys,
     too_few_prompts,

@@ -1,0 +1,49 @@
+"""A key that stands twice in its group: one of its values is lost.
+
+What it checks
+    Every group of a YAML or JSON file, for a key that is in it more than once; of a whole group that is there twice the
+    first is lost with all it holds.
+Why it matters
+    TRL reads its recipes with PyYAML, and that and every reader of JSON keep the last without a word: the run trains
+    with a value that somebody believes to have changed. OmegaConf (veRL, EasyR1, NeMo-RL and others) refuses the file.
+Exceptions
+    `<<`, which takes over a group from elsewhere, may be repeated. The same key with the same value does no harm today,
+    and is told as information. TOML knows no key twice; its own reader says so.
+Fix
+    Delete one of them; which one is meant only a person knows. All other rules judge the last.
+References
+    PyYAML 6.0, `constructor.py: construct_mapping`; OmegaConf 2.3, `_utils.py: get_yaml_loader` ("duplicate key").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stabilizer.preflight.config import Repeated
+from stabilizer.preflight.rules.base import Finding
+from stabilizer.preflight.view import View
+
+ID = "keys/repeated"
+REFUSED_BY = ("verl", "search-r1", "easyr1", "skyrl", "nemo-rl", "stabilizer")
+"""Trainers that read YAML with OmegaConf, or as strictly."""
+
+
+def check(view: View) -> Iterator[Finding]:
+    """One finding for every key that stands twice."""
+    for key in view.config.parsed.repeated:
+        strict = view.config.trainer.name in REFUSED_BY and not key.file.lower().endswith(".json")
+        harmless = key.lost == key.kept and not key.kept.startswith("a ")
+        yield Finding(
+            id=ID, severity="critical" if strict else "info" if harmless else "warn",
+            key=key.key, file=key.file, line=key.last, value=key.kept,
+            summary=_summary(key, view.config.trainer.title, strict),
+            why="Whoever changes the other one changes nothing, and nothing says so." if not strict
+            else "The trainer's reader of YAML finds a duplicate key and stops before the first step.",
+            how=f"delete one of them: line {key.first} or line {key.last}",
+            sure="certain", source="PyYAML 6.0, OmegaConf 2.3, json: what each does with a key that is there twice",
+        )  # fmt: skip
+
+
+def _summary(key: Repeated, trainer: str, strict: bool) -> str:
+    places = f"{key.key} stands in line {key.first} ({key.lost}) and again in line {key.last} ({key.kept})"
+    return f"{places}; {f'{trainer} refuses the file' if strict else 'the last one counts, the other is lost'}"
