@@ -48,10 +48,10 @@ class News:
     """The log was replaced or cut: the rows are another training's, and what was known of the old one is void."""
     over: bool = False
     """Nothing more will come."""
-    grew: bool = False
-    """The files of the log changed since the last look."""
     asked: list[Action] = field(default_factory=list)
     """Proposals that wait for a person and were not told before."""
+    grew: bool = False
+    """The files of the log changed since the last look."""
 
 
 class FollowedRun:

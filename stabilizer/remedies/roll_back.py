@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from stabilizer.remedies.base import Change, Course, Remedy
 from stabilizer.remedies.correct_mismatch import CorrectMismatch
-from stabilizer.remedies.evidence import leapt, settling
+from stabilizer.remedies.evidence import leapt
 from stabilizer.remedies.fewer_epochs import FewerEpochs
 from stabilizer.remedies.lower_entropy_bonus import LowerEntropyBonus
 from stabilizer.remedies.lower_lr import LR, LowerLr
@@ -27,8 +27,6 @@ _OWN: dict[str, Remedy] = {
     "too-many-epochs": FewerEpochs(),
     "entropy-bonus-too-large": LowerEntropyBonus(),
 }
-PASSING = ("lr-too-high", "optimizer-state")
-"""Causes that may be over by the time that is gone back: the optimizer's averages go back with the weights."""
 
 
 class RollBack(Remedy):
@@ -96,8 +94,7 @@ class RollBack(Remedy):
         """
         if back := turned_back(view, onset, ours):
             return back
-        over = cause in PASSING and (leapt(view, onset) or settling(view, onset))
-        known = cause in self.answers and not over
+        known = cause in self.answers and not (cause == "lr-too-high" and leapt(view, onset))
         if not known:
             return {}
         own = _OWN.get(cause)

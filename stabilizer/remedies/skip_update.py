@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.evidence import silent_groups
+from stabilizer.runs.history import RunView
+
+MOSTLY = 0.5
+"""Share of silent groups from which there is more to wait for than to be kept from."""
 
 
 class SkipUpdate(Remedy):
@@ -17,7 +22,7 @@ class SkipUpdate(Remedy):
         A reward that fails for a while: an outage, a verifier that times out.
 
     Preconditions
-        None.
+        Most groups have spread: what is all paid alike teaches nothing, right or wrong, and needs no skipping.
 
     Dose and bounds
         20 steps; then it ends by itself.
@@ -44,3 +49,8 @@ class SkipUpdate(Remedy):
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return {} if knobs else None
+
+    def unfit(self, view: RunView) -> str:
+        """Groups that are all paid alike, by an outage or as the policy is broken, do no harm in an update."""
+        silent = silent_groups(view)
+        return f"{silent:.0%} of groups are paid alike: they teach nothing wrong" if (silent or 0.0) > MOSTLY else ""

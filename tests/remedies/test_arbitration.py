@@ -163,10 +163,6 @@ def test_steps_that_leapt_at_one_rate_and_come_down_are_left_alone() -> None:
     assert said not in objected("lower-lr", curves(stays), "lr-too-high", spike), "a rate that is too high stays so"
     assert said not in objected("lower-lr", curves(falls, "turned up"), "lr-too-high", spike)
     assert said not in objected("lower-lr", curves("0.0015x1 0.001x5"), "lr-too-high", spike), "nothing leapt"
-    rows = history(curves(falls)).view()
-    for cause, rate in (("optimizer-state", None), ("no-kl-anchor", 0.5)):
-        change = BY_ID["roll-back"].given(cause, {"control/lr_scale": 1.0}, rows, 41)
-        assert change == ({} if rate is None else {"control/lr_scale": (1.0, rate)}), "its averages go back as well"
 
 
 def test_drift_that_pays_needs_no_anchor_and_drift_that_does_not_pay_does() -> None:

@@ -72,12 +72,12 @@ class Plateau(Detector):
     Look-alikes
         A solved task: where accuracy, groups that all pass, or rows that are all paid the very best prove it, only
         `reward/saturated` is said. A reward of 0.94 out of 1 that stays there has arrived as well, as far as anybody
-        can tell, which is `info` in both. Warm-up that is not over, or was not for much of the flat stretch. A schedule
-        that has ended (the learning rate has come down to a tenth of its peak, and was low for most of the stretch)
-        explains a stand after a rise, which is then `info` and says so. A format learned first: while the task itself
-        has not begun, or while the reward has several components, and the run is younger than `patience`, `info`. Slow
-        but steady growth, which the equivalence test leaves alone. A collapse: the reward is flat at the bottom, and
-        other detectors name it.
+        can tell, which is `info` in both. Warm-up that is not over, or was not for much of the flat stretch: after a
+        rise nothing is said, and a reward that never rose is `info` and says so. A schedule that has ended (the
+        rate has come down to a tenth of its peak, and was low for most of the stretch) explains a stand after a rise,
+        which is then `info` and says so. A format learned first: while the task itself has not begun, or while the
+        reward has several components, and the run is younger than `patience`, `info`. Slow but steady growth, which the
+        equivalence test leaves alone. A collapse: the reward is flat at the bottom, and other detectors name it.
 
     False alarms
         A hint is one: of a hundred curves whose growth can be seen up to ten are told, at some time, that it can't yet,
@@ -108,8 +108,8 @@ class Plateau(Detector):
         if reward is None or still is None or self._validation_rises(view, still.onset_step):
             return None
         rate = self._schedule(view, still.onset_step)
-        if rate == "warming up" or rate and not still.grew:
-            return None
+        if rate and still.grew == (rate == "warming up"):
+            return None  # it rose too early to stand already, or the schedule ended before it could rise
         begun = patience(view, self.patience)
         early = not still.grew and view.step - still.onset_step < begun
         alone = view.once(unearned)  # what is easy was learned; what is hard gets its time too
