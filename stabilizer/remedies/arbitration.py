@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from stabilizer.detectors.progress import RECENT, progress
+from stabilizer.detectors.stagnation import stagnation
 from stabilizer.records import Cause, Finding
 from stabilizer.remedies.base import Remedy
 from stabilizer.remedies.evidence import recent, settling, steps_usual
@@ -99,6 +100,8 @@ def objection(remedy: Remedy, cause: str, members: Sequence[Finding], watch: Wat
         return "" if _agreement(view) >= AGREE else "the noise of the gradient, not the step, is what is too large"
     if remedy.id == "grow-batch" and cause == "noise-floor" and _agreement(view) >= AGREE:
         return f"halves of a batch agree on the gradient (cosine {_agreement(view):.2f}): it is large enough"
+    if remedy.id == "mend-critic":
+        return _mends_itself(view)
     if remedy.id == "early-stop":
         return _held_out_holds(view)
     if remedy.id == "longer-answers":
@@ -219,6 +222,14 @@ def _entropy_is_low(view: RunView) -> str:
 def _agreement(view: RunView) -> float:
     """Cosine of the gradients of two halves of a batch; 0 where nobody measured it, which speaks for a larger batch."""
     return recent(view, "optim/grad_cosine") or 0.0
+
+
+def _mends_itself(view: RunView) -> str:
+    """A critic that misjudges learns at every step; a policy that waits for it loses those steps for sure."""
+    reward = progress(view)
+    if reward is None or reward.dropped or stagnation(view):
+        return ""
+    return f"{reward.metric} has neither fallen nor stopped rising: the critic learns beside it"
 
 
 def _held_out_holds(view: RunView) -> str:

@@ -20,7 +20,8 @@ class MendCritic(Remedy):
         A critic that is worse than a constant, and misleads every advantage.
 
     Preconditions
-        There is a critic.
+        There is a critic, and the reward has fallen or stands still for sure: a critic learns at every step, and one
+        that does no damage mends itself.
 
     Dose and bounds
         20 steps.

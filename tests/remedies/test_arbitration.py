@@ -165,6 +165,20 @@ def test_steps_that_leapt_at_one_rate_and_come_down_are_left_alone() -> None:
     assert said not in objected("lower-lr", curves("0.0015x1 0.001x5"), "lr-too-high", spike), "nothing leapt"
 
 
+@pytest.mark.parametrize(
+    ("reward", "mended"),
+    [
+        ("0.1+0.01~0.01x60", False),
+        ("0.5~0.01x60", False),  # too short to say that it stands
+        ("0.2+0.01~0.01x40 0.1~0.01x20", True),
+        ("0.1+0.01~0.01x60 0.7~0.01x140", True),
+    ],
+)
+def test_a_critic_is_mended_where_the_reward_fell_or_stands_and_else_mends_itself(reward: str, mended: bool) -> None:
+    broken = Finding("value/critic-failure", "warn", "", 50, 60, 60, incident=1)
+    assert bool(objected("mend-critic", {"reward/mean": reward}, "critic-broken", broken)) is not mended
+
+
 def test_drift_that_pays_needs_no_anchor_and_drift_that_does_not_pay_does() -> None:
     rising, flat = {"reward/mean": "0.1+0.01~0.01x60"}, {"reward/mean": "0.5~0.01x60"}
     kl, explosion = finding("policy/kl-runaway"), finding("optim/grad-explosion")
