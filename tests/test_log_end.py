@@ -26,6 +26,8 @@ for step in range(first, last + 1):
     print(numbers, flush=True)
 if how == "crash":
     raise ValueError("the reward server is gone")
+if how == "stopped":
+    raise KeyboardInterrupt
 if how == "done":
     print({"train_runtime": 61.2, "train_steps_per_second": 1.5, "train_loss": 0.01, "epoch": 0.9})
 """
@@ -90,11 +92,28 @@ def test_what_is_written_after_the_error_is_waited_for_longer(tmp_path, monkeypa
     assert "something was written after it" in capsys.readouterr().err and clock.now > 500
 
 
+def test_a_pause_before_a_restart_is_no_step_that_makes_the_next_wait_longer(tmp_path, monkeypatch) -> None:
+    log = tmp_path / "train.log"
+    loading = "loading the model\n"
+    clock = Clock(
+        monkeypatch, s45=lambda: log.open("a").write(loading), s50=lambda: train(log, 41, 60, "crash")
+    )  # fmt: skip
+    train(log, 1, 40, "crash")
+    assert main(["watch", str(log)]) == 1
+    assert 50 + GRACE_S <= clock.now < 50 + GRACE_S + 5
+
+
 def test_a_log_with_its_trainers_last_line_ends_the_watch_with_0(tmp_path, monkeypatch, capsys) -> None:
     log, clock = tmp_path / "train.log", Clock(monkeypatch)
     train(log, 1, 90, "done")
     assert main(["watch", str(log)]) == 0
     assert "train_runtime" in capsys.readouterr().err and clock.now < GRACE_S + 5
+
+
+def test_a_log_whose_training_somebody_stopped_is_over_and_no_crash(tmp_path) -> None:
+    train(tmp_path / "train.log", 1, 40, "stopped")
+    end = log_end(load(tmp_path / "train.log").history.view())
+    assert end is not None and not end.crashed and end.what.startswith("it was stopped from outside")
 
 
 def test_all_planned_steps_without_a_last_line_are_waited_for_longer(tmp_path, monkeypatch, capsys) -> None:

@@ -163,6 +163,16 @@ def test_people_are_heeded_where_the_run_is_and_what_they_turned_counts_from_the
     assert list(reader.history.view().series("control/prompts").values) == [2] * TOGETHER + [3, 3]
 
 
+def test_an_answer_given_while_the_run_paused_waits_for_the_newest_row_too(tmp_path) -> None:
+    session = start(tmp_path / "run", 6, mode="suggest")
+    heard: list[tuple[int, int]] = []
+    session.arbiter.tick = lambda view, requests=(): heard.extend((view.step, session.trainer.step) for _ in requests)
+    for tick in session.run(patient=True):
+        if tick.step == 2:
+            session.desk.answers = iter([["yes"], *[[]] * 9]).__next__
+    assert heard == [(6, 6)]
+
+
 @pytest.mark.parametrize("how", ["asked to stop", "left", "failed"])
 def test_rows_that_wait_when_the_run_ends_are_looked_at_and_told_of(tmp_path, stand, how: str) -> None:
     session = start(tmp_path / "run", 8)
@@ -268,3 +278,20 @@ def test_a_heartbeat_waits_for_no_disk_and_a_new_state_does(tmp_path, monkeypatc
     writer.status("paused", 2)
     assert len(synced) == 2
     writer.close()
+
+
+def test_findings_of_rows_looked_at_together_wait_for_the_disk_once_and_before_they_are_told(
+    tmp_path, monkeypatch, stand
+) -> None:
+    session = start(tmp_path / "run", 8, mode="off")
+    file, synced, sizes = tmp_path / "run" / "findings.jsonl", os.fsync, []
+
+    def noted(descriptor: int) -> None:
+        synced(descriptor)
+        if file.exists() and os.path.samestat(os.fstat(descriptor), file.stat()):
+            sizes.append(file.stat().st_size)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    by_tick = [(list(sizes), bool(tick.findings)) for tick in session.run(patient=True)]
+    assert [tell for _, tell in by_tick] == [False] * 7 + [True]
+    assert len(by_tick[-1][0]) == 1 and by_tick[-1][0][0] > 0
