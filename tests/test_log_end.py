@@ -90,6 +90,17 @@ def test_what_is_written_after_the_error_is_waited_for_longer(tmp_path, monkeypa
     assert "something was written after it" in capsys.readouterr().err and clock.now > 500
 
 
+def test_a_pause_before_a_restart_is_no_step_that_the_next_error_is_waited_for_as_long_as(tmp_path, monkeypatch) -> None:
+    log = tmp_path / "train.log"
+    loading = "loading the model\n"
+    clock = Clock(
+        monkeypatch, s45=lambda: log.open("a").write(loading), s50=lambda: train(log, 41, 60, "crash")
+    )  # fmt: skip
+    train(log, 1, 40, "crash")
+    assert main(["watch", str(log)]) == 1
+    assert 50 + GRACE_S <= clock.now < 50 + GRACE_S + 5
+
+
 def test_a_log_with_its_trainers_last_line_ends_the_watch_with_0(tmp_path, monkeypatch, capsys) -> None:
     log, clock = tmp_path / "train.log", Clock(monkeypatch)
     train(log, 1, 90, "done")

@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     notices = Notices(args.path.name, args.on_critical, args.notify, tell=lambda text: print(text, file=sys.stderr))
     watch, newest = Watch(), time.monotonic()
     grace = math.inf if args.grace is None and args.idle is not None else args.grace
-    rest, wait, slowest = Rest(grace, newest), None, 0.0
+    rest, wait, slowest, ended = Rest(grace, newest), None, 0.0, False
     verdict, newest_view = "too-short", None
     try:
         while True:
@@ -113,13 +113,14 @@ def run(args: argparse.Namespace) -> int:
                 printer.tick(_tick(view, watch, changed))
                 notices.tell_of(changed)
                 verdict = watch.verdict(view)[0]
-                if newest_view is not None and wait is None:  # a restart's pause is no step
+                if newest_view is not None and not ended:  # a restart's pause is no step
                     slowest = max(slowest, time.monotonic() - newest)
-                newest, newest_view = time.monotonic(), view
+                newest, newest_view, ended = time.monotonic(), view, False
                 if _reached(verdict, args.fail_on):
                     return _end(args, verdict, 1)
             idle = args.idle is not None and time.monotonic() - newest >= args.idle
             wait = _ended(followed.newest, rest, news.grew, slowest)
+            ended = ended or wait is not None
             if wait and wait.new:
                 _tell(args, wait)
             if (news.over and not news.views) or idle or (wait and wait.over):
