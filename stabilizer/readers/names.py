@@ -110,7 +110,11 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
 
 _AMBIGUOUS = ("score", "total score", "return", *SPELLINGS["accuracy/train"], *SPELLINGS["accuracy/val"])
 """Words that other trainings use as well: they count where something else speaks of a policy."""
-_OF_A_POLICY = re.compile(r"kl|entropy|advantage|clip_?frac|rollout|episode|completion|response|generat|reward|policy")
+_OF_A_POLICY = re.compile(
+    r"kl(?![a-z])|(?<!cross)(?<!cross[_\- ])entropy|advantage|clip_?frac|rollout|episod|completion|reward"
+    r"|(?:response|generat[a-z]*)[^a-z]*(?:len|token)|p[ig]_?loss|policy[^a-z]*(?:loss|grad|lr)"
+)
+"""Not `weekly`, a cross entropy, a rate of responses, an insurance's policies."""
 
 _PREFIX = re.compile(r"^(?:train|training|rollout|actor|policy|metrics|log|optim)[/.]")
 _HELD_OUT = re.compile(r"^(val|eval|validation|test)/")

@@ -186,10 +186,21 @@ def test_a_name_is_known_in_whatever_order_and_form_its_words_stand(tmp_path: Pa
     assert run.history.view().series(ours).values.tolist() == [0.25, 0.125], run.history.names()
 
 
-def test_the_scores_of_a_training_without_a_policy_are_no_rewards(tmp_path: Path) -> None:
-    text = "step,score,correct_rate,loss,grad_norm_total\n1,0.5,0.5,0.3,1\n2,0.5,0.6,0.2,1\n"
+@pytest.mark.parametrize(
+    "beside", ["loss", "weekly_users", "cross_entropy", "generation_time", "response_rate", "policy_count"]
+)
+def test_the_scores_of_a_training_without_a_policy_are_no_rewards(tmp_path: Path, beside: str) -> None:
+    text = f"step,score,correct_rate,{beside},grad_norm_total\n1,0.5,0.5,0.3,1\n2,0.5,0.6,0.2,1\n"
     names = load(write(tmp_path, text, "log.csv")).history.names()
     assert "optim/grad_norm" in names and not {"reward/mean", "accuracy/train"} & set(names)
+
+
+@pytest.mark.parametrize(
+    "beside", ["approxkl", "kl_coef", "token-entropy", "response_len", "generated_tokens", "policy/pi_loss", "episodes"]
+)
+def test_a_score_beside_what_only_a_policy_has_is_its_reward(tmp_path: Path, beside: str) -> None:
+    text = f"step,score,{beside}\n1,0.5,3\n2,0.25,3\n"
+    assert load(write(tmp_path, text, "log.csv")).history.view().series("reward/mean").values.tolist() == [0.5, 0.25]
 
 
 @pytest.mark.parametrize(
