@@ -22,7 +22,8 @@ class SkipUpdate(Remedy):
         A reward that fails for a while: an outage, a verifier that times out.
 
     Preconditions
-        Most groups have spread: what is all paid alike teaches nothing, right or wrong, and needs no skipping.
+        Most groups have spread, or a critic judges: beside its group alone, what is all paid alike teaches nothing,
+        right or wrong, and needs no skipping.
 
     Dose and bounds
         20 steps; then it ends by itself.
@@ -51,6 +52,7 @@ class SkipUpdate(Remedy):
         return {} if knobs else None
 
     def unfit(self, view: RunView) -> str:
-        """Groups that are all paid alike, by an outage or as the policy is broken, do no harm in an update."""
-        silent = silent_groups(view)
+        """Groups that are all paid alike, by an outage or as the policy is broken, do no harm in an update; a critic,
+        who expected more of them, makes them teach all the same."""
+        silent = None if "value/loss" in view else silent_groups(view)
         return f"{silent:.0%} of groups are paid alike: they teach nothing wrong" if (silent or 0.0) > MOSTLY else ""

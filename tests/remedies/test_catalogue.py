@@ -299,6 +299,16 @@ def test_a_batch_grows_by_as_many_prompts_as_fell_silent(silent: str, cause: str
     assert change == {"control/prompts": (16, pytest.approx(prompts, abs=3))}
 
 
+@pytest.mark.parametrize(
+    ("silent", "more", "skips"), [("0.9x10", {}, False), ("0.2x10", {}, True), ("0.9x10", {"value/loss": "0.1x10"}, True)]
+)
+def test_groups_paid_alike_need_no_skipping_unless_a_critic_expected_more_of_them(
+    silent: str, more: dict[str, str], skips: bool
+) -> None:
+    view = history({"reward/zero_std_frac": silent} | more).view()
+    assert (not BY_ID["skip-update"].unfit(view)) is skips
+
+
 def test_what_outweighs_silent_groups_is_judged_by_the_reward_as_they_stay_silent() -> None:
     assert "reward/no-signal" in BY_ID["grow-batch"].outlived("dead-groups")
     assert not BY_ID["grow-batch"].outlived("noise-floor"), "a plateau that stays was not helped"
