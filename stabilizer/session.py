@@ -288,7 +288,7 @@ class Session:
             self._tell_anew(step, RESTATED)
             if heeding:
                 self.desk.look()
-            self.arbiter.tick(view, self.desk.answers())
+            self.arbiter.tick(view, self.desk.answers() if heeding else [])
             if heeding:
                 self.desk.settle()
                 self.desk.return_if_asked()

@@ -163,6 +163,16 @@ def test_people_are_heeded_where_the_run_is_and_what_they_turned_counts_from_the
     assert list(reader.history.view().series("control/prompts").values) == [2] * TOGETHER + [3, 3]
 
 
+def test_an_answer_given_while_the_run_paused_waits_for_the_newest_row_too(tmp_path) -> None:
+    session = start(tmp_path / "run", 6, mode="suggest")
+    heard: list[tuple[int, int]] = []
+    session.arbiter.tick = lambda view, requests=(): heard.extend((view.step, session.trainer.step) for _ in requests)
+    for tick in session.run(patient=True):
+        if tick.step == 2:
+            session.desk.answers = iter([["yes"], *[[]] * 9]).__next__
+    assert heard == [(6, 6)]
+
+
 @pytest.mark.parametrize("how", ["asked to stop", "left", "failed"])
 def test_rows_that_wait_when_the_run_ends_are_looked_at_and_told_of(tmp_path, stand, how: str) -> None:
     session = start(tmp_path / "run", 8)
