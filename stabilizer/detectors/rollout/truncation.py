@@ -67,9 +67,9 @@ class Truncation(Detector):
     def check(self, view: RunView) -> Finding | None:
         shares = view.series(CUT)
         recent = shares.last(self.window).finite()
-        if len(recent) < self.window:
+        if len(shares) < self.window:
             return self._all_cut(view, recent)
-        if (now := level(recent, self.window)) < self.risen:
+        if len(recent) < self.window or (now := level(recent, self.window)) < self.risen:
             return None
         rise, reward = departure(view, CUT, up=True), progress(view)
         high = self._high_since(view, self.most)
