@@ -348,8 +348,8 @@ class Arbiter(Conduct):
                 self._kept[action.action] = dict(action.change)
                 if action.action in held and LR in action.change:
                     self._held.begin(action.action, held[action.action], action.change[LR])
-                if against := action.data.get("against"):
-                    remedy = next(remedy for remedy in REMEDIES if remedy.id == action.remedy)
+                remedy = next((remedy for remedy in REMEDIES if remedy.id == action.remedy), None)
+                if remedy is not None and (against := action.data.get("against")):
                     self._holding[action.action] = Trial(
                         action.action, remedy, action.incident, int(against["onset"]), False, dict(action.change),
                         cause=str(against["cause"]),

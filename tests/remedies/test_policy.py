@@ -102,6 +102,14 @@ def test_what_was_kept_to_hold_steps_back_goes_when_they_are_small_and_stays_whi
     assert ("a9" in arbiter._kept) is not bool(left)
 
 
+def test_a_fix_that_was_kept_and_that_no_version_knows_any_more_keeps_no_run_from_going_on() -> None:
+    run = Simulation("auto-safe", breaks_at=10_000)
+    data = {"against": {"cause": "lr-too-high", "onset": 8}}
+    kept = Action("a9", "verified", "was-renamed", 9, 1, change={"control/lr_scale": (1.0, 0.5)}, data=data)
+    arbiter = Arbiter("auto-safe", run.controls, run.watch, run, [kept])
+    assert "a9" in arbiter._kept and not arbiter._holding
+
+
 def need(cause: str, *members: Finding, onset: int = 1) -> Need:
     """An incident of one cause, with damage only where one of its findings says so."""
     critical = any(finding.severity == "critical" for finding in members)
