@@ -90,7 +90,7 @@ def test_what_is_written_after_the_error_is_waited_for_longer(tmp_path, monkeypa
     assert "something was written after it" in capsys.readouterr().err and clock.now > 500
 
 
-def test_a_pause_before_a_restart_is_no_step_that_the_next_error_is_waited_for_as_long_as(tmp_path, monkeypatch) -> None:
+def test_a_pause_before_a_restart_is_no_step_that_makes_the_next_wait_longer(tmp_path, monkeypatch) -> None:
     log = tmp_path / "train.log"
     loading = "loading the model\n"
     clock = Clock(

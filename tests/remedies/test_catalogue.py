@@ -300,7 +300,8 @@ def test_a_batch_grows_by_as_many_prompts_as_fell_silent(silent: str, cause: str
 
 
 @pytest.mark.parametrize(
-    ("silent", "more", "skips"), [("0.9x10", {}, False), ("0.2x10", {}, True), ("0.9x10", {"value/loss": "0.1x10"}, True)]
+    ("silent", "more", "skips"),
+    [("0.9x10", {}, False), ("0.2x10", {}, True), ("0.9x10", {"value/loss": "0.1x10"}, True)],
 )
 def test_groups_paid_alike_need_no_skipping_unless_a_critic_expected_more_of_them(
     silent: str, more: dict[str, str], skips: bool
