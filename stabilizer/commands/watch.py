@@ -52,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fail-on",
         choices=("info", "warn", "critical", "crash", "never"),
         default="crash",
-        help="end with exit code 1 as soon as the verdict reaches this level; a log that ended in an error (see"
-        " --grace) reaches every level but never, and nothing else reaches crash (default: crash)",
+        help="end with exit code 1 as soon as the verdict reaches this level; a run or a log that ended in an error"
+        " (see --grace) reaches every level but never, and nothing else reaches crash (default: crash)",
     )
     parser.add_argument(
         "--on-critical",
