@@ -26,6 +26,8 @@ for step in range(first, last + 1):
     print(numbers, flush=True)
 if how == "crash":
     raise ValueError("the reward server is gone")
+if how == "stopped":
+    raise KeyboardInterrupt
 if how == "done":
     print({"train_runtime": 61.2, "train_steps_per_second": 1.5, "train_loss": 0.01, "epoch": 0.9})
 """
@@ -106,6 +108,12 @@ def test_a_log_with_its_trainers_last_line_ends_the_watch_with_0(tmp_path, monke
     train(log, 1, 90, "done")
     assert main(["watch", str(log)]) == 0
     assert "train_runtime" in capsys.readouterr().err and clock.now < GRACE_S + 5
+
+
+def test_a_log_whose_training_somebody_stopped_is_over_and_no_crash(tmp_path) -> None:
+    train(tmp_path / "train.log", 1, 40, "stopped")
+    end = log_end(load(tmp_path / "train.log").history.view())
+    assert end is not None and not end.crashed and end.what.startswith("it was stopped from outside")
 
 
 def test_all_planned_steps_without_a_last_line_are_waited_for_longer(tmp_path, monkeypatch, capsys) -> None:

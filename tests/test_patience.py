@@ -278,3 +278,20 @@ def test_a_heartbeat_waits_for_no_disk_and_a_new_state_does(tmp_path, monkeypatc
     writer.status("paused", 2)
     assert len(synced) == 2
     writer.close()
+
+
+def test_findings_of_rows_looked_at_together_wait_for_the_disk_once_and_before_they_are_told(
+    tmp_path, monkeypatch, stand
+) -> None:
+    session = start(tmp_path / "run", 8, mode="off")
+    file, synced, sizes = tmp_path / "run" / "findings.jsonl", os.fsync, []
+
+    def noted(descriptor: int) -> None:
+        synced(descriptor)
+        if file.exists() and os.path.samestat(os.fstat(descriptor), file.stat()):
+            sizes.append(file.stat().st_size)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    by_tick = [(list(sizes), bool(tick.findings)) for tick in session.run(patient=True)]
+    assert [tell for _, tell in by_tick] == [False] * 7 + [True]
+    assert len(by_tick[-1][0]) == 1 and by_tick[-1][0][0] > 0

@@ -25,7 +25,8 @@ class Truncation(Detector):
         what its course made expect, since when it last came there and stayed. Or it is high: at least `most` for
         `patience` rows, `nearly_all` for a third of that. `info` while accuracy or reward gains, and while it is too
         early to say; `warn` once a gain that matters is excluded; `critical` once the reward has fallen, and when
-        `nearly_all` are cut for `patience` rows of a flat reward.
+        `nearly_all` are cut for `patience` rows of a flat reward. In a log of fewer rows than `window`, five at least,
+        `info` where `nearly_all` are cut in each.
 
     Why it matters
         A cut answer is judged by what it did not get to say: right reasoning scores zero, and the policy is taught
