@@ -15,6 +15,7 @@ from stabilizer.analysis import Analysis, analyse, as_json, exit_code, numbers
 from stabilizer.cli import main
 from stabilizer.detectors import DETECTORS
 from stabilizer.readers import load
+from stabilizer.readers.files import config_file
 from stabilizer.readers.knobs import KNOB_KEYS, configured_rate, how
 from stabilizer.readers.logged_as import SWITCHES, asked_for, logged_as
 from stabilizer.records import Action, Cause, Finding, RemedyAdvice
@@ -436,6 +437,16 @@ def test_a_learning_rate_of_verl_is_scaled_from_its_own_key():
     config = {"actor_rollout_ref": {"actor": {"optim": {"lr": 2e-6}}}}
     said = how("verl", advice("control/lr_scale", 1.0, 0.5), config, onset=9)
     assert "actor_rollout_ref.actor.optim.lr=1e-06" in said
+
+
+def test_the_config_that_wandb_saved_is_read_for_its_values(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "wandb_version: 1\n_wandb: {value: {t: 3}}\nlearning_rate: {desc: null, value: 2.0e-6}\nbeta: {value: 0}\n"
+    )
+    assert config_file(path) == {"learning_rate": 2e-6, "beta": 0}
+    path.write_text("lr: {value: 1, unit: s}\nbeta: 0\n")
+    assert config_file(path) == {"lr": {"value": 1, "unit": "s"}, "beta": 0}
 
 
 @pytest.mark.parametrize(
