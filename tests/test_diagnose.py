@@ -15,6 +15,7 @@ from stabilizer.analysis import Analysis, analyse, as_json, exit_code, numbers
 from stabilizer.cli import main
 from stabilizer.detectors import DETECTORS
 from stabilizer.readers import load
+from stabilizer.readers.files import config_file
 from stabilizer.readers.knobs import KNOB_KEYS, configured_rate, how
 from stabilizer.readers.logged_as import SWITCHES, asked_for, logged_as
 from stabilizer.records import Action, Cause, Finding, RemedyAdvice
@@ -389,6 +390,19 @@ WITHOUT_A_KEY = {
     "search_r1": NOWHERE | {"control/mask_truncated", "control/epsilon_high", "control/filter_groups"},
     "easyr1": NOWHERE | {"control/mask_truncated", "control/entropy_coef"},
     "openrlhf": NOWHERE | {"control/mask_truncated"},
+    "skyrl": NOWHERE | {"control/mask_truncated"},
+    "nemo_rl": NOWHERE | {"control/mask_truncated", "control/entropy_coef", "control/inner_epochs"},
+    "prime_rl": NOWHERE
+    | {
+        "control/beta",
+        "control/entropy_coef",
+        "control/filter_groups",
+        "control/inner_epochs",
+        "control/mask_truncated",
+        "control/minibatches",
+        "control/validate_every",
+    },
+    "ms-swift": NOWHERE | {"control/entropy_coef"},
 }
 """Knobs a trainer has no setting for, or none that a number could be put into."""
 
@@ -425,6 +439,16 @@ def test_a_learning_rate_of_verl_is_scaled_from_its_own_key():
     assert "actor_rollout_ref.actor.optim.lr=1e-06" in said
 
 
+def test_the_config_that_wandb_saved_is_read_for_its_values(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "wandb_version: 1\n_wandb: {value: {t: 3}}\nlearning_rate: {desc: null, value: 2.0e-6}\nbeta: {value: 0}\n"
+    )
+    assert config_file(path) == {"learning_rate": 2e-6, "beta": 0}
+    path.write_text("lr: {value: 1, unit: s}\nbeta: 0\n")
+    assert config_file(path) == {"lr": {"value": 1, "unit": "s"}, "beta": 0}
+
+
 @pytest.mark.parametrize(
     "config,highest,expected",
     [({"learning_rate": 1e-6}, None, "learning_rate=5e-07"), ({"learning_rate": "2e-6"}, None, "learning_rate=1e-06"),
@@ -435,6 +459,17 @@ def test_a_learning_rate_of_verl_is_scaled_from_its_own_key():
 def test_a_factor_becomes_the_learning_rate_to_set(config, highest, expected):
     said = how("trl", advice("control/lr_scale", 1.0, 0.5), config, onset=9, highest=highest)
     assert expected in said
+
+
+@pytest.mark.parametrize(
+    "trainer,line",
+    [("skyrl", "trainer.policy.optimizer_config.lr=5e-07"), ("nemo_rl", "policy.optimizer.kwargs.lr=5e-07"),
+     ("prime_rl", "trainer.optim.lr = 5e-07"), ("ms-swift", "--learning_rate 5e-07"),
+     ("openrlhf", "--actor.adam.lr 5e-07"), ("easyr1", "worker.actor.optim.lr=5e-07")],
+)  # fmt: skip
+def test_a_lower_learning_rate_is_spelled_for_every_trainer_from_the_logged_one(trainer, line):
+    said = how(trainer, advice("control/lr_scale", 1.0, 0.5), {}, onset=9, rate=1e-6)
+    assert line in said and "needs a restart because" in said
 
 
 def test_advice_with_a_rollback_names_the_checkpoint_first():

@@ -88,7 +88,14 @@ def config_file(path: Path) -> dict[str, Any]:
         raise RunError(f"{path}: --config takes .yaml, .yml, .json or .toml, not {suffix or 'a file without suffix'}")
     if not isinstance(value, dict):
         raise RunError(f"{path}: a configuration is a mapping of keys to values, this holds a {type(value).__name__}")
-    return {str(key): item for key, item in value.items()}
+    return {str(key): item for key, item in _unwrapped(value).items()}
+
+
+def _unwrapped(settings: dict[Any, Any]) -> dict[Any, Any]:
+    """W&B's config.yaml holds each setting as `{desc: ..., value: ...}`; any other file is left as it is."""
+    ours = {key: item for key, item in settings.items() if not str(key).startswith(("_", "wandb_version"))}
+    wrapped = (isinstance(item, dict) and "value" in item and set(item) <= {"desc", "value"} for item in ours.values())
+    return {key: item["value"] for key, item in ours.items()} if ours and all(wrapped) else settings
 
 
 def _check_keys(path: Path) -> None:

@@ -32,6 +32,9 @@ _SAMPLING = "sampling parameters are copied when the trainer is built"
 _WORKERS = "the workers take their copy of the configuration when they are built"
 _CONFIG = "the trainer reads its PPOConfig when it is built"
 _ACTORS = "the Ray actors take their arguments when they are built"
+_LOSS = "the loss function takes its configuration when it is built"
+_TOML = "its processes read their TOML files at the start"
+_ARGUMENTS = "the arguments are read at the start"
 
 
 def _verl(prompts: str) -> dict[str, Key]:
@@ -175,6 +178,88 @@ KNOB_KEYS: dict[str, dict[str, Key]] = {
             "the driver reads it at the start",
         ),
     },
+    "skyrl": {
+        "control/beta": Key(
+            "trainer.algorithm.use_kl_loss=true trainer.algorithm.kl_loss_coef={value}"
+            " trainer.algorithm.use_kl_in_reward=false",
+            _WORKERS,
+        ),
+        "control/lr_scale": Key(
+            "trainer.policy.optimizer_config.lr={value}", _WORKERS, scales="trainer.policy.optimizer_config.lr"
+        ),
+        "control/epsilon_low": Key("trainer.algorithm.eps_clip_low={value}", _WORKERS),
+        "control/epsilon_high": Key("trainer.algorithm.eps_clip_high={value}", _WORKERS),
+        "control/temperature": Key("generator.sampling_params.temperature={value}", _SAMPLING),
+        "control/max_grad_norm": Key("trainer.policy.optimizer_config.max_grad_norm={value}", _WORKERS),
+        "control/entropy_coef": Key(
+            "trainer.algorithm.use_entropy_loss=true trainer.algorithm.entropy_loss_coef={value}", _WORKERS
+        ),
+        "control/prompts": Key(
+            "trainer.train_batch_size={value} (trainer.policy_mini_batch_size must divide it)", _BUILT_ONCE
+        ),
+        "control/group_size": Key("generator.n_samples_per_prompt={value}", _WORKERS),
+        "control/inner_epochs": Key("trainer.update_epochs_per_batch={value}", _WORKERS),
+        "control/minibatches": Key("trainer.policy_mini_batch_size = trainer.train_batch_size / {value}", _WORKERS),
+        "control/max_completion": Key("generator.sampling_params.max_generate_length={value}", _SAMPLING),
+        "control/filter_groups": Key("trainer.algorithm.dynamic_sampling.type=filter", _BUILT_ONCE),
+        "control/validate_every": Key("trainer.eval_interval={value}", "the driver reads it when it is built"),
+    },
+    "nemo_rl": {
+        "control/beta": Key("loss_fn.reference_policy_kl_penalty={value}", _LOSS),
+        "control/lr_scale": Key(
+            "policy.optimizer.kwargs.lr={value} (with Megatron policy.megatron_cfg.optimizer.lr)",
+            _WORKERS, scales="policy.optimizer.kwargs.lr",
+        ),
+        "control/epsilon_low": Key("loss_fn.ratio_clip_min={value}", _LOSS),
+        "control/epsilon_high": Key("loss_fn.ratio_clip_max={value}", _LOSS),
+        "control/temperature": Key("policy.generation.temperature={value}", _SAMPLING),
+        "control/max_grad_norm": Key("policy.max_grad_norm={value}", _WORKERS),
+        "control/prompts": Key(
+            "grpo.num_prompts_per_step={value} (policy.train_global_batch_size must divide it times"
+            " grpo.num_generations_per_prompt)",
+            _BUILT_ONCE,
+        ),
+        "control/group_size": Key("grpo.num_generations_per_prompt={value}", _BUILT_ONCE),
+        "control/minibatches": Key(
+            "policy.train_global_batch_size = grpo.num_prompts_per_step x grpo.num_generations_per_prompt / {value}",
+            _WORKERS,
+        ),
+        "control/max_completion": Key("policy.generation.max_new_tokens={value}", _SAMPLING),
+        "control/filter_groups": Key("grpo.use_dynamic_sampling=true", "the driver reads it when it is built"),
+        "control/validate_every": Key("grpo.val_period={value}", "the driver reads it when it is built"),
+    },
+    "prime_rl": {
+        "control/lr_scale": Key("trainer.optim.lr = {value}", _TOML, scales="trainer.optim.lr"),
+        "control/epsilon_low": Key("trainer.loss.dppo_mask_low = {value}", _TOML),
+        "control/epsilon_high": Key("trainer.loss.dppo_mask_high = {value}", _TOML),
+        "control/temperature": Key("orchestrator.train.sampling.temperature = {value}", _TOML),
+        "control/max_grad_norm": Key("trainer.optim.max_norm = {value}", _TOML),
+        "control/prompts": Key("orchestrator.batch_size = {value} x orchestrator.group_size", _TOML),
+        "control/group_size": Key("orchestrator.group_size = {value} (it must divide batch_size)", _TOML),
+        "control/max_completion": Key("orchestrator.train.sampling.max_completion_tokens = {value}", _TOML),
+    },
+    "ms-swift": {
+        "control/beta": Key("--beta {value}", _ARGUMENTS),
+        "control/lr_scale": Key("--learning_rate {value}", _ARGUMENTS, scales="learning_rate"),
+        "control/epsilon_low": Key("--epsilon {value}", _ARGUMENTS),
+        "control/epsilon_high": Key("--epsilon_high {value}", _ARGUMENTS),
+        "control/temperature": Key("--temperature {value}", _SAMPLING),
+        "control/max_grad_norm": Key("--max_grad_norm {value}", _ARGUMENTS),
+        "control/prompts": Key(
+            "--gradient_accumulation_steps so that per_device_train_batch_size x processes x"
+            " gradient_accumulation_steps / num_generations = {value}",
+            _BUILT_ONCE,
+        ),
+        "control/group_size": Key(
+            "--num_generations {value} (it must divide the generation batch size)", _BUILT_ONCE
+        ),
+        "control/inner_epochs": Key("--num_iterations {value}", _BUILT_ONCE),
+        "control/minibatches": Key("--steps_per_generation = {value} x gradient_accumulation_steps", _BUILT_ONCE),
+        "control/max_completion": Key("--max_completion_length {value}", _SAMPLING),
+        "control/filter_groups": Key("--dynamic_sample true", _ARGUMENTS),
+        "control/mask_truncated": Key("--overlong_filter true", _ARGUMENTS),
+        "control/validate_every": Key("--eval_steps {value}", _ARGUMENTS),
+    },
 }  # fmt: skip
 """By trainer, then by knob."""
 
@@ -250,6 +335,14 @@ PROCEDURES: dict[str, dict[str, str]] = {
         "narrow-clip": "--actor.eps_clip_low_high 0.2 0.28",
         "steadier-reward": "double --rollout.n_samples_per_prompt or --rollout.batch_size",
         "mend-critic": "a third of --critic.adam.lr, --critic.value_clip 0.5",
+    },
+    "skyrl": {
+        "longer-answers": "double generator.sampling_params.max_generate_length=",
+        "unpay-length": "trainer.algorithm.loss_reduction=token_mean",
+        "other-normaliser": "trainer.algorithm.grpo_norm_by_std=false",
+        "fewer-epochs": "trainer.update_epochs_per_batch=1",
+        "narrow-clip": "trainer.algorithm.eps_clip_low=0.2 trainer.algorithm.eps_clip_high=0.28",
+        "steadier-reward": "double generator.n_samples_per_prompt= or trainer.train_batch_size=",
     },
 }
 """What a remedy means in a trainer beyond the knobs it turns, by remedy id; where a person must do it, its keys."""
