@@ -1,8 +1,8 @@
 """No hold on the reference, and every answer learned from four times (TRL): `python sample_runs/case-trl-beta0/run.py`.
 
 Beta is 0, so no reference is loaded. From one snapshot a seed, beta is raised with the reference loaded live, beside
-nothing, a stronger dose and a single pass; what the reference costs is measured. About four minutes of one
-core.
+nothing, a stronger dose and a single pass; what the reference costs is measured. About a quarter of an hour of one
+core, for what a hold is worth shows only over many steps.
 """
 
 from __future__ import annotations
@@ -32,18 +32,21 @@ ARMS = (
     arms.Change("one pass", {"control/inner_epochs": 1}),
 )
 FORK = 150
+EVERY = 50
+AFTER = 80
+"""Steps of the recorded run after its turn."""
 
 
 def main() -> None:
     """All of it; the figures of the page are those of seeds 10 and up."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="*", default=[10, 11, 12])
-    parser.add_argument("--steps", type=int, default=80, help="steps of every arm")
+    parser.add_argument("--steps", type=int, default=750, help="steps of every arm")
     parser.add_argument("--no-record", action="store_true", help="leave the recorded run as it is")
     args = parser.parse_args()
     if not args.no_record:
         arms.record(
-            NAME, TASK, OVERRIDES, steps=FORK + args.steps, seed=args.seeds[0], mode="suggest",
+            NAME, TASK, OVERRIDES, steps=FORK + AFTER, seed=args.seeds[0], mode="suggest",
             turns={FORK: "beta=0.001"},
         )  # fmt: skip
     compare(args.seeds, args.steps)
@@ -57,7 +60,7 @@ def compare(seeds: Sequence[int], steps: int) -> None:
         overrides = [*OVERRIDES, "checkpoint.every=0"]
         trainer, snapshot, _ = arms.until(NAME, TASK, overrides, seed=seed, steps=FORK, wanted=lambda finding: False)
         for arm in ARMS:
-            results[arm.name].append(row := arms.tried(trainer, snapshot, arm, steps=steps, every=20))
+            results[arm.name].append(row := arms.tried(trainer, snapshot, arm, steps=steps, every=EVERY))
             print(f"seed {seed}: {arm.name:11} {row['change']:24} {row['values']}", flush=True)
             if arm.name == "nothing":
                 before = alive()
@@ -65,8 +68,8 @@ def compare(seeds: Sequence[int], steps: int) -> None:
                 held.append(alive() - before)
     trial = {
         "title": f"Tried from one snapshot, after {FORK} steps", "metric": "accuracy/val",
-        "note": f"Greedy accuracy on 256 held-out problems, every 20 steps, seeds {seeds[0]} to {seeds[-1]}, the same"
-        " prompts for every arm of a seed.",
+        "note": f"Greedy accuracy on 256 held-out problems, every {EVERY} steps, seeds {seeds[0]} to {seeds[-1]}, the"
+        " same prompts for every arm of a seed.",
         "arms": [arms.together(name, seeds, rows) for name, rows in results.items()],
     }  # fmt: skip
     plain, anchored = (pace(results[name]) for name in ("nothing", "beta 0.001"))

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.readers import nemo_rl, openrlhf, prime_rl, skyrl, trl_ppo, trl_state, verl_names
-from stabilizer.readers.files import config_file
+from stabilizer.readers.files import beside, config_file
 from stabilizer.readers.naming import Row, named_run
 from stabilizer.readers.rows import assemble, check_mapping, definition, step_number
 from stabilizer.readers.spelling import plainly
 from stabilizer.runs.loaded import LoadedRun
-from stabilizer.runs.reader import RunError
 from stabilizer.vocabulary import VOCABULARY
 
 STEP_KEYS = (
@@ -146,7 +145,7 @@ def named_log(
     """
     notes = list(notes)
     if not config and not settings:
-        settings = _beside(files[0], notes)
+        settings = beside(files[0], notes)
     seen = {key for _, values in rows for key in values}
     check_mapping(mapping, seen, files[0])
     flat = _unprefixed(seen)
@@ -200,26 +199,6 @@ def named_log(
         skipped=skipped,
         notes=[*notes, *said],
     )
-
-
-def _beside(file: Path, notes: list[str]) -> dict[str, Any]:
-    """The configuration that Hydra or W&B keep beside a log; W&B's holds each value as `{value: ...}`."""
-    for folder in (file.parent, file.parent.parent):
-        for name in (".hydra/config.yaml", "files/config.yaml"):
-            if not (folder / name).is_file():
-                continue
-            try:
-                settings = config_file(folder / name)
-            except RunError as error:
-                notes.append(f"configuration not read: {error}")
-                continue
-            notes.append(f"configuration taken from {name} beside the log")
-            plain = {
-                key: item["value"] if isinstance(item, dict) and "value" in item else item
-                for key, item in settings.items()
-            }
-            return {key: item for key, item in plain.items() if not key.startswith(("_", "wandb_version"))}
-    return {}
 
 
 def guessed(rows: list[Row], seen: Iterable[str], mapping: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

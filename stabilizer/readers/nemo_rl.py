@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from stabilizer.readers.console import ConsoleParser, Line, head
-from stabilizer.readers.files import config_file
+from stabilizer.readers.files import beside, config_file
 from stabilizer.readers.naming import Naming, named_run
 from stabilizer.readers.rows import step_number
 from stabilizer.readers.tailing import gather
@@ -94,7 +94,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     seen = {key for entry in entries if not isinstance(entry, Event) for key in entry[1]}
     return named_run(
         path.stem, naming(seen), entries, format=NAME, files=[path], mapping=mapping,
-        config=config_file(config) if config else {}, planned=step_number(parser.planned), notes=notes,
+        config=config_file(config) if config else beside(path, notes), planned=step_number(parser.planned), notes=notes,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from stabilizer.readers.console import ConsoleParser, Line, head, python_dict
-from stabilizer.readers.files import config_file
+from stabilizer.readers.files import beside, config_file
 from stabilizer.readers.naming import Naming, named_run
 from stabilizer.readers.rows import number
 from stabilizer.readers.tailing import gather
@@ -99,7 +99,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         notes.append(f"{torn} steps end too early and are left out")
     return named_run(
         path.stem, NAMING, entries, format=NAME, files=[path], mapping=mapping,
-        config=config_file(config) if config else {}, skipped=torn, notes=notes,
+        config=config_file(config) if config else beside(path, notes), skipped=torn, notes=notes,
     )  # fmt: skip
 
 

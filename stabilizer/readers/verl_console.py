@@ -22,7 +22,7 @@ from typing import Any
 
 from stabilizer.readers import verl_names
 from stabilizer.readers.console import ConsoleParser, Line, head
-from stabilizer.readers.files import config_file
+from stabilizer.readers.files import beside, config_file
 from stabilizer.readers.naming import Row, named_run
 from stabilizer.readers.rows import step_number
 from stabilizer.readers.tailing import gather
@@ -66,6 +66,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     settings = config_file(config) if config else parser.config()
     if settings and not config:
         notes.append("configuration taken from the log itself")
+    settings = settings or beside(path, notes)
     settings = verl_names.with_beta(settings)
     planned = verl_names.at(settings, "trainer.total_training_steps")
     return named_run(

@@ -14,7 +14,7 @@ import numpy as np
 
 from stabilizer.readers import verl_names
 from stabilizer.readers.console import head
-from stabilizer.readers.files import config_file, json_lines
+from stabilizer.readers.files import beside, config_file, json_lines
 from stabilizer.readers.naming import Row, named_run
 from stabilizer.readers.rows import number, step_number
 from stabilizer.runs.loaded import LoadedRun
@@ -43,7 +43,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         found = ((key, np.nan if value is None else number(value)) for key, value in record["data"].items())
         rows.append((step, {key: value for key, value in found if value is not None}))
     seen = {key for _, values in rows for key in values}
-    settings = verl_names.with_beta(config_file(config) if config else {})
+    settings = verl_names.with_beta(config_file(config) if config else beside(path, notes))
     if skipped:
         notes.append(f"{skipped} lines left out: not a record of a step, or cut off")
     return named_run(

@@ -135,6 +135,18 @@ def test_a_damaged_log_in_a_folder_is_passed_over_and_said(tmp_path: Path) -> No
     assert run.source.format == "json" and any("passed over" in note and "b.json" in note for note in run.source.notes)
 
 
+@pytest.mark.parametrize("log", ["search-r1.log", "skyrl.log", "nemo-rl.log", "verl-file.jsonl"])
+def test_the_configuration_hydra_keeps_beside_a_console_or_a_file_of_verl_and_its_like_is_used(
+    log: str, tmp_path: Path
+) -> None:
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "config.yaml").write_text("algorithm:\n  gamma: 0.5\n")
+    (tmp_path / log).write_bytes((Path(__file__).parent / "samples" / log).read_bytes())
+    run = load(tmp_path / log)
+    assert run.history.about["config"]["algorithm"]["gamma"] == 0.5
+    assert any(".hydra/config.yaml" in note for note in run.source.notes)
+
+
 def test_the_configuration_hydra_keeps_beside_a_log_is_used(tmp_path: Path) -> None:
     (tmp_path / ".hydra").mkdir()
     (tmp_path / ".hydra" / "config.yaml").write_text("algorithm:\n  gamma: 0.5\n")

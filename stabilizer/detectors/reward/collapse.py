@@ -40,7 +40,7 @@ class Collapse(Detector):
         moves is `info`. A verifier that is down drops the reward to its floor within a step (`reward-fault` among the
         causes). A lumpy reward that comes to rest near its usual level. A dip of some 15 rows is made good. Data in
         epoch order make the reward wave: a run younger than `young` rows has shown no wave yet, so its falls need
-        another metric, or the loss of nearly all.
+        another metric, or the loss of nearly all that lies still; while it does not lie still, it is `info`.
 
     False alarms
         Undeclared changes of data that also change the length or entropy of answers. Waves longer than the run.
@@ -81,11 +81,13 @@ class Collapse(Detector):
         moved, seen = self._witnesses(view, reward.drop_step)
         settled = ruined and self._settled(view, reward)
         lost = settled or (ruined and reward.rows >= self.young)
-        if not (moved or settled) and lasted < self._alone(reward, lost):
+        if not (moved or settled) and lasted < self._alone(reward, ruined):
             return None
-        if not (moved or lost) and reward.rows < self.young:
+        young = not (moved or lost) and reward.rows < self.young
+        if young and not (ruined and self._plain(reward) and lasted >= self.stays):
             return None
-        severity = "critical" if moved or lost else "info" if seen and self._step(view, reward) else "warn"
+        hint = young or (seen and self._step(view, reward))
+        severity = "critical" if moved or lost else "info" if hint else "warn"
         also = f"; {', '.join(moved)} moved with it" if moved else "; nothing else moved" if seen else ""
         return self.finding(
             view, severity, reward.drop_step,
@@ -94,11 +96,14 @@ class Collapse(Detector):
             metric=reward.metric, baseline=reward.best, now=reward.now, moved=moved,
         )  # fmt: skip
 
-    def _alone(self, reward: Progress, lost: bool) -> int:
+    def _alone(self, reward: Progress, ruined: bool) -> int:
         """Rows that a fall nothing else moved with must have lasted."""
-        if not lost:
+        if not ruined:
             return 2 * self.stays
-        return self.stays_ruined if reward.best - reward.now > self.plain * reward.noise else self.stays_lost
+        return self.stays_ruined if self._plain(reward) else self.stays_lost
+
+    def _plain(self, reward: Progress) -> bool:
+        return reward.best - reward.now > self.plain * reward.noise
 
     @staticmethod
     def _settled(view: RunView, reward: Progress) -> bool:
