@@ -40,7 +40,7 @@ class Collapse(Detector):
         moves is `info`. A verifier that is down drops the reward to its floor within a step (`reward-fault` among the
         causes). A lumpy reward that comes to rest near its usual level. A dip of some 15 rows is made good. Data in
         epoch order make the reward wave: a run younger than `young` rows has shown no wave yet, so its falls need
-        another metric, or the loss of nearly all that lies still; while it does not lie still, it is `info`.
+        another metric, or the loss of nearly all that lies still; while it does not lie still, it is `warn`.
 
     False alarms
         Undeclared changes of data that also change the length or entropy of answers. Waves longer than the run.
@@ -86,7 +86,7 @@ class Collapse(Detector):
         young = not (moved or lost) and reward.rows < self.young
         if young and not (ruined and self._plain(reward) and lasted >= self.stays):
             return None
-        hint = young or (seen and self._step(view, reward))
+        hint = not young and seen and self._step(view, reward)
         severity = "critical" if moved or lost else "info" if hint else "warn"
         also = f"; {', '.join(moved)} moved with it" if moved else "; nothing else moved" if seen else ""
         return self.finding(
