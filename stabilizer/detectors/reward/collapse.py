@@ -40,7 +40,8 @@ class Collapse(Detector):
         moves is `info`. A verifier that is down drops the reward to its floor within a step (`reward-fault` among the
         causes). A lumpy reward that comes to rest near its usual level. A dip of some 15 rows is made good. Data in
         epoch order make the reward wave: a run younger than `young` rows has shown no wave yet, so its falls need
-        another metric, or the loss of nearly all that lies still; while it does not lie still, it is `warn`.
+        another metric, or the loss of nearly all that lies still; of one that does not, `warn` where it came within a
+        few rows and is plain twice over, else `info`.
 
     False alarms
         Undeclared changes of data that also change the length or entropy of answers. Waves longer than the run.
@@ -86,7 +87,8 @@ class Collapse(Detector):
         young = not (moved or lost) and reward.rows < self.young
         if young and not (ruined and self._plain(reward) and lasted >= self.stays):
             return None
-        hint = not young and seen and self._step(view, reward)
+        at_once = self._step(view, reward)  # a wave takes its time, and is not that deep; other data take none
+        hint = not (at_once and self._plain(reward, 2.0)) if young else seen and at_once
         severity = "critical" if moved or lost else "info" if hint else "warn"
         also = f"; {', '.join(moved)} moved with it" if moved else "; nothing else moved" if seen else ""
         return self.finding(
@@ -102,8 +104,8 @@ class Collapse(Detector):
             return 2 * self.stays
         return self.stays_ruined if self._plain(reward) else self.stays_lost
 
-    def _plain(self, reward: Progress) -> bool:
-        return reward.best - reward.now > self.plain * reward.noise
+    def _plain(self, reward: Progress, times: float = 1.0) -> bool:
+        return reward.best - reward.now > times * self.plain * reward.noise
 
     @staticmethod
     def _settled(view: RunView, reward: Progress) -> bool:
