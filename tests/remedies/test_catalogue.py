@@ -258,7 +258,9 @@ def test_the_page_of_a_remedy_can_be_asked_for_by_its_id(capsys) -> None:
 
 
 @pytest.mark.parametrize("remedy", ["grow-batch", "grow-group", "filter-groups"])
-@pytest.mark.parametrize(("silent", "fits"), [("0.85~0.02x40", True), ("1x40", False)])
+@pytest.mark.parametrize(
+    ("silent", "fits"), [("0.85~0.02x40", True), ("0.96~0.01x40", True), ("0.995~0.001x40", False), ("1x40", False)]
+)
 def test_more_of_the_same_is_no_use_where_no_group_has_spread(remedy: str, silent: str, fits: bool) -> None:
     view = history({"reward/zero_std_frac": silent}).view()
     assert (remedy in {found.id for found in fitting("dead-groups", view)}) is fits

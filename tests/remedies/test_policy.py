@@ -645,9 +645,15 @@ def test_the_level_under_another_setting_is_no_measure_for_the_one_that_was_put_
     assert [trial.judge(quiet, run.view())[0] for _ in range(3)] == ["running", "running", "verified"]
 
 
-@pytest.mark.parametrize(("since", "back"), [("0.1~0.01x40", True), ("0.1+0.006~0.01x40", False)])
-def test_after_a_fix_that_is_kept_the_weights_go_back_unless_the_run_learns_again(since: str, back: bool) -> None:
+@pytest.mark.parametrize(
+    ("since", "damage", "back"),
+    [("0.1~0.01x40", False, True), ("0.1+0.006~0.01x40", False, False), ("0.1+0.006~0.01x40", True, True)],
+)
+def test_after_a_fix_that_is_kept_the_weights_go_back_unless_the_run_learns_again(
+    since: str, damage: bool, back: bool
+) -> None:
     run = Simulation("auto-full", breaks_at=10_000).run(60)
+    run.arbiter._critical = lambda trial: damage
     view = history({"reward/mean": f"0.2+0.01~0.01x40 0.1~0.01x20 {since}"}).view()
     kept = next(r for r in REMEDIES if r.id == "mend-critic")
     trial = Trial("a9", kept, 1, 41, False, {}, cause="critic-broken", window=40, began=61)
