@@ -175,7 +175,7 @@ def _value(text: str) -> tuple[Any, ...]:
 
 
 def beside(file: Path, notes: list[str]) -> dict[str, Any]:
-    """The configuration that Hydra or W&B keep beside a log; W&B's holds each value as `{value: ...}`."""
+    """The configuration that Hydra or W&B keep beside a log."""
     for folder in (file.parent, file.parent.parent):
         for name in (".hydra/config.yaml", "files/config.yaml"):
             if not (folder / name).is_file():
@@ -186,9 +186,5 @@ def beside(file: Path, notes: list[str]) -> dict[str, Any]:
                 notes.append(f"configuration not read: {error}")
                 continue
             notes.append(f"configuration taken from {name} beside the log")
-            plain = {
-                key: item["value"] if isinstance(item, dict) and "value" in item else item
-                for key, item in settings.items()
-            }
-            return {key: item for key, item in plain.items() if not key.startswith(("_", "wandb_version"))}
+            return settings
     return {}
