@@ -683,6 +683,9 @@ def test_a_loss_that_is_back_after_a_return_is_not_returned_from_again_unless_a_
     change = {"control/lr_scale": (1.0, 0.5)} if changed else {}
     trial = Trial("a1", ROLL_BACK, 1, 50, True, change, target=Checkpoint(40, 0, Path("step-40")), harmed=True)
     assert run.arbiter._goes_on_outside(trial) is outside
+    if not changed:
+        run.arbiter._escalate(trial, run.history.view(), "it is back")
+        assert (("roll-back", "proposed") in run.entries()) is not outside
 
 
 def test_prompts_stay_as_they_were_where_the_cause_is_known_and_differ_where_it_is_not() -> None:
