@@ -48,7 +48,7 @@ RESTATED = 20
 """Steps after which a finding that stands is written down again."""
 TOGETHER = 32
 """Rows that may be shown to the watch at once, where nothing acts on what it says of each."""
-LATE_S = 2.0
+LATE_S = 5.0
 """Seconds that a row may wait for others, if the next step takes as long as this one: after slow ones none waits."""
 
 
@@ -269,8 +269,8 @@ class Session:
             return changed
         for row in rows:
             changed += self._look(*row, heeding=heeding and row is rows[-1])
-        if changed and self._patient:
-            self.writer.finding(sync=True)  # one wait for the disk, whatever so many rows brought
+        if self._patient and (changed or self._actions):
+            self.writer.sync_soon()
         self._status("running")
         if self.writer.summary_due:
             verdict, ever = self.watch.verdict(self.history.view())
@@ -350,7 +350,7 @@ class Session:
         """Write an entry of the journal, with the step after which it holds where that is not the one it speaks of."""
         if action.step != self.trainer.step:  # a return to a checkpoint; what an earlier life left to be closed
             action = replace(action, data={**action.data, "after_step": self.trainer.step})
-        record = self.writer.action(action)
+        record = self.writer.action(action, sync=not self._patient or action.entry != "proposed")
         self._actions.append(record)
         self.desk.note(record)
         return record

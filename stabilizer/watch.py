@@ -138,6 +138,8 @@ class Watch:
         """Warnings before this tick do not count against the budget: a change was declared since."""
         self._baseline = 0
         self._steps: deque[int] = deque(maxlen=21)
+        self._unexplained: set[int] = set()
+        """Incidents that this tick changed: each is explained once, when everyone was asked."""
 
     def tick(self, view: RunView) -> list[Finding]:
         """Ask every detector about `view`; returns findings that opened, got worse, changed state or closed."""
@@ -157,7 +159,8 @@ class Watch:
                 self._advance(detector, result, view, changed)
         for incident in self.incidents[-10:] if self.incidents else ():
             if self._tick - incident.opened in EXPLAIN_AGAIN and self._untreated(incident, view):
-                self._explain(incident, view, changed)
+                self._unexplained.add(incident.number)
+        self._explain_all(view, changed)
         return changed
 
     def _due(self) -> Sequence[Detector]:
@@ -184,6 +187,7 @@ class Watch:
                 self._report_broken(detector, error, view, changed)
             else:
                 self._advance(detector, result, view, changed)
+        self._explain_all(view, changed)
         return changed
 
     def findings(self) -> list[Finding]:
@@ -280,7 +284,7 @@ class Watch:
         if severity != old.severity or state != old.state:
             changed.append(track.finding)
         if severity != old.severity:
-            self._explain(incident, view, changed)
+            self._unexplained.add(incident.number)
 
     def _is_another(self, old: Finding, result: Finding, view: RunView) -> bool:
         """What was worth knowing for long and does harm at once is another incident: the harm did not begin back then,
@@ -313,7 +317,7 @@ class Watch:
             state="open", incident=incident.number, detected_step=view.step, last_step=view.step,
         )  # fmt: skip
         changed.append(track.finding)
-        self._explain(incident, view, changed)
+        self._unexplained.add(incident.number)
 
     def _incident_for(self, finding: Finding) -> Incident:
         """The incident a finding belongs to, a new one when none will have it."""
@@ -375,6 +379,11 @@ class Watch:
         """Nothing was done about it, so what is seen now is still its own course."""
         members = [t.finding for t in self._tracks.values() if t.finding.incident == incident.number]
         return any(f.state == "open" and f.attempt == view.attempt for f in members)
+
+    def _explain_all(self, view: RunView, changed: list[Finding]) -> None:
+        for number in sorted(self._unexplained):
+            self._explain(self.incident(number), view, changed)
+        self._unexplained.clear()
 
     def _explain(self, incident: Incident, view: RunView, changed: list[Finding]) -> None:
         """Causes and advice belong to the incident: all its standing findings carry the newest."""

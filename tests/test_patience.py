@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,22 @@ def test_the_same_is_found_and_proposed_whether_rows_are_looked_at_together_or_o
         proposed[name] = [(e.action, e.entry, e.remedy, e.step, e.incident, dict(e.change), e.text) for e in entries]
     assert told(tmp_path / "together") == told(tmp_path / "alone") != []
     assert proposed["together"] == proposed["alone"]
+
+
+def test_training_waits_for_no_disk_on_account_of_what_is_found_and_proposed(tmp_path, monkeypatch) -> None:
+    bad = ("optim.lr=0.02", "optim.warmup_steps=0", "rollout.prompts=8", "rollout.group_size=4")
+    session, waited, sync = start(tmp_path / "run", 40, *bad), [], os.fsync
+
+    def noted(handle: int) -> None:
+        waited.append((Path(os.readlink(f"/proc/self/fd/{handle}")).name, threading.current_thread().name))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    for _ in session.run(patient=True):
+        trained = list(waited)
+    names = {"findings.jsonl", "actions.jsonl"}
+    assert {who for name, who in trained if name in names} <= {"syncer"}
+    assert {name for name, who in waited if who == "syncer"} == names and session.watch.findings()
 
 
 def test_a_tick_tells_of_all_rows_that_were_looked_at_with_it(tmp_path, stand) -> None:
@@ -278,20 +295,3 @@ def test_a_heartbeat_waits_for_no_disk_and_a_new_state_does(tmp_path, monkeypatc
     writer.status("paused", 2)
     assert len(synced) == 2
     writer.close()
-
-
-def test_findings_of_rows_looked_at_together_wait_for_the_disk_once_and_before_they_are_told(
-    tmp_path, monkeypatch, stand
-) -> None:
-    session = start(tmp_path / "run", 8, mode="off")
-    file, synced, sizes = tmp_path / "run" / "findings.jsonl", os.fsync, []
-
-    def noted(descriptor: int) -> None:
-        synced(descriptor)
-        if file.exists() and os.path.samestat(os.fstat(descriptor), file.stat()):
-            sizes.append(file.stat().st_size)
-
-    monkeypatch.setattr(os, "fsync", noted)
-    by_tick = [(list(sizes), bool(tick.findings)) for tick in session.run(patient=True)]
-    assert [tell for _, tell in by_tick] == [False] * 7 + [True]
-    assert len(by_tick[-1][0]) == 1 and by_tick[-1][0][0] > 0

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from collections import deque
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 
 QUEUE_LINES = 10_000
 
@@ -64,6 +66,13 @@ class AppendFile:
         self.error = None
         return True
 
+    def sync(self) -> None:
+        """Wait until the disk has what was written."""
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            self.error = error
+
     def close(self) -> None:
         """Write what can still be written and let go of the file."""
         if self._fd < 0 and not self._waiting:
@@ -107,3 +116,31 @@ class AppendFile:
         """Take a torn tail off; when even that fails it is tried again before the next line."""
         os.ftruncate(self._fd, self._end)
         self._torn = False
+
+
+class Syncer:
+    """Waits for the disk in a thread of its own, for those with something better to do: what is written outlives the
+    process anyway, and the machine a moment later."""
+
+    def __init__(self) -> None:
+        self._wanted: SimpleQueue[AppendFile | None] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    def soon(self, *files: AppendFile) -> None:
+        """Have these on the disk before long; returns at once."""
+        if self._thread is None:
+            self._thread = Thread(target=self._work, name="syncer", daemon=True)
+            self._thread.start()
+        for file in files:
+            self._wanted.put(file)
+
+    def close(self) -> None:
+        """Wait until all that was asked for is done."""
+        if self._thread is not None:
+            self._wanted.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        while (file := self._wanted.get()) is not None:
+            file.sync()

@@ -38,7 +38,7 @@ from stabilizer.records import (
     encode,
     encode_metrics,
 )
-from stabilizer.runs.append import AppendFile
+from stabilizer.runs.append import AppendFile, Syncer
 from stabilizer.runs.history import History
 from stabilizer.runs.trend import KEY_METRICS, Trend
 from stabilizer.vocabulary import metric
@@ -134,6 +134,7 @@ class RunWriter:
         self._events = AppendFile(path / "events.jsonl")
         self._findings = AppendFile(path / "findings.jsonl", sync=True)
         self._actions = AppendFile(path / "actions.jsonl", sync=True)
+        self._syncer = Syncer()
         self._actions.flush()  # a last line that only lacks its newline is an entry, and the chain goes on from it
         self._behind: deque[AppendFile] = deque()
         self._lost = 0
@@ -230,15 +231,22 @@ class RunWriter:
         """Incidents opened, changed or closed; those that only stand as they stood need no `sync`."""
         self._findings.append(*map(encode, findings), sync=sync)
 
-    def action(self, action: Action) -> Action:
-        """Add an entry to the journal; the record that was written, with its place in the chain, comes back."""
+    def action(self, action: Action, *, sync: bool = True) -> Action:
+        """Add an entry to the journal; the record that was written, with its place in the chain, comes back.
+
+        What changes nothing in the run needs no `sync`.
+        """
         record = replace(action, attempt=self.attempt, t=time.time(), n=self._actions_n, prev=self._chain, hash="")
         record = replace(record, hash=chain_hash(record))
         self._chain, self._actions_n = record.hash, self._actions_n + 1
         if record.entry == "applied":
             self._made.add(record.action)
-        self._actions.append(encode(record))
+        self._actions.append(encode(record), sync=sync)
         return record
+
+    def sync_soon(self) -> None:
+        """Have findings and journal on the disk before long, without waiting for it."""
+        self._syncer.soon(self._findings, self._actions)
 
     def begin_attempt(
         self, from_step: int, reason: str, *, parent: int | None = None, history: History | None = None
@@ -304,6 +312,7 @@ class RunWriter:
     def close(self) -> None:
         """Let go of all files, and of the run."""
         self._catch_up()
+        self._syncer.close()
         for file in self._files():
             file.close()
         self._release()

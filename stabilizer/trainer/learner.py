@@ -21,6 +21,7 @@ from stabilizer.trainer.kl import k3, kl_penalty
 from stabilizer.trainer.knobs import Knobs
 from stabilizer.trainer.losses import average_tokens, denominator, masked_mean, policy_loss
 from stabilizer.trainer.model import Policy
+from stabilizer.trainer.moved import MEASURED, Moved, slices
 from stabilizer.trainer.rollout.logprobs import TokenStats, completion_logps
 from stabilizer.trainer.rollout.rollouts import Rollouts
 from stabilizer.trainer.schedule import learning_rate
@@ -28,8 +29,6 @@ from stabilizer.trainer.settings import TrainConfig
 from stabilizer.trainer.state import Progress
 from stabilizer.trainer.values import value_loss
 
-MEASURED = 20_000
-"""Weights of which the change over a step is measured: of a larger model a slice from the middle of every tensor."""
 IDLE = 0.25
 """Share of rows without a gradient from which on a pass of their own is cheaper than the gradients of nothing."""
 
@@ -75,11 +74,7 @@ class Learner:
             [group for group in groups if group["params"]],
             lr=0.0, betas=config.optim.betas, weight_decay=config.optim.weight_decay, fused=True,
         )  # fmt: skip
-        self._measured = _sampled(self.parameters, MEASURED)
-        self._left: Tensor | None = None
-        """The weights measured as the last step left them."""
-        self._changes: list[int] = []
-        """Torch's count of the changes to each until then, but for the optimizer's own steps, which go uncounted."""
+        self.moved = Moved(self.parameters)
         self._adaptive_clip = AdaptiveClip(factor=config.optim.adaptive_clip) if config.optim.adaptive_clip else None
 
     def reset(self) -> None:
@@ -94,9 +89,7 @@ class Learner:
         only_critic = self._critic is not None and (knobs.actor_frozen or step <= self._config.critic.warmup_steps)
         rows: list[dict[str, float]] = []
         halves: list[Tensor] = []
-        before: Tensor | None = None
         made = not_finite = 0
-        measuring = 0.0
         with self._checkpointing():
             for row_R in _minibatches(len(batch), knobs, shuffle_seed, batch.mask_BT.device):
                 minibatch = batch.rows(row_R)
@@ -110,26 +103,19 @@ class Learner:
                 if not all(math.isfinite(size) for size in sizes):
                     not_finite += 1
                 elif not skip:
-                    if before is None:
-                        began = perf_counter()
-                        before = self._weights_before()
-                        measuring = perf_counter() - began
                     self.optimizer.step()
                     made += 1
                 rows.append(row)
         began = perf_counter()
-        after, size = torch.cat(self._measured), torch.linalg.vector_norm  # what `Tensor.norm` is, without its detours
-        self._left = after
-        before = after if before is None else before
         metrics = _reduced(rows) | {
             "optim/lr": lr,
             "optim/skipped": not_finite,
-            "optim/update_ratio": (size(after - before) / size(before)).item(),
+            "optim/update_ratio": self.moved.in_step() if made else 0.0,
             "batch/updates": made,
         }
         if len(halves) == 2:
             metrics["optim/grad_cosine"] = torch.nn.functional.cosine_similarity(*halves, dim=0).item()
-        return metrics | {"time/metrics_s": measuring + perf_counter() - began}
+        return metrics | {"time/metrics_s": perf_counter() - began}
 
     def tokens_at_once(self, tokens: int, rows: int, knobs: Knobs) -> int:
         """Tokens of one pass of an update, about, where the step has so many tokens in so many rows."""
@@ -263,16 +249,9 @@ class Learner:
             metrics["value/grad_norm"] = norm.item()
         return metrics
 
-    def _weights_before(self) -> Tensor:
-        """The weights measured, before an update: as the last step left them, where nothing has touched them since."""
-        changes = [view._version for view in self._measured]
-        if self._left is None or changes != self._changes:
-            self._left, self._changes = torch.cat(self._measured), changes
-        return self._left
-
     def _sampled_gradient(self) -> Tensor:
         """The gradient of the weights whose change is measured."""
-        return torch.cat(_sampled([p.grad.reshape(-1) for p in self.parameters if p.grad is not None], MEASURED))
+        return torch.cat(slices([p.grad.reshape(-1) for p in self.parameters if p.grad is not None], MEASURED))
 
     def _set_lr(self, step: int, scale: float) -> float:
         """The policy's rate; the critic follows the same schedule from a peak of its own, and no knob scales it."""
@@ -364,11 +343,3 @@ def _block_norms(model: torch.nn.Module) -> dict[str, float]:
             blocks.setdefault("other" if number is None else f"block{number}", []).append(parameter.grad)
     norms = {name: torch.nn.utils.get_total_norm(gradients).item() for name, gradients in blocks.items()}
     return {f"optim/grad_norm/{name}": norm for name, norm in norms.items()}
-
-
-def _sampled(parameters: list[Tensor], limit: int) -> list[Tensor]:
-    """About `limit` weights as views that follow the training: the same share of every tensor, from its middle."""
-    share = min(1.0, limit / sum(parameter.numel() for parameter in parameters))
-    views = [parameter.detach().view(-1) for parameter in parameters]
-    sizes = [math.ceil(share * len(view)) for view in views]
-    return [view[(len(view) - n) // 2 :][:n] for view, n in zip(views, sizes, strict=True)]

@@ -376,6 +376,7 @@ class Trainer:
     def _load(self, files: Mapping[str, bytes]) -> dict[str, float]:
         self._progress, knobs, reference = from_files(files, self._weights, self.learner.optimizer)
         self.reference.restore(reference)
+        self.learner.moved.start_anew()
         self.engine.sync()
         self._unsynced = 0
         self._begin = self._progress.step

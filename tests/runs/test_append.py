@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 
 from stabilizer.runs import append
-from stabilizer.runs.append import QUEUE_LINES, AppendFile
+from stabilizer.runs.append import QUEUE_LINES, AppendFile, Syncer
 
 LINES = [b'{"n":%d,"text":"%s"}\n' % (n, b"x" * (7 * n % 23)) for n in range(9)]
 
@@ -162,3 +163,29 @@ def test_lines_added_together_are_synced_once_and_what_needs_no_sync_waits_for_t
     file.append(b"e\n", sync=False)
     file.close()
     assert synced[-1].endswith(b"e\n"), "a file that is let go of is whole on the disk"
+
+
+def test_who_has_something_better_to_do_does_not_wait_for_the_disk(tmp_path, monkeypatch):
+    slow, synced = threading.Event(), []
+
+    def sync(handle):
+        slow.wait(60)
+        synced.append((tmp_path / "log").read_bytes())
+
+    monkeypatch.setattr(os, "fsync", sync)
+    file, syncer = AppendFile(tmp_path / "log", sync=True), Syncer()
+    file.append(b"a\n", sync=False)
+    syncer.soon(file)
+    assert not synced, "it came back while the disk was busy"
+    slow.set()
+    syncer.close()
+    assert synced == [b"a\n"], "and nothing is left undone"
+
+
+def test_a_disk_that_fails_while_nobody_waits_is_told_of_all_the_same(tmp_path, monkeypatch):
+    file, syncer = AppendFile(tmp_path / "log", sync=True), Syncer()
+    file.append(b"a\n", sync=False)
+    monkeypatch.setattr(os, "fsync", lambda handle: os.close(-1))
+    syncer.soon(file)
+    syncer.close()
+    assert isinstance(file.error, OSError)

@@ -10,6 +10,7 @@ from stabilizer.trainer import credit
 from stabilizer.trainer.advantages import sequence_advantages
 from stabilizer.trainer.config import load_config
 from stabilizer.trainer.loop import Trainer
+from stabilizer.trainer.moved import Moved
 from stabilizer.trainer.schedule import learning_rate
 from stabilizer.vocabulary import VOCABULARY
 
@@ -151,7 +152,7 @@ def test_the_unstable_variant_destroys_the_policy_and_half_its_learning_rate_doe
 
 def test_the_update_ratio_is_how_far_the_step_moved_the_weights_wherever_they_came_from(trainer):
     run = trainer()
-    run.learner._measured = [p.detach().view(-1) for p in run.learner.parameters]
+    run.learner.moved = Moved(run.learner.parameters, limit=10**9)
 
     def moved() -> tuple[float, float]:
         before = weights(run)

@@ -47,7 +47,7 @@ class Amount(NamedTuple):
 
 FULL = Amount(10, {"110k": 10, "1.6M": 5}, 3, 100, 3)
 QUICK = Amount(4, {"110k": 5, "1.6M": 3}, 2, 25, 1)
-WATCHED = {"110k": 100, "1.6M": 60}
+WATCHED = {"110k": 200, "1.6M": 100}
 """Steps over which logging and detectors are timed, with nothing in between."""
 
 

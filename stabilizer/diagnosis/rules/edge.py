@@ -124,7 +124,10 @@ def _spread_lost(case: Case) -> _Lost | None:
 
 def _where_spread_was_lost(case: Case) -> _Lost | None:
     series = case.view.series("reward/std_group")
-    if len(series) < 40 or case.find("reward/outage"):
+    level = case.recent("reward/std_group")
+    if len(series) < 40 or level is None or case.find("reward/outage"):
+        return None
+    if 1.5 * level > np.fmax.reduce(series.values):  # it is not down now, wherever it may have stepped
         return None
     steps = series.steps[max(20, int(series.steps.searchsorted(case.onset)) - MARGIN) : -SPREAD_ROWS]
     shifts = ((int(step), case.jumped("reward/std_group", int(step), 1.5)) for step in steps)
@@ -132,10 +135,10 @@ def _where_spread_was_lost(case: Case) -> _Lost | None:
     if not falls:
         return None
     _, edge, was, now = min(falls)
-    level, still = case.recent("reward/std_group"), still_around(case, edge)
+    still = still_around(case, edge)
     if edge > case.onset + 2 * MARGIN * case.spacing and case.upstream(edge - MARGIN * int(case.spacing), "behaviour"):
         return None  # a policy that went wrong long before has lost it by now
-    if level is None or 1.5 * level > was or len(still) < 2 or _solves(case, edge):
+    if 1.5 * level > was or len(still) < 2 or _solves(case, edge):
         return None
     paid, failed = case.jumped("reward/mean", edge, 1.5), _failed(case, edge)
     failing = not _paid_alike(case, edge) and (failed or (paid is not None and paid[1] < paid[0]))
