@@ -398,6 +398,7 @@ class Session:
                 missing = [replace(f, t=time.time()) for f in changed if _as_told(f) not in told]
                 self._tell(missing, step, wait=True)
         self.history = reader.histories[newest]
+        self._told = {(f.incident, f.id): f.last_step for f in reader.findings} | self._told
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

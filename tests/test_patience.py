@@ -19,7 +19,7 @@ from stabilizer.records import Action, Finding
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunReader, read_json, read_records
 from stabilizer.runs.requests import ask
-from stabilizer.session import TOGETHER, Session
+from stabilizer.session import RESTATED, TOGETHER, Session
 from stabilizer.trainer.checkpoint import scan
 from stabilizer.trainer.config import load_config
 from stabilizer.watch import Watch
@@ -280,6 +280,20 @@ def test_a_run_that_was_told_of_all_is_told_nothing_anew_on_resuming(tmp_path, s
     before = (tmp_path / "run" / "findings.jsonl").read_bytes()
     Session.resume(tmp_path / "run").writer.close()
     assert before and (tmp_path / "run" / "findings.jsonl").read_bytes() == before
+
+
+def test_what_still_stands_is_written_anew_after_resuming_too(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(Stand, "check", lambda self, view: Finding(self.id, "warn", "KL runs away", 3, 3, view.step))
+    monkeypatch.setattr(stabilizer.session, "Watch", lambda: Watch((Stand(),)))
+    session = start(tmp_path / "run", 6 + RESTATED + 2)
+    for tick in session.run():
+        if tick.step == 6:
+            session.stop_reason = "SIGTERM"
+    assert told(tmp_path / "run")[-1][-2] == 6
+    resumed = Session.resume(tmp_path / "run")
+    for tick in resumed.run():
+        if tick.step == 6 + RESTATED:
+            assert told(tmp_path / "run")[-1][-2] == tick.step
 
 
 def test_a_heartbeat_waits_for_no_disk_and_a_new_state_does(tmp_path, monkeypatch) -> None:
