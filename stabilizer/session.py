@@ -85,6 +85,8 @@ class Session:
         """What changed with rows that still waited when the run ended: no tick tells of it."""
         self.parting_actions: list[Action] = []
         """Journal entries that were written then."""
+        self._unsaid: list[Finding] = []
+        """What was found before the first step: the first tick that tells of anything tells of it."""
         self._patient = False
         self._waiting: list[tuple[int, dict[str, float]]] = []
         """Rows that are on record and that the watch has not been shown."""
@@ -122,7 +124,9 @@ class Session:
         session.save_checkpoint()
         writer.metrics(0, metrics)
         session.history.append(0, metrics)
-        session.watch.tick(session.history.view())  # as a replay does: detectors take turns by rows
+        found = session.watch.tick(session.history.view())  # as a replay does: detectors take turns by rows
+        session._unsaid = [replace(finding, t=time.time()) for finding in found]
+        session._tell(session._unsaid, 0, wait=True)
         return session
 
     @classmethod
@@ -264,9 +268,9 @@ class Session:
     def catch_up(self, *, heeding: bool = True) -> list[Finding]:
         """Look at the rows that wait, in order, heeding what people ask for or not; the findings that changed."""
         rows, self._waiting = self._waiting, []
-        changed: list[Finding] = []
         if not rows:
-            return changed
+            return []
+        changed, self._unsaid = self._unsaid, []
         for row in rows:
             changed += self._look(*row, heeding=heeding and row is rows[-1])
         if self._patient and (changed or self._actions):

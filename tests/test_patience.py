@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -282,9 +283,18 @@ def test_a_run_that_was_told_of_all_is_told_nothing_anew_on_resuming(tmp_path, s
     assert before and (tmp_path / "run" / "findings.jsonl").read_bytes() == before
 
 
-def test_what_still_stands_is_written_anew_after_resuming_too(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(Stand, "check", lambda self, view: Finding(self.id, "warn", "KL runs away", 3, 3, view.step))
-    monkeypatch.setattr(stabilizer.session, "Watch", lambda: Watch((Stand(),)))
+def test_what_is_found_before_the_first_step_is_told_by_the_first_tick_and_on_record(
+    tmp_path, monkeypatch, stand
+) -> None:
+    monkeypatch.setattr(Stand, "check", lambda self, view: Finding(self.id, "warn", "KL runs away", 0, 0, view.step))
+    session = start(tmp_path / "run", 2)
+    assert told(tmp_path / "run") == [(1, Stand.id, "warn", "open", 0, 0, 0, 0)]
+    assert [[f.id for f in tick.findings] for tick in session.run()] == [[Stand.id], []]
+
+
+def test_what_still_stands_is_written_anew_after_resuming_too(tmp_path, monkeypatch, stand) -> None:
+    stays = Finding(Stand.id, "warn", "KL runs away", 1, 1, 1)
+    monkeypatch.setattr(Stand, "check", lambda self, view: replace(stays, last_step=view.step))
     session = start(tmp_path / "run", 6 + RESTATED + 2)
     for tick in session.run():
         if tick.step == 6:
