@@ -15,7 +15,7 @@ from stabilizer.detectors.progress import RECENT, progress
 from stabilizer.detectors.stagnation import stagnation
 from stabilizer.records import Cause, Finding
 from stabilizer.remedies.base import Remedy
-from stabilizer.remedies.evidence import recent, settling, steps_usual
+from stabilizer.remedies.evidence import leapt_far, recent, settling, steps_usual
 from stabilizer.runs.history import RunView
 from stabilizer.signals import middle, trend
 from stabilizer.watch import Watch
@@ -86,6 +86,8 @@ def objection(remedy: Remedy, cause: str, members: Sequence[Finding], watch: Wat
             return "steps leapt at the same learning rate and come down by themselves: it is not what made them large"
         if _fell_already(view):
             return "the reward has fallen and falls no further: smaller steps bring nothing back"
+    if remedy.id == "skip-update" and members and leapt_far(view, min(finding.onset_step for finding in members)):
+        return "the policy leapt when it began: what fails is in the weights, and only learning mends them"
     if remedy.id == "raise-lr":
         return _diverged_lately(watch, view)
     if remedy.id in ("raise-beta", "raise-beta-further"):

@@ -71,6 +71,10 @@ class Remedy:
         """Values of a knob at the steps of a trial, where it does not go to its new value at once."""
         return {}
 
+    def over(self, view: RunView, began: int) -> str:
+        """Why what it waits for has come, in a run under it since step `began`; empty while it has not."""
+        return ""
+
     def unfit(self, view: RunView) -> str:
         """Why it must not be used on this run as it stands; empty when it may."""
         return ""

@@ -137,7 +137,8 @@ class Conduct:
 
     def _refused(self, trial: Trial, view: RunView) -> str:
         """Why the automatic modes must not do this now; empty when they may."""
-        if reason := self.limits.refusal(trial.change, self.controls, view.step, back=trial.back):
+        orders = trial.remedy.orders
+        if reason := self.limits.refusal(trial.change, self.controls, view.step, back=trial.back, orders=orders):
             return reason
         if trial.returns:
             return self.limits.too_dear(view.step - trial.returns.step, view)
@@ -191,8 +192,10 @@ class Conduct:
             self.controls.restore(trial.snapshot, vary_data=False)
             self._journal(trial, "failed", view.step, f"could not be applied: {type(error).__name__}: {error}")
             return True
-        self.limits.note(trial.change, view.step)
+        self.limits.note(trial.change, view.step, trial.remedy.orders)
         data: dict[str, Any] = {"course": trial.course} if trial.course else {}
+        if trial.remedy.orders:
+            data["orders"] = [*trial.remedy.orders]
         if trial.holds is not None:
             self._held.begin(trial.action, trial.holds, trial.change[LR])
             data["holds"] = trial.holds

@@ -4,29 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
+from stabilizer.detectors.progress import progress
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.evidence import silent_groups
 from stabilizer.runs.history import RunView
+from stabilizer.signals import middle
 
 MOSTLY = 0.5
 """Share of silent groups from which there is more to wait for than to be kept from."""
+BACK = 3
+"""Rows that say where the reward is now."""
+CLEAR = 3.0
+"""Standard deviations of the difference by which it is elsewhere than it was under the same weights."""
 
 
 class SkipUpdate(Remedy):
     """Throw updates away while the reward can't be trusted.
 
     What it does
-        Rollouts are made, scored and logged, and the weights stay, for 20 steps.
+        Rollouts are made, scored and logged, and the weights stay, for 20 steps, or until the reward moves: of a policy
+        that stands that can only be the doing of what judges it.
 
     For
         A reward that fails for a while: an outage, a verifier that times out.
 
     Preconditions
         Most groups have spread, or a critic judges: beside its group alone, what is all paid alike teaches nothing,
-        right or wrong, and needs no skipping.
+        right or wrong, and needs no skipping. No step leapt when it began: weights that are damaged mend by learning
+        alone.
 
     Dose and bounds
-        20 steps; then it ends by itself.
+        20 steps at most; then it ends by itself. Once in 100 steps: the end of it is a fall of the reward while the
+        policy stands, where what fails paid too much.
 
     Undo
         It ends by itself: the weights are what they were.
@@ -50,6 +61,24 @@ class SkipUpdate(Remedy):
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return {} if knobs else None
+
+    def over(self, view: RunView, began: int) -> str:
+        """The reward has moved while the weights stood."""
+        reward = progress(view)
+        if reward is None:
+            return ""
+        values = view.series(reward.metric).between(began, view.step).values
+        first, last = values[:-BACK], values[-BACK:]
+        if len(first) < BACK or not np.isfinite(last).all():
+            return ""
+        known = first[np.isfinite(first)]
+        if len(known) < BACK:
+            return f"{reward.metric} is a number again"
+        was, now = float(known.mean()), middle(last)  # one row may be chance
+        noise = reward.noise * float(np.sqrt(1 / len(known) + 1 / BACK))
+        if abs(now - was) <= CLEAR * noise:
+            return ""
+        return f"{reward.metric} went from {was:.3g} to {now:.3g} while the weights stood: what judges them has changed"
 
     def unfit(self, view: RunView) -> str:
         """Groups that are all paid alike, by an outage or as the policy is broken, do no harm in an update; a critic,

@@ -112,6 +112,8 @@ class Trial:
         self.ticks += 1
         if self.outlived:
             return self._lessened(view)
+        if over := self.remedy.over(view, self.began):
+            return "verified", over
         if not self.remedy.harmless:
             if damage := self._damage(watch, view):
                 self.harmed = True

@@ -165,6 +165,17 @@ def test_steps_that_leapt_at_one_rate_and_come_down_are_left_alone() -> None:
     assert said not in objected("lower-lr", curves("0.0015x1 0.001x5"), "lr-too-high", spike), "nothing leapt"
 
 
+def test_updates_are_not_skipped_where_a_leap_damaged_the_weights() -> None:
+    fell = Finding("reward/collapse", "critical", "", 41, 50, 50, incident=1)
+
+    def said(after: str) -> str:
+        return objected("skip-update", {"optim/update_ratio": f"0.001~0.0001x40 {after}"}, "reward-fault", fell)
+
+    assert "in the weights" in said("0.02x1 0.001~0.0001x9")
+    assert not said("0.0015~0.0001x10"), "what is taught wrong is taught by steps that are hardly larger"
+    assert not objected("skip-update", {"reward/mean": "0.5x60"}, "reward-fault", fell), "nobody measures steps"
+
+
 @pytest.mark.parametrize(
     ("reward", "mended"),
     [

@@ -312,6 +312,25 @@ def test_groups_paid_alike_need_no_skipping_unless_a_critic_expected_more_of_the
     assert (not BY_ID["skip-update"].unfit(view)) is skips
 
 
+@pytest.mark.parametrize(
+    ("since", "over"),
+    [
+        ("0.2~0.02x8", ""),  # still failing
+        ("0.2~0.02x6 0.5~0.02x3", "while the weights stood"),
+        ("0.9~0.02x6 0.4~0.02x3", "while the weights stood"),  # what failed paid too much
+        ("0.2~0.02x8 0.5~0.02x1", ""),  # one row may be chance
+        ("0.2~0.02x2 0.5~0.02x3", ""),  # too few to say where it stood
+        ("nanx6 0.5~0.02x3", "a number again"),
+        ("0.2~0.02x6 nanx3", ""),
+    ],
+)
+def test_updates_are_skipped_until_the_reward_of_a_policy_that_stands_moves(since: str, over: str) -> None:
+    view = history({"reward/mean": f"0.5~0.02x60 {since}"}).view()
+    said = BY_ID["skip-update"].over(view, 61)
+    assert over in said and bool(said) is bool(over)
+    assert not BY_ID["skip-update"].over(history({"policy/entropy": "1x80"}).view(), 61), "nobody measures a reward"
+
+
 def test_what_outweighs_silent_groups_is_judged_by_the_reward_as_they_stay_silent() -> None:
     assert "reward/no-signal" in BY_ID["grow-batch"].outlived("dead-groups")
     assert not BY_ID["grow-batch"].outlived("noise-floor"), "a plateau that stays was not helped"

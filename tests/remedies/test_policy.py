@@ -439,6 +439,17 @@ def test_updates_are_skipped_for_some_steps_and_then_no_more() -> None:
     assert run.orders.count("skip-update") == 20
 
 
+def test_updates_are_made_again_once_the_reward_moved_while_the_weights_stood() -> None:
+    run = Simulation("auto-full", breaks_at=10_000).run(48)
+    run.watch.incidents.append(Incident(1, 48))
+    faulty_reward(run).run(run.step + 4)
+    run._state["skill"] -= 0.2  # the simulated policy goes on learning, so this is the verifier's doing
+    run.run(run.step + 10)
+    assert run.orders.count("skip-update") < 12
+    assert run.actions[-1].entry == "verified" and "what judges them has changed" in run.actions[-1].text
+    assert next(a for a in run.actions if a.entry == "applied").data["orders"] == ["skip-update"]
+
+
 @pytest.mark.parametrize(("remedy", "ended"), [("early-stop", "stopped"), ("pause-and-ask", "paused")])
 def test_ending_and_pausing_are_kept_at_once_and_said(remedy: str, ended: str) -> None:
     run = Simulation("auto-full", breaks_at=40, cause=too_fast).run(48)
