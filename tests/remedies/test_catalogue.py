@@ -293,12 +293,14 @@ def test_silent_prompts_are_replaced_by_as_many_as_leave_no_fewer_groups_to_lear
         ("0.1~0.01x40 0.95x20", "dead-groups", 64),  # four times at most
         ("0.1~0.01x40 0.3~0.01x20", "dead-groups", 32),
         ("0.1~0.01x40 0.7~0.01x20", "noise-floor", 32),
+        ("0.1~0.01x40 0.7~0.01x20", "prompts-too-hard", 48),
+        ("0.1~0.01x40 0.2~0.01x20", "prompts-too-hard", None),  # they still teach
     ],
 )
-def test_a_batch_grows_by_as_many_prompts_as_fell_silent(silent: str, cause: str, prompts: int) -> None:
+def test_a_batch_grows_by_as_many_prompts_as_fell_silent(silent: str, cause: str, prompts: int | None) -> None:
     view = history({"reward/zero_std_frac": silent}).view()
     change = BY_ID["grow-batch"].given(cause, {"control/prompts": 16}, view, 41)
-    assert change == {"control/prompts": (16, pytest.approx(prompts, abs=3))}
+    assert change == (prompts and {"control/prompts": (16, pytest.approx(prompts, abs=3))})
 
 
 @pytest.mark.parametrize(
@@ -332,7 +334,8 @@ def test_updates_are_skipped_until_the_reward_of_a_policy_that_stands_moves(sinc
 
 
 def test_what_outweighs_silent_groups_is_judged_by_the_reward_as_they_stay_silent() -> None:
-    assert "reward/no-signal" in BY_ID["grow-batch"].outlived("dead-groups")
+    for cause in ("dead-groups", "prompts-too-hard"):
+        assert "reward/no-signal" in BY_ID["grow-batch"].outlived(cause)
     assert not BY_ID["grow-batch"].outlived("noise-floor"), "a plateau that stays was not helped"
 
 
