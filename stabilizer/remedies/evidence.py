@@ -25,6 +25,8 @@ LEAP = 3
 HOPELESS = 0.98
 """Share of groups without spread from which none can be hoped for: of a dozen prompts, made four times as many, less
 than one would have some."""
+BEYOND = 0.3
+"""Share of groups that fail as a whole from which prompts beside them, or in their place, are worth generating."""
 SILENT = 0.9
 """Share of groups without spread from which steps are small because there is nothing to learn from."""
 
@@ -48,6 +50,14 @@ def nothing_to_compare(view: RunView) -> str:
     if silent is not None and silent > HOPELESS:
         return f"{silent:.0%} of groups are silent: more of the same would be too"
     return ""
+
+
+def beyond_reach(view: RunView) -> bool:
+    """Whether prompts that no answer solves are why groups are silent: those that all answers solve are silent as well,
+    and to put hard ones in their place is to learn from what is hard alone."""
+    silent, passed = silent_groups(view), view.series("reward/all_pass_frac").last(LEAST).finite().values
+    solved = float(passed.mean()) if len(passed) else 0.0
+    return silent is None or silent - solved >= BEYOND
 
 
 def taught(view: RunView, onset: int) -> tuple[float, float] | None:

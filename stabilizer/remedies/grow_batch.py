@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from stabilizer.remedies.base import SILENCE, Change, Remedy, more_prompts, scaled
-from stabilizer.remedies.evidence import nothing_to_compare, taught
+from stabilizer.remedies.evidence import beyond_reach, nothing_to_compare, taught
 from stabilizer.runs.history import RunView
 
 SILENCING = ("dead-groups", "prompts-too-hard")
 """Causes that leave fewer groups to learn from, whatever else is done about them."""
-FEWER = 0.75
-"""Share of the groups that taught before, at most, that teach since prompts are too hard."""
 
 
 class GrowBatch(Remedy):
@@ -28,7 +26,7 @@ class GrowBatch(Remedy):
 
     Preconditions
         Time and memory for it. Some groups must have spread: where all are silent, twice as many are as well. Against
-        prompts that are too hard, a quarter of the groups that taught fell silent at least.
+        prompts that are too hard, three in ten groups are silent because all answers fail.
 
     Dose and bounds
         Times 2, against silent groups up to 4; 128 prompts at most, and at most eight times the configured number.
@@ -59,7 +57,7 @@ class GrowBatch(Remedy):
     ) -> Change | None:
         """As many more as fell silent, where some did."""
         groups = taught(view, onset) if cause in SILENCING else None
-        if cause == "prompts-too-hard" and not (groups and groups[1] <= FEWER * groups[0]):
+        if cause == "prompts-too-hard" and not (groups and beyond_reach(view)):
             return None
         more = more_prompts(knobs, groups[0] / groups[1]) if groups and groups[0] > 2 * groups[1] > 0 else {}
         return more or self.change(knobs)

@@ -303,6 +303,20 @@ def test_a_batch_grows_by_as_many_prompts_as_fell_silent(silent: str, cause: str
     assert change == (prompts and {"control/prompts": (16, pytest.approx(prompts, abs=3))})
 
 
+@pytest.mark.parametrize("remedy", ["grow-batch", "reweight-prompts"])
+@pytest.mark.parametrize(
+    ("solved", "answers"), [("0.1x60", True), ("0.1~0.01x40 0.6~0.01x20", False), (None, True)]
+)  # fmt: skip
+def test_prompts_that_are_solved_are_not_too_hard_though_their_groups_are_silent(
+    remedy: str, solved: str | None, answers: bool
+) -> None:
+    curves = {"reward/zero_std_frac": "0.1~0.01x40 0.7~0.01x20"} | ({"reward/all_pass_frac": solved} if solved else {})
+    knobs = {"control/prompts": 16, "control/filter_groups": 0}
+    change = BY_ID[remedy].given("prompts-too-hard", knobs, history(curves).view(), 41)
+    assert bool(change) is answers
+    assert BY_ID[remedy].given("dead-groups", knobs, history(curves).view(), 41), "paid alike for another reason"
+
+
 @pytest.mark.parametrize(
     ("silent", "more", "skips"),
     [("0.9x10", {}, False), ("0.2x10", {}, True), ("0.9x10", {"value/loss": "0.1x10"}, True)],
