@@ -12,6 +12,8 @@ from stabilizer.runs.history import RunView
 Change = dict[str, tuple[float | None, float | None]]
 Course = dict[str, list[float]]
 
+BACK = 3
+"""Rows that say that what a fix waits for has come."""
 SECTIONS = (
     "What it does", "For", "Preconditions", "Dose and bounds", "Undo", "Side effects", "References",
 )  # fmt: skip

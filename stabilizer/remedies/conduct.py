@@ -391,10 +391,12 @@ class Conduct:
     def _mend(self, trial: Trial, view: RunView) -> None:
         """What is kept stopped the damage; where the run is still worse than before the onset, its weights go back, but
         not while it learns again: what comes back by itself costs less than the steps since then."""
-        if self.mode != "auto-full" or trial.target or trial.outlived or trial.remedy.harmless:
+        harmless = trial.remedy.harmless and not trial.came  # what came to an end has left its damage
+        if self.mode != "auto-full" or trial.target or trial.outlived or harmless:
             return
         before = Guard.of(view.at(trial.onset - 1), trial.remedy.horizon)
-        state, level = before.verdict(view, max(trial.began, view.step - trial.window // 2), trial.window)
+        since = trial.came or max(trial.began, view.step - trial.window // 2)
+        state, level = before.verdict(view, since, trial.window)
         reward = progress(view)
         if not self._critical(trial) and (state != "worse" or (reward and reward.rising)):
             return

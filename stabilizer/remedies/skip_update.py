@@ -7,15 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from stabilizer.detectors.progress import progress
-from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.base import BACK, Change, Remedy
 from stabilizer.remedies.evidence import silent_groups
 from stabilizer.runs.history import RunView
 from stabilizer.signals import middle
 
 MOSTLY = 0.5
 """Share of silent groups from which there is more to wait for than to be kept from."""
-BACK = 3
-"""Rows that say where the reward is now."""
 CLEAR = 3.0
 """Standard deviations of the difference by which it is elsewhere than it was under the same weights."""
 
@@ -43,7 +41,8 @@ class SkipUpdate(Remedy):
         It ends by itself: the weights are what they were.
 
     Side effects
-        Those steps are lost to learning.
+        Those steps are lost to learning. Where the reward is back and lower than before the onset, `auto-full` returns
+        to a checkpoint from before it: what was learned since was learned from what failed.
 
     References
         PaLM (arXiv 2204.02311) skipped batches around spikes.
