@@ -398,7 +398,8 @@ class Conduct:
         since = trial.came or max(trial.began, view.step - trial.window // 2)
         state, level = before.verdict(view, since, trial.window)
         reward = progress(view)
-        if not self._critical(trial) and (state != "worse" or (reward and reward.rising)):
+        learns = reward and reward.rising and not trial.came  # what rose until it came was what failed
+        if not self._critical(trial) and (state != "worse" or learns):
             return
         more = self._trial(
             self._next_id(), ROLL_BACK, {}, trial.incident, trial.onset, view, trial.cause, margin=trial.margin

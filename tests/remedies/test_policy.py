@@ -678,7 +678,7 @@ def test_what_was_learned_from_a_reward_that_failed_is_gone_back_from_when_it_is
 ) -> None:
     run = Simulation("auto-full", breaks_at=10_000).run(60)
     run.arbiter._critical = lambda trial: False
-    view = history({"reward/mean": f"0.6~0.01x40 0.9~0.01x10 {now}~0.01x3"}).view()
+    view = history({"reward/mean": f"0.6~0.05x40 0.6+0.03~0.05x10 {now}~0.01x3"}).view()
     skip = next(r for r in REMEDIES if r.id == "skip-update")
     trial = Trial("a9", skip, 1, 41, False, {}, cause="reward-fault", window=26, began=44, came=51 if came else 0)
     run.arbiter._mend(trial, view)
