@@ -73,9 +73,10 @@ class SkipUpdate(Remedy):
         known = first[np.isfinite(first)]
         if len(known) < BACK:
             return f"{reward.metric} is a number again"
-        was, now = float(known.mean()), middle(last)  # one row may be chance
+        was, now = float(known.mean()), middle(last)
         noise = reward.noise * float(np.sqrt(1 / len(known) + 1 / BACK))
-        if abs(now - was) <= CLEAR * noise:
+        apart = (last - was) * np.sign(now - was)  # of every row, for one may be chance, or from before
+        if apart.min() <= reward.noise or abs(now - was) <= CLEAR * noise:
             return ""
         return f"{reward.metric} went from {was:.3g} to {now:.3g} while the weights stood: what judges them has changed"
 
