@@ -15,7 +15,7 @@ from stabilizer.detectors.progress import RECENT, progress
 from stabilizer.detectors.stagnation import stagnation
 from stabilizer.records import Cause, Finding
 from stabilizer.remedies.base import Remedy
-from stabilizer.remedies.evidence import recent, settling, steps_usual
+from stabilizer.remedies.evidence import leapt_far, recent, settling, steps_usual
 from stabilizer.runs.history import RunView
 from stabilizer.signals import middle, trend
 from stabilizer.watch import Watch
@@ -86,6 +86,8 @@ def objection(remedy: Remedy, cause: str, members: Sequence[Finding], watch: Wat
             return "steps leapt at the same learning rate and come down by themselves: it is not what made them large"
         if _fell_already(view):
             return "the reward has fallen and falls no further: smaller steps bring nothing back"
+    if remedy.id == "skip-update":
+        return _skips_in_vain(remedy, members, view)
     if remedy.id == "raise-lr":
         return _diverged_lately(watch, view)
     if remedy.id in ("raise-beta", "raise-beta-further"):
@@ -114,13 +116,14 @@ def left_to_people(remedy: Remedy, cause: Cause) -> str:
 
     Turning a knob against a trouble that lies elsewhere is a guess, and every guess costs something: two runs that
     differ in anything end apart, so that of those fixes that help nothing about half do harm. What slows learning costs
-    more, and asks for more than the likeliest of many causes. What touches neither weights nor data costs nothing.
+    more, and asks for more than the likeliest of many causes. What touches neither weights nor data costs nothing, and
+    what makes harmless that which it can't take away is meant for just that.
     """
     if remedy.safety != "soft" or remedy.harmless:
         return ""
     if cause.id not in remedy.answers:
         return f"it contains what {cause.id} does and answers nothing"
-    if cause.id in OUTSIDE:
+    if cause.id in OUTSIDE and not remedy.outlived(cause.id):
         return f"{cause.id} lies outside of the trainer"
     if remedy.id in HOLD_BACK and cause.confidence < LIKELY:
         return f"it slows learning, and the cause is {cause.id} by {cause.confidence:.0%} only"
@@ -222,6 +225,16 @@ def _entropy_is_low(view: RunView) -> str:
 def _agreement(view: RunView) -> float:
     """Cosine of the gradients of two halves of a batch; 0 where nobody measured it, which speaks for a larger batch."""
     return recent(view, "optim/grad_cosine") or 0.0
+
+
+def _skips_in_vain(remedy: Remedy, members: Sequence[Finding], view: RunView) -> str:
+    """Steps without learning are a price worth paying for a reward that fails and will soon be well again."""
+    onset = min((finding.onset_step for finding in members), default=view.step)
+    if leapt_far(view, onset):
+        return "the policy leapt when it began: what fails is in the weights, and only learning mends them"
+    if view.step - onset >= remedy.repeats:
+        return f"it has gone on for {view.step - onset} steps: it will not pass within {remedy.repeats} more"
+    return ""
 
 
 def _mends_itself(view: RunView) -> str:

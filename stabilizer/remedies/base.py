@@ -12,6 +12,8 @@ from stabilizer.runs.history import RunView
 Change = dict[str, tuple[float | None, float | None]]
 Course = dict[str, list[float]]
 
+BACK = 3
+"""Rows that say that what a fix waits for has come."""
 SECTIONS = (
     "What it does", "For", "Preconditions", "Dose and bounds", "Undo", "Side effects", "References",
 )  # fmt: skip
@@ -70,6 +72,10 @@ class Remedy:
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
         """Values of a knob at the steps of a trial, where it does not go to its new value at once."""
         return {}
+
+    def over(self, view: RunView, began: int) -> str:
+        """Why what it waits for has come, in a run under it since step `began`; empty while it has not."""
+        return ""
 
     def unfit(self, view: RunView) -> str:
         """Why it must not be used on this run as it stands; empty when it may."""

@@ -137,7 +137,8 @@ class Conduct:
 
     def _refused(self, trial: Trial, view: RunView) -> str:
         """Why the automatic modes must not do this now; empty when they may."""
-        if reason := self.limits.refusal(trial.change, self.controls, view.step, back=trial.back):
+        orders = trial.remedy.orders
+        if reason := self.limits.refusal(trial.change, self.controls, view.step, back=trial.back, orders=orders):
             return reason
         if trial.returns:
             return self.limits.too_dear(view.step - trial.returns.step, view)
@@ -191,8 +192,10 @@ class Conduct:
             self.controls.restore(trial.snapshot, vary_data=False)
             self._journal(trial, "failed", view.step, f"could not be applied: {type(error).__name__}: {error}")
             return True
-        self.limits.note(trial.change, view.step)
+        self.limits.note(trial.change, view.step, trial.remedy.orders)
         data: dict[str, Any] = {"course": trial.course} if trial.course else {}
+        if trial.remedy.orders:
+            data["orders"] = [*trial.remedy.orders]
         if trial.holds is not None:
             self._held.begin(trial.action, trial.holds, trial.change[LR])
             data["holds"] = trial.holds
@@ -388,12 +391,15 @@ class Conduct:
     def _mend(self, trial: Trial, view: RunView) -> None:
         """What is kept stopped the damage; where the run is still worse than before the onset, its weights go back, but
         not while it learns again: what comes back by itself costs less than the steps since then."""
-        if self.mode != "auto-full" or trial.target or trial.outlived or trial.remedy.harmless:
+        harmless = trial.remedy.harmless and not trial.came  # what came to an end has left its damage
+        if self.mode != "auto-full" or trial.target or trial.outlived or harmless:
             return
         before = Guard.of(view.at(trial.onset - 1), trial.remedy.horizon)
-        state, level = before.verdict(view, max(trial.began, view.step - trial.window // 2), trial.window)
+        since = trial.came or max(trial.began, view.step - trial.window // 2)
+        state, level = before.verdict(view, since, trial.window)
         reward = progress(view)
-        if not self._critical(trial) and (state != "worse" or (reward and reward.rising)):
+        learns = reward and reward.rising and not trial.came  # what rose until it came was what failed
+        if not self._critical(trial) and (state != "worse" or learns):
             return
         more = self._trial(
             self._next_id(), ROLL_BACK, {}, trial.incident, trial.onset, view, trial.cause, margin=trial.margin

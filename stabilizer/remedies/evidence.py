@@ -25,6 +25,8 @@ LEAP = 3
 HOPELESS = 0.98
 """Share of groups without spread from which none can be hoped for: of a dozen prompts, made four times as many, less
 than one would have some."""
+BEYOND = 0.3
+"""Share of groups that fail as a whole from which prompts beside them, or in their place, are worth generating."""
 SILENT = 0.9
 """Share of groups without spread from which steps are small because there is nothing to learn from."""
 
@@ -48,6 +50,14 @@ def nothing_to_compare(view: RunView) -> str:
     if silent is not None and silent > HOPELESS:
         return f"{silent:.0%} of groups are silent: more of the same would be too"
     return ""
+
+
+def beyond_reach(view: RunView) -> bool:
+    """Whether prompts that no answer solves are why groups are silent: those that all answers solve are silent as well,
+    and to put hard ones in their place is to learn from what is hard alone."""
+    silent, passed = silent_groups(view), view.series("reward/all_pass_frac").last(LEAST).finite().values
+    solved = float(passed.mean()) if len(passed) else 0.0
+    return silent is None or silent - solved >= BEYOND
 
 
 def taught(view: RunView, onset: int) -> tuple[float, float] | None:
@@ -86,15 +96,23 @@ def leapt(view: RunView, onset: int) -> bool:
 def settling(view: RunView, onset: int) -> bool:
     """Whether steps leapt at one learning rate and come down by themselves, as those of an optimizer that lost its
     averages do until it has new ones: a rate that is too high stays so."""
-    series = view.series("optim/update_ratio").between(onset - LEAP, view.step).finite()
-    before = view.series("optim/update_ratio").between(0, onset - LEAP - 1).finite().last(BEFORE).values
     rates = view.series("optim/lr").between(onset - LEAP - 1, view.step).finite().values
-    if len(before) < LEAST or not len(rates) or rates.max() > 1.1 * rates.min():
+    if not leapt_far(view, onset) or not len(rates) or rates.max() > 1.1 * rates.min():
         return False
-    top = int(np.argmax(series.values)) if len(series) > NOW else len(series)
-    since = series.values[top + 1 :]
-    leapt_far = len(since) >= NOW and series.values[top] > 2 * max(middle(before), float(np.quantile(before, 0.95)))
-    return leapt_far and float(since[-NOW:].max()) < series.values[top] / 2
+    values = view.series("optim/update_ratio").between(onset - LEAP, view.step).finite().values
+    top = int(np.argmax(values))
+    since = values[top + 1 :]
+    return len(since) >= NOW and float(since[-NOW:].max()) < values[top] / 2
+
+
+def leapt_far(view: RunView, onset: int) -> bool:
+    """Whether the largest step around an onset or since is beyond all that steps were before: more than twice."""
+    steps = view.series("optim/update_ratio")
+    before = steps.between(0, onset - LEAP - 1).finite().last(BEFORE).values
+    since = steps.between(onset - LEAP, view.step).finite().values
+    if len(before) < LEAST or not len(since):
+        return False
+    return float(since.max()) > 2 * max(middle(before), float(np.quantile(before, 0.95)))
 
 
 def _large_steps(view: RunView, onset: int, rate: float = 1.0) -> np.ndarray | None:

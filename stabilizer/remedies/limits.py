@@ -24,7 +24,7 @@ LEAST_EXTRA = 100
 COOLDOWN = 20
 """Ticks of rest after a trial; a divergence that goes on does not wait."""
 LOCK = 100
-"""Steps within which a knob is not turned back by another remedy."""
+"""Steps within which a knob is not turned back by another remedy, and no order is given again."""
 AFTER_RESUME = 10
 """Steps after a resume in which nothing is changed: the optimizer and the caches settle first."""
 REACH = {
@@ -48,13 +48,15 @@ class Limits:
     """By cause."""
     moves: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Knob -> when it was last moved, and which way."""
+    orders: dict[str, int] = field(default_factory=dict)
+    """Order -> when a fix last gave it."""
 
     def recall(self, earlier: Iterable[Action]) -> None:
         """Take over what the journal says was done before a restart."""
         for action in earlier:
             self.extra += int(action.data.get("extra_steps", 0))
             if action.entry == "applied":
-                self.note(action.change, action.step)
+                self.note(action.change, action.step, action.data.get("orders", ()))
                 if cause := action.data.get("back_for"):
                     self.rollbacks[str(cause)] += 1
             elif action.entry == "reverted" and action.remedy == "by-hand":
@@ -62,9 +64,10 @@ class Limits:
             elif action.entry == "reverted" and "ticks" in action.data:
                 self.failures[action.incident] += 1
 
-    def note(self, change: Change, step: int) -> None:
+    def note(self, change: Change, step: int, orders: Iterable[str] = ()) -> None:
         """A fix was applied."""
         self.applied += 1
+        self.orders |= {order: step for order in orders}
         for knob, (before, after) in change.items():
             if before != after:
                 self.moves[knob] = (step, (after or 0.0) - (before or 0.0))
@@ -74,13 +77,19 @@ class Limits:
         for knob, (before, after) in change.items():
             self.moves[knob] = (step, (before or 0.0) - (after or 0.0))
 
-    def refusal(self, change: Change, controls: Controls, step: int, *, back: bool = False) -> str:
+    def refusal(
+        self, change: Change, controls: Controls, step: int, *, back: bool = False, orders: Iterable[str] = ()
+    ) -> str:
         """Why the automatic modes must not do this now; empty when they may.
 
-        How far knobs may be taken is no question to a change that goes `back` to what the run was well with.
+        How far knobs may be taken is no question to a change that goes `back` to what the run was well with. What an
+        order did not mend it does not mend when it is given again, and what its end made look broken it would prolong.
         """
         if self.applied >= MAX_ACTIONS:
             return f"{MAX_ACTIONS} fixes were applied already; a person should look"
+        for order in orders:
+            if step - (last := self.orders.get(order, step - LOCK)) < LOCK:
+                return f"{order} was ordered {step - last} steps ago already; a person should look"
         for knob, (before, after) in change.items():
             if before is None or after is None or before == after:
                 continue

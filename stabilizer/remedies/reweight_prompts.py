@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from stabilizer.remedies.base import SILENCE, Change, Remedy, more_prompts, switched
-from stabilizer.remedies.evidence import faint, nothing_to_compare, silent_groups, taught
+from stabilizer.remedies.evidence import beyond_reach, faint, nothing_to_compare, silent_groups, taught
 from stabilizer.runs.history import RunView
 
 FILTER = "control/filter_groups"
@@ -26,7 +26,8 @@ class ReweightPrompts(Remedy):
         Too few groups with spread for a gradient.
 
     Preconditions
-        Some prompts must have spread.
+        Some prompts must have spread. Against prompts that are too hard, three in ten groups are silent because all
+        answers fail: where silent ones are those that are solved, only hard ones would be learned from.
 
     Dose and bounds
         A switch: to resample, with at most `policy.resample_batches` draws a step; up to four times the prompts, 128 at
@@ -59,7 +60,7 @@ class ReweightPrompts(Remedy):
     ) -> Change | None:
         """The switch, and as many prompts as leave no fewer groups to learn from than there were before the onset."""
         change = self.change(knobs)
-        if change is None and FILTER in knobs:
+        if (change is None and FILTER in knobs) or (cause == "prompts-too-hard" and not beyond_reach(view)):
             return None
         groups = taught(view, onset)
         if groups is None:

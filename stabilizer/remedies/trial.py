@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stabilizer.detectors.progress import progress
-from stabilizer.remedies.base import Change, Course, Remedy
+from stabilizer.remedies.base import BACK, Change, Course, Remedy
 from stabilizer.remedies.controls import Checkpoint
 from stabilizer.remedies.guard import Guard
 from stabilizer.runs.history import RunView
@@ -66,6 +66,8 @@ class Trial:
     """The trial it is built on, which was not enough."""
     outlived: tuple[str, ...] = ()
     """Findings of the incident that stand whether it helps or not."""
+    came: int = 0
+    """The first step at which what it waited for had come; 0 where it has not, or waits for nothing."""
     twin: dict[str, Any] | None = None
     """What a copy of the run did meanwhile without the change."""
 
@@ -112,6 +114,9 @@ class Trial:
         self.ticks += 1
         if self.outlived:
             return self._lessened(view)
+        if over := self.remedy.over(view, self.began):
+            self.came = view.step - BACK + 1
+            return "verified", over
         if not self.remedy.harmless:
             if damage := self._damage(watch, view):
                 self.harmed = True

@@ -120,6 +120,7 @@ def test_what_comes_back_by_itself_is_not_slowed() -> None:
     [
         ("grow-group", "prompts-too-hard", 0.95, True),
         ("grow-batch", "dead-groups", 0.95, False),
+        ("grow-batch", "prompts-too-hard", 0.95, False),
         ("raise-beta", "reward-hackable", 0.95, True),
         ("grow-batch", "batch-too-small", 0.45, False),
         ("correct-mismatch", "stale-weights", 0.7, False),
@@ -163,6 +164,23 @@ def test_steps_that_leapt_at_one_rate_and_come_down_are_left_alone() -> None:
     assert said not in objected("lower-lr", curves(stays), "lr-too-high", spike), "a rate that is too high stays so"
     assert said not in objected("lower-lr", curves(falls, "turned up"), "lr-too-high", spike)
     assert said not in objected("lower-lr", curves("0.0015x1 0.001x5"), "lr-too-high", spike), "nothing leapt"
+
+
+def test_updates_are_not_skipped_where_a_leap_damaged_the_weights() -> None:
+    fell = Finding("reward/collapse", "critical", "", 41, 50, 50, incident=1)
+
+    def said(after: str) -> str:
+        return objected("skip-update", {"optim/update_ratio": f"0.001~0.0001x40 {after}"}, "reward-fault", fell)
+
+    assert "in the weights" in said("0.02x1 0.001~0.0001x9")
+    assert not said("0.0015~0.0001x10"), "what is taught wrong is taught by steps that are hardly larger"
+    assert not objected("skip-update", {"reward/mean": "0.5x60"}, "reward-fault", fell), "nobody measures steps"
+
+
+@pytest.mark.parametrize(("step", "waits"), [(45, True), (60, True), (61, False), (90, False)])
+def test_updates_are_skipped_for_what_may_pass_and_not_for_what_has_lasted(step: int, waits: bool) -> None:
+    fell = Finding("reward/collapse", "critical", "", 41, step, step, incident=1)
+    assert ("has gone on" in objected("skip-update", {"reward/mean": f"0.5x{step}"}, "reward-fault", fell)) is not waits
 
 
 @pytest.mark.parametrize(

@@ -293,12 +293,28 @@ def test_silent_prompts_are_replaced_by_as_many_as_leave_no_fewer_groups_to_lear
         ("0.1~0.01x40 0.95x20", "dead-groups", 64),  # four times at most
         ("0.1~0.01x40 0.3~0.01x20", "dead-groups", 32),
         ("0.1~0.01x40 0.7~0.01x20", "noise-floor", 32),
+        ("0.1~0.01x40 0.7~0.01x20", "prompts-too-hard", 48),
+        ("0.1~0.01x40 0.2~0.01x20", "prompts-too-hard", None),  # they still teach
     ],
 )
-def test_a_batch_grows_by_as_many_prompts_as_fell_silent(silent: str, cause: str, prompts: int) -> None:
+def test_a_batch_grows_by_as_many_prompts_as_fell_silent(silent: str, cause: str, prompts: int | None) -> None:
     view = history({"reward/zero_std_frac": silent}).view()
     change = BY_ID["grow-batch"].given(cause, {"control/prompts": 16}, view, 41)
-    assert change == {"control/prompts": (16, pytest.approx(prompts, abs=3))}
+    assert change == (prompts and {"control/prompts": (16, pytest.approx(prompts, abs=3))})
+
+
+@pytest.mark.parametrize("remedy", ["grow-batch", "reweight-prompts"])
+@pytest.mark.parametrize(
+    ("solved", "answers"), [("0.1x60", True), ("0.1~0.01x40 0.6~0.01x20", False), (None, True)]
+)  # fmt: skip
+def test_prompts_that_are_solved_are_not_too_hard_though_their_groups_are_silent(
+    remedy: str, solved: str | None, answers: bool
+) -> None:
+    curves = {"reward/zero_std_frac": "0.1~0.01x40 0.7~0.01x20"} | ({"reward/all_pass_frac": solved} if solved else {})
+    knobs = {"control/prompts": 16, "control/filter_groups": 0}
+    change = BY_ID[remedy].given("prompts-too-hard", knobs, history(curves).view(), 41)
+    assert bool(change) is answers
+    assert BY_ID[remedy].given("dead-groups", knobs, history(curves).view(), 41), "paid alike for another reason"
 
 
 @pytest.mark.parametrize(
@@ -312,8 +328,29 @@ def test_groups_paid_alike_need_no_skipping_unless_a_critic_expected_more_of_the
     assert (not BY_ID["skip-update"].unfit(view)) is skips
 
 
+@pytest.mark.parametrize(
+    ("since", "over"),
+    [
+        ("0.2~0.02x8", ""),  # still failing
+        ("0.2~0.02x6 0.5~0.02x3", "while the weights stood"),
+        ("0.9~0.02x6 0.4~0.02x3", "while the weights stood"),  # what failed paid too much
+        ("0.2~0.02x8 0.5~0.02x1", ""),  # one row may be chance
+        ("0.2~0.02x7 0.5~0.02x2", ""),  # three tell where it is now
+        ("0.2~0.02x2 0.5~0.02x3", ""),  # too few to say where it stood
+        ("nanx6 0.5~0.02x3", "a number again"),
+        ("0.2~0.02x6 nanx3", ""),
+    ],
+)
+def test_updates_are_skipped_until_the_reward_of_a_policy_that_stands_moves(since: str, over: str) -> None:
+    view = history({"reward/mean": f"0.5~0.02x60 {since}"}).view()
+    said = BY_ID["skip-update"].over(view, 61)
+    assert over in said and bool(said) is bool(over)
+    assert not BY_ID["skip-update"].over(history({"policy/entropy": "1x80"}).view(), 61), "nobody measures a reward"
+
+
 def test_what_outweighs_silent_groups_is_judged_by_the_reward_as_they_stay_silent() -> None:
-    assert "reward/no-signal" in BY_ID["grow-batch"].outlived("dead-groups")
+    for cause in ("dead-groups", "prompts-too-hard"):
+        assert "reward/no-signal" in BY_ID["grow-batch"].outlived(cause)
     assert not BY_ID["grow-batch"].outlived("noise-floor"), "a plateau that stays was not helped"
 
 

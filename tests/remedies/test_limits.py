@@ -36,6 +36,19 @@ def test_a_knob_is_not_moved_back_soon_and_a_person_is_asked() -> None:
     assert limits.refusal({"control/lr_scale": (0.5, 0.25)}, controls(lr_scale=0.5), 101) == ""
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_order_is_not_given_again_soon_whatever_its_end_made_look_broken(restarted: bool) -> None:
+    limits = Limits()
+    if restarted:
+        limits.recall([applied(1, {}, 100, orders=["skip-update"])])
+    else:
+        limits.note({}, 100, ["skip-update"])
+    for step, refused in ((60, True), (100 + LOCK - 1, True), (100 + LOCK, False)):  # 60: after going back
+        assert bool(limits.refusal({}, controls(), step, orders=["skip-update"])) is refused
+    assert not limits.refusal({}, controls(), 101, orders=["reset-optimizer"])
+    assert not limits.refusal({}, controls(), 101)
+
+
 def test_fixes_steps_and_returns_are_counted_and_the_count_survives_a_restart() -> None:
     down = {"control/lr_scale": (1.0, 0.5)}
     journal = [applied(n, down, back_for="lr-too-high", extra_steps=30) for n in range(2)]

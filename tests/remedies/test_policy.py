@@ -439,6 +439,17 @@ def test_updates_are_skipped_for_some_steps_and_then_no_more() -> None:
     assert run.orders.count("skip-update") == 20
 
 
+def test_updates_are_made_again_once_the_reward_moved_while_the_weights_stood() -> None:
+    run = Simulation("auto-safe", breaks_at=10_000).run(48)
+    run.watch.incidents.append(Incident(1, 48))
+    faulty_reward(run).run(run.step + 4)
+    run._state["skill"] -= 0.2  # the simulated policy goes on learning, so this is the verifier's doing
+    run.run(run.step + 10)
+    assert run.orders.count("skip-update") < 12
+    assert run.actions[-1].entry == "verified" and "what judges them has changed" in run.actions[-1].text
+    assert next(a for a in run.actions if a.entry == "applied").data["orders"] == ["skip-update"]
+
+
 @pytest.mark.parametrize(("remedy", "ended"), [("early-stop", "stopped"), ("pause-and-ask", "paused")])
 def test_ending_and_pausing_are_kept_at_once_and_said(remedy: str, ended: str) -> None:
     run = Simulation("auto-full", breaks_at=40, cause=too_fast).run(48)
@@ -657,6 +668,19 @@ def test_after_a_fix_that_is_kept_the_weights_go_back_unless_the_run_learns_agai
     view = history({"reward/mean": f"0.2+0.01~0.01x40 0.1~0.01x20 {since}"}).view()
     kept = next(r for r in REMEDIES if r.id == "mend-critic")
     trial = Trial("a9", kept, 1, 41, False, {}, cause="critic-broken", window=40, began=61)
+    run.arbiter._mend(trial, view)
+    assert (("roll-back", "proposed") in run.entries()) is back
+
+
+@pytest.mark.parametrize(("came", "now", "back"), [(True, "0.1", True), (True, "0.6", False), (False, "0.1", False)])
+def test_what_was_learned_from_a_reward_that_failed_is_gone_back_from_when_it_is_back(
+    came: bool, now: str, back: bool
+) -> None:
+    run = Simulation("auto-full", breaks_at=10_000).run(60)
+    run.arbiter._critical = lambda trial: False
+    view = history({"reward/mean": f"0.6~0.05x40 0.6+0.03~0.05x10 {now}~0.01x3"}).view()
+    skip = next(r for r in REMEDIES if r.id == "skip-update")
+    trial = Trial("a9", skip, 1, 41, False, {}, cause="reward-fault", window=26, began=44, came=51 if came else 0)
     run.arbiter._mend(trial, view)
     assert (("roll-back", "proposed") in run.entries()) is back
 
