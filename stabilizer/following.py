@@ -164,7 +164,9 @@ class FollowedLog:
 
     def _among(self, files: _Files) -> _Files:
         """Those files by whose growth the log rests or goes on."""
-        return {file: files[file] for file in self._sources() if file in files} or files
+        sources = set(self._sources())
+        own = {file: known for file, known in files.items() if sources & {file, _of_base(file), *file.parents}}
+        return own or files
 
     def _read(self, first: bool) -> bool:
         """Read what is there; whether it holds more than was known."""
@@ -258,11 +260,19 @@ def follow(path: Path, load: Load) -> FollowedRun | FollowedLog:
 
 
 _Files = dict[Path, tuple[int, int, int]]
+_WAL = "-wal"
+"""What SQLite adds to a data base's name for the file in which new rows come first."""
+
+
+def _of_base(file: Path) -> Path:
+    """The data base of which a file holds the newest rows; any other file itself."""
+    return file.with_name(file.name.removesuffix(_WAL))
 
 
 def _files(path: Path, sources: Iterable[Path]) -> _Files:
     """What changes when a log grows: size, age and identity of the file, or of the files of the folder."""
-    below = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    alone = path.is_file()
+    below = [path, Path(f"{path}{_WAL}")] if alone else sorted(file for file in path.rglob("*") if file.is_file())
     known: _Files = {}
     for file in (*sources, *below[:MOST_FILES]):
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,25 @@ def test_a_file_that_the_log_is_read_from_is_looked_at_in_a_folder_of_thousands(
     path.open("a").write("".join(LINES[40:50]))
     looker.look(SETTLED + 1)
     assert looker.steps == list(range(1, 51))
+
+
+def test_a_data_base_whose_new_rows_are_in_its_write_ahead_log_is_followed(tmp_path) -> None:
+    base = sqlite3.connect(tmp_path / "p.db")
+    base.execute("PRAGMA journal_mode=WAL")
+    base.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_name TEXT, step INTEGER, metrics TEXT)")
+
+    def log(steps: range) -> None:
+        rows = [(step, json.dumps({"train/reward": 0.1 + step / 500, "train/kl": 0.01})) for step in steps]
+        base.executemany("INSERT INTO metrics (run_name, step, metrics) VALUES ('r', ?, ?)", rows)
+        base.commit()
+
+    log(range(1, 31))
+    looker = Looker(tmp_path / "p.db")
+    looker.look(SETTLED + 1)
+    log(range(31, 41))
+    looker.look(SETTLED + 1)
+    base.close()
+    assert looker.steps == list(range(1, 41))
 
 
 def test_watch_of_a_folder_ends_after_its_grace_though_another_file_grows(tmp_path, monkeypatch, capsys) -> None:
