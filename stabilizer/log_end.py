@@ -19,6 +19,8 @@ GRACE_S = 60.0
 """Seconds without growth after which a log that ended is believed to be over."""
 PACE = 3
 """A log whose steps take long is waited for as long as so many of them: it may have survived the error."""
+SLOWEST_S = 3600.0
+"""Longest that a step is believed to take: a clock that was set anew, or in other units, says anything."""
 LONGER = 10
 """Times as long it is waited for what may well go on: something was written after the error, or no last line seen."""
 
@@ -49,10 +51,11 @@ def log_end(view: RunView) -> LogEnd | None:
 
 
 def pace(view: RunView) -> float:
-    """Seconds a step takes, by what the newest twenty say; 0 where nothing says."""
+    """Seconds a step takes, by what the newest twenty say, at most `SLOWEST_S`; 0 where nothing says."""
     took = view.series("time/step_s").last(20).finite().values
     if not len(took):
         took = np.diff(view.times().last(21).finite().values)
+    took = np.minimum(took[took > 0], SLOWEST_S)
     return float(np.median(took)) if len(took) else 0.0
 
 
@@ -84,7 +87,7 @@ class Rest:
             self._grew = now
             self._wrote_on = self._told is not None
             return None
-        base = max(GRACE_S, PACE * step_s) if self._grace is None else self._grace
+        base = max(GRACE_S, PACE * min(step_s, SLOWEST_S)) if self._grace is None else self._grace
         if end is None:
             self._told = None
             return None

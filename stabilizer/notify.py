@@ -25,18 +25,19 @@ TOLD = ("open", "resolved")
 """States that are told of; the ones between are for those who look on."""
 
 
+_KINDS = {"warn": "warning", "critical": "failure"}
+"""Apprise's words for how bad a thing is; a question or a proposal is "info"."""
+
+
 class Notices:
     """Where the incidents of one run are told. ValueError when something that was asked for can't work."""
 
     def __init__(self, run: str, command: str | None, urls: Sequence[str], *, tell: Callable[[str], None]):
         self._run, self._tell = run, tell
-        self._command = shlex.split(command) if command else []
-        if command is not None and not self._command:
-            raise ValueError("--on-critical: the command is empty")
+        self._command = _words(command)
         self._urls = list(urls)
         for url in urls:
-            if urlsplit(url).scheme not in ("http", "https") and find_spec("apprise") is None:
-                raise ValueError(f"--notify {url}: only http and https go without apprise; pip install apprise")
+            _check(url)
         self._complained: set[str] = set()
         self._loud: set[tuple[int, str]] = set()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="notify")
@@ -100,7 +101,8 @@ class Notices:
             import apprise
 
             told = f"{body['severity']} at step {body['last_step']}: {body['summary']}"
-            if not apprise.Apprise([url]).notify(title=f"{body['run']}: {body['id']}", body=told):
+            title, kind = f"{body['run']}: {body['id']}", _KINDS.get(body["severity"], "info")
+            if not apprise.Apprise([url]).notify(title=title, body=told, notify_type=kind):
                 raise OSError("apprise could not deliver it")
         except Exception as error:  # whatever a receiver does, following goes on
             self._complain(url, f"{type(error).__name__}: {error}")
@@ -109,3 +111,36 @@ class Notices:
         if receiver not in self._complained:
             self._complained.add(receiver)
             self._tell(f"stabilizer watch: {plain(receiver)} could not be told: {plain(why)}; not said again")
+
+
+def _words(command: str | None) -> list[str]:
+    """The command of --on-critical, as a shell would split it."""
+    try:
+        words = shlex.split(command) if command else []
+    except ValueError as error:
+        raise ValueError(f"--on-critical {command}: {error}; quote it as for a shell") from None
+    if command is not None and not words:
+        raise ValueError("--on-critical: the command is empty")
+    return words
+
+
+def _check(url: str) -> None:
+    """ValueError when nobody can ever be told at this address."""
+    try:
+        scheme, host = urlsplit(url).scheme, urlsplit(url).hostname
+    except ValueError as error:
+        raise ValueError(f"--notify {url}: {error}; write it as https://host/path") from None
+    if scheme in ("http", "https"):
+        if not host:
+            raise ValueError(f"--notify {url}: no host in it; write it as https://host/path")
+        return
+    if find_spec("apprise") is None:
+        raise ValueError(f"--notify {url}: only http and https go without apprise; pip install apprise")
+    try:
+        import apprise
+
+        known = apprise.Apprise().add(url)
+    except Exception as error:  # whatever is wrong with an installation, it is said before the run is followed
+        raise ValueError(f"--notify {url}: apprise does not work here ({type(error).__name__}: {error})") from None
+    if not known:
+        raise ValueError(f"--notify {url}: no address that apprise knows; its README lists them")

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from stabilizer.cli import main
-from stabilizer.log_end import GRACE_S, LONGER, LogEnd, Rest, log_end, pace
+from stabilizer.log_end import GRACE_S, LONGER, PACE, SLOWEST_S, LogEnd, Rest, log_end, pace
 from stabilizer.readers import load
+from stabilizer.runs.history import History
 
 CRASH = LogEnd("out of memory", crashed=True, sure=True)
 
@@ -206,3 +207,26 @@ def test_a_run_that_goes_on_has_no_end_and_says_its_pace() -> None:
     assert log_end(view) is None
     assert pace(view) == pytest.approx(float(view.series("time/step_s").values.mean()))
     assert pace(load(samples / "verl-file.jsonl").history.view()) == 0
+
+
+@pytest.mark.parametrize(
+    ("times", "seconds"),
+    [
+        ([1.7e9 + 40 * n for n in range(30)], 40.0),
+        ([1.7e12 + 40_000 * n for n in range(30)], SLOWEST_S),  # milliseconds
+        ([1e300 * (n + 1) for n in range(30)], SLOWEST_S),
+        ([1.7e9 - 40 * n for n in range(30)], 0.0),  # a clock that runs backwards
+        ([1.7e9 + 40 * n - 1e9 * (n > 25) for n in range(30)], 40.0),  # set back once
+        ([1.7e9] * 30, 0.0),
+    ],
+)
+def test_a_pace_is_one_that_a_step_can_have_whatever_the_clock_of_the_log_says(times, seconds) -> None:
+    history = History()
+    for step, t in enumerate(times, 1):
+        history.append(step, {"reward/mean": 0.1}, t)
+    assert pace(history.view()) == pytest.approx(seconds)
+
+
+def test_steps_of_an_absurd_length_are_not_waited_for() -> None:
+    wait = Rest(None, 0.0).look(CRASH, grew=False, now=20.0, step_s=1e300)
+    assert wait is not None and wait.seconds == PACE * SLOWEST_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -200,6 +201,67 @@ def test_an_address_that_needs_apprise_says_so_at_once(tmp_path, capsys) -> None
     path.write_text("".join(collapsing(30)))
     assert main(["watch", str(path), "--notify", "slack://token"]) == 2
     assert "pip install apprise" in capsys.readouterr().err
+
+
+APPRISE = """
+class Apprise:
+    def __init__(self, urls=()):
+        self.urls = list(urls)
+    def add(self, url):
+        return url.startswith("mailto://")
+    def notify(self, **told):
+        import json, pathlib
+        with pathlib.Path(__file__).with_name("told.jsonl").open("a") as file:
+            file.write(json.dumps([self.urls, told]) + chr(10))
+        return True
+"""
+
+
+@pytest.fixture
+def apprise(tmp_path, monkeypatch):
+    """A module of that name on the path, which writes down what it is to tell."""
+    (tmp_path / "apprise.py").write_text(APPRISE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "apprise", raising=False)
+    yield tmp_path
+    sys.modules.pop("apprise", None)
+
+
+def test_apprise_is_told_of_incidents_with_how_bad_they_are(apprise, capsys) -> None:
+    path = apprise / "log.jsonl"
+    path.write_text("".join(collapsing()))
+    assert main(["watch", str(path), "--idle", "0", "--notify", "mailto://me@example.org", "--json"]) == 0
+    told = [json.loads(line) for line in (apprise / "told.jsonl").read_text().splitlines()]
+    assert {url for urls, _ in told for url in urls} == {"mailto://me@example.org"}
+    bad = [words for _, words in told if words["notify_type"] == "failure"]
+    assert bad and all(words["body"].startswith("critical at step ") for words in bad)
+    assert "log.jsonl: reward/collapse" in [words["title"] for words in bad]
+
+
+def test_an_address_that_apprise_does_not_know_is_said_at_once(apprise, capsys) -> None:
+    path = apprise / "log.jsonl"
+    path.write_text("".join(collapsing(30)))
+    assert main(["watch", str(path), "--notify", "bogus://x"]) == 2
+    assert "--notify bogus://x: no address that apprise knows" in capsys.readouterr().err
+    (apprise / "apprise.py").write_text("raise RuntimeError('broken')")
+    sys.modules.pop("apprise", None)
+    assert main(["watch", str(path), "--notify", "mailto://x"]) == 2
+    assert "apprise does not work here (RuntimeError: broken)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--notify", "http://"], "--notify http://: no host in it"),
+        (["--notify", "http://[::1"], "--notify http://[::1: Invalid IPv6 URL; write it as"),
+        (["--on-critical", "sh -c 'x"], "--on-critical sh -c 'x: No closing quotation; quote it"),
+    ],
+)
+def test_where_nobody_can_ever_be_told_is_said_at_once_and_by_the_flag(tmp_path, capsys, words, said) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(collapsing(30)))
+    assert main(["watch", str(path), *words]) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("sample", ["verl-0.5.log", "trl-transformers-5.log", "llama-factory.jsonl", "prime-rl"])

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.commands.diagnose import add_source_arguments, mapping
-from stabilizer.following import FollowedLog, FollowedRun, Load, News, follow, row
+from stabilizer.following import FollowedLog, FollowedRun, Load, News, follow
 from stabilizer.log_end import GRACE_S, LONGER, PACE, Rest, Wait, log_end, pace
 from stabilizer.notify import Notices
 from stabilizer.readers import load
 from stabilizer.records import SEVERITIES, Action, Finding
+from stabilizer.runs.continued import row
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunError
 from stabilizer.terminal import plain
@@ -106,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         while True:
             if news.anew:
                 watch = Watch()
-                print(f"stabilizer watch: {args.path} was replaced; starting anew", file=sys.stderr)
+            _tell_of_log(args, news, newest_view)
             notices.ask(news.asked, args.answer_at)
             for view in news.views:
                 changed = watch.tick(view)
@@ -160,6 +161,24 @@ def _tell(args: argparse.Namespace, wait: Wait) -> None:
     if math.isinf(wait.seconds):
         until = "waiting on; Ctrl-C ends it" if args.idle is None else f"--idle {args.idle:g} ends this"
     print(f"stabilizer watch: {plain(args.path)} {how}: {plain(wait.end.what)}{more}; {until}", file=sys.stderr)
+
+
+def _tell_of_log(args: argparse.Namespace, news: News, judged: RunView | None) -> None:
+    """What happened to the log other than that it grew."""
+    at = f"step {judged.step}" if judged else "its beginning"
+    said = {
+        "log-replaced": "was replaced by another training; starting anew" if news.anew else "",
+        "log-cut": f"was rotated or cut; what was judged, up to {at}, stands, and what follows is judged as before"
+        if news.cut else "",
+        "log-unreadable": f"can't be read now: {plain(news.trouble)}; what was judged, up to {at}, stands, and it is"
+        " looked at again when it changes" if news.trouble else "",
+    }  # fmt: skip
+    for kind, what in said.items():
+        if what and args.json:
+            why = {"what": news.trouble} if kind == "log-unreadable" else {}
+            print(json.dumps({"kind": kind, **({"judged": judged.step} if judged else {}), **why}), flush=True)
+        if what:
+            print(f"stabilizer watch: {plain(args.path)} {what}", file=sys.stderr)
 
 
 def _begin(args: argparse.Namespace, load: Load) -> tuple[FollowedRun | FollowedLog, News]:

@@ -55,6 +55,9 @@ class Repeated:
     """Lines of the first and of the last, which is the one that counts."""
     lost: str
     kept: str
+    """Both as a sentence has room for them."""
+    same: bool = False
+    """What is lost is what is kept, all of it."""
 
 
 @dataclass(frozen=True, kw_only=True)

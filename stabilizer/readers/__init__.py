@@ -72,18 +72,21 @@ def load(
         _check(path)
         wanted = dict(mapping or {})
         _one_each(wanted)
+        closed = folder.closed(path) if path.is_dir() and not own.recognises(path) else []
         if reader is None and path.is_dir() and not own.recognises(path) and not list_runs(path):
             if found := folder.search(path, recognised):
-                return _near_misses(folder.richest(path, found, mapping=wanted, config=config), wanted)
+                return _near_misses(folder.richest(path, found, mapping=wanted, config=config).noted(closed), wanted)
         elif reader := reader or recognised(path):
             try:
-                return _near_misses(reader.read(path, mapping=wanted, config=config), wanted)
+                return _near_misses(reader.read(path, mapping=wanted, config=config).noted(closed), wanted)
             except RunError:
                 if reader in _ANYONES and not format and (told := _failed_in([path])):
                     raise told from None  # a console whose first line only looked like the format
                 if told := _utf_16(path):
                     raise told from None
                 raise
+        if closed:
+            raise RunError(f"{path}: no log in it that can be read; {closed[0]}")
         raise _utf_16(path) or _unknown(path)
     except OSError as error:
         raise RunError(f"{error.filename or path}: {error.strerror or error}; check the path and its rights") from None

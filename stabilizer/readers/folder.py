@@ -35,6 +35,9 @@ _NO_LOG_NAMES = {
 _DUMPS = {reader: reader.STEP_FILE for reader in (verl_rollouts, trl_completions)}
 """Readers of folders with a file for every step, and how those are called."""
 
+_SPEAKING = ("tfevents", ".wandb", "trainer_state.json")
+"""What only a log has in its name."""
+
 Recognised = Callable[[Path], ModuleType | None]
 
 
@@ -65,6 +68,26 @@ def search(root: Path, recognised: Recognised) -> list[tuple[Path, ModuleType]]:
 def may_be_log(file: Path) -> bool:
     """Whether a file is worth looking into: a plain one whose name doesn't say that it is something else."""
     return file.suffix.lower() not in _NO_LOGS and file.name not in _NO_LOG_NAMES and file.is_file()
+
+
+def closed(root: Path) -> list[str]:
+    """A note on files and folders that this user may not read. RunError where one of them is a log by its name: what
+    the others say could be of anything."""
+    found: list[Path] = []
+    for count, (name, below, files) in enumerate(os.walk(root)):
+        below[:] = sorted(set(below) - PASSED_OVER)
+        folder = Path(name)
+        found += [folder / inner for inner in below if not os.access(folder / inner, os.R_OK | os.X_OK)]
+        found += [
+            file for file in map(folder.joinpath, sorted(files)) if may_be_log(file) and not os.access(file, os.R_OK)
+        ]
+        if count >= MAX_FOLDERS or len(found) >= MAX_LOGS:
+            break
+    for file in found:
+        if any(word in file.name for word in _SPEAKING):
+            raise RunError(f"{file}: Permission denied; check its rights, or give one of the other files by its name")
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return [f"not read for want of rights: {_below(found[0], root)}{more}"] if found else []
 
 
 def richest(

@@ -171,6 +171,8 @@ class RunReader:
         about = read_json(self.path / "run.json")
         if about:
             self.about = about
+        elif not self.about and not os.access(self.path / "run.json", os.R_OK):
+            raise RunError(f"{self.path / 'run.json'}: Permission denied; check the path and its rights")
         elif not self.about:
             raise RunError(f"{self.path / 'run.json'}: not readable as a JSON object; restore it or delete the folder")
         self.status = read_json(self.path / "status.json")

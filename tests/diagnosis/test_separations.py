@@ -9,7 +9,7 @@ import pytest
 
 from stabilizer.diagnosis import causes
 from stabilizer.records import Finding
-from tests.diagnosis.test_causes import BREAKS, CALM, DRIFT, told
+from tests.diagnosis.test_causes import BREAKS, CALM, DRIFT, STANDS, told
 from tests.series import history
 
 FELL = {"reward/mean": "0.4~0.03x150 0.4+-0.01~0.03x30 0.1~0.03x20"}
@@ -258,3 +258,39 @@ def test_a_verifier_that_calls_nearly_nothing_right_is_not_taken_for_hard_prompt
         "reward/zero_std_frac": "0.1~0.03x150 0.9~0.03x50",
     }  # fmt: skip
     assert told({"reward/collapse": 150}, gone)[0].id == "reward-fault"
+
+
+def test_a_policy_that_moved_before_the_reward_fell_says_nothing_of_the_size_of_its_steps() -> None:
+    order = {"policy/kl_ref": BREAKS["policy/kl_ref"], "reward/mean": BREAKS["reward/mean"]}
+    unmeasured = {"policy/kl_old": "_x200", "optim/update_ratio": "_x200"}
+    assert told(DRIFT, order | unmeasured)[0].id == "undetermined"
+    assert told(DRIFT, order | unmeasured, about={"config": {"beta": 0.0}})[0].id == "no-kl-anchor"
+    assert told(DRIFT, order | {"policy/kl_old": BREAKS["policy/kl_old"]})[0].id == "lr-too-high"
+
+
+def test_a_distance_that_small_steps_can_go_in_twenty_rows_is_no_matter_of_the_estimator() -> None:
+    still = {"policy/entropy": "1.0~0.02x200", "policy/kl_old": "0.002%0.1x200"}
+    drifts = {"policy/kl_ref": "0.02%0.05x145 0.02+0.012%0.05x55"}
+    jumps = {"policy/kl_ref": "0.02%0.05x150 1.0%0.05x50"}
+    assert "kl-estimator" not in [cause.id for cause in told({"policy/kl-runaway": 150}, still | drifts)]
+    assert told({"policy/kl-runaway": 150}, still | jumps)[0].id == "kl-estimator"
+
+
+def test_groups_that_are_paid_alike_did_not_fail_as_far_as_anybody_knows() -> None:
+    silent = {"reward/no-signal": 100}
+    assert told(silent, STANDS)[0].id == "prompts-too-hard"
+    assert "prompts-too-hard" not in [cause.id for cause in told(silent, STANDS, alike=True)]
+
+
+def test_groups_that_fall_silent_after_entropy_did_are_no_question_of_the_prompts() -> None:
+    series = STANDS | {"policy/entropy": "1.0~0.02x90 1.0*0.8~0.01x12 0.03~0.005x98"}
+    found = told({"policy/entropy-collapse": 92, "reward/no-signal": 120}, series)
+    assert found[0].id == "exploration-exhausted"
+    assert all(cause.confidence < 0.4 for cause in found if cause.id == "prompts-too-hard")
+
+
+def test_a_reward_that_stands_still_because_entropy_is_used_up_is_not_called_solved() -> None:
+    solved = {"reward/mean": "0.2+0.016~0.02x50 1.0x150", "policy/entropy": "1.0~0.02x90 0.03~0.005x110"}
+    assert told({"reward/plateau": 60, "reward/saturated": 70}, solved)[0].id == "saturated"
+    with_entropy = told({"policy/entropy-collapse": 92, "reward/plateau": 60, "reward/saturated": 70}, solved)
+    assert with_entropy[0].id == "exploration-exhausted"

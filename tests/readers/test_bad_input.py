@@ -217,3 +217,46 @@ def test_a_log_in_utf_16_is_said_to_be_that(order: str, tmp_path: Path) -> None:
     path.write_bytes("\ufeff{'loss': 0.1, 'reward': 0.5}\r\n".encode(order))
     with pytest.raises(RunError, match=r"train.log: text in UTF-16.*iconv -f UTF-16 -t UTF-8"):
         load(path)
+
+
+@pytest.fixture
+def shut(monkeypatch):
+    """Files that this user may not read, whoever runs the tests."""
+    names: set[str] = set()
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, how: Path(path).name not in names and allowed(path, how))
+    return names
+
+
+def lines(count: int) -> str:
+    return "".join(json.dumps({"step": step, "reward": 0.1, "kl": 0.01}) + "\n" for step in range(1, count + 1))
+
+
+def test_a_file_of_a_folder_that_may_not_be_read_is_said(tmp_path, shut):
+    (tmp_path / "log.jsonl").write_text(lines(30))
+    (tmp_path / "other.log").write_text("")
+    assert not any("rights" in note for note in load(tmp_path).source.notes)
+    shut.add("other.log")
+    assert "not read for want of rights: other.log" in load(tmp_path).source.notes
+    shut.add("log.jsonl")
+    (tmp_path / "log.jsonl").write_text("")
+    with pytest.raises(RunError, match=r"no log in it that can be read; .*: log.jsonl and 1 more"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["events.out.tfevents.1.host", "run-abc.wandb", "trainer_state.json"])
+def test_a_log_by_its_name_that_may_not_be_read_is_not_made_up_for_by_others(tmp_path, shut, name):
+    (tmp_path / "log.jsonl").write_text(lines(30))
+    (tmp_path / name).write_text("")
+    load(tmp_path)
+    shut.add(name)
+    with pytest.raises(RunError, match=f"{name}: Permission denied; check its rights"):
+        load(tmp_path)
+
+
+def test_a_run_directory_whose_record_may_not_be_read_is_not_called_damaged(tmp_path, shut):
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "run.json").write_text("")
+    shut.add("run.json")
+    with pytest.raises(RunError, match=r"run.json: Permission denied; check the path and its rights"):
+        load(tmp_path, format="stabilizer")

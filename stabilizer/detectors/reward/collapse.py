@@ -15,6 +15,9 @@ from stabilizer.runs.history import RunView
 from stabilizer.signals import median, step_noise
 from stabilizer.vocabulary import metric
 
+AROUND = 5
+"""Rows before a fall within few rows that say what the reward was."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Collapse(Detector):
@@ -41,7 +44,8 @@ class Collapse(Detector):
         causes). A lumpy reward that comes to rest near its usual level. A dip of some 15 rows is made good. Data in
         epoch order make the reward wave: a run younger than `young` rows has shown no wave yet, so its falls need
         another metric, or the loss of nearly all that lies still; of one that does not, `warn` where it came within a
-        few rows and is plain twice over, else `info`.
+        few rows and is plain twice over, else `info`. In the first `few` rows a reward of which `most` is gone at once,
+        by half as much again as it ever moved within the rows before and since, is told of as `info`.
 
     False alarms
         Undeclared changes of data that also change the length or entropy of answers. Waves longer than the run.
@@ -69,8 +73,37 @@ class Collapse(Detector):
     """Rows before which nothing is said."""
     most: float = 0.8
     """Share of the gain whose loss needs no other witness."""
+    few: int = 30
+    """Rows up to which a loss that anybody sees is told of, though it has not lasted."""
 
     def check(self, view: RunView) -> Finding | None:
+        found, hint = self._judged(view), self._seen_in_few(view)
+        return self.held(found, view, self._judged) if found and hint else found or hint
+
+    def _seen_in_few(self, view: RunView) -> Finding | None:
+        """Next to everything is gone within 3 rows, and rows before and since differ little beside that."""
+        name = next((name for name in ("reward/mean", "accuracy/train") if name in view), "")
+        if not name or not AROUND <= view.rows(name) <= self.few:
+            return None
+        series = view.series(name).last(view.rows(name)).finite()
+        falls = []
+        for at in range(AROUND - 1, len(series) - 1):
+            known, before = series.values[:at], series.values[max(0, at - AROUND) : at]
+            for since in (series.values[at + through :] for through in range(min(3, len(series) - at - 1))):
+                gap = float(min(before.min(), known.min()) - since.max())
+                moved = float(np.ptp(before) + np.ptp(since))
+                if gap > 1.5 * moved and since.mean() <= (1 - self.most) * before.mean():
+                    falls.append((gap, -at, before.mean(), since.mean()))
+        if not falls:
+            return None
+        _, at, was, now = max(falls)
+        return self.finding(
+            view, "info", int(series.steps[-at]),
+            f"{name} has fallen to {now:.3g} from {was:.3g} within the first {len(series)} rows, which say no more yet",
+            metric=name, baseline=float(was), now=float(now), moved=[],
+        )  # fmt: skip
+
+    def _judged(self, view: RunView) -> Finding | None:
         reward = progress(view)
         if reward is None or reward.rows < self.shortest or not reward.dropped or reward.rising:
             return None

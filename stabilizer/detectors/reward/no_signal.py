@@ -151,7 +151,7 @@ class NoSignal(Detector):
             view, "info" if mild else "warn", onset,
             f"{share:.0%} of groups are without any spread (mean of {rows} rows) at a {reward.metric} of"
             f" {reward.now:.3g}: whether they pass or fail, they teach nothing",
-            metric=name, baseline=median(series.values[:5]), now=share,
+            metric=name, baseline=median(series.values[:5]), now=share, alike=True,
         )  # fmt: skip
 
     @staticmethod

@@ -49,6 +49,9 @@ def saturated(case: Case) -> Answer:
     passing, right = case.recent("reward/all_pass_frac"), case.recent("accuracy/train")
     if found is not None or (passing is not None and passing >= 0.5):
         share = f"{passing:.0%} of groups pass as a whole" if passing is not None else found.summary
+        certain = case.find("policy/entropy-collapse")
+        if passing is None and certain is not None and certain.severity != "info":
+            return UNKNOWN  # a policy that tries nothing new stands still as well
         return Answer(SIGNATURE, share)
     if case.reward and case.reward.solved:
         return Answer(SIGNATURE, f"the task is solved ({case.reward.metric} {case.reward.now:.3g})")

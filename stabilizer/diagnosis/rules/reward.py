@@ -115,10 +115,12 @@ def capped_length(case: Case) -> Verdict:
 def too_hard(case: Case) -> Verdict:
     """Prompts nobody can learn from yet."""
     found = case.find("reward/no-signal")
-    if found is None or case.reward is None:
+    if found is None or case.reward is None or found.evidence.get("alike"):  # paid alike, and nobody knows how
         return NO
     if case.reward.dropped:
         return _harder(case, case.reward.drop_step)
+    if first := case.upstream(found.onset_step):
+        return UNLIKELY, ["most groups fail as a whole", f"but {first.id} came before"]
     if other := case.find("reward/hacking", "reward/component-dominance"):
         return UNLIKELY, ["most groups fail as a whole", f"but something else is paid: {other.summary}"]
     paid = case.shift("reward/mean")

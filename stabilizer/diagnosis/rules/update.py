@@ -19,6 +19,8 @@ LARGE_BONUS = 0.01
 """Entropy coefficient from which the bonus competes with the reward (recipes use 0 to 0.001)."""
 UNCLIPPED = 0.002
 """Share of tokens clipped under which a clip range that the hundredth part of them has left by far does nothing."""
+FEW_ROWS = 5
+"""Rows between two levels of three rows each, from the first of one to the last of the other."""
 MANY_UPDATES = 8
 """Updates from one batch of answers that count as many."""
 
@@ -46,6 +48,7 @@ def step_too_large(case: Case) -> Verdict:
         if peak > limit:
             met += weight
             reasons.append(f"{words.format(peak)} around step {case.onset} (limit {limit:g})")
+    large = met > 0
     if moved := _moved_before_the_fall(case):
         possible += 0.3
         met += 0.3 if moved[0] else 0.0
@@ -54,6 +57,8 @@ def step_too_large(case: Case) -> Verdict:
     if reasons and len(rate):
         reasons.append(f"learning rate {rate.values[0]:.2g} at step {rate.steps[0]}")
     score = 0.85 * met / possible if possible else 0.0
+    if not large:  # the policy moves before the reward falls in every divergence, whatever drives it
+        return min(score, UNLIKELY), reasons
     source = next((m for m in case.moves[:1] if m.stage == STAGES.index("source") and case.led(m.metric)), None)
     other = case.find("system/data-shift")
     if other is not None and "gap" not in other.evidence:  # new prompts move the policy too, at any size of step
@@ -80,6 +85,8 @@ def reference_jumped(case: Case) -> Verdict:
     steps, entropy = case.rows("policy/kl_old", found.onset_step, -3, 6), case.shift("policy/entropy")
     if len(steps) < 3 or float(steps.max()) > 0.05 * (jump[1] - jump[0]):
         return NO
+    if not _sudden(case, found.onset_step, jump, max(float(steps.max()), 0.0)):
+        return NO
     if entropy is None or not 0.8 < entropy.ratio < 1.25:
         return NO
     lost = case.find("policy/likelihood-displacement", "reward/collapse")
@@ -88,6 +95,18 @@ def reference_jumped(case: Case) -> Verdict:
         return UNLIKELY, [found.summary, f"but {lost.id} says that the policy did move"]
     words = f"KL to the reference went from {jump[0]:.2g} to {jump[1]:.2g} in a few rows, and steps were"
     return SIGNATURE, [f"{words} {float(steps.max()):.2g} nats/token at most: no policy gets that far by those"]
+
+
+def _sudden(case: Case, step: int, jump: tuple[float, float], largest: float) -> bool:
+    """Half of a jump of the KL came from a few rows to the next, and it is farther than the largest of steps goes in
+    them if all agree. The root of a KL adds up as a distance does: small steps over twenty rows are a long way."""
+    rows = np.maximum(case.rows("policy/kl_ref", step, -MARGIN - 3, MARGIN + 3), 0.0)
+    if len(rows) < 7:
+        return False
+    levels = np.median(np.lib.stride_tricks.sliding_window_view(rows, 3), axis=1)
+    at = int((levels[3:] - levels[:-3]).argmax())
+    was, now = levels[at], levels[at + 3]
+    return bool(now - was >= (jump[1] - jump[0]) / 2 and now > (np.sqrt(was) + FEW_ROWS * np.sqrt(largest)) ** 2)
 
 
 def rate_turned_up(case: Case) -> Verdict:

@@ -21,6 +21,8 @@ MAX_DEPTH = 40
 """Levels of nesting; a configuration has five or six."""
 MAX_REPEATED = 20
 """Keys that stand twice of which it is said; what has more is broken altogether."""
+SHORT = 40
+"""Characters of a value that a sentence has room for."""
 MAX_MEMBERS = 10_000
 """Members of one list, those of lists within it counted: lists of references to lists grow without end."""
 
@@ -156,13 +158,30 @@ def _last_of_each(
     first = {(pair[0].tag, pair[0].value): pair for pair in reversed(members)}
     last = {(pair[0].tag, pair[0].value): pair for pair in members}
     for key in again:
-        lost, kept = _short(first[key.tag, key.key][1]), _short(last[key.tag, key.key][1])
+        lost, kept = first[key.tag, key.key][1], last[key.tag, key.key][1]
         found = Repeated(
-            key=f"{prefix}{key.key}", file=file, first=key.first, last=key.last, lost=lost, kept=kept
+            key=f"{prefix}{key.key}", file=file, first=key.first, last=key.last, lost=_short(lost), kept=_short(kept),
+            same=_same(lost, kept, iter(range(MAX_MEMBERS))),
         )  # fmt: skip
         if found not in repeated and len(repeated) < MAX_REPEATED:
             repeated.append(found)
     return [pair for pair in members if last[pair[0].tag, pair[0].value] is pair or pair[0].tag.endswith(":merge")]
+
+
+def _same(one: yaml.Node, other: yaml.Node, budget: Iterator[int]) -> bool:
+    """Whether two nodes hold the same, whole groups included; where the budget of members ends, that is not known."""
+    if one is other:
+        return True
+    if next(budget, None) is None or one.tag != other.tag or not isinstance(other, type(one)):
+        return False
+    if isinstance(one, yaml.ScalarNode):
+        return one.value == other.value
+    if len(one.value) != len(other.value):
+        return False
+    if isinstance(one, yaml.SequenceNode):
+        return all(_same(*pair, budget) for pair in zip(one.value, other.value, strict=True))
+    members = zip(one.value, other.value, strict=True)
+    return all(_same(key, as_key, budget) and _same(value, to, budget) for (key, value), (as_key, to) in members)
 
 
 def _short(node: yaml.Node) -> str:
@@ -171,7 +190,8 @@ def _short(node: yaml.Node) -> str:
         return f"a group of {len(node.value)}"
     if isinstance(node, yaml.SequenceNode):
         return f"a list of {len(node.value)}"
-    return str(node.value)[:40] or "nothing"
+    text = str(node.value)
+    return (text if len(text) <= SHORT else f"{text[:SHORT]}...") or "nothing"
 
 
 def _value(node: yaml.Node, budget: Iterator[int]) -> Any:

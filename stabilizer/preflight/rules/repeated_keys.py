@@ -32,9 +32,8 @@ def check(view: View) -> Iterator[Finding]:
     """One finding for every key that stands twice."""
     for key in view.config.parsed.repeated:
         strict = view.config.trainer.name in REFUSED_BY and not key.file.lower().endswith(".json")
-        harmless = key.lost == key.kept and not key.kept.startswith("a ")
         yield Finding(
-            id=ID, severity="critical" if strict else "info" if harmless else "warn",
+            id=ID, severity="critical" if strict else "info" if key.same else "warn",
             key=key.key, file=key.file, line=key.last, value=key.kept,
             summary=_summary(key, view.config.trainer.title, strict),
             why="Whoever changes the other one changes nothing, and nothing says so." if not strict

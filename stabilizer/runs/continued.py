@@ -1,0 +1,82 @@
+"""A log whose beginning is gone, as rotation and truncation leave it: what was read before, and what it holds now.
+
+The rows that are there still must hold the numbers they held. What follows them goes on with the lineage; a row that
+goes back is a restart, as it is within one log. A log that begins where the one before did, with other numbers, is
+another training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import dropwhile
+
+from stabilizer.records import Event
+from stabilizer.runs.history import History, RunView
+from stabilizer.runs.loaded import LoadedRun
+
+BY_SEED = 3
+"""First rows that two trainings have in common where they were started alike."""
+
+
+def row(view: RunView) -> dict[str, float]:
+    """The numbers of a view's own step."""
+    found = {name: view.series(name).last(1) for name in view.names()}
+    return {name: float(last.values[0]) for name, last in found.items() if last.steps[0] == view.step}
+
+
+def holds(shown: Mapping[str, float], now: Mapping[str, float]) -> bool:
+    """Whether a row still says what it said. What joins it later, as an evaluation does, changes no number."""
+    return all(now.get(name) == value or value != value for name, value in shown.items())
+
+
+def continued(before: LoadedRun, after: LoadedRun) -> LoadedRun | None:
+    """`before` with what `after` adds to it; None where `after` is another training. Neither is changed."""
+    attempt, last = before.ticks[-1]
+    base, first = before.histories[attempt], before.ticks[0][1]
+    read = {step for _, step in before.ticks}
+
+    def stands(tick: tuple[int, int]) -> bool:
+        """A row of `after` was read before, with these numbers."""
+        return tick[1] in read and holds(row(base.view(tick[1])), row(after.histories[tick[0]].view(tick[1])))
+
+    new = list(dropwhile(lambda tick: tick[1] < last and stands(tick), after.ticks))
+    known = len(after.ticks) - len(new)
+    current = _lineage(base, after.history)
+    histories, ticks = {**before.histories, attempt: current}, list(before.ticks)
+    for place, (part, step) in enumerate(new):
+        back = part != new[place - 1][0] if place else step < last or (step == last and not stands(new[0]))
+        if back:
+            if step <= first or (not place and 0 < known < BY_SEED):
+                return None
+            current = _restarted(current, step)
+            histories[current.attempt] = current
+        current.append(step, row(after.histories[part].view(step)))
+        if ticks[-1] != (current.attempt, step):
+            ticks.append((current.attempt, step))
+    said = [(event.kind, event.text, event.data) for event in current.events]
+    current.events += [
+        replace(event, step=min(max(event.step, last), current.step), attempt=current.attempt)
+        for event in after.history.events
+        if (event.kind, event.text, event.data) not in said
+    ]
+    source = replace(after.source, steps=len(set(ticks)))
+    return replace(before, source=source, histories=histories, ticks=ticks, texts=after.texts)
+
+
+def _lineage(base: History, newer: History) -> History:
+    """A copy of a lineage that can be added to, with what a newer reading says of the run."""
+    about = {**newer.about, **{key: said for key, said in base.about.items() if said and key not in ("steps", "ended")}}
+    about["metrics"] = {**base.about.get("metrics", {}), **newer.about.get("metrics", {})}
+    return replace(base.fork(base.step + 1, base.attempt), about=about, forks=list(base.forks))
+
+
+def _restarted(lineage: History, step: int) -> History:
+    """The lineage of a new attempt that begins at a step which was made before."""
+    attempt = lineage.attempt + 1
+    restart = {"attempt": attempt, "from_step": step, "parent": lineage.attempt, "reason": "step went back"}
+    forked = lineage.fork(step, attempt)
+    forked.about = {**lineage.about, "attempts": [*lineage.about.get("attempts", ()), restart]}
+    text = f"the log goes back from step {lineage.step} to {step}: a restart"
+    forked.events.append(Event(step=step, kind="resume", text=text, attempt=attempt))
+    return forked
