@@ -234,6 +234,12 @@ def test_going_back_names_the_checkpoint_before_the_learning_rate(trainer):
     assert "77" in text and text.index("77") < text.index("half of")
 
 
+@pytest.mark.parametrize("trainer", FOREIGN)
+def test_what_went_wrong_at_the_first_step_sends_nobody_to_look_for_a_checkpoint(trainer):
+    text = how(trainer, advice("control/lr_scale", 1.0, 0.5, "roll-back"), {}, onset=1)
+    assert text.startswith("start from the beginning") and "below 1" not in text
+
+
 BATCH = {"data": {"rollout_batch_size": 32}, "worker": {"actor": {"global_batch_size": 8}, "rollout": {"n": 5}}}
 
 
@@ -242,6 +248,11 @@ def test_a_setting_to_be_doubled_is_a_number_where_the_configuration_is_known_an
     assert "worker.rollout.n=10;" in said("easyr1", "grow-group {}", BATCH)
     words = said("easyr1", "grow-batch {}")
     assert "data.rollout_batch_size: twice what it is now and" in words and words.count("--config FILE") == 1
+
+
+def test_a_setting_that_the_configuration_leaves_out_is_told_by_its_default_and_asks_for_no_configuration():
+    text = said("easyr1", "clip-updates {}", BATCH)
+    assert "worker.actor.max_grad_norm: half of its default;" in text and "--config" not in text
 
 
 @pytest.mark.parametrize(

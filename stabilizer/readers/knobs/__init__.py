@@ -86,7 +86,7 @@ def how(
     if lines:
         text = "; ".join(lines)
         text = f"{by_hand}. In {spelling.title}: {text}" if by_hand and spelling is not UNKNOWN else text
-        if any(words in text for words in _RELATIVE):
+        if not config and any(words in text for words in _RELATIVE):
             text += "; --config FILE gives the numbers"
     elif advice.change or remedy is None or remedy.of_settings:
         text, reasons = _without(spelling, advice, by_hand), ["code is loaded at the start"]

@@ -50,6 +50,8 @@ class Spelling:
 
     def procedure(self, id: str, config: Mapping[str, Any], onset: int) -> str:
         """The trainer's words for a remedy, "" where it has none."""
+        if id == "roll-back" and onset <= 1:
+            return "start from the beginning: it went wrong at once, so no checkpoint is older"
         text = self.procedures.get(id, "")
         return _TURN.sub(lambda turn: self._turned(turn, config), text).replace("{onset}", str(onset))
 
@@ -62,7 +64,8 @@ class Spelling:
         factor = float(top) / float(bottom or 1)
         now = at(config, turn[2])
         if now is None or now <= 0:  # -1 and 0 are words of their own
-            return f"{self.named(turn[2])}: {times(factor)} what it is now"
+            unset = config and now is None
+            return f"{self.named(turn[2])}: {times(factor)} {'its default' if unset else 'what it is now'}"
         return self.form.format(key=turn[2], value=f"{max(1, round(now * factor)) if turn[3] else now * factor:g}")
 
 

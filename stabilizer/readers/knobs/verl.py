@@ -5,7 +5,7 @@ from __future__ import annotations
 from stabilizer.readers.knobs.base import BUILT_ONCE, DRIVER, SAMPLING, WORKERS, Key, Spelling
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-_NO_ENTROPY = "it has no entropy bonus that could be steered"
+_FIXED, _NO_ENTROPY = "its entropy bonus is a fixed coefficient", "its loss has no entropy bonus"
 
 _KEYS = {
     "control/beta": Key(
@@ -71,7 +71,7 @@ VERL = Spelling(
         "more-bits": f"{_ACTOR}.fsdp_config.model_dtype=fp32",
         "declare-data": "data.shuffle=true unless the order is meant",
     },
-    lacks={"target-entropy": _NO_ENTROPY},
+    lacks={"target-entropy": _FIXED},
 )  # fmt: skip
 
 SEARCH_R1 = Spelling(
@@ -96,7 +96,7 @@ SEARCH_R1 = Spelling(
         "mend-tool": f"{_ACTOR}.state_masking=true keeps what the tool returns out of the loss",
         "declare-data": "data.shuffle_train_dataloader=true unless the order is meant",
     },
-    lacks={"target-entropy": _NO_ENTROPY, "unpay-length": "its loss is averaged over tokens already",
+    lacks={"target-entropy": _FIXED, "unpay-length": "its loss is averaged over tokens already",
            "reset-optimizer": "its checkpoints hold weights alone"},
 )  # fmt: skip
 
@@ -151,7 +151,7 @@ EASYR1 = Spelling(
         "declare-data": "data.shuffle=true unless the order is meant",
     },
     lacks={
-        "raise-entropy": _NO_ENTROPY, "target-entropy": _NO_ENTROPY,
+        "raise-entropy": _NO_ENTROPY, "lower-entropy-bonus": _NO_ENTROPY, "target-entropy": _NO_ENTROPY,
         "overlong-penalty": "charge it in the reward function (examples/reward_function/dapo.py does)",
     },
 )  # fmt: skip
