@@ -64,7 +64,7 @@ class Spelling:
         factor = float(top) / float(bottom or 1)
         now = at(config, turn[2])
         if now is None or now <= 0:  # -1 and 0 are words of their own
-            unset = config and now is None
+            unset = config and _node(config, turn[2]) is None
             return f"{self.named(turn[2])}: {times(factor)} {'its default' if unset else 'what it is now'}"
         return self.form.format(key=turn[2], value=f"{max(1, round(now * factor)) if turn[3] else now * factor:g}")
 
@@ -76,11 +76,7 @@ def times(factor: float) -> str:
 
 def at(config: Mapping[str, Any], key: str) -> float | None:
     """The number at a dotted key of a configuration, nested or flat."""
-    node: Any = config.get(key)
-    if node is None:
-        node = config
-        for part in key.split("."):
-            node = node.get(part) if isinstance(node, Mapping) else None
+    node = _node(config, key)
     if isinstance(node, str):  # YAML reads 1e-6 as text
         try:
             node = float(node)
@@ -89,3 +85,12 @@ def at(config: Mapping[str, Any], key: str) -> float | None:
     if not isinstance(node, (int, float)) or isinstance(node, bool):
         return None
     return float(node) if abs(node) < LARGEST else None
+
+
+def _node(config: Mapping[str, Any], key: str) -> Any:
+    if key in config:
+        return config[key]
+    node: Any = config
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
