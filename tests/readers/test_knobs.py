@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import stabilizer
+from stabilizer import failures
 from stabilizer.diagnosis import CAUSES
 from stabilizer.readers import load
 from stabilizer.readers.files import config_file
@@ -159,6 +160,23 @@ def test_a_trainer_has_every_key_that_it_is_told_to_set(trainer):
         assert named <= known, (trainer, name, named - known)
         assert named or any(words_ in words for words_ in NO_KEY_OF_ITS_OWN), (trainer, name)
     assert {key.scales for key in spelling.keys.values() if key.scales} <= known
+
+
+@pytest.mark.parametrize("trainer", [name for name in SPELLINGS if name != "stable-baselines3"])
+def test_what_to_halve_when_the_memory_ran_out_is_said_in_every_trainers_keys(trainer):
+    text = failures.todo(failures.meaning("CUDA out of memory"), trainer)
+    assert text != failures.todo(failures.meaning("CUDA out of memory"), "nobody")
+    named = set(re.findall(r"(?<![\w.])-*([a-z]+\w*(?:\.\w+)+|[a-z]+(?:_[a-z]+)+)", text)) - ABRIDGED
+    assert named and named <= keys_of(trainer) | MEMORY, named
+
+
+ABRIDGED = {"log_prob_micro_batch_size", "log_prob_micro_batch_size_per_gpu", "ppo_max_token_len_per_gpu",
+            "use_dynamic_bsz", "ppo_mini_batch_size", "micro_train_batch_size", "micro_rollout_batch_size"}  # fmt: skip
+"""Keys of a section that stands before them in the sentence, or of versions before."""
+MEMORY = {
+    "policy.train_micro_batch_size", "policy.logprob_batch_size", "policy.generation.vllm_cfg.gpu_memory_utilization",
+    "inference.gpu_memory_utilization", "seq_len", "per_device_train_batch_size",
+}  # fmt: skip
 
 
 def test_no_knob_that_is_advised_with_its_value_goes_without_a_word():
