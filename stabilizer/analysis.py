@@ -17,9 +17,9 @@ from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
 from stabilizer.forecast import Forecast, forecast
 from stabilizer.health import Healthy, healthy, unproven_fall
-from stabilizer.readers.knobs import PROCEDURES, configured_rate, how
+from stabilizer.readers.knobs import configured_rate, has_setting, how
 from stabilizer.records import SCHEMA, SEVERITIES, Cause, Finding, RemedyAdvice, worst
-from stabilizer.remedies import for_cause
+from stabilizer.remedies import BY_ID, for_cause
 from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import summary
 from stabilizer.runs.loaded import LoadedRun
@@ -223,37 +223,35 @@ def _recorded_only(run: LoadedRun, replayed: Iterable[Finding]) -> list[Finding]
 
 
 def _spelled_out(finding: Finding, run: LoadedRun, onset: int) -> Finding:
-    """The finding with each remedy's `how` in the words of the user's trainer, where we know them.
+    """The finding with each remedy's `how` in the words of the user's trainer.
 
-    `onset` is that of its incident, for what goes back goes back to before all of it.
+    `onset` is that of its incident, for what goes back goes back to before all of it. What the trainer has no setting
+    for comes last.
     """
     if finding.id in ENDINGS and "next" in finding.evidence:
         return _said_by_the_log(finding)
     trainer = run.source.trainer
+    if trainer == "stabilizer":
+        return replace(finding, remedies=tuple(r if r.how else replace(r, how="by hand") for r in finding.remedies))
     config = run.history.about.get("config") or {}
-    view = run.history.view()
-    rates = view.series("optim/lr").finite().values.tolist()
-    highest, rate = max(rates, default=None), configured_rate(rates)
+    rates = run.history.view().series("optim/lr").finite().values.tolist()
+    told = {"onset": onset, "highest": max(rates, default=None), "rate": configured_rate(rates)}
+
+    def lacking(advice: RemedyAdvice) -> bool:
+        return (remedy := BY_ID.get(advice.id)) is not None and remedy.of_settings and not has_setting(trainer, advice)
 
     def spelled(advice: RemedyAdvice) -> RemedyAdvice:
-        text = ""
-        if trainer != "stabilizer":
-            text = how(trainer, advice, config, onset=onset, highest=highest, rate=rate)
-        if trainer == "stabilizer" or not (text or advice.change):
-            return advice if advice.how else replace(advice, how="by hand")
-        if text and advice.safety == "advice" and advice.id in PROCEDURES.get(trainer, {}):
-            text = f"{advice.how}. In {trainer}: {text}"
-        return replace(advice, how=text or f"no setting of {trainer} that we know of does this; by hand, in the script")
+        return replace(advice, how=how(trainer, advice, config, remedy=BY_ID.get(advice.id), **told))
 
-    return replace(finding, remedies=tuple(spelled(advice) for advice in finding.remedies))
+    return replace(finding, remedies=tuple(spelled(advice) for advice in sorted(finding.remedies, key=lacking)))
 
 
 def _said_by_the_log(finding: Finding) -> Finding:
     """What ended a run is no matter of inference: the log says the cause, and the finding what to do about it."""
     said = finding.evidence
-    remedies = tuple(
-        RemedyAdvice(remedy.id, remedy.safety, {}, remedy.why, str(said["next"])) for remedy in for_cause(said["cause"])
-    )
+    todo = str(said["next"])
+    todo += "" if "restart" in todo else "; needs a restart, because the run has ended"
+    remedies = tuple(RemedyAdvice(r.id, r.safety, {}, r.why, todo) for r in for_cause(said["cause"]))
     return replace(finding, causes=(Cause(said["cause"], 0.95, said["what"]),), remedies=remedies)
 
 

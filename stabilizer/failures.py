@@ -42,8 +42,21 @@ class Meaning(NamedTuple):
 
 
 _MEMORY_KEYS = {
-    "trl": "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation stays the same);"
-    " with a colocated vLLM also lower vllm_gpu_memory_utilization, or shorten max_completion_length",
+    **dict.fromkeys(
+        ("trl", "open-r1", "unsloth"),
+        "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation stays the same);"
+        " with a colocated vLLM also lower vllm_gpu_memory_utilization, or shorten max_completion_length",
+    ),
+    "ms-swift": "halve --per_device_train_batch_size and double --gradient_accumulation_steps (the optimisation stays"
+    " the same); with a colocated vLLM also lower --vllm_gpu_memory_utilization, or shorten --max_completion_length",
+    "llama-factory": "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation stays"
+    " the same), or shorten max_new_tokens",
+    "skyrl": "halve trainer.micro_train_batch_size_per_gpu and trainer.micro_forward_batch_size_per_gpu (they change"
+    " memory and speed alone), or lower generator.inference_engine.gpu_memory_utilization",
+    "nemo_rl": "halve policy.train_micro_batch_size and policy.logprob_batch_size (they change memory and speed alone),"
+    " or lower policy.generation.vllm_cfg.gpu_memory_utilization",
+    "prime_rl": "lower inference.gpu_memory_utilization if the traceback is vLLM's; in the trainer shorten seq_len,"
+    " which is what one pass holds",
     "trl-ppo": "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation stays the"
     " same), lower local_rollout_forward_batch_size, or shorten response_length",
     "trl-old-ppo": "halve mini_batch_size and double gradient_accumulation_steps (the optimisation stays the same)",

@@ -1,12 +1,14 @@
 """A page complete in itself: its style, its charts in the reader's theme, and a policy that lets nothing else in.
 
-A content security policy lets only the two scripts written here run, by their hashes, and nothing be loaded. Text comes
-in escaped: what is put together here is HTML already.
+A content security policy lets only two scripts run, by their hashes, and nothing be loaded: the one written here, and
+plotly, which is packed (1.9 MB instead of 4.8) and unpacked by the first. Text comes in escaped: what is put together
+here is HTML already.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -41,7 +43,7 @@ def document(title: str, body: str, figures: str) -> str:
 </main>
 <footer>Written by stabilizer {__version__}. This page is complete in itself and loads nothing.</footer>
 <script type="application/json" id="figures">{figures}</script>
-<script>{_plotly()}</script>
+<script type="application/gzip" id="plotly">{_packed()}</script>
 <script>{_SCRIPT}</script>
 </body>
 </html>
@@ -87,7 +89,12 @@ def _rounded(value: Any) -> Any:
 def _plotly() -> str:
     from plotly.offline import get_plotlyjs
 
-    return get_plotlyjs().replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return get_plotlyjs()
+
+
+@cache
+def _packed() -> str:
+    return base64.b64encode(gzip.compress(_plotly().encode(), mtime=0)).decode()
 
 
 @cache
@@ -114,10 +121,25 @@ _SCRIPT = """
     Plotly.react(div, data, layout, spec.config);
   }
   function drawAll(dark) { plots.forEach(function (div) { draw(div, dark); }); }
-  drawAll(media.matches);
-  media.addEventListener('change', function () { drawAll(media.matches); });
-  window.addEventListener('beforeprint', function () { drawAll(false); });
-  window.addEventListener('afterprint', function () { drawAll(media.matches); });
+  function start(code) {
+    var script = document.createElement('script');
+    script.textContent = code;
+    document.head.appendChild(script);
+    drawAll(media.matches);
+    media.addEventListener('change', function () { drawAll(media.matches); });
+    window.addEventListener('beforeprint', function () { drawAll(false); });
+    window.addEventListener('afterprint', function () { drawAll(media.matches); });
+  }
+  function sorry() {
+    plots.forEach(function (div) { div.textContent = 'Charts need a browser of 2023 or later.'; });
+  }
+  if (!plots.length) { return; }
+  if (!window.DecompressionStream) { sorry(); return; }
+  var packed = Uint8Array.from(atob(document.getElementById('plotly').textContent), function (c) {
+    return c.charCodeAt(0);
+  });
+  var stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('gzip'));
+  new Response(stream).text().then(start, sorry);
 })();
 """
 

@@ -204,7 +204,7 @@ class _Page:
     def _remedies(self, remedies: Sequence[RemedyAdvice], label: str) -> None:
         for place, remedy in enumerate(remedies, 1):
             text = Text.assemble((plain(remedy.id), "bold"))
-            if changes := changed(remedy):
+            if changes := changed(remedy, self.analysis.run.source.trainer):
                 text.append(f"  {self._typed(changes)}", "cyan")
             text.append(f"  [{remedy.safety}]", "dim")
             text.append(f"\n{self._typed(plain(remedy.how))}")
@@ -313,12 +313,15 @@ class _Page:
         self.out.print(Padding(grid, (0, 0, 0, 2), expand=False))
 
 
-def changed(remedy: RemedyAdvice) -> str:
-    """The change in our words: `beta 0 → 0.001`."""
-    return ", ".join(
-        f"{plain(knob.removeprefix('control/'))} {_value(before)} → {_value(after)}"
-        for knob, (before, after) in remedy.change.items()
-    )
+def changed(remedy: RemedyAdvice, trainer: str = "stabilizer") -> str:
+    """The change in our words: `beta 0 → 0.001`. Only our own trainer has a knob that scales the learning rate."""
+
+    def turned(knob: str, before: float | None, after: float | None) -> str:
+        if knob == "control/lr_scale" and trainer != "stabilizer" and before and after:
+            return f"learning rate × {after / before:g}"
+        return f"{plain(knob.removeprefix('control/'))} {_value(before)} → {_value(after)}"
+
+    return ", ".join(turned(knob, *values) for knob, values in remedy.change.items())
 
 
 def _value(value: Any) -> str:

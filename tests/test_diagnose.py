@@ -15,11 +15,8 @@ from stabilizer.analysis import Analysis, analyse, as_json, exit_code, numbers
 from stabilizer.cli import main
 from stabilizer.detectors import DETECTORS
 from stabilizer.readers import load
-from stabilizer.readers.files import config_file
-from stabilizer.readers.knobs import KNOB_KEYS, configured_rate, how
 from stabilizer.readers.logged_as import SWITCHES, asked_for, logged_as
 from stabilizer.records import Action, Cause, Finding, RemedyAdvice
-from stabilizer.remedies.controls import KNOBS
 from stabilizer.report import html, markdown
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.history import Series
@@ -351,137 +348,6 @@ def test_a_run_that_only_wanders_has_no_outlook(tmp_path, capsys):
     assert "Outlook" not in page(analyse(load(tmp_path / "run")))
 
 
-# --- advice in the user's words ------------------------------------------------------------------------------------
-
-
-def advice(knob: str, before: float | None, after: float | None, id: str = "x") -> RemedyAdvice:
-    return RemedyAdvice(id, "soft", {knob: (before, after)}, "", "")
-
-
-NOWHERE = {
-    "control/actor_frozen",
-    "control/kl_kind", "control/entropy_target", "control/overlong_buffer", "control/mismatch", "control/head_float32",
-    "control/advantage",
-}  # fmt: skip
-WITHOUT_A_KEY = {
-    "trl": NOWHERE | {"control/filter_groups"},
-    "trl-ppo": NOWHERE
-    | {
-        "control/entropy_coef",
-        "control/epsilon_high",
-        "control/filter_groups",
-        "control/group_size",
-        "control/mask_truncated",
-        "control/max_grad_norm",
-        "control/validate_every",
-    },
-    "trl-old-ppo": NOWHERE
-    | {
-        "control/entropy_coef",
-        "control/epsilon_high",
-        "control/filter_groups",
-        "control/group_size",
-        "control/mask_truncated",
-        "control/max_completion",
-        "control/temperature",
-        "control/validate_every",
-    },
-    "verl": NOWHERE | {"control/mask_truncated"},
-    "search_r1": NOWHERE | {"control/mask_truncated", "control/epsilon_high", "control/filter_groups"},
-    "easyr1": NOWHERE | {"control/mask_truncated", "control/entropy_coef"},
-    "openrlhf": NOWHERE | {"control/mask_truncated"},
-    "skyrl": NOWHERE | {"control/mask_truncated"},
-    "nemo_rl": NOWHERE | {"control/mask_truncated", "control/entropy_coef", "control/inner_epochs"},
-    "prime_rl": NOWHERE
-    | {
-        "control/beta",
-        "control/entropy_coef",
-        "control/filter_groups",
-        "control/inner_epochs",
-        "control/mask_truncated",
-        "control/minibatches",
-        "control/validate_every",
-    },
-    "ms-swift": NOWHERE | {"control/entropy_coef"},
-}
-"""Knobs a trainer has no setting for, or none that a number could be put into."""
-
-
-def test_every_knob_has_a_key_in_every_trainer_or_is_known_to_have_none():
-    for trainer, keys in KNOB_KEYS.items():
-        assert set(keys) | WITHOUT_A_KEY[trainer] == set(KNOBS) and not set(keys) & WITHOUT_A_KEY[trainer]
-
-
-def test_advice_for_trl_is_a_line_to_paste_with_the_reason_for_the_restart():
-    said = how("trl", advice("control/beta", 0.0, 0.001), {}, onset=9)
-    assert said.startswith("beta=0.001 in GRPOConfig; needs a restart because") and "reference" in said
-
-
-@pytest.mark.parametrize(
-    "trainer,line",
-    [
-        ("verl", "actor_rollout_ref.actor.kl_loss_coef=0.001"),
-        ("search_r1", "actor_rollout_ref.actor.kl_loss_coef=0.001"),
-        ("easyr1", "algorithm.kl_coef=0.001"),
-        ("openrlhf", "--algo.kl.init_coef 0.001"),
-    ],
-)
-def test_advice_names_the_key_of_each_trainer_and_why_it_must_restart(trainer, line):
-    said = how(trainer, advice("control/beta", 0.0, 0.001), {}, onset=9)
-    assert line in said and "needs a restart because" in said
-    rolled = how(trainer, advice("control/beta", 0.0, 0.001, "roll-back"), {}, onset=77)
-    assert "77" in rolled and "{" not in rolled
-
-
-def test_a_learning_rate_of_verl_is_scaled_from_its_own_key():
-    config = {"actor_rollout_ref": {"actor": {"optim": {"lr": 2e-6}}}}
-    said = how("verl", advice("control/lr_scale", 1.0, 0.5), config, onset=9)
-    assert "actor_rollout_ref.actor.optim.lr=1e-06" in said
-
-
-def test_the_config_that_wandb_saved_is_read_for_its_values(tmp_path):
-    path = tmp_path / "config.yaml"
-    path.write_text(
-        "wandb_version: 1\n_wandb: {value: {t: 3}}\nlearning_rate: {desc: null, value: 2.0e-6}\nbeta: {value: 0}\n"
-    )
-    assert config_file(path) == {"learning_rate": 2e-6, "beta": 0}
-    path.write_text("lr: {value: 1, unit: s}\nbeta: 0\n")
-    assert config_file(path) == {"lr": {"value": 1, "unit": "s"}, "beta": 0}
-
-
-@pytest.mark.parametrize(
-    "config,highest,expected",
-    [({"learning_rate": 1e-6}, None, "learning_rate=5e-07"), ({"learning_rate": "2e-6"}, None, "learning_rate=1e-06"),
-     ({}, 3e-7, "0.5 x what it was set to (3e-07 is the highest logged)"), ({}, None, "0.5 x what it was set to>"),
-     ({"learning_rate": True}, None, "0.5 x"), ({"learning_rate": 10**400}, None, "0.5 x"),
-     ({"learning_rate": "1e999"}, None, "0.5 x")],
-)  # fmt: skip
-def test_a_factor_becomes_the_learning_rate_to_set(config, highest, expected):
-    said = how("trl", advice("control/lr_scale", 1.0, 0.5), config, onset=9, highest=highest)
-    assert expected in said
-
-
-@pytest.mark.parametrize(
-    "trainer,line",
-    [("skyrl", "trainer.policy.optimizer_config.lr=5e-07"), ("nemo_rl", "policy.optimizer.kwargs.lr=5e-07"),
-     ("prime_rl", "trainer.optim.lr = 5e-07"), ("ms-swift", "--learning_rate 5e-07"),
-     ("openrlhf", "--actor.adam.lr 5e-07"), ("easyr1", "worker.actor.optim.lr=5e-07")],
-)  # fmt: skip
-def test_a_lower_learning_rate_is_spelled_for_every_trainer_from_the_logged_one(trainer, line):
-    said = how(trainer, advice("control/lr_scale", 1.0, 0.5), {}, onset=9, rate=1e-6)
-    assert line in said and "needs a restart because" in said
-
-
-def test_advice_with_a_rollback_names_the_checkpoint_first():
-    said = how("trl", advice("control/lr_scale", 1.0, 0.5, "roll-back"), {}, onset=77)
-    assert "N below 77" in said.partition(";")[0] and "learning_rate" in said
-
-
-def test_no_key_and_no_value_give_no_words():
-    assert how("nobody", advice("control/beta", 0.0, 0.1), {}, onset=1) == ""
-    assert how("trl", advice("control/beta", 0.0, None), {}, onset=1) == ""
-
-
 # --- the page ------------------------------------------------------------------------------------------------------
 
 
@@ -611,21 +477,6 @@ def test_doctor_asks_for_what_pyproject_asks_for():
     }
     assert {(need.package, need.oldest, need.extra) for need in NEEDS} == wanted
     assert {need.extra for need in NEEDS} == {"", *PURPOSES}
-
-
-@pytest.mark.parametrize(
-    "logged,rate",
-    [([1e-6] * 40, 1e-6), ([0.0, 5e-7, *[1e-6] * 40], 1e-6), ([1e-6 * (1 - k / 50) for k in range(40)], None),
-     ([1e-6] * 19, None), ([1e-7 * k for k in range(25)] + [2.4e-6] * 20, None), ([1e-6] * 40 + [5e-7], None),
-     ([], None), ([0.0] * 40, None), ([float("nan")] * 40, None)],
-)  # fmt: skip
-def test_a_rate_that_stayed_where_it_was_is_the_configured_one_and_one_that_decays_tells_nothing(logged, rate):
-    assert configured_rate(logged) == rate
-
-
-def test_a_rate_that_never_moved_makes_the_exact_line_to_paste():
-    said = how("easyr1", advice("control/lr_scale", 1.0, 0.5), {}, onset=9, highest=1e-6, rate=1e-6)
-    assert "worker.actor.optim.lr=5e-07;" in said
 
 
 @pytest.mark.parametrize(

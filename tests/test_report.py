@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -10,6 +11,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from plotly.offline import get_plotlyjs
 
 from stabilizer.analysis import analyse
 from stabilizer.cli import main
@@ -77,21 +79,30 @@ def test_only_the_two_scripts_of_the_page_may_run_and_nothing_is_loaded(tmp_path
     parsed = Page(text)
     policy = next(a["content"] for tag, a in parsed.tags if tag == "meta" and "Content-Security-Policy" in a.values())
     allowed = set(re.findall(r"'sha256-([^']+)'", policy))
-    runs = [script for attributes, script in parsed.scripts if "type" not in attributes]
+    own = [script for attributes, script in parsed.scripts if "type" not in attributes]
+    packed = [script for attributes, script in parsed.scripts if attributes.get("id") == "plotly"]
+    runs = [*own, *(gzip.decompress(base64.b64decode(script)).decode() for script in packed)]
     assert {base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in runs} == allowed and len(runs) == 2
+    assert runs[1] == get_plotlyjs()
     assert "default-src 'none'" in policy and "http" not in policy
     assert [a for tag, a in parsed.tags if {"src", "href"} & set(a) and not a.get("href", "#").startswith("#")] == []
     assert text.count("Plotly.react") >= 1
 
 
-def test_a_long_run_of_many_metrics_still_fits(tmp_path):
+def test_a_short_page_is_half_of_what_is_allowed(tmp_path):
+    assert len(html(analyse(load(write(tmp_path / "a", state("0.20"))))).encode()) < MAX_BYTES / 2
+
+
+@pytest.mark.parametrize("metrics,incidents", [(9, 0), (120, 0), (40, 150)])
+def test_a_long_run_of_many_metrics_and_incidents_still_fits(tmp_path, metrics, incidents):
     rows = [
-        record("0.20", step, **{f"rewards/f{n}/mean": (step * 7919 % 997) / 997 for n in range(9)})
+        record("0.20", step, **{f"rewards/f{n}/mean": (step * 7919 % (997 + n)) / 997 for n in range(metrics)})
         for step in range(1, 4001)
     ]
     run = load(write(tmp_path / "a", state("0.20", log_history=rows)))
-    text = html(replace(analyse(load(write(tmp_path / "b", state("0.20")))), run=run))
-    assert len(text.encode()) <= MAX_BYTES
+    findings = [replace(FINDING, incident=n, onset_step=20 * n, last_step=20 * n + 15) for n in range(incidents)]
+    text = html(replace(analysis_with(tmp_path, *findings), run=run))
+    assert len(text.encode()) <= MAX_BYTES and text.count("<section id='incident-") == incidents
 
 
 def test_the_page_tells_the_story(tmp_path):

@@ -33,7 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     """What says how a log is to be read; `report` takes the same."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the trainer's configuration (YAML, JSON or TOML)")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="the trainer's configuration (YAML, JSON, TOML), or the script that starts it",
+    )
     parser.add_argument(
         "--map",
         action="append",

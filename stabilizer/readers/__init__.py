@@ -179,6 +179,8 @@ def _unknown(path: Path) -> RunError:
     consoles = [path] if path.is_file() else [file for file in sorted(path.iterdir()) if file.suffix in _CONSOLES]
     if failed := _failed_in(consoles):
         return failed
+    if tracked := easyr1.only_tracked(path):
+        return tracked
     if path.is_file() and path.suffix.lower() in console.DOCUMENTS and b"\0" not in console.head(path)[:4096]:
         said = f"{path}: a document and not a log; give the file or folder that the trainer wrote"
         return NoMetrics(said, console.document(path))

@@ -34,7 +34,7 @@ from stabilizer.runs.reader import RunError
 NAME = "easyr1"
 WHAT = "experiment_log.jsonl of EasyR1 or the folder that holds it, or its console with 'Step 12' and a YAML tree"
 
-LOG = "experiment_log.jsonl"
+LOG, TRACKER = "experiment_log.jsonl", "checkpoint_tracker.json"
 
 _JSON = re.compile(
     rb'\A\s*\{\s*"step"\s*:\s*\d+\s*,\s*"(?:actor|critic|reward|val|global_seqlen|perf|timing_s|response_length)"\s*:\s*\{'
@@ -61,15 +61,17 @@ def recognises(path: Path) -> bool:
     if path.is_dir():
         return (path / LOG).is_file()
     start = head(path)
-    return path.name == LOG or bool(_JSON.match(start[:4096]) or _CONSOLE.search(start))
+    return path.name in (LOG, TRACKER) or bool(_JSON.match(start[:4096]) or _CONSOLE.search(start))
 
 
 def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
     """The run in the file, or in a console."""
-    file = path / LOG if path.is_dir() else path
+    file = path / LOG if path.is_dir() else path.with_name(LOG) if path.name == TRACKER else path
     if not file.is_file():
-        raise RunError(f"{path}: no {LOG} in it; give EasyR1's save_checkpoint_path, or its console log")
-    notes: list[str] = []
+        raise only_tracked(path) or RunError(
+            f"{path}: no {LOG} in it; give EasyR1's save_checkpoint_path, or its console log"
+        )
+    notes: list[str] = [f"the tracker holds no steps: read from {LOG} beside it"] if path.name == TRACKER else []
     printed: dict[str, Any] = {}
     if file.name == LOG or _JSON.match(head(file)[:4096]):
         entries, skipped = _records(file, notes)
@@ -208,21 +210,47 @@ def _config(file: Path, given: Path | None, notes: list[str]) -> dict[str, Any]:
     return settings
 
 
+def only_tracked(place: Path) -> RunError | None:
+    """What to say where the checkpoint tracker is all that there is of a training."""
+    file = place / TRACKER if place.is_dir() else place
+    if file.name != TRACKER or not file.is_file():
+        return None
+    try:
+        said = "; ".join(words for _, words in _tracked(file).values())
+    except RunError as error:
+        return error
+    return RunError(
+        f"{file}: EasyR1's list of checkpoints and no log{f' ({said})' if said else ''}; give {LOG} of the same folder"
+        " (trainer.logger must have `file` in it) or the console log: the tracker is read along when it lies beside it"
+    )
+
+
+def _tracked(file: Path) -> dict[str, tuple[int, str]]:
+    """The steps of the best and of the newest checkpoint, with the words for them."""
+    tracker = json_value(file)
+    tracker = tracker if isinstance(tracker, dict) else {}
+    found: dict[str, tuple[int, str]] = {}
+    best, score = step_number(tracker.get("best_global_step")), number(tracker.get("best_val_reward_score"))
+    if best is not None and score is not None:
+        found["best"] = best, f"best checkpoint by its tracker: step {best}, validation score {score:.4g}"
+    if (newest := step_number(tracker.get("last_global_step"))) is not None:
+        found["newest"] = newest, f"newest checkpoint by its tracker: step {newest}"
+    return found
+
+
 def _tracker(file: Path, rows: list[Row], notes: list[str]) -> None:
     """What the checkpoint tracker knows beyond the log."""
-    beside = file.parent / "checkpoint_tracker.json"
+    beside = file.with_name(TRACKER)
     if not beside.is_file():
         return
     try:
-        tracker = json_value(beside)
+        found = _tracked(beside)
     except RunError as error:
         notes.append(f"checkpoint tracker not read: {error}")
         return
-    if not isinstance(tracker, dict):
-        return
-    best, score = step_number(tracker.get("best_global_step")), number(tracker.get("best_val_reward_score"))
-    if best is not None and score is not None:
-        notes.append(f"best checkpoint by its tracker: step {best}, validation score {score:.4g}")
-    first = min((step for step, values in rows if "actor/grad_norm" in values), default=None)
-    if first is not None and first > 1 and best is not None and best < first:
-        notes.append(f"the log begins at step {first}: a resumed run truncates it, earlier steps are gone")
+    notes += [words for _, words in found.values()]
+    trained = [step for step, values in rows if "actor/grad_norm" in values]
+    if trained and "best" in found and 1 < min(trained) > found["best"][0]:
+        notes.append(f"the log begins at step {min(trained)}: a resumed run truncates it, earlier steps are gone")
+    if trained and "newest" in found and max(trained) < found["newest"][0]:
+        notes.append(f"the log ends at step {max(trained)}, before the newest checkpoint: it is not the whole run")

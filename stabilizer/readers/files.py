@@ -67,10 +67,15 @@ DAMAGED = (ValueError, RecursionError, LookupError, TypeError, AttributeError)
 
 
 def config_file(path: Path) -> dict[str, Any]:
-    """A configuration from a JSON, TOML or YAML file."""
+    """A configuration from a JSON, TOML or YAML file, or from the script that starts the training."""
     if not path.exists():
-        raise RunError(f"{path}: no such file; --config takes the trainer's configuration as YAML, JSON or TOML")
+        raise RunError(
+            f"{path}: no such file; --config takes the trainer's configuration as YAML, JSON or TOML, or the script"
+            " that starts it"
+        )
     suffix = path.suffix.lower()
+    if suffix in SCRIPTS:
+        return _script(path)
     if suffix == ".json":
         value = json_value(path)
         _check_keys(path)
@@ -85,10 +90,39 @@ def config_file(path: Path) -> dict[str, Any]:
             raise RunError(f"{path}: reading YAML needs PyYAML; run: pip install pyyaml (or give JSON)") from None
         value = _parsed(path, yaml_keys.load, yaml.YAMLError)
     else:
-        raise RunError(f"{path}: --config takes .yaml, .yml, .json or .toml, not {suffix or 'a file without suffix'}")
+        raise RunError(
+            f"{path}: --config takes .yaml, .yml, .json, .toml or a script ({', '.join(SCRIPTS)}), not"
+            f" {suffix or 'a file without suffix'}"
+        )
     if not isinstance(value, dict):
         raise RunError(f"{path}: a configuration is a mapping of keys to values, this holds a {type(value).__name__}")
     return {str(key): item for key, item in _unwrapped(value).items()}
+
+
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".py")
+"""How scripts end that start a training, and hold its settings."""
+
+
+def _script(path: Path) -> dict[str, Any]:
+    """The settings that stand in a script, under the trainer's own names, nested as a YAML file would have them."""
+    from stabilizer.preflight.config import ConfigError, Unresolved  # here, because few logs come with a script
+    from stabilizer.preflight.readers import read
+    from stabilizer.preflight.trainers import canonical, recognised
+
+    try:
+        parsed = read(path)
+        settings = canonical(recognised(parsed)[0], parsed)
+    except ConfigError as error:
+        raise RunError(str(error)) from None
+    nested: dict[str, Any] = {}
+    for key, setting in settings.items():
+        *sections, last = key.split(".")
+        node = nested
+        for section in sections:
+            below = node.setdefault(section, {})
+            node = below if isinstance(below, dict) else {}
+        node[last] = setting.value.text if isinstance(setting.value, Unresolved) else setting.value
+    return nested
 
 
 def _unwrapped(settings: dict[Any, Any]) -> dict[Any, Any]:

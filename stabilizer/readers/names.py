@@ -186,7 +186,7 @@ def named_log(
     return assemble(
         name,
         format=format,
-        trainer="unknown",
+        trainer="stable-baselines3" if _sb3(seen) else "unknown",
         files=files,
         rows=((step, {names[key]: value for key, value in values.items()}) for step, values in rows),
         about={
@@ -283,6 +283,11 @@ def _transformers(keys: set[str]) -> bool:
         return True
     paid = [key for key in keys if "reward" in key and not key.startswith(("rewards/chosen", "rewards/rejected"))]
     return _TRAINER <= keys and not paid
+
+
+def _sb3(keys: Iterable[str]) -> bool:
+    """Whether PPO of Stable-Baselines3 wrote these."""
+    return {"rollout/ep_rew_mean", "train/clip_range"} <= set(keys)
 
 
 def _verl(keys: set[str]) -> bool:

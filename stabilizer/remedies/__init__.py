@@ -86,6 +86,8 @@ REMEDIES: tuple[Remedy, ...] = (
     *BY_HAND,
 )
 
+BY_ID = {remedy.id: remedy for remedy in REMEDIES}
+
 RECOVERS = 3
 """Rows without a number in a row that are no single bad batch."""
 
@@ -160,20 +162,20 @@ def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> 
         advice.append(RemedyAdvice(id=RESTORE.id, safety=RESTORE.safety, change=back, why=RESTORE.why, how=how))
     for remedy in fitting(causes[0].id, view):
         change = remedy.against(causes[0].id, known)
-        if not ours and (change is None or remedy.orders) and remedy.by_hand:
+        if not ours and (change is None or remedy.orders) and remedy.by_hand and remedy.turns not in known:
             advice.append(RemedyAdvice(id=remedy.id, safety="advice", change={}, why=remedy.why, how=remedy.by_hand))
         elif change is not None and (ours or not remedy.orders):
-            how = _how(remedy, change)
+            how = _how(remedy, change, ours)
             advice.append(RemedyAdvice(id=remedy.id, safety=remedy.safety, change=change, why=remedy.why, how=how))
     return tuple(advice)
 
 
-def _how(remedy: Remedy, change: Change) -> str:
+def _how(remedy: Remedy, change: Change, ours: bool = True) -> str:
     """How to do it in our own trainer; readers of other trainers' logs say it in that trainer's words."""
     turned = in_words(change)
     if remedy.safety == "advice":
-        words = remedy.by_hand or "by hand"
-        return f"{words} ({turned})" if turned else words
+        words = f"{remedy.by_hand or 'by hand'}{f' ({turned})' if turned else ''}"
+        return f"{words}; {remedy.restart or 'needs a restart'}" if ours else words
     parts = [ORDER_WORDS[order] for order in remedy.orders] + ([f"set {turned}"] if turned else [])
     done = " and ".join(parts)
     if remedy.rollback:

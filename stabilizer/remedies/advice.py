@@ -12,8 +12,19 @@ class Advice(Remedy):
 
     safety = "advice"
 
-    def __init__(self, id: str, answers: tuple[str, ...], *, why: str, do: str, expects: str):
+    def __init__(
+        self,
+        id: str,
+        answers: tuple[str, ...],
+        *,
+        why: str,
+        do: str,
+        expects: str,
+        restart: str = "",
+    ):
+        """`restart` says in words whether a run has to be started again; without it the advice is one of settings."""
         self.id, self.answers, self.why, self.by_hand, self.expects = id, answers, why, do, expects
+        self.restart, self.of_settings = restart, not restart
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return {}
@@ -24,6 +35,7 @@ CHECK_REWARD = Advice(
     why="what fails is the reward and not the policy: look at the verifier, its timeouts and its inputs first",
     do="score ten stored completions by hand and compare; look for timeouts, exceptions and a changed unit",
     expects="the reward is back at its level, for every completion, without any change to the policy",
+    restart="looking needs no restart, a mended reward function does",
 )  # fmt: skip
 EASIER_PROMPTS = Advice(
     "easier-prompts", ("prompts-too-hard", "dead-groups"),
@@ -31,6 +43,7 @@ EASIER_PROMPTS = Advice(
     do="keep prompts the starting policy solves sometimes (pass rate 0.1 to 0.9), mix in easier ones, or give partial"
     " credit",
     expects="the share of all-fail groups falls under one half",
+    restart="needs a restart, because the prompts are read at the start",
 )  # fmt: skip
 
 BY_HAND: tuple[Advice, ...] = (
@@ -40,6 +53,7 @@ BY_HAND: tuple[Advice, ...] = (
         do="hand the weights to the generation engine after every update, and check there that they arrived: the"
         " log-probabilities of a fixed text must agree to rounding",
         expects="staleness is back at its level and the ratio on the first update is 1",
+        restart="needs a restart with the mended program",
     ),
     Advice(
         "patch-reward", ("reward-hackable",),
@@ -47,6 +61,7 @@ BY_HAND: tuple[Advice, ...] = (
         do="read the ten best-paid answers, close the gap they use, and go on from the checkpoint with the best"
         " held-out accuracy; until then more reward is no progress",
         expects="reward and held-out accuracy rise together",
+        restart="needs a restart from that checkpoint, with the mended reward",
     ),
     Advice(
         "unpay-length", ("length-rewarded",),
@@ -62,6 +77,7 @@ BY_HAND: tuple[Advice, ...] = (
         do="stop; check that all answers of a prompt carry the same group id after shuffling, filtering and gathering"
         " across processes; start anew",
         expects="the mean advantage of every group is 0 to rounding",
+        restart="needs a restart from the beginning",
     ),
     Advice(
         "declare-data", ("data-shift",),
@@ -69,6 +85,7 @@ BY_HAND: tuple[Advice, ...] = (
         do="declare the change (a data-stage event) so that detectors start a new baseline; if no change was meant,"
         " look at the order and the shuffling of the data set",
         expects="held-out accuracy, whose problems stay the same, is unchanged",
+        restart="declaring needs no restart, another order of the data does",
     ),
     Advice(
         "mend-tool", ("tool-broken",),
@@ -76,12 +93,14 @@ BY_HAND: tuple[Advice, ...] = (
         do="call the tool by hand with ten stored queries; look for empty results, timeouts and a changed format; mask"
         " its tokens in the loss; go on from a checkpoint in which it was used",
         expects="calls come back, with results",
+        restart="needs a restart from that checkpoint, with the mended tool",
     ),
     Advice(
         "stop-here", ("saturated",),
         why="there is nothing left to gain on these prompts",
         do="stop and keep the checkpoint with the best held-out accuracy, or go on with harder prompts",
         expects="held-out accuracy stays; on harder prompts the reward rises again",
+        restart="stopping needs no restart, other prompts do",
     ),
     Advice(
         "steadier-reward", ("noise-floor",),
@@ -94,6 +113,7 @@ BY_HAND: tuple[Advice, ...] = (
         why="the learning rate has not reached its value yet",
         do="wait until the warm-up is over before judging; shorten it if it takes more than a tenth of the run",
         expects="the reward moves once the rate is there",
+        restart="waiting needs no restart, a shorter warm-up does",
     ),
     Advice(
         "more-bits", ("precision", "numeric-overflow"),
@@ -106,6 +126,7 @@ BY_HAND: tuple[Advice, ...] = (
         why="the trainer refused this configuration before the first step",
         do="run `stabilizer preflight CONFIG`: it names the key, the rule and the nearest values that are valid",
         expects="the run starts",
+        restart="needs a restart, because the run has ended",
     ),
     Advice(
         "save-memory", ("out-of-memory",),
@@ -113,6 +134,7 @@ BY_HAND: tuple[Advice, ...] = (
         do="halve the micro-batch (accumulation keeps the batch the same), then the longest completion; with a"
         " colocated engine lower its share of the memory; switch gradient checkpointing on",
         expects="the same step passes; resume from the last checkpoint",
+        restart="needs a restart, because the run has ended",
     ),
     Advice(
         "connect-weights", ("weights-frozen",),
@@ -121,6 +143,7 @@ BY_HAND: tuple[Advice, ...] = (
         " merged or frozen, a model wrapped after the optimizer was built), look for a loss made of detached"
         " log-probabilities and for a loss scaler that skips; one step by hand must change a weight",
         expects="the change of the weights per step is above 1e-6 of their size",
+        restart="needs a restart with the mended program",
     ),
     Advice(
         "look-at-the-machine", ("infrastructure",),
@@ -128,12 +151,14 @@ BY_HAND: tuple[Advice, ...] = (
         do="read the last lines of every worker's log, look for a lost worker, a full disk or a slow network, and"
         " resume from the last checkpoint; the learning rate is not the problem",
         expects="steps are back at their pace",
+        restart="a run that stopped needs a restart, one that is slow does not",
     ),
     Advice(
         "mend-the-program", ("program-error",),
         why="the program stopped with an exception of its own, and would stop there again",
         do="mend what the last lines of the traceback name, and resume from the last checkpoint",
         expects="the run passes the step at which it stopped",
+        restart="needs a restart, because the run has ended",
     ),
 )  # fmt: skip
 """Causes with no fix a machine should make."""

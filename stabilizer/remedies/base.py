@@ -47,6 +47,12 @@ class Remedy:
     """Steps after which a trial is judged at the earliest; a noisy guard makes it longer."""
     by_hand: ClassVar[str] = ""
     """What a person does, in words that can be followed, where that is more than turning the knobs of `change`."""
+    turns: ClassVar[str] = ""
+    """The one knob that `by_hand` speaks of: where its value is known, `change` says all there is to say."""
+    of_settings: ClassVar[bool] = True
+    """A matter of a trainer's settings, and not of data, rewards or code alone."""
+    restart: ClassVar[str] = ""
+    """Whether a person has to start another trainer's run again for it, where that is not as for any setting."""
     why: ClassVar[str]
     expects: ClassVar[str]
     """What must be seen at the horizon, in words: half of the hypothesis (the guard is the other half)."""

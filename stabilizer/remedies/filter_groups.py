@@ -39,6 +39,7 @@ class FilterGroups(Remedy):
     safety = "soft"
     answers = ("dead-groups", "batch-too-small")
     horizon = 60
+    by_hand = "leave groups whose answers were all paid the same out of the updates"
     why = "groups without spread dilute the gradient of those that have some"
     expects = "the reward rises again"
 

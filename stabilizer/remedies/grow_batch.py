@@ -45,6 +45,7 @@ class GrowBatch(Remedy):
     safety = "soft"
     answers = ("batch-too-small", "noise-floor", *SILENCING)
     horizon = 60
+    by_hand = "take twice as many prompts for each update"
     why = "twice the prompts halve the variance of the gradient"
     expects = "the reward rises again"
 

@@ -39,6 +39,7 @@ class GrowGroup(Remedy):
     safety = "soft"
     answers = ("batch-too-small", "dead-groups", "prompts-too-hard")
     horizon = 60
+    by_hand = "take twice as many answers to each prompt"
     why = "more answers to a prompt are more often right and wrong ones"
     expects = "fewer groups are silent and the reward rises"
 

@@ -36,7 +36,7 @@ class LongerAnswers(Remedy):
     safety = "hard"
     answers = ("capped-length",)
     horizon = 60
-    by_hand = "double the longest completion allowed, or leave cut answers out of the loss (mask_truncated)"
+    by_hand = "double the longest completion allowed, or leave cut answers out of the loss"
     why = "answers are cut before they can end, and are paid as failures"
     expects = "less than 5 % of answers are cut"
 

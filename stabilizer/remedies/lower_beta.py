@@ -39,6 +39,8 @@ class LowerBeta(Remedy):
     safety = "hard"
     answers = ("pinned-by-kl",)
     horizon = 60
+    turns = "control/beta"
+    by_hand = "halve the weight of the KL term"
     why = "the penalty is stronger than the reward, so the policy stays where it started"
     expects = "the reward rises again"
 

@@ -37,6 +37,7 @@ class MaskTruncated(Remedy):
     id = "mask-truncated"
     safety = "hard"
     answers = ("capped-length",)
+    by_hand = "leave answers that were cut out of the loss"
     why = "a cut answer is paid as a failure, whatever it was about to say"
     expects = "the reward of answers that end is no lower than before, and fewer are cut"
 

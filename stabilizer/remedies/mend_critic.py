@@ -41,7 +41,7 @@ class MendCritic(Remedy):
     answers = ("critic-broken",)
     horizon = 45
     by_hand = (
-        "train the critic alone for 20 to 50 steps (critic.warmup_steps), lower its learning rate by 3, clip its"
+        "train the critic alone for 20 to 50 steps, lower its learning rate by 3, clip its"
         " values, or use group-relative advantages instead"
     )
     why = "advantages are made of what the critic says, and it is worse than a constant"

@@ -44,7 +44,7 @@ class OtherNormaliser(Remedy):
     outlived_by = ("reward/std-blowup", "reward/hacking", "reward/collapse")
     answers = ("dead-groups",)
     horizon = 60
-    by_hand = "divide by the spread of the whole batch, or not at all (advantage = batch_std or group_mean)"
+    by_hand = "divide by the spread of the whole batch, or not at all"
     why = "dividing by the spread of a group whose rewards hardly differ turns rounding into large advantages"
     expects = "the largest advantage and the gradient norm fall"
 

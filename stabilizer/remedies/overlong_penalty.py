@@ -38,6 +38,7 @@ class OverlongPenalty(Remedy):
     id = "overlong-penalty"
     safety = "hard"
     answers = ("length-rewarded",)
+    by_hand = "charge answers for the last fifth of the length they may have, more the nearer they come to it"
     why = "length costs nothing, and the policy delivers length"
     expects = "length returns while accuracy stays"
 

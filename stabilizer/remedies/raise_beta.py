@@ -41,6 +41,8 @@ class RaiseBeta(Remedy):
     id = "raise-beta"
     safety = "soft"
     answers = ("no-kl-anchor", "lr-too-high", "reward-hackable")
+    turns = "control/beta"
+    by_hand = "give the KL term a weight of 0.001, or twice the one it has"
     why = "a KL penalty makes drift that buys no reward cost something"
     expects = "KL to the reference stops growing and the reward is no lower than before"
 

@@ -36,6 +36,7 @@ class RaiseEntropy(Remedy):
     safety = "soft"
     answers = ("exploration-exhausted",)
     horizon = 60
+    by_hand = "pay a little for entropy: a coefficient of 0.001"
     why = "groups need different answers to have anything to compare"
     expects = "entropy stops falling and the reward is no lower than before"
 

@@ -36,6 +36,7 @@ class RaiseTemperature(Remedy):
     safety = "hard"
     answers = ("exploration-exhausted",)
     horizon = 60
+    by_hand = "sample a tenth hotter, up to 1.3"
     why = "bolder samples find answers that the policy no longer tries"
     expects = "fewer groups are silent and the reward is no lower than before"
 

@@ -40,9 +40,7 @@ class ResetOptimizer(Remedy):
     safety = "hard"
     answers = ("optimizer-state",)
     orders = ("reset-optimizer",)
-    by_hand = (
-        "load the optimizer's state with the weights, or start it afresh (reset-optimizer) with 20 steps of warm-up"
-    )
+    by_hand = "load the optimizer's state with the weights, or start it afresh with 20 steps of warm-up"
     why = "the optimizer's running averages do not belong to these gradients, so steps are too large or too small"
     expects = "the change of the weights per step is back at its level"
 

@@ -37,6 +37,7 @@ class ResetReference(Remedy):
     answers = ("pinned-by-kl",)
     orders = ("reset-reference",)
     horizon = 60
+    by_hand = "start anew from the present weights, with them as the reference"
     why = "the policy is held to a place it has outgrown"
     expects = "the reward rises again"
 

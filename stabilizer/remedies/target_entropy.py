@@ -39,6 +39,7 @@ class TargetEntropy(Remedy):
     safety = "soft"
     answers = ("exploration-exhausted",)
     horizon = 60
+    by_hand = "steer the entropy bonus so that entropy stays above a floor"
     why = "groups need different answers to have anything to compare"
     expects = "entropy is back at its floor and the reward is no lower than before"
 

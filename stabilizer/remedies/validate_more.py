@@ -37,6 +37,7 @@ class ValidateMore(Remedy):
     answers = ("noise-floor", "batch-too-small", "reward-hackable")
     harmless = True
     horizon = 0
+    by_hand = "validate twice as often"
     why = "what is rare can't be judged by"
     expects = "held-out accuracy is known twice as often"
 

@@ -36,6 +36,7 @@ class WidenClip(Remedy):
     safety = "soft"
     answers = ("exploration-exhausted",)
     horizon = 60
+    by_hand = "let ratios rise to 0.28 above 1 before they are clipped"
     why = "rare good tokens are clipped before they can grow"
     expects = "entropy stops falling and the reward is no lower than before"
 

@@ -39,7 +39,7 @@ from stabilizer.terminal import VERDICTS, changed, plain
 from stabilizer.vocabulary import metric
 
 MAX_BYTES = 5_000_000
-"""Size of a page; charts are thinned until it fits. Plotly's own script is 4.8 MB of it."""
+"""Size of a page; charts are thinned until it fits. Plotly's own script, packed, is 1.9 MB of it."""
 POINTS = (1000, 600, 300, 120, 60)
 """Points per line that are tried in turn."""
 
@@ -124,7 +124,7 @@ def _incident(analysis: Analysis, incident: Incident) -> str:
     causes = "".join(
         f"<li><b>{safe(cause.id)}</b>{_confidence(cause)}<br>{safe(cause.why)}</li>" for cause in leading.causes
     )
-    remedies = "".join(_remedy(remedy) for remedy in leading.remedies)
+    remedies = "".join(_remedy(remedy, analysis.run.source.trainer) for remedy in leading.remedies)
     return (
         f"<section id='incident-{incident.incident}'><h2><span class='{_tone(incident.severity)}'>"
         f"{ICONS[incident.severity]}</span> Incident {incident.incident} "
@@ -190,8 +190,8 @@ def _finding(finding: Finding) -> str:
     )
 
 
-def _remedy(remedy: RemedyAdvice) -> str:
-    change = changed(remedy)
+def _remedy(remedy: RemedyAdvice, trainer: str) -> str:
+    change = changed(remedy, trainer)
     return (
         f"<li><b>{safe(remedy.id)}</b> <span class=tag>{safe(remedy.safety)}</span>"
         + (f" <code>{safe(change)}</code>" if change else "")

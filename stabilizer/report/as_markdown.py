@@ -55,7 +55,7 @@ def markdown(analysis: Analysis) -> str:
         if leading.remedies:
             lines += ["", "What to do, one at a time:", ""]
             for place, remedy in enumerate(leading.remedies, 1):
-                change = changed(remedy)
+                change = changed(remedy, analysis.run.source.trainer)
                 lines.append(
                     f"{place}. **{md(remedy.id)}** ({remedy.safety}){f' {md(change)}' if change else ''}: "
                     f"{md(remedy.how)}. {md(remedy.why)}"

@@ -91,6 +91,7 @@ def test_a_log_that_ends_in_a_failure_says_what_where_and_what_to_do(tmp_path, t
     assert finding.causes[0].id == cause
     assert f"train.log, line {line}" in finding.summary
     assert advice in finding.remedies[0].how
+    assert all("restart" in remedy.how for remedy in finding.remedies)
 
 
 def test_the_traceback_says_where_the_exception_was_raised(tmp_path):

@@ -5,16 +5,14 @@ A run is what the series say, the onset is at step 150, and the findings are tho
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 import stabilizer
 from stabilizer.diagnosis import CAUSES, ENOUGH, causes
-from stabilizer.readers.knobs import PROCEDURES
 from stabilizer.records import Cause, Finding
-from stabilizer.remedies import REMEDIES, advise, for_cause
+from stabilizer.remedies import advise, for_cause
 from tests.series import history
 
 ONSET = 150
@@ -410,21 +408,6 @@ def test_every_cause_has_advice_that_can_be_followed() -> None:
         assert all(len(advice.how) > 20 for advice in said if advice.id != "raise-lr"), (cause, said)
 
 
-def test_advice_for_another_trainer_names_keys_that_it_has() -> None:
-    """A key that was misspelled, or that another trainer has, would be refused or silently ignored."""
-    folder = Path(stabilizer.__file__).parent / "preflight" / "trainers" / "keys"
-    known = {remedy.id for remedy in REMEDIES}
-    for trainer, procedures in PROCEDURES.items():
-        name = "trl" if trainer.startswith("trl-") else trainer  # one table holds the keys of all of TRL's trainers
-        keys = {line.split()[0] for line in (folder / f"{name}.txt").read_text().splitlines() if line.strip()}
-        keys |= {"ppo_epochs"} if trainer == "trl-old-ppo" else set()  # of TRL up to 0.11
-        assert set(procedures) <= known, trainer
-        for id, words in procedures.items():
-            named = re.findall(r"--([a-z_.0-9]+)|\b([a-z_0-9]+(?:\.[a-z_0-9]+)*)=", words)
-            assert {one or other for one, other in named} <= keys, (trainer, id, named)
-            assert named or id == "roll-back", (trainer, id)
-
-
 def test_prompts_that_changed_are_not_answered_with_a_smaller_step() -> None:
     changed = told({"system/data-shift": 148} | DRIFT, BREAKS)
     assert changed[0].id == "data-shift" and "the prompts changed at step 148" in changed[1].why
@@ -439,7 +422,7 @@ def test_going_back_is_no_answer_to_updates_that_were_left_out() -> None:
     partly = history(lost | {"optim/skipped": "0x180 1x20"})
     assert "roll-back" in [advice.id for advice in advise(cause, partly.view())]
     guarded = history(lost | {"optim/skipped": "0x150 1x50"})
-    assert [advice.id for advice in advise(cause, guarded.view())] == ["lower-lr", "more-bits"]
+    assert [advice.id for advice in advise(cause, guarded.view())] == ["lower-lr", "clip-updates", "more-bits"]
 
 
 def test_the_cause_is_asked_for_again_once_more_has_been_seen() -> None:

@@ -257,6 +257,42 @@ def test_easyr1s_folder_with_its_configuration_and_tracker(tmp_path):
     assert run.history.view().config("beta") == 0.01 and value(run, "reward/mean") == 0.25
     assert any("step 5, validation score 0.61" in note for note in run.source.notes)
     assert any("begins at step 11" in note for note in run.source.notes)
+    assert any("ends at step 13, before the newest" in note for note in run.source.notes)
+
+
+TRACKER = {"best_global_step": 2, "best_val_reward_score": 0.61, "last_global_step": 3, "last_actor_path": "x"}
+
+
+def test_easyr1s_tracker_alone_says_what_it_holds_and_which_file_to_give(tmp_path):
+    tracker = tmp_path / "checkpoint_tracker.json"
+    tracker.write_text(json.dumps(TRACKER))
+    for place in (tracker, tmp_path):
+        with pytest.raises(RunError, match=r"step 2, validation score 0\.61; newest .* step 3\); give experiment_log"):
+            load(place)
+    tracker.write_text("{")
+    with pytest.raises(RunError, match="checkpoint_tracker.json: the JSON ends too early"):
+        load(tracker)
+
+
+def test_easyr1s_tracker_leads_to_the_log_beside_it(tmp_path):
+    numbers = {"actor/grad_norm": 0.5, "critic/score/mean": 0.25}
+    (tmp_path / "checkpoint_tracker.json").write_text(json.dumps(TRACKER))
+    (tmp_path / "experiment_log.jsonl").write_text("".join(logs.easyr1_file(k, numbers) for k in range(1, 4)))
+    run = load(tmp_path / "checkpoint_tracker.json")
+    assert run.source.steps == 3 and run.source.files == load(tmp_path).source.files
+    assert [note for note in run.source.notes if "tracker" in note] == [
+        "the tracker holds no steps: read from experiment_log.jsonl beside it",
+        "best checkpoint by its tracker: step 2, validation score 0.61",
+        "newest checkpoint by its tracker: step 3",
+    ]
+
+
+def test_easyr1s_tracker_beside_a_console_log_is_read_along(tmp_path):
+    (tmp_path / "checkpoint_tracker.json").write_text(json.dumps(TRACKER))
+    numbers = {"actor/pg_clipfrac_higher": 0.125, "critic/score/mean": 0.5}
+    (tmp_path / "train.log").write_text("".join(logs.easyr1_console(k, numbers) for k in range(1, 5)))
+    for place in (tmp_path, tmp_path / "train.log"):
+        assert "best checkpoint by its tracker: step 2, validation score 0.61" in load(place).source.notes
 
 
 def test_easyr1s_overall_is_the_reward_only_where_the_score_is_missing(tmp_path):
