@@ -260,12 +260,14 @@ def test_a_verifier_that_calls_nearly_nothing_right_is_not_taken_for_hard_prompt
     assert told({"reward/collapse": 150}, gone)[0].id == "reward-fault"
 
 
-def test_a_policy_that_moved_before_the_reward_fell_says_nothing_of_the_size_of_its_steps() -> None:
+def test_a_policy_that_moved_before_the_reward_fell_says_little_of_the_size_of_its_steps() -> None:
     order = {"policy/kl_ref": BREAKS["policy/kl_ref"], "reward/mean": BREAKS["reward/mean"]}
-    unmeasured = {"policy/kl_old": "_x200", "optim/update_ratio": "_x200"}
-    assert told(DRIFT, order | unmeasured)[0].id == "undetermined"
-    assert told(DRIFT, order | unmeasured, about={"config": {"beta": 0.0}})[0].id == "no-kl-anchor"
-    assert told(DRIFT, order | {"policy/kl_old": BREAKS["policy/kl_old"]})[0].id == "lr-too-high"
+    unmeasured = order | {"policy/kl_old": "_x200", "optim/update_ratio": "_x200"}
+    assert (told(DRIFT, unmeasured)[0].id, told(DRIFT, unmeasured)[0].confidence) == ("lr-too-high", 0.45)
+    assert told(DRIFT, unmeasured, about={"config": {"beta": 0.0}})[0].id == "no-kl-anchor"
+    assert told(DRIFT, order)[0].id == "undetermined", "steps that were measured, and are small"
+    large = told(DRIFT, order | {"policy/kl_old": BREAKS["policy/kl_old"]})[0]
+    assert large.id == "lr-too-high" and large.confidence > 0.6
 
 
 def test_a_distance_that_small_steps_can_go_in_twenty_rows_is_no_matter_of_the_estimator() -> None:

@@ -48,7 +48,7 @@ def step_too_large(case: Case) -> Verdict:
         if peak > limit:
             met += weight
             reasons.append(f"{words.format(peak)} around step {case.onset} (limit {limit:g})")
-    large = met > 0
+    large, measured = met > 0, possible > 0.15  # what is learned from once is hardly clipped, at any size of step
     if moved := _moved_before_the_fall(case):
         possible += 0.3
         met += 0.3 if moved[0] else 0.0
@@ -57,8 +57,8 @@ def step_too_large(case: Case) -> Verdict:
     if reasons and len(rate):
         reasons.append(f"learning rate {rate.values[0]:.2g} at step {rate.steps[0]}")
     score = 0.85 * met / possible if possible else 0.0
-    if not large:  # the policy moves before the reward falls in every divergence, whatever drives it
-        return min(score, UNLIKELY), reasons
+    if not large:  # the policy moves before the reward falls in every divergence: with small steps, not by their size
+        return min(score, UNLIKELY if measured else WEAK), reasons
     source = next((m for m in case.moves[:1] if m.stage == STAGES.index("source") and case.led(m.metric)), None)
     other = case.find("system/data-shift")
     if other is not None and "gap" not in other.evidence:  # new prompts move the policy too, at any size of step
