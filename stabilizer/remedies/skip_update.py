@@ -64,8 +64,8 @@ class SkipUpdate(Remedy):
     def over(self, view: RunView, began: int) -> str:
         """The reward has moved while the weights stood."""
         reward = progress(view)
-        if reward is None:
-            return ""
+        if reward is None or view.step >= began + self.repeats:
+            return ""  # from there on the weights move again
         values = view.series(reward.metric).between(began, view.step).values
         first, last = values[:-BACK], values[-BACK:]
         if len(first) < BACK or not np.isfinite(last).all():
