@@ -232,6 +232,8 @@ def _skips_in_vain(remedy: Remedy, members: Sequence[Finding], view: RunView) ->
     onset = min((finding.onset_step for finding in members), default=view.step)
     if leapt_far(view, onset):
         return "the policy leapt when it began: what fails is in the weights, and only learning mends them"
+    if members and all(finding.id == "optim/grad-spike" for finding in members):
+        return "single rows spike, and those between them teach what they should"
     if view.step - onset >= remedy.repeats:
         return f"it has gone on for {view.step - onset} steps: it will not pass within {remedy.repeats} more"
     return ""

@@ -31,7 +31,8 @@ class SkipUpdate(Remedy):
     Preconditions
         Most groups have spread, or a critic judges: beside its group alone, what is all paid alike teaches nothing,
         right or wrong, and needs no skipping. No step leapt when it began: weights that are damaged mend by learning
-        alone. It has gone on for fewer than 20 steps: what lasts longer does not pass within 20 more.
+        alone. It has gone on for fewer than 20 steps: what lasts longer does not pass within 20 more. There is
+        more than spikes of single rows, between which all is as usual.
 
     Dose and bounds
         20 steps at most; then it ends by itself. Once in 100 steps: the end of it is a fall of the reward while the
@@ -64,8 +65,8 @@ class SkipUpdate(Remedy):
     def over(self, view: RunView, began: int) -> str:
         """The reward has moved while the weights stood."""
         reward = progress(view)
-        if reward is None:
-            return ""
+        if reward is None or view.step >= began + self.repeats:
+            return ""  # from there on the weights move again
         values = view.series(reward.metric).between(began, view.step).values
         first, last = values[:-BACK], values[-BACK:]
         if len(first) < BACK or not np.isfinite(last).all():

@@ -177,6 +177,12 @@ def test_updates_are_not_skipped_where_a_leap_damaged_the_weights() -> None:
     assert not objected("skip-update", {"reward/mean": "0.5x60"}, "reward-fault", fell), "nobody measures steps"
 
 
+def test_updates_are_not_skipped_for_single_rows_that_spike() -> None:
+    spike, fell = (Finding(id, "warn", "", 41, 50, 50, incident=1) for id in ("optim/grad-spike", "reward/collapse"))
+    assert "single rows" in objected("skip-update", {"reward/mean": "0.5x50"}, "reward-fault", spike)
+    assert not objected("skip-update", {"reward/mean": "0.5x50"}, "reward-fault", spike, fell)
+
+
 @pytest.mark.parametrize(("step", "waits"), [(45, True), (60, True), (61, False), (90, False)])
 def test_updates_are_skipped_for_what_may_pass_and_not_for_what_has_lasted(step: int, waits: bool) -> None:
     fell = Finding("reward/collapse", "critical", "", 41, step, step, incident=1)
