@@ -46,6 +46,8 @@ OVERSHOT = ("lr-too-high", "undetermined")
 OUTSIDE = ("prompts-too-hard", "data-shift", "reward-fault", "reward-hackable", "wrong-groups", "tool-broken")
 """Causes in the data or the reward, which no knob of the trainer takes away. What an engine gets wrong is measured by
 the token, so it can be corrected where it is learned from; dead groups leave a batch too small, which can be larger."""
+MORE_ROOM = ("longer-answers", "mask-truncated", "overlong-penalty")
+"""Remedies of a limit that cuts answers which would have ended."""
 IN_DOUBT = ("reward-fault", "reward-hackable")
 """Causes while which last the reward is no measure of what was learned, and after which it falls back to what it is."""
 LIKELY = 0.5
@@ -106,6 +108,8 @@ def objection(remedy: Remedy, cause: str, members: Sequence[Finding], watch: Wat
         return _mends_itself(view)
     if remedy.id == "early-stop":
         return _held_out_holds(view)
+    if remedy.id in MORE_ROOM and members and leapt_far(view, min(finding.onset_step for finding in members)):
+        return "the policy leapt when it began: answers run on because it is damaged, not for want of room"
     if remedy.id == "longer-answers":
         return _length_not_earned(view)
     return ""

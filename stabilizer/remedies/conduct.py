@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol, get_args
 
@@ -13,7 +14,7 @@ from stabilizer.remedies.base import Change, Remedy, in_words
 from stabilizer.remedies.controls import Checkpoint, Controls
 from stabilizer.remedies.evidence import steps_usual
 from stabilizer.remedies.fork import Fork
-from stabilizer.remedies.guard import Guard
+from stabilizer.remedies.guard import BEFORE, Guard
 from stabilizer.remedies.hold import Held
 from stabilizer.remedies.limits import COOLDOWN, MAX_FAILURES, Limits
 from stabilizer.remedies.trial import SETTLE, Trial
@@ -145,7 +146,20 @@ class Conduct:
         if not trial.remedy.rollback:
             return ""
         lost = view.step - trial.target.step if trial.target else 0
-        return self.limits.too_often(trial.cause) or self.limits.too_dear(lost, view)
+        return self.limits.too_often(trial.cause) or self.limits.too_dear(lost, view) or self._no_better(trial, view)
+
+    @staticmethod
+    def _no_better(trial: Trial, view: RunView) -> str:
+        """Why there is nothing to be had by going back: the run stands, after a while of damage, no lower than it did
+        there. Of the very start its first rows tell."""
+        if trial.target is None or view.step - trial.onset < BEFORE:
+            return ""
+        there = Guard.of(view.at(max(trial.target.step, BEFORE)), trial.remedy.horizon)
+        state, level = there.verdict(view, view.step - BEFORE + 1, BEFORE)
+        if state != "holds" or level is None or not math.isfinite(there.level):
+            return ""
+        where = f"{there.level:.3g} around step {trial.target.step}"
+        return f"{there.metric} is {level:.3g} and was {where}: to go back would win nothing"
 
     def _targets(self, onset: int, margin: int) -> list[Checkpoint]:
         """Checkpoints older than the onset, those safely older first, the newest of each kind first."""

@@ -18,6 +18,7 @@ from stabilizer.remedies.arbitration import (
     DIVERGENCE,
     HOLD_BACK,
     IN_DOUBT,
+    OUTSIDE,
     gained,
     just_seen,
     left_to_people,
@@ -222,12 +223,15 @@ class Arbiter(Conduct):
         return [f.onset_step for f in late if f.causes and f.causes[0].id in IN_DOUBT]
 
     def _candidates(self, need: Need, view: RunView, *, returns: bool) -> list[Remedy]:
-        """Remedies in the order of trying; damage done by a divergence is gone back from first."""
+        """Remedies in the order of trying; damage done by a divergence is gone back from first.
+
+        What goes on outside of the trainer, and shows in nothing that the policy does, is not in its weights.
+        """
         cause = need.cause.id
         remedies = [RESTORE, *fitting(cause, view)]
         diverged = need.critical and any(rank(finding) == DIVERGENCE for finding in need.members)
         mended = any(_may_mend(remedy, need.cause) for remedy in remedies[1:])
-        damaged = (diverged or returns) and not mended
+        damaged = (diverged or (returns and cause not in OUTSIDE)) and not mended
         if ROLL_BACK not in remedies and (damaged or turns(view, need.onset, self.limits.moves)):
             remedies.append(ROLL_BACK)  # whatever did it
         if diverged and (cause == "undetermined" or cause in ROLL_BACK.answers) and LOWER_LR not in remedies:

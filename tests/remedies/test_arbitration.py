@@ -166,6 +166,14 @@ def test_steps_that_leapt_at_one_rate_and_come_down_are_left_alone() -> None:
     assert said not in objected("lower-lr", curves("0.0015x1 0.001x5"), "lr-too-high", spike), "nothing leapt"
 
 
+@pytest.mark.parametrize("remedy", ["longer-answers", "mask-truncated", "overlong-penalty"])
+def test_answers_that_run_on_since_the_policy_leapt_do_not_want_for_room(remedy: str) -> None:
+    cut = Finding("rollout/truncation", "critical", "", 41, 50, 50, incident=1)
+    for after, leapt in (("0.02x2 0.001x8", True), ("0.001~0.0001x10", False)):
+        said = objected(remedy, {"optim/update_ratio": f"0.001~0.0001x40 {after}"}, "capped-length", cut)
+        assert ("leapt" in said) == leapt
+
+
 def test_updates_are_not_skipped_where_a_leap_damaged_the_weights() -> None:
     fell = Finding("reward/collapse", "critical", "", 41, 50, 50, incident=1)
 

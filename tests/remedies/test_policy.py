@@ -783,6 +783,35 @@ def test_damage_is_gone_back_from_though_somebody_would_measure_more_often_or_st
     assert first("reward-hackable") != "roll-back", "and without damage there is nothing to go back from"
 
 
+def test_what_goes_on_outside_and_shows_in_nothing_that_the_policy_does_is_not_gone_back_from() -> None:
+    failing = Finding("reward/no-signal", "critical", "", 40, 50, 60, incident=1)
+    diverged = replace(failing, id="policy/kl-runaway")
+    run = Simulation("auto-full").run(60)
+
+    def considered(cause: str, *members: Finding) -> bool:
+        called = need(cause, *members, onset=40)
+        return ROLL_BACK in run.arbiter._candidates(called, run.history.view(), returns=True)
+
+    assert not considered("data-shift", failing)
+    assert considered("data-shift", failing, diverged) and considered("undetermined", failing)
+
+
+def test_a_run_that_stands_no_lower_than_where_it_would_go_back_to_stays_where_it_is() -> None:
+    def refused(rewards: str, back_to: int, onset: int) -> str:
+        view = history({"reward/mean": rewards}).view()
+        state = Checkpoint(back_to, 0, Path(f"step-{back_to}"))
+        trial = Trial("a1", ROLL_BACK, 1, onset, True, {}, guard=Guard(), target=state)
+        return Simulation("auto-full").arbiter._no_better(trial, view)
+
+    start, learned, lost, half = "0.5~0.02x20", "0.7~0.02x30", "0.1~0.02x15", "0.52~0.02x15"
+    said = refused(f"{start} {learned} {half}", 0, 45)
+    assert "win nothing" in said and "around step 0" in said, "all that was learned would go, and nothing come back"
+    assert not refused(f"{start} {learned} {half}", 40, 51), "it was better there"
+    assert not refused(f"{start} {learned} {lost}", 0, 51), "it is worse than it ever was"
+    assert not refused(f"{start} {learned} nanx15", 0, 51)
+    assert not refused(f"{start} {learned} {'0.52~0.02x5'}", 0, 51), "too few rows to know where it stands"
+
+
 def test_a_way_back_throws_away_nothing_that_was_learned_after_the_first_sign() -> None:
     learned = "0.2~0.005x40 0.2+0.01~0.005x40 0.6~0.005x20 0.1~0.005x10"
     stood = "0.2~0.005x100 0.1~0.005x10"
