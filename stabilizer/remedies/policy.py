@@ -230,8 +230,9 @@ class Arbiter(Conduct):
         cause = need.cause.id
         remedies = [RESTORE, *fitting(cause, view)]
         diverged = need.critical and any(rank(finding) == DIVERGENCE for finding in need.members)
-        mended = any(_may_mend(remedy, need.cause) for remedy in remedies[1:])
-        damaged = (diverged or (returns and cause not in OUTSIDE)) and not mended
+        outside = cause in OUTSIDE
+        mended = any(_may_mend(remedy, need.cause) for remedy in remedies[1:]) and not (diverged and outside)
+        damaged = (diverged or (returns and not outside)) and not mended
         if ROLL_BACK not in remedies and (damaged or turns(view, need.onset, self.limits.moves)):
             remedies.append(ROLL_BACK)  # whatever did it
         if diverged and (cause == "undetermined" or cause in ROLL_BACK.answers) and LOWER_LR not in remedies:

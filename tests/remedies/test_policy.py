@@ -792,8 +792,9 @@ def test_what_goes_on_outside_and_shows_in_nothing_that_the_policy_does_is_not_g
         called = need(cause, *members, onset=40)
         return ROLL_BACK in run.arbiter._candidates(called, run.history.view(), returns=True)
 
-    assert not considered("data-shift", failing)
+    assert not considered("data-shift", failing) and not considered("prompts-too-hard", failing)
     assert considered("data-shift", failing, diverged) and considered("undetermined", failing)
+    assert considered("prompts-too-hard", failing, diverged), "no choice of prompts mends a policy that diverged"
 
 
 def test_a_run_that_stands_no_lower_than_where_it_would_go_back_to_stays_where_it_is() -> None:
