@@ -29,6 +29,7 @@ from stabilizer.remedies.arbitration import (
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.conduct import MODES, Conduct, Host, Mode
 from stabilizer.remedies.controls import Controls
+from stabilizer.remedies.evidence import leapt_far
 from stabilizer.remedies.limits import COOLDOWN, MAX_FAILURES, quiet_hours
 from stabilizer.remedies.trial import SETTLE, Trial
 from stabilizer.remedies.turns import LR, turns
@@ -230,8 +231,8 @@ class Arbiter(Conduct):
         cause = need.cause.id
         remedies = [RESTORE, *fitting(cause, view)]
         diverged = need.critical and any(rank(finding) == DIVERGENCE for finding in need.members)
-        outside = cause in OUTSIDE
-        mended = any(_may_mend(remedy, need.cause) for remedy in remedies[1:]) and not (diverged and outside)
+        outside, leapt = cause in OUTSIDE, diverged and leapt_far(view, need.onset)
+        mended = any(_may_mend(remedy, need.cause) for remedy in remedies[1:]) and not (outside and leapt)
         damaged = (diverged or (returns and not outside)) and not mended
         if ROLL_BACK not in remedies and (damaged or turns(view, need.onset, self.limits.moves)):
             remedies.append(ROLL_BACK)  # whatever did it

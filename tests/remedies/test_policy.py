@@ -15,6 +15,7 @@ from stabilizer.remedies.fork import Comparison, Fork
 from stabilizer.remedies.guard import Guard
 from stabilizer.remedies.policy import Arbiter, Need, _Question
 from stabilizer.remedies.trial import Trial
+from stabilizer.runs.history import RunView
 from stabilizer.runs.requests import Request
 from stabilizer.watch import Incident
 from tests.remedies.simulation import Simulation
@@ -787,14 +788,15 @@ def test_what_goes_on_outside_and_shows_in_nothing_that_the_policy_does_is_not_g
     failing = Finding("reward/no-signal", "critical", "", 40, 50, 60, incident=1)
     diverged = replace(failing, id="policy/kl-runaway")
     run = Simulation("auto-full").run(60)
+    leap, calm = (history({"optim/update_ratio": f"0.001~0.0001x40 {end}"}).view() for end in ("0.05x2", "0.001x2"))
 
-    def considered(cause: str, *members: Finding) -> bool:
-        called = need(cause, *members, onset=40)
-        return ROLL_BACK in run.arbiter._candidates(called, run.history.view(), returns=True)
+    def considered(cause: str, *members: Finding, view: RunView = calm) -> bool:
+        return ROLL_BACK in run.arbiter._candidates(need(cause, *members, onset=40), view, returns=True)
 
     assert not considered("data-shift", failing) and not considered("prompts-too-hard", failing)
     assert considered("data-shift", failing, diverged) and considered("undetermined", failing)
-    assert considered("prompts-too-hard", failing, diverged), "no choice of prompts mends a policy that diverged"
+    assert not considered("prompts-too-hard", failing, diverged)
+    assert considered("prompts-too-hard", failing, diverged, view=leap), "no choice of prompts mends weights that leapt"
 
 
 def test_a_run_that_stands_no_lower_than_where_it_would_go_back_to_stays_where_it_is() -> None:
