@@ -122,7 +122,8 @@ class Arbiter(Conduct):
     def _need(self, number: int, view: RunView) -> Need | None:
         """What an incident calls for; None where it is to be left alone for now."""
         members = [f for f in self.watch.active() if f.incident == number and f.severity != "info"]
-        members = [f for f in members if not self._own_step(f) and (number, f.id) not in self._outlived]
+        members = [f for f in members if not (self._own_step(f) or self._is_back(f))]
+        members = [f for f in members if (number, f.id) not in self._outlived]
         incident, critical = self.watch.incident(number), any(f.severity == "critical" for f in members)
         if not members or not incident.causes or self._suggested_enough(number):
             return None
@@ -343,6 +344,8 @@ class Arbiter(Conduct):
                 self.controls.snapshot()
         for action in latest.values():
             if action.entry == "verified":
+                if came := action.data.get("came"):
+                    self._came[action.incident] = int(came)
                 if action.remedy == RESTORE.id:
                     self._put_right.add(action.incident)
                 self._kept[action.action] = dict(action.change)
