@@ -198,8 +198,21 @@ class FollowedLog:
         if run.ticks[: len(self._part) - 1] != self._part[:-1]:  # not only grown since it was cut
             self._cut = True
             self._run = self._moved() or self._run
+        taken = len(self._part) if self._grew_from_part(run) else 0
         self._part = run.ticks
-        return continued(self._run, run) or run
+        return continued(self._run, run, taken) or run
+
+    def _grew_from_part(self, run: LoadedRun) -> bool:
+        """It begins with the rows of the log as it was read last, by two of them, which went into what is held."""
+        assert self._run is not None
+        if not self._part or run.ticks[: len(self._part)] != self._part:
+            return False
+        for attempt, step in (self._part[0], self._part[max(0, len(self._part) - 2)]):
+            shown = (row(history.view(step)) for history in self._run.histories.values())
+            now = row(run.histories[attempt].view(step))
+            if not any(numbers and holds(numbers, now) for numbers in shown):
+                return False
+        return True
 
     def _covers(self, run: LoadedRun) -> bool:
         """All rows that were seen are there, whatever they hold."""

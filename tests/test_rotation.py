@@ -124,6 +124,22 @@ def test_a_restart_that_cut_the_log_back_to_its_checkpoint_is_an_attempt_and_not
     assert list(view.series("reward/mean").steps) == list(range(1, 51))
 
 
+@pytest.mark.parametrize("back_to", [61, 71])
+def test_a_restart_within_a_log_that_was_cut_is_judged_once_however_often_it_is_looked_at(tmp_path, back_to) -> None:
+    path, other = tmp_path / "log.jsonl", collapsing(120, seed=1)
+    path.write_text("".join(LINES[:60]))
+    looker = Looker(path)
+    looker.look(SETTLED + 1)
+    path.write_text("".join(LINES[60:90]))
+    looker.look(SETTLED + 1)
+    rest = other[back_to - 1 :]
+    for start in range(0, len(rest), 5):
+        path.open("a").write("".join(rest[start : start + 5]))
+        looker.look(SETTLED + 1)
+    assert looker.steps == [*range(1, 91), *range(back_to, 121)] and looker.told == ["cut"]
+    assert looker.followed.newest.attempt == 1
+
+
 def test_a_log_that_is_written_over_is_not_said_to_be_cut(tmp_path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text("".join(LINES[:60]))
