@@ -63,10 +63,14 @@ def rename(path: Path) -> None:
 
 @pytest.mark.parametrize("rotate", [truncate, copy_and_truncate, rename])
 @pytest.mark.parametrize("seen_empty", [True, False])
-def test_a_log_that_was_rotated_is_gone_on_with_as_if_it_had_not_been(tmp_path, rotate, seen_empty: bool) -> None:
-    path = tmp_path / "log.jsonl"
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_log_that_was_rotated_is_gone_on_with_as_if_it_had_not_been(
+    tmp_path, rotate, seen_empty: bool, folder: bool
+) -> None:
+    path = tmp_path / "logs" / "log.jsonl"
+    path.parent.mkdir()
     path.write_text("".join(LINES[:90]))
-    looker = Looker(path)
+    looker = Looker(path.parent if folder else path)
     looker.look()
     if rotate is not truncate:  # who keeps the old part loses nothing that came since the last look
         path.open("a").write("".join(LINES[90:95]))
