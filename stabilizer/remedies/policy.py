@@ -335,6 +335,7 @@ class Arbiter(Conduct):
             self._tried.add((action.incident, action.remedy))
             if "released" in action.data:
                 self._released.add(action.remedy)
+            if "released" in action.data or "interrupted" in action.data:
                 self._tried.discard((action.incident, action.remedy))
         cut = [action for action in latest.values() if action.entry in ("applied", "approved")]
         for action in reversed(cut):  # newest first: one may have been built on another
@@ -371,4 +372,4 @@ class Arbiter(Conduct):
                 self._close(action, "expired", "the run was restarted; it will be proposed again if the need remains")
 
     def _close(self, action: Action, entry: JournalEntry, text: str) -> None:
-        self.host.journal(replace(action, entry=entry, text=text, data={}))
+        self.host.journal(replace(action, entry=entry, text=text, data={"interrupted": True}))

@@ -474,6 +474,20 @@ def test_what_failed_and_is_back_is_gone_back_from_only_where_the_policy_took_ha
     assert Simulation("auto-full", earlier=tuple(run.actions)).arbiter._is_back(failed), "and after a restart too"
 
 
+def test_what_a_restart_cut_off_is_ordered_anew() -> None:
+    killed = Outage("auto-full", breaks_at=10_000).run(104)
+    assert killed.entries()[-1] == ("skip-update", "applied")
+    journal = tuple(killed.actions)
+    for _ in range(2):  # it may be killed once more
+        run = Outage("auto-full", breaks_at=10_000).run(101)
+        run.actions = []
+        run.arbiter = Arbiter("auto-full", run.controls, run.watch, run, journal)
+        journal += tuple(run.actions)
+    run.run(120)
+    assert run.orders.count("skip-update") > 3
+    assert [entry for entry in run.entries() if "skip-update" in entry][-1] == ("skip-update", "verified")
+
+
 @pytest.mark.parametrize(("remedy", "ended"), [("early-stop", "stopped"), ("pause-and-ask", "paused")])
 def test_ending_and_pausing_are_kept_at_once_and_said(remedy: str, ended: str) -> None:
     run = Simulation("auto-full", breaks_at=40, cause=too_fast).run(48)
