@@ -112,6 +112,8 @@ class FollowedLog:
 
     def __init__(self, path: Path, load: Load):
         self._path, self._load = path, load
+        self._log = path
+        """The file that is followed: of a folder the one that it was read from first, where that is one alone."""
         self._run: LoadedRun | None = None
         self._failed: LoadedRun | None = None
         """What is there instead of a run, where training failed before its first row."""
@@ -174,7 +176,7 @@ class FollowedLog:
         known = self._failed or self._run
         try:
             with self._tails:
-                run = self._load(self._path)
+                run = self._loaded()
         except RunError as error:
             self._tails = Tails()
             failed = isinstance(error, NoMetrics) and error.run.history.events
@@ -190,6 +192,18 @@ class FollowedLog:
         self._run = self._gone_on(run)
         return known is None or _extent(known) != _extent(self._run)
 
+    def _loaded(self) -> LoadedRun:
+        """The run as it can be read: of a folder in which a part of the log was kept, which then holds two, the log."""
+        try:
+            run = self._load(self._path)
+        except RunError:
+            if self._run is None or not self._log.is_file():
+                raise
+            return self._load(self._log)
+        if self._run is None and len(run.source.files) == 1:
+            self._log = Path(run.source.files[0])
+        return run
+
     def _gone_on(self, run: LoadedRun) -> LoadedRun:
         """The run that was read, or where its beginning is gone, with what was read before."""
         if self._run is None or self._covers(run):
@@ -198,8 +212,21 @@ class FollowedLog:
         if run.ticks[: len(self._part) - 1] != self._part[:-1]:  # not only grown since it was cut
             self._cut = True
             self._run = self._moved() or self._run
+        taken = len(self._part) if self._grew_from_part(run) else 0
         self._part = run.ticks
-        return continued(self._run, run) or run
+        return continued(self._run, run, taken) or run
+
+    def _grew_from_part(self, run: LoadedRun) -> bool:
+        """It begins with the rows of the log as it was read last, by two of them, which went into what is held."""
+        assert self._run is not None
+        if not self._part or run.ticks[: len(self._part)] != self._part:
+            return False
+        for attempt, step in (self._part[0], self._part[max(0, len(self._part) - 2)]):
+            shown = (row(history.view(step)) for history in self._run.histories.values())
+            now = row(run.histories[attempt].view(step))
+            if not any(numbers and holds(numbers, now) for numbers in shown):
+                return False
+        return True
 
     def _covers(self, run: LoadedRun) -> bool:
         """All rows that were seen are there, whatever they hold."""
@@ -207,9 +234,9 @@ class FollowedLog:
 
     def _moved(self) -> LoadedRun | None:
         """The log as it was when it was moved away or copied, from the files beside it."""
-        if not self._path.is_file():
+        if not self._log.is_file():
             return None
-        beside = [file for file in self._path.parent.glob(f"{glob.escape(self._path.stem)}*") if file != self._path]
+        beside = [file for file in self._log.parent.glob(f"{glob.escape(self._log.stem)}*") if file != self._log]
         for file in sorted(filter(Path.is_file, beside), key=_age)[:PARTS]:
             try:
                 run = self._load(file)

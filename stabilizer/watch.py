@@ -381,9 +381,9 @@ class Watch:
         return any(f.state == "open" and f.attempt == view.attempt for f in members)
 
     def _explain_all(self, view: RunView, changed: list[Finding]) -> None:
-        for number in sorted(self._unexplained):
+        numbers, self._unexplained = sorted(self._unexplained), set()  # one that can't be is no trouble of later ticks
+        for number in numbers:
             self._explain(self.incident(number), view, changed)
-        self._unexplained.clear()
 
     def _explain(self, incident: Incident, view: RunView, changed: list[Finding]) -> None:
         """Causes and advice belong to the incident: all its standing findings carry the newest."""

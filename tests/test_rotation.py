@@ -63,10 +63,14 @@ def rename(path: Path) -> None:
 
 @pytest.mark.parametrize("rotate", [truncate, copy_and_truncate, rename])
 @pytest.mark.parametrize("seen_empty", [True, False])
-def test_a_log_that_was_rotated_is_gone_on_with_as_if_it_had_not_been(tmp_path, rotate, seen_empty: bool) -> None:
-    path = tmp_path / "log.jsonl"
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_log_that_was_rotated_is_gone_on_with_as_if_it_had_not_been(
+    tmp_path, rotate, seen_empty: bool, folder: bool
+) -> None:
+    path = tmp_path / "logs" / "log.jsonl"
+    path.parent.mkdir()
     path.write_text("".join(LINES[:90]))
-    looker = Looker(path)
+    looker = Looker(path.parent if folder else path)
     looker.look()
     if rotate is not truncate:  # who keeps the old part loses nothing that came since the last look
         path.open("a").write("".join(LINES[90:95]))
@@ -122,6 +126,22 @@ def test_a_restart_that_cut_the_log_back_to_its_checkpoint_is_an_attempt_and_not
     view = looker.followed.newest
     assert view.attempt == 1 and [event.kind for event in view.events()] == ["resume"]
     assert list(view.series("reward/mean").steps) == list(range(1, 51))
+
+
+@pytest.mark.parametrize("back_to", [61, 71])
+def test_a_restart_within_a_log_that_was_cut_is_judged_once_however_often_it_is_looked_at(tmp_path, back_to) -> None:
+    path, other = tmp_path / "log.jsonl", collapsing(120, seed=1)
+    path.write_text("".join(LINES[:60]))
+    looker = Looker(path)
+    looker.look(SETTLED + 1)
+    path.write_text("".join(LINES[60:90]))
+    looker.look(SETTLED + 1)
+    rest = other[back_to - 1 :]
+    for start in range(0, len(rest), 5):
+        path.open("a").write("".join(rest[start : start + 5]))
+        looker.look(SETTLED + 1)
+    assert looker.steps == [*range(1, 91), *range(back_to, 121)] and looker.told == ["cut"]
+    assert looker.followed.newest.attempt == 1
 
 
 def test_a_log_that_is_written_over_is_not_said_to_be_cut(tmp_path) -> None:

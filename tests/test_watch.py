@@ -351,6 +351,21 @@ def test_what_was_told_step_by_step_is_how_things_stand() -> None:
         )  # fmt: skip
 
 
+def test_an_incident_that_cannot_be_explained_is_no_trouble_of_later_ticks(monkeypatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("stabilizer.watch.causes", broken)
+    run, watch = history({"reward/mean": "0.5x20"}), Watch((Says("numerics/non-finite", range(5, 20), confirm=1),))
+    for step in range(1, 5):
+        watch.tick(run.view(step))
+    with pytest.raises(ZeroDivisionError):
+        watch.tick(run.view(5))
+    for step in range(6, 12):
+        watch.tick(run.view(step))
+    assert told(watch) == [(1, "numerics/non-finite", "warn")]
+
+
 def test_real_detectors_agree_live_and_in_replay_on_a_run_that_breaks() -> None:
     series = {
         "reward/mean": "0.2+0.004~0.03x100 0.6+-0.05~0.03x12 0.0~0.005x60",

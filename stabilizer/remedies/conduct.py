@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Protocol, get_args
 
 from stabilizer.detectors.progress import progress
-from stabilizer.records import Action, JournalEntry
+from stabilizer.records import Action, Finding, JournalEntry
 from stabilizer.remedies import LOWER_LR, RESTORE, ROLL_BACK
 from stabilizer.remedies.arbitration import HOLD_BACK, OVERSHOT
 from stabilizer.remedies.base import Change, Remedy, in_words
@@ -71,6 +71,8 @@ class Conduct:
         self._held = Held(controls)
         self._outlived: set[tuple[int, str]] = set()
         """Incident and finding that were made harmless and go on."""
+        self._came: dict[int, int] = {}
+        """Incident -> the first step at which the reward that had failed was back."""
         self._restored: int | None = None
         """The first step under a setting that was put back and kept."""
         self._put_right: set[int] = set()
@@ -428,7 +430,13 @@ class Conduct:
 
     def _critical(self, trial: Trial) -> bool:
         standing = [f for f in self.watch.active() if f.incident == trial.incident and f.state != "recovering"]
-        return any(finding.severity == "critical" for finding in standing)
+        return any(finding.severity == "critical" and not self._is_back(finding) for finding in standing)
+
+    def _is_back(self, finding: Finding) -> bool:
+        """It is of a reward that failed and has come back since: it stands until it has been quiet for long enough, and
+        whether the policy took harm is told by the reward that is back."""
+        came = self._came.get(finding.incident, 0)
+        return finding.id.startswith("reward/") and finding.onset_step < came
 
     def _hold(self, view: RunView) -> None:
         """A knob that keeps a schedule that ran away where it was goes with it; the change it belongs to does too."""
@@ -459,6 +467,8 @@ class Conduct:
             self._journal(under, "verified", view.step, f"together with {trial.action}")
         self._kept[trial.action] = trial.change
         data = self._measured(trial, view)
+        if trial.came:
+            self._came[trial.incident] = data["came"] = trial.came
         if self._holds_back(trial):
             self._holding[trial.action] = trial
             data["against"] = {"cause": trial.cause, "onset": trial.onset}

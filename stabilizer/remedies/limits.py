@@ -52,11 +52,15 @@ class Limits:
     """Order -> when a fix last gave it."""
 
     def recall(self, earlier: Iterable[Action]) -> None:
-        """Take over what the journal says was done before a restart."""
+        """Take over what the journal says was done before a restart. What a restart cut off is tried anew."""
+        earlier = list(earlier)
+        latest = {action.action: action for action in earlier}
         for action in earlier:
             self.extra += int(action.data.get("extra_steps", 0))
             if action.entry == "applied":
-                self.note(action.change, action.step, action.data.get("orders", ()))
+                last = latest[action.action]
+                cut = last.entry == "applied" or "interrupted" in last.data
+                self.note(action.change, action.step, () if cut else action.data.get("orders", ()))
                 if cause := action.data.get("back_for"):
                     self.rollbacks[str(cause)] += 1
             elif action.entry == "reverted" and action.remedy == "by-hand":

@@ -124,7 +124,8 @@ class Arbiter(Conduct):
     def _need(self, number: int, view: RunView) -> Need | None:
         """What an incident calls for; None where it is to be left alone for now."""
         members = [f for f in self.watch.active() if f.incident == number and f.severity != "info"]
-        members = [f for f in members if not self._own_step(f) and (number, f.id) not in self._outlived]
+        members = [f for f in members if not (self._own_step(f) or self._is_back(f))]
+        members = [f for f in members if (number, f.id) not in self._outlived]
         incident, critical = self.watch.incident(number), any(f.severity == "critical" for f in members)
         if not members or not incident.causes or self._suggested_enough(number):
             return None
@@ -340,6 +341,7 @@ class Arbiter(Conduct):
             self._tried.add((action.incident, action.remedy))
             if "released" in action.data:
                 self._released.add(action.remedy)
+            if "released" in action.data or "interrupted" in action.data:
                 self._tried.discard((action.incident, action.remedy))
         cut = [action for action in latest.values() if action.entry in ("applied", "approved")]
         for action in reversed(cut):  # newest first: one may have been built on another
@@ -349,6 +351,8 @@ class Arbiter(Conduct):
                 self.controls.snapshot()
         for action in latest.values():
             if action.entry == "verified":
+                if came := action.data.get("came"):
+                    self._came[action.incident] = int(came)
                 if action.remedy == RESTORE.id:
                     self._put_right.add(action.incident)
                 self._kept[action.action] = dict(action.change)
@@ -374,4 +378,4 @@ class Arbiter(Conduct):
                 self._close(action, "expired", "the run was restarted; it will be proposed again if the need remains")
 
     def _close(self, action: Action, entry: JournalEntry, text: str) -> None:
-        self.host.journal(replace(action, entry=entry, text=text, data={}))
+        self.host.journal(replace(action, entry=entry, text=text, data={"interrupted": True}))

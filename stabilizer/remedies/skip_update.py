@@ -73,7 +73,7 @@ class SkipUpdate(Remedy):
             return ""
         known = first[np.isfinite(first)]
         if len(known) < BACK:
-            return f"{reward.metric} is a number again"
+            return "" if len(known) else f"{reward.metric} is a number again"
         was, now = float(known.mean()), middle(last)
         noise = reward.noise * float(np.sqrt(1 / len(known) + 1 / BACK))
         apart = (last - was) * np.sign(now - was)  # of every row, for one may be chance, or from before

@@ -67,7 +67,9 @@ class AppendFile:
         return True
 
     def sync(self) -> None:
-        """Wait until the disk has what was written."""
+        """Wait until the disk has what was written; nothing to do where the file is not open."""
+        if self._fd < 0:
+            return
         try:
             os.fsync(self._fd)
         except OSError as error:
@@ -124,6 +126,8 @@ class Syncer:
 
     def __init__(self) -> None:
         self._wanted: SimpleQueue[AppendFile | None] = SimpleQueue()
+        self._due: set[AppendFile] = set()
+        """Files in the queue: a disk that is slower than what is asked of it owes each of them one wait, not many."""
         self._thread: Thread | None = None
 
     def soon(self, *files: AppendFile) -> None:
@@ -132,7 +136,9 @@ class Syncer:
             self._thread = Thread(target=self._work, name="syncer", daemon=True)
             self._thread.start()
         for file in files:
-            self._wanted.put(file)
+            if file not in self._due:
+                self._due.add(file)
+                self._wanted.put(file)
 
     def close(self) -> None:
         """Wait until all that was asked for is done."""
@@ -143,4 +149,5 @@ class Syncer:
 
     def _work(self) -> None:
         while (file := self._wanted.get()) is not None:
+            self._due.discard(file)  # before it is synced: what is written meanwhile is asked for anew
             file.sync()

@@ -30,8 +30,12 @@ def holds(shown: Mapping[str, float], now: Mapping[str, float]) -> bool:
     return all(now.get(name) == value or value != value for name, value in shown.items())
 
 
-def continued(before: LoadedRun, after: LoadedRun) -> LoadedRun | None:
-    """`before` with what `after` adds to it; None where `after` is another training. Neither is changed."""
+def continued(before: LoadedRun, after: LoadedRun, taken: int = 0) -> LoadedRun | None:
+    """`before` with what `after` adds to it; None where `after` is another training. Neither is changed.
+
+    So many rows of `after` were `taken` by the reading before, abandoned branches among them, which no longer stand: of
+    these only the newest is read again, for more may have joined it.
+    """
     attempt, last = before.ticks[-1]
     base, first = before.histories[attempt], before.ticks[0][1]
     read = {step for _, step in before.ticks}
@@ -40,14 +44,20 @@ def continued(before: LoadedRun, after: LoadedRun) -> LoadedRun | None:
         """A row of `after` was read before, with these numbers."""
         return tick[1] in read and holds(row(base.view(tick[1])), row(after.histories[tick[0]].view(tick[1])))
 
-    new = list(dropwhile(lambda tick: tick[1] < last and stands(tick), after.ticks))
-    known = len(after.ticks) - len(new)
+    taken = taken if taken and after.ticks[taken - 1][1] == last else 0  # one that lost its end goes on before it
+    if taken:
+        start = taken - 1
+    else:
+        start = len(after.ticks) - sum(1 for _ in dropwhile(lambda tick: tick[1] < last and stands(tick), after.ticks))
     current = _lineage(base, after.history)
     histories, ticks = {**before.histories, attempt: current}, list(before.ticks)
-    for place, (part, step) in enumerate(new):
-        back = part != new[place - 1][0] if place else step < last or (step == last and not stands(new[0]))
+    for place, (part, step) in enumerate(after.ticks[start:], start):
+        if place > start:
+            back = part != after.ticks[place - 1][0]
+        else:
+            back = not taken and (step < last or (step == last and not stands((part, step))))
         if back:
-            if step <= first or (not place and 0 < known < BY_SEED):
+            if step <= first or (place == start and 0 < start < BY_SEED):
                 return None
             current = _restarted(current, step)
             histories[current.attempt] = current

@@ -340,6 +340,7 @@ def test_groups_paid_alike_need_no_skipping_unless_a_critic_expected_more_of_the
         ("nanx6 0.5~0.02x3", "a number again"),
         ("0.2~0.02x6 nanx3", ""),
         ("0.2~0.02x20 0.5~0.02x3", ""),  # updates are made again
+        ("0.2x1 nanx1 0.2~0.02x4", ""),  # it was one before, and as low
     ],
 )
 def test_updates_are_skipped_until_the_reward_of_a_policy_that_stands_moves(since: str, over: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stabilizer.records import Action
@@ -40,7 +42,8 @@ def test_a_knob_is_not_moved_back_soon_and_a_person_is_asked() -> None:
 def test_an_order_is_not_given_again_soon_whatever_its_end_made_look_broken(restarted: bool) -> None:
     limits = Limits()
     if restarted:
-        limits.recall([applied(1, {}, 100, orders=["skip-update"])])
+        given = applied(1, {}, 100, orders=["skip-update"])
+        limits.recall([given, replace(given, entry="verified", data={})])
     else:
         limits.note({}, 100, ["skip-update"])
     for step, refused in ((60, True), (100 + LOCK - 1, True), (100 + LOCK, False)):  # 60: after going back

@@ -451,6 +451,44 @@ def test_updates_are_made_again_once_the_reward_moved_while_the_weights_stood() 
     assert next(a for a in run.actions if a.entry == "applied").data["orders"] == ["skip-update"]
 
 
+class Outage(Simulation):
+    """Most answers go unpaid for some steps; what was learned meanwhile may have done harm."""
+
+    harm = 1.0
+
+    def _numbers(self) -> dict[str, float]:
+        metrics = super()._numbers()
+        out = 100 < self.step <= 106
+        paid = 0.2 if out else self.harm if self.step > 106 else 1.0
+        return metrics | {"reward/mean": paid * metrics["reward/mean"], "reward/failed_frac": 0.8 * out}
+
+
+@pytest.mark.parametrize(("harm", "back"), [(1.0, False), (0.6, True)])
+def test_what_failed_and_is_back_is_gone_back_from_only_where_the_policy_took_harm(harm: float, back: bool) -> None:
+    run = Outage("auto-full", breaks_at=10_000)
+    run.harm = harm
+    run.run(120)
+    assert ("skip-update", "verified") in run.entries()
+    assert (("roll-back", "proposed") in run.entries()) is back
+    [failed] = [f for f in run.watch.findings() if f.id == "reward/outage"]
+    assert failed.severity == "critical"
+    assert Simulation("auto-full", earlier=tuple(run.actions)).arbiter._is_back(failed), "and after a restart too"
+
+
+def test_what_a_restart_cut_off_is_ordered_anew() -> None:
+    killed = Outage("auto-full", breaks_at=10_000).run(104)
+    assert killed.entries()[-1] == ("skip-update", "applied")
+    journal = tuple(killed.actions)
+    for _ in range(2):  # it may be killed once more
+        run = Outage("auto-full", breaks_at=10_000).run(101)
+        run.actions = []
+        run.arbiter = Arbiter("auto-full", run.controls, run.watch, run, journal)
+        journal += tuple(run.actions)
+    run.run(120)
+    assert run.orders.count("skip-update") > 3
+    assert [entry for entry in run.entries() if "skip-update" in entry][-1] == ("skip-update", "verified")
+
+
 @pytest.mark.parametrize(("remedy", "ended"), [("early-stop", "stopped"), ("pause-and-ask", "paused")])
 def test_ending_and_pausing_are_kept_at_once_and_said(remedy: str, ended: str) -> None:
     run = Simulation("auto-full", breaks_at=40, cause=too_fast).run(48)

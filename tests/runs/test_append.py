@@ -189,3 +189,31 @@ def test_a_disk_that_fails_while_nobody_waits_is_told_of_all_the_same(tmp_path, 
     syncer.soon(file)
     syncer.close()
     assert isinstance(file.error, OSError)
+
+
+def test_a_disk_that_is_behind_owes_a_file_one_wait_however_often_it_is_asked_for(tmp_path, monkeypatch):
+    slow, synced = threading.Event(), []
+
+    def sync(handle):
+        slow.wait(60)
+        synced.append((tmp_path / "log").read_bytes())
+
+    monkeypatch.setattr(os, "fsync", sync)
+    file, syncer = AppendFile(tmp_path / "log", sync=True), Syncer()
+    for line in LINES:
+        file.append(line, sync=False)
+        syncer.soon(file)
+    slow.set()
+    syncer.close()
+    assert len(synced) <= 2 and synced[-1] == b"".join(LINES), "and the last of them has all that was written"
+
+
+def test_a_file_that_could_not_be_opened_stops_nobody_from_syncing_the_others(tmp_path, monkeypatch):
+    (tmp_path / "folder").touch()
+    shut, file, syncer = AppendFile(tmp_path / "folder" / "log"), AppendFile(tmp_path / "log"), Syncer()
+    why, synced = shut.error, []
+    file.append(LINES[0], sync=False)
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(handle) if handle >= 0 else os.close(handle))
+    syncer.soon(shut, file)
+    syncer.close()
+    assert len(synced) == 1 and why is not None and shut.error is why

@@ -89,6 +89,8 @@ class Collapse(Detector):
         falls = []
         for at in range(AROUND - 1, len(series) - 1):
             known, before = series.values[:at], series.values[max(0, at - AROUND) : at]
+            if before.mean() <= 0:
+                continue  # there is nothing of which a share could be gone
             for since in (series.values[at + through :] for through in range(min(3, len(series) - at - 1))):
                 gap = float(min(before.min(), known.min()) - since.max())
                 moved = float(np.ptp(before) + np.ptp(since))
