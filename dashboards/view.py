@@ -232,7 +232,10 @@ def trial(trial: Trial, runs: Runs, run: str, *, over: bool = False) -> html.Art
 
 def no_runs(roots: Sequence[str]) -> html.Div:
     """The page before there is any run."""
-    looked = f"Looked in {', '.join(roots)}. Train the built-in task and come back:"
+    looked = (
+        f"Looked in {', '.join(roots)} for runs and for logs of other trainers. Give the folder that holds yours"
+        " (stabilizer dashboard PATH), or train the built-in task:"
+    )
     return html.Div(empty("No runs here yet", looked, "stabilizer demo", whole=True), className="card head")
 
 

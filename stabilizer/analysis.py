@@ -99,6 +99,12 @@ class Analysis:
         """Whether more is to come: the answer is as of `last_step`."""
         return self.state in LIVE_STATES
 
+    @property
+    def blind_spots(self) -> tuple[NotChecked, ...]:
+        """What a page lists as not checked. Where nothing of such a training is logged, a list of every detector says
+        less than that."""
+        return self.not_checked if self.run.source.steps and self.verdict != "not-rl" else ()
+
 
 def analyse(run: LoadedRun, detectors: tuple[Detector, ...] = DETECTORS) -> Analysis:
     """Replay the run and say what there is to say."""

@@ -7,6 +7,7 @@ ever imports torch. Errors say what, where and what to do next; a traceback is s
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
 import sys
@@ -46,6 +47,8 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong with the words on stdout as well, where `--json` is one of them."""
 
     as_json = False
+    chosen: _Parser | None = None
+    """The parser of the verb that was called: what it does not know is told in its words."""
 
     def error(self, message: str) -> NoReturn:
         if self.as_json:
@@ -54,8 +57,15 @@ class _Parser(argparse.ArgumentParser):
             print(json.dumps({"error": message}))
         super().error(message)
 
+    def unknown(self, word: str) -> NoReturn:
+        """Say that there is no such argument, and which one may have been meant."""
+        known = [name for action in self._actions for name in action.option_strings]
+        near = difflib.get_close_matches(word.partition("=")[0], known, 1) if word.startswith("-") else []
+        hint = f"did you mean {near[0]}?" if near else f"`{self.prog} --help` explains what it takes"
+        self.error(f"unrecognized argument {word}; {hint}")
 
-def build_parser(verb: str | None = None, *, as_json: bool = False) -> argparse.ArgumentParser:
+
+def build_parser(verb: str | None = None, *, as_json: bool = False) -> _Parser:
     """The parser; only the chosen verb's module is imported to fill in its arguments."""
     parser = _Parser(
         prog="stabilizer",
@@ -70,6 +80,7 @@ def build_parser(verb: str | None = None, *, as_json: bool = False) -> argparse.
         sub.as_json = as_json
         if name == verb:
             _module(name).add_arguments(sub)
+            parser.chosen = sub
         sub.add_argument("--json", action="store_true", help="print JSON on stdout and nothing else")
         sub.add_argument("--debug", action="store_true", help="show a traceback when something fails")
     return parser
@@ -79,7 +90,17 @@ def main(argv: list[str] | None = None) -> int:
     """Run a verb; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     verb = next((word for word in words if not word.startswith("-")), None)
-    args = build_parser(verb, as_json="--json" in words).parse_args(words)
+    parser = build_parser(verb, as_json="--json" in words)
+    if verb is not None and verb not in VERBS:
+        near = difflib.get_close_matches(verb, VERBS, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(VERBS)}"
+        parser.error(f"no verb {verb!r}; {hint}")
+    if not words:
+        parser.print_help()
+        return 2
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        (parser.chosen or parser).unknown(unknown[0])
     if argv is None and not args.debug:  # what is too large to reckon with is told as findings, not in lines of numpy
         warnings.filterwarnings("ignore", category=RuntimeWarning)
     try:

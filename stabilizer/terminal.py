@@ -113,7 +113,7 @@ class _Page:
         clock = "optimizer steps" if self.view.about("clock") == "optimizer_step" else "steps"
         facts = [
             plain(source.trainer) + (f", {source.format}" if source.format != source.trainer else ""),
-            f"{source.steps:,} rows, {clock} {analysis.first_step:,}-{analysis.last_step:,}",
+            f"{source.steps:,} row{'s' * (source.steps != 1)}, {clock} {analysis.first_step:,}-{analysis.last_step:,}",
         ]
         if not source.steps:
             facts[-1] = "not one step"
@@ -132,9 +132,16 @@ class _Page:
 
     def _explained(self, verdict: str) -> list[str]:
         if verdict == "too-short":
-            return [f"{self.analysis.run.source.steps} rows are too few for the detectors to say anything either way."]
+            rows = self.analysis.run.source.steps
+            said = f"{rows} rows are" if rows != 1 else "1 row is"
+            return [f"{said} too few for the detectors to say anything either way."]
         if verdict == "not-rl":
-            return ["No rewards, completions or KL are logged, so the detectors have nothing to judge."]
+            said = ["No rewards, completions or KL are logged, so the detectors have nothing to judge."]
+            if names := sorted(self.view.names()):
+                more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+                listed = self._typed(plain(", ".join(names[:8])))
+                said.append(f"Logged: {listed}{more}. If one of them is the reward, --map reward/mean=NAME says so.")
+            return said
         doubts = [f"But {item.why}." for item in self.analysis.not_checked if item.why]
         if verdict == "healthy" and not self.analysis.findings:
             return ["Nothing found by the detectors that could be asked.", *doubts]
@@ -246,10 +253,10 @@ class _Page:
     def _not_checked(self) -> None:
         from stabilizer.readers.logged_as import asked_for  # here, because readers tell errors in this page's words
 
-        if not self.analysis.not_checked or not self.analysis.run.source.steps:
+        if not self.analysis.blind_spots:
             return
         self._title("Not checked, for want of a metric")
-        for item in self.analysis.not_checked:
+        for item in self.analysis.blind_spots:
             wants = plain(asked_for(item.needs, self.analysis.run.source.trainer))
             said = f"log {wants}" + (" of more problems, or more often (see the head)" if item.why else "")
             self._line(Text.assemble(f"{'-' if self.ascii else '·'} {plain(item.id)}", (f": {said}", "dim")), 2)

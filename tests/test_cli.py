@@ -102,6 +102,37 @@ def test_words_that_make_no_command_are_an_error_in_json_too(words: tuple[str, .
     assert stop.value.code == 2 and set(json.loads(out)) == {"error"} and json.loads(out)["error"] in err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("diagnos", "x"), "stabilizer: error: no verb 'diagnos'; did you mean 'diagnose'?"),
+        (("xyzzy",), "stabilizer: error: no verb 'xyzzy'; there are train, demo, "),
+        (("diagnose", "x", "--fail-one=warn"), "stabilizer diagnose: error: unrecognized argument --fail-one=warn;"
+                                               " did you mean --fail-on?"),
+        (("diagnose", "x", "--xyzzy"), "unrecognized argument --xyzzy; `stabilizer diagnose --help` explains"),
+        (("watch", "a", "b"), "stabilizer watch: error: unrecognized argument b; `stabilizer watch --help`"),
+    ],
+)  # fmt: skip
+def test_a_word_that_is_not_known_is_answered_with_the_nearest_in_its_verbs_own_usage(words, said, capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(list(words))
+    assert stop.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_no_words_at_all_show_the_help(capsys) -> None:
+    assert main([]) == 2
+    shown = capsys.readouterr().out
+    assert all(verb in shown for verb in VERBS) and "Start with `stabilizer demo`" in shown
+
+
+def test_the_dashboard_says_that_a_folder_is_not_there_and_opens_all_the_same(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("dashboards.server.serve", lambda paths, *rest, **options: print("served", *paths))
+    assert main(["dashboard", str(tmp_path / "rusn"), str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"served {tmp_path / 'rusn'} {tmp_path}\n"
+    assert err == f"stabilizer dashboard: {tmp_path / 'rusn'}: not there (yet); what appears there is shown\n"
+
+
 def test_a_mistake_ends_the_process_with_exit_code_2(tmp_path) -> None:
     done = stabilizer("diagnose", "no-such-path", cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.startswith("stabilizer diagnose: ") and not done.stdout

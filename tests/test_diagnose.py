@@ -231,6 +231,19 @@ def test_other_training_is_not_rl(tmp_path, capsys, kind):
     assert (code, found["verdict"], found["healthy"]) == (0, "not-rl", [])
 
 
+def test_the_page_of_another_training_asks_which_column_is_the_reward_and_lists_no_detectors(tmp_path, capsys):
+    log = tmp_path / "t.csv"
+    log.write_text("step,loss,points\n" + "".join(f"{step},1.0,{step}\n" for step in range(1, 40)))
+    assert main(["diagnose", str(log)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "NOT a run" in shown and "points" in shown and "--map reward/mean=NAME" in shown
+    assert "Not checked" not in shown
+    assert answer(capsys, log)[1]["not_checked"], "a program is told all the same"
+    for page in ("t.html", "t.md"):
+        assert main(["report", str(log), "-o", str(tmp_path / page)]) == 0
+        assert "Not checked" not in (tmp_path / page).read_text()
+
+
 def test_entropy_alone_makes_no_reinforcement_learning(tmp_path, capsys):
     rows = [{"step": step, "loss": 1.0, "entropy": 0.5} for step in range(1, 60)]
     assert answer(capsys, write(tmp_path, state("sft", log_history=rows)))[1]["verdict"] == "not-rl"
@@ -419,6 +432,13 @@ def test_an_unknown_detector_names_the_nearest(capsys, wrong):
     assert main(["detectors", "explain", wrong]) == 2
     assert "did you mean 'optim/grad-explosion'" in capsys.readouterr().err
     assert main(["detectors", "explain"]) == 2
+
+
+def test_a_name_near_to_no_detector_is_answered_without_a_guess_and_a_remedy_is_found_too(capsys):
+    assert main(["detectors", "explain", "xyzzy"]) == 2
+    assert "did you mean" not in capsys.readouterr().err
+    assert main(["detectors", "explain", "rollback"]) == 2
+    assert "did you mean 'roll-back'?" in capsys.readouterr().err
 
 
 def test_doctor_finds_this_installation_well(capsys):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
+
+from stabilizer.cli import error_line
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +36,9 @@ def run(args: argparse.Namespace) -> int:
     """Serve until interrupted. The address is the first line printed."""
     from dashboards.server import say, serve
 
+    for path in args.paths:  # no error: training that makes it may start later
+        if not path.exists():
+            print(error_line("dashboard", f"{path}: not there (yet); what appears there is shown"), file=sys.stderr)
     announce = (lambda address: print(json.dumps({"address": address}), flush=True)) if args.json else say
     serve(
         args.paths,

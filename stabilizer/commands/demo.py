@@ -52,18 +52,18 @@ def run(args: argparse.Namespace) -> int:
 def _train(session: Session, console: Console, args: argparse.Namespace, address: str | None) -> int:
     code = follow(session, console, json=args.json)
     path = _report(session.writer.path)
-    console.print(Text(f"  report:        {path}"))
+    console.print(Text(f"  report:        {path}"), soft_wrap=True)
     if code and args.remedy == "suggest":
         console.print(Text("  let it mend itself: make demo VARIANT=unstable REMEDY=auto-full"))
     if address and sys.stdin.isatty() and sys.stdout.isatty():
-        console.print(Text(f"  dashboard stays at {address} until Ctrl-C"))
+        console.print(Text(f"  dashboard stays at {address} until Ctrl-C"), soft_wrap=True)
         try:
             while True:
                 time.sleep(3600)
         except KeyboardInterrupt:
             pass
     else:
-        console.print(Text(f"  look again:    {command()} dashboard {session.writer.path.parent}"))
+        console.print(Text(f"  look again:    {command()} dashboard {session.writer.path.parent}"), soft_wrap=True)
     return 0 if args.variant else code
 
 

@@ -51,8 +51,9 @@ def _named(id: str | None) -> Detector:
     if id in by_id:
         return by_id[id]
     endings = [known for known in by_id if known.rpartition("/")[2] == id.rpartition("/")[2]]
-    near = endings or difflib.get_close_matches(id, by_id, 1, 0.0)
-    raise UsageError(f"no detector {id!r}; did you mean {near[0]!r}? `stabilizer detectors` lists all")
+    near = endings or difflib.get_close_matches(id, (*by_id, *(remedy.id for remedy in REMEDIES)), 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise UsageError(f"no detector or remedy {id!r}; {hint}`stabilizer detectors` lists all")
 
 
 def _list(as_json: bool) -> None:

@@ -36,6 +36,8 @@ def run(args: argparse.Namespace) -> int:
     name = args.name or loaded.name
     if Path(name).name != name or name in ("", ".", ".."):
         raise ValueError(f"--name {name!r}: must be a plain name, without a folder")
+    if (args.runs / name / "run.json").exists():
+        raise FileExistsError(f"{args.runs / name}: there is a run here already; give another name with --name NAME")
     began = time.perf_counter()
     path = write_run(replace(loaded, name=name), args.runs / name)
     rows = len(loaded.ticks)

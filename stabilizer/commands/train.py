@@ -156,7 +156,7 @@ def follow(session: Session, console: Console, *, json: bool) -> int:
     if problems := session.writer.problems():
         console.print(Text("not everything could be written: " + "; ".join(problems), style="bold red"))
     if not json:
-        console.print(ending(session, verdict, ever))
+        console.print(ending(session, verdict, ever), soft_wrap=True)  # commands in it are copied: never broken
     if session.stop_reason == "SIGTERM":
         return 0  # asked to make room, and everything is saved: that is no failure, whatever the verdict
     return 1 if verdict in ("warn", "critical") else 0
@@ -206,7 +206,7 @@ def dashboard(runs: Path, run: str, port: int, console: Console) -> Iterator[str
         process, address, why = _serve(runs, 0)
     if address:
         address += f"run?run={quote(run)}"
-        console.print(Text(f"dashboard: {address}", style="bold"))
+        console.print(Text(f"dashboard: {address}", style="bold"), soft_wrap=True)
     else:
         console.print(Text(f"no dashboard ({why}); training goes on without it", style="yellow"))
     try:

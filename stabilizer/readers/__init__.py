@@ -134,9 +134,9 @@ def _named(name: str) -> ModuleType:
     names = [reader.NAME for reader in READERS]
     if name in names:
         return READERS[names.index(name)]
-    near = difflib.get_close_matches(name, names, 1, 0.3)
+    near = difflib.get_close_matches(name, names, 1, 0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise RunError(f"--format {name}: no such format; {hint}There are {', '.join(names)}")
+    raise RunError(f"--format {name}: no such format; {hint}there are {', '.join(names)}")
 
 
 def _check(path: Path) -> None:
@@ -171,7 +171,9 @@ def _unknown(path: Path) -> RunError:
     if path.is_dir():
         if runs := list_runs(path):
             return RunError(f"{path}: not a run but a folder of runs ({len(runs)}); give one of them, e.g. {runs[0]}")
-        what = "an empty folder" if not any(path.iterdir()) else "a folder in which no known log was found"
+        if not any(path.iterdir()):
+            return RunError(f"{path}: an empty folder; give the file or folder that the trainer wrote")
+        what = "a folder in which no known log was found"
     elif path.stat().st_size == 0:
         return RunError(f"{path}: the file is empty; was the trainer stopped before its first log or checkpoint?")
     else:

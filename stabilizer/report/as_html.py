@@ -211,7 +211,7 @@ def _healthy(analysis: Analysis) -> str:
     blind = "".join(
         f"<li><code>{safe(item.id)}</code> "
         f"<span class=muted>{safe(item.why or 'log ' + asked_for(item.needs, trainer))}</span></li>"
-        for item in (analysis.not_checked if analysis.run.source.steps else ())
+        for item in analysis.blind_spots
     )
     notes = "".join(f"<li>{safe(note)}</li>" for note in analysis.run.source.notes)
     parts = [

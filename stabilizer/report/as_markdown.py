@@ -62,9 +62,9 @@ def markdown(analysis: Analysis) -> str:
                 )
     if analysis.healthy:
         lines += ["", "## Healthy", "", *(f"- **{md(i.what)}**: {md(i.why)}" for i in analysis.healthy)]
-    if analysis.not_checked and source.steps:
+    if analysis.blind_spots:
         blind = (
-            f"- {md(i.id)}: {md(i.why or 'log ' + asked_for(i.needs, source.trainer))}" for i in analysis.not_checked
+            f"- {md(i.id)}: {md(i.why or 'log ' + asked_for(i.needs, source.trainer))}" for i in analysis.blind_spots
         )
         lines += ["", "## Not checked, for want of a metric", "", *blind]
     if source.notes:

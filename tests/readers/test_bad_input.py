@@ -116,6 +116,13 @@ def test_a_folder_in_the_place_of_the_file_and_a_link_to_itself(tmp_path):
 def test_a_format_nobody_has_names_the_nearest(tmp_path):
     with pytest.raises(RunError, match="did you mean 'trl_trainer_state'"):
         load(tmp_path, format="trl_state")
+    with pytest.raises(RunError, match="no such format; there are stabilizer"):
+        load(tmp_path, format="xyz")
+
+
+def test_an_empty_folder_is_not_answered_with_formats(tmp_path):
+    with pytest.raises(RunError, match="an empty folder; give the file or folder that the trainer wrote$"):
+        load(tmp_path)
 
 
 def test_a_format_named_by_hand_is_taken_at_its_word(tmp_path):
