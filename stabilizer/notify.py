@@ -127,7 +127,10 @@ def _words(command: str | None) -> list[str]:
 def _check(url: str) -> None:
     """ValueError when nobody can ever be told at this address."""
     try:
-        scheme, host = urlsplit(url).scheme, urlsplit(url).hostname
+        parts = urlsplit(url)
+        scheme, host = parts.scheme, parts.hostname
+        if scheme in ("http", "https"):
+            _ = parts.port  # ValueError where that is none
     except ValueError as error:
         raise ValueError(f"--notify {url}: {error}; write it as https://host/path") from None
     if scheme in ("http", "https"):
