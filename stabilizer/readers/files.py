@@ -111,9 +111,14 @@ def _script(path: Path) -> dict[str, Any]:
 
     try:
         parsed = read(path)
-        settings = canonical(recognised(parsed)[0], parsed)
     except ConfigError as error:
         raise RunError(str(error)) from None
+    try:
+        settings = canonical(recognised(parsed)[0], parsed)
+    except ConfigError:
+        raise RunError(
+            f"{path}: no trainer that is known is started here; give its settings as YAML or JSON, under its own names"
+        ) from None
     nested: dict[str, Any] = {}
     for key, setting in settings.items():
         *sections, last = key.split(".")

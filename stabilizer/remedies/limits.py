@@ -93,7 +93,7 @@ class Limits:
             return f"{MAX_ACTIONS} fixes were applied already; a person should look"
         for order in orders:
             if step - (last := self.orders.get(order, step - LOCK)) < LOCK:
-                return f"{order} was ordered {step - last} steps ago already; a person should look"
+                return f"{order} was ordered at step {last} already; a person should look"
         for knob, (before, after) in change.items():
             if before is None or after is None or before == after:
                 continue

@@ -309,6 +309,10 @@ def test_a_script_without_a_configuration_says_what_was_looked_for(tmp_path):
     script.write_text("print('hello')\n")
     with pytest.raises(RunError, match="no settings found in it; looked for GRPOConfig"):
         config_file(script)
+    other = tmp_path / "other.sh"
+    other.write_text("python train_it.py --lr 3\n")
+    with pytest.raises(RunError, match="no trainer that is known is started here"):
+        config_file(other)
     with pytest.raises(RunError, match=r"takes .yaml, .yml, .json, .toml or a script \(.sh, .*, not .ini"):
         (tmp_path / "a.ini").write_text("a=1")
         config_file(tmp_path / "a.ini")
