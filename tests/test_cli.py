@@ -280,3 +280,21 @@ def test_a_list_of_runs_names_them_whole(tmp_path, capsys, monkeypatch) -> None:
     run_with_proposal(tmp_path / name)
     assert main(["runs", str(tmp_path)]) == 0
     assert name in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("catching_up", "first"), [(True, "–"), (False, "0:09")])
+def test_the_time_left_is_told_by_steps_that_were_waited_for_not_by_rows_that_were_read(
+    catching_up, first, monkeypatch, capsys
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    printer = live.LivePrinter(live.Console(width=100), catching_up=catching_up)
+
+    def left(step: int, after: float) -> str:
+        now[0] += after
+        printer.tick(SimpleNamespace(step=step, steps=90, metrics={}, findings=[], actions=(), open_incidents=0))
+        return capsys.readouterr().out.split()[-1]
+
+    assert [left(10, 0.1), left(50, 10.0)][1] == first
+    printer.caught_up()
+    assert left(60, 20.0) == "1:00", "10 steps in 20 s, although it is one row; 30 are left"

@@ -39,14 +39,23 @@ LEGEND = "train and held-out: share of problems solved, by sampled completions a
 class LivePrinter:
     """Progress for people. Values are those of the printed step; held-out accuracy is the newest measured."""
 
-    def __init__(self, console: Console, baseline: Mapping[str, float] | None = None, asks: str | None = None):
+    def __init__(
+        self,
+        console: Console,
+        baseline: Mapping[str, float] | None = None,
+        asks: str | None = None,
+        *,
+        catching_up: bool = False,
+    ):
         self.console = console
+        self._catching_up = catching_up
         self._asks = asks
         self._latest: dict[str, float] = dict(baseline or {})
         self._told: dict[tuple[int, str], tuple[str, str]] = {}
         self._explained: dict[int, str] = {}
         self._printed = 0.0
         self._began = time.monotonic()
+        self._advanced = 0
         self._done = 0
         self._step = -1
 
@@ -58,6 +67,7 @@ class LivePrinter:
             self.console.print(Text(f"{'step':>9}{head}{'incidents':>11}{'left':>8}", style="dim"))
         if tick.step <= self._step:
             self.console.print(Text(f"── back to step {tick.step - 1}, and on from there ──", style="cyan"))
+        self._advanced += max(0, tick.step - self._step) if self._done else 1
         self._done, self._step = self._done + 1, tick.step
         self._latest |= {name: tick.metrics[name] for _, name, _ in _COLUMNS if name in tick.metrics}
         for finding in tick.findings:
@@ -68,6 +78,10 @@ class LivePrinter:
         if now - self._printed >= EVERY_S or tick.step == tick.steps or self._done == 1:
             self._printed = now
             self._line(tick, now)
+
+    def caught_up(self) -> None:
+        """What came until now was there already: its pace is that of reading, so the time left is told from here on."""
+        self._catching_up, self._began, self._advanced = False, time.monotonic(), 0
 
     def end(self, findings: Iterable[Finding], actions: Iterable[Action] = ()) -> None:
         """Take in what could only be told once nothing more was to come."""
@@ -109,7 +123,9 @@ class LivePrinter:
             for _, name, form in _COLUMNS
         )
         place = f"{tick.step}/{tick.steps}" if tick.steps else f"{tick.step}"
-        left = (now - self._began) / self._done * (tick.steps - tick.step) if tick.steps else None
+        left = None
+        if tick.steps and self._advanced and not self._catching_up:
+            left = (now - self._began) / self._advanced * (tick.steps - tick.step)
         line = Text(f"{place:>9}{cells}")
         line.append(f"{tick.open_incidents:>11}", style="red" if tick.open_incidents else "green")
         line.append(f"{'–' if left is None else _duration(left):>8}", style="dim")
@@ -126,6 +142,9 @@ class JsonPrinter:
         """Take one step in."""
         self._write({"kind": "step", "step": tick.step, "steps": tick.steps, "metrics": as_json(tick.metrics)})
         self.end(tick.findings, tick.actions)
+
+    def caught_up(self) -> None:
+        """Nothing a machine needs to be told."""
 
     def end(self, findings: Iterable[Finding], actions: Iterable[Action] = ()) -> None:
         """Take in what could only be told once nothing more was to come."""

@@ -97,8 +97,9 @@ def run(args: argparse.Namespace) -> int:
 
     wanted = mapping(args.map)
     followed, news = _begin(args, lambda path: load(path, format=args.format, mapping=wanted, config=args.config))
-    printer: Any = JsonPrinter() if args.json else LivePrinter(Console(highlight=False))
+    printer: Any = JsonPrinter() if args.json else LivePrinter(Console(highlight=False), catching_up=True)
     notices = Notices(args.path.name, args.on_critical, args.notify, tell=lambda text: print(text, file=sys.stderr))
+    reading = True
     watch, newest = Watch(), time.monotonic()
     grace = math.inf if args.grace is None and args.idle is not None else args.grace
     rest, wait, slowest, ended = Rest(grace, newest), None, 0.0, False
@@ -119,6 +120,9 @@ def run(args: argparse.Namespace) -> int:
                 newest, newest_view, ended = time.monotonic(), view, False
                 if _reached(verdict, args.fail_on):
                     return _end(args, verdict, 1)
+            if reading and news.views:
+                printer.caught_up()
+                reading = False
             idle = args.idle is not None and time.monotonic() - newest >= args.idle
             wait = _ended(followed.newest, rest, news.grew, slowest)
             ended = ended or wait is not None
