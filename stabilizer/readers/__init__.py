@@ -72,8 +72,12 @@ def load(
         _check(path)
         wanted = dict(mapping or {})
         _one_each(wanted)
-        closed = folder.closed(path) if path.is_dir() and not own.recognises(path) else []
-        if reader is None and path.is_dir() and not own.recognises(path) and not list_runs(path):
+        searched = path.is_dir() and not own.recognises(path)
+        closed, runs = (folder.closed(path), list_runs(path)) if searched else ([], [])
+        if reader is None and len(runs) == 1:
+            told = f"{path} is a folder of one run: {runs[0]}; whatever lies beside it was not read"
+            return load(runs[0], mapping=mapping, config=config).noted([told])
+        if reader is None and searched and not runs:
             if found := folder.search(path, recognised):
                 return _near_misses(folder.richest(path, found, mapping=wanted, config=config).noted(closed), wanted)
         elif reader := reader or recognised(path):

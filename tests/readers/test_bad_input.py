@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -82,10 +83,20 @@ def test_integers_no_float_can_hold_are_infinite(tmp_path):
     assert run.history.view().series("reward/mean").values.tolist() == [float("inf"), float("-inf")]
 
 
+def test_a_folder_of_one_run_is_that_run_and_it_is_said(tmp_path):
+    sample = Path(__file__).parents[2] / "sample_runs" / "addition-unstable"
+    shutil.copytree(sample, tmp_path / "runs" / "night")
+    write(tmp_path / "runs", "step,reward\n1,0.5\n", "other.csv")
+    run = load(tmp_path / "runs")
+    assert run.source.steps == load(sample).source.steps
+    assert any("a folder of one run" in note and "was not read" in note for note in run.source.notes)
+
+
 def test_paths_that_are_no_logs(tmp_path):
     (tmp_path / "empty").mkdir()
-    (tmp_path / "runs/a").mkdir(parents=True)
-    (tmp_path / "runs/a/run.json").write_text("{}")
+    for name in "ab":
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "run.json").write_text("{}")
     (tmp_path / "checkpoint-5").mkdir()
     os.mkfifo(tmp_path / "pipe")
     write(tmp_path / "other", "hello", "notes.txt")
