@@ -153,8 +153,8 @@ def train(path: Path, scenario: str, steps: int, die_before: int | None) -> None
         session = Session.start(load_config("addition", SMALL, steps=steps), path, mode)
     journal, written = session.writer.action, os.open(f"{path}.acknowledged", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def acknowledged(action: Action) -> Action:
-        record = journal(action)
+    def acknowledged(action: Action, **how: bool) -> Action:
+        record = journal(action, **how)
         durable.armed, before = False, durable.armed
         os.write(written, f"{record.hash}\n".encode())
         durable.armed = before

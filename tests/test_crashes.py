@@ -50,6 +50,7 @@ def operations(server: Server, folder: Path, scenario: str) -> list[str]:
     """What a run that nobody kills asks of the kernel, in order."""
     live(server, folder / scenario, scenario)
     check(folder / scenario)
+    assert any(entry.entry == "applied" for entry in RunReader(folder / scenario).actions), "nothing to cut off"
     return (folder / f"{scenario}.operations").read_text().split("\n")
 
 
