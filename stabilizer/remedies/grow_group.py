@@ -17,7 +17,8 @@ class GrowGroup(Remedy):
         baseline.
 
     For
-        Groups without spread, and a gradient that is mostly noise, when more prompts did not help.
+        Groups without spread, and a gradient that is mostly noise, when more prompts did not help. Groups of a single
+        answer, which has nothing to be compared with.
 
     Preconditions
         Time and memory for it. Not when groups are silent because all their answers are right.
@@ -37,7 +38,7 @@ class GrowGroup(Remedy):
 
     id = "grow-group"
     safety = "soft"
-    answers = ("batch-too-small", "dead-groups", "prompts-too-hard")
+    answers = ("batch-too-small", "dead-groups", "prompts-too-hard", "single-answers")
     horizon = 60
     by_hand = "take twice as many answers to each prompt"
     why = "more answers to a prompt are more often right and wrong ones"
@@ -48,6 +49,8 @@ class GrowGroup(Remedy):
 
     def unfit(self, view: RunView) -> str:
         """Groups that are silent because everything in them is right want harder prompts; all silent, nothing helps."""
+        if recent(view, "batch/group_size") == 1:
+            return ""  # all are silent, for want of a second answer
         failing, passing = recent(view, "reward/all_fail_frac"), recent(view, "reward/all_pass_frac")
         if passing is not None and passing >= 0.5 and passing > (failing or 0.0):
             return f"{passing:.0%} of groups pass as a whole: more of the same answers teach nothing"

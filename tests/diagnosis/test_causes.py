@@ -89,6 +89,7 @@ CASES = {
     # facts
     "nan": ("numeric-overflow", {"numerics/non-finite": 150}, {"policy/loss": "0.1~0.01x150 nanx50"}),
     "advantages off": ("wrong-groups", {"system/invariant": 150}, {}),
+    "groups of one answer": ("single-answers", {"system/invariant": 0}, {}),
     "out of memory": ("out-of-memory", {"system/crashed": (150, "torch.OutOfMemoryError: CUDA out of memory")}, {}),
     "worker lost": ("infrastructure", {"system/crashed": (150, "a Ray worker died")}, {}),
     "program stopped": ("program-error", {"system/crashed": (150, "KeyError: 'answer' in reward.py, line 12")}, {}),
@@ -197,6 +198,7 @@ CASES = {
     ),
 }  # fmt: skip
 EVIDENCE = {
+    "groups of one answer": {"metric": "batch/group_size", "metrics": ["batch/group_size"]},
     "advantages off": {"metric": "reward/advantage_center_error"},
     "program stopped": {"cause": "program-error"},
     "the engine kept old weights": {"metric": "rollout/sync_error"},

@@ -78,6 +78,14 @@ def wrong_groups(case: Case) -> Verdict:
     return (PROOF, [f"{error.summary}; advantages of one group must add up to 0"]) if error else NO
 
 
+def single_answers(case: Case) -> Verdict:
+    """An algorithm that compares the answers of a group, and groups of one answer."""
+    if found := _invariant(case, "batch/group_size"):
+        return PROOF, [found.summary]
+    found = _invariant(case, "reward/std_group")
+    return (FITS, [found.summary]) if found else NO
+
+
 def stale_weights(case: Case) -> Verdict:
     """The answers were written by older weights than those that learn."""
     error = _invariant(case, "rollout/sync_error", "rollout/sync_retries") or _off_after_sync(case)
@@ -289,6 +297,7 @@ RULES: Table = (
     ("weights-frozen", frozen),
     ("reward-fault", reward_fails),
     ("wrong-groups", wrong_groups),
+    ("single-answers", single_answers),
     ("stale-weights", stale_weights),
     ("engine-mismatch", engine_mismatch),
     ("tool-broken", tool_broken),
