@@ -13,6 +13,8 @@ BUILT_ONCE = "the data loader is built once, at the start"
 SAMPLING = "sampling parameters are copied when the trainer is built"
 WORKERS = "the workers take their copy of the configuration when they are built"
 DRIVER = "the driver reads it when it is built"
+NO_GROUPS = dict.fromkeys(("grow-group", "filter-groups", "other-normaliser"), "it compares no answers of a group")
+"""What a trainer without groups lacks."""
 
 _TURN = re.compile(r"\[([\d.]+(?:/\d+)?) x ([\w.]+)(, whole)?\]")
 _FACTORS = {2.0: "twice", 0.5: "half of", 1 / 3: "a third of"}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from stabilizer.readers.knobs.base import Key, Spelling
+from stabilizer.readers.knobs.base import NO_GROUPS, Key, Spelling
 
 _YAML = "the arguments are read at the start, and its PPO stage can't resume"
 _NOT_EXPOSED = "it leaves this to TRL's default"
-_NO_GROUPS = "it compares no answers of a group"
 _BUILT = "the arguments are read when PPO(...) is built"
 _NO_LANGUAGE = "it samples actions from a distribution, not text from a language model"
 
@@ -43,7 +42,7 @@ LLAMA_FACTORY = Spelling(
     },
     lacks={
         "narrow-clip": _NOT_EXPOSED, "widen-clip": _NOT_EXPOSED, "other-kl-estimator": _NOT_EXPOSED,
-        "grow-group": _NO_GROUPS, "filter-groups": _NO_GROUPS, "other-normaliser": _NO_GROUPS,
+        **NO_GROUPS,
         "validate-more": "its PPO stage takes no evaluation data",
     },
 )  # fmt: skip
@@ -76,7 +75,7 @@ SB3 = Spelling(
         "control/beta": "it has no reference policy", "raise-beta": "it has no reference policy",
         "lower-beta": "it has no reference policy", "reset-reference": "it has no reference policy",
         "raise-temperature": _NO_LANGUAGE, "longer-answers": _NO_LANGUAGE, "mask-truncated": _NO_LANGUAGE,
-        "grow-group": _NO_GROUPS, "filter-groups": _NO_GROUPS, "other-normaliser": _NO_GROUPS,
+        **NO_GROUPS,
     },
 )  # fmt: skip
 

@@ -5,7 +5,7 @@ Of TRL 1.16, 0.12 to 1.12 (PPO) and 0.11; the command line parameters of ms-swif
 
 from __future__ import annotations
 
-from stabilizer.readers.knobs.base import BUILT_ONCE, SAMPLING, Key, Spelling
+from stabilizer.readers.knobs.base import BUILT_ONCE, NO_GROUPS, SAMPLING, Key, Spelling
 
 _NO_LIVE = "the log's trainer has no live control"
 _CONFIG = "the trainer reads its PPOConfig when it is built"
@@ -15,7 +15,6 @@ _BATCH = (
     " / num_generations = {value}"
 )
 _GROWN = "(and [2 x steps_per_generation] or [2 x generation_batch_size], where one is set)"
-_NO_GROUPS = "it compares no answers of a group"
 _NO_ENGINE = "it writes its answers itself, with the policy that learns"
 
 TRL = Spelling(
@@ -122,7 +121,7 @@ PPO = Spelling(
     },
     lacks={
         "clip-updates": "its own loop clips no gradient and ignores max_grad_norm",
-        "grow-group": _NO_GROUPS, "filter-groups": _NO_GROUPS, "other-normaliser": _NO_GROUPS,
+        **NO_GROUPS,
         "correct-mismatch": _NO_ENGINE,
     },
 )  # fmt: skip
@@ -157,7 +156,7 @@ OLD_PPO = Spelling(
     lacks={
         "longer-answers": "max_new_tokens is an argument of the generate call in your script",
         "raise-temperature": "temperature is an argument of the generate call in your script",
-        "grow-group": _NO_GROUPS, "filter-groups": _NO_GROUPS, "other-normaliser": _NO_GROUPS,
+        **NO_GROUPS,
         "correct-mismatch": _NO_ENGINE,
     },
 )  # fmt: skip
