@@ -4,10 +4,12 @@ The trainer knows none of this: it makes a step and hands out numbers. After eve
 session writes them, shows them to the watch, lets the policy act through the trainer's controls, and takes a
 checkpoint when one is due. Whatever goes wrong in here is reported and never stops training.
 
-Every row is written at its step. Where steps are quick, and nothing acts on what the watch says
-of one, it is shown some rows at a time: each by itself and in order, so that it finds the same, and only the moment
-moves at which it is told. A training step leaves nothing of the detectors in the processor's caches, so that the first
-look after it costs twice what the next one does.
+Where steps are quick, and nothing acts on what the watch says of one, rows wait for each other: what no update depended
+on is then measured, written and shown to the watch for some rows at a time, each by itself and in order, so that the
+records and what is found are the same, and only the moment moves at which that is. A training step leaves nothing of
+all this in the processor's caches, so that the first row after it costs several times what the next one does. Nothing
+waits when a checkpoint is saved or the run ends, however it ends; a process that is killed loses the rows of `LATE_S`
+at most, and goes on from before them.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ import platform
 import signal
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +33,7 @@ import transformers
 
 from stabilizer.desk import Desk
 from stabilizer.failures import kind_of
-from stabilizer.records import Action, Finding, RunState, Sample
+from stabilizer.records import Action, Finding, RunState
 from stabilizer.remedies.controls import Checkpoint
 from stabilizer.remedies.fork import Fork, paired
 from stabilizer.remedies.policy import Arbiter, Mode
@@ -40,16 +44,46 @@ from stabilizer.runs.reader import RunError, RunReader
 from stabilizer.trainer.checkpoint import remove, scan
 from stabilizer.trainer.checks import starting_knobs
 from stabilizer.trainer.config import config_dict, config_from_dict
-from stabilizer.trainer.loop import Trainer
+from stabilizer.trainer.loop import StepResult, Trainer
 from stabilizer.trainer.settings import TrainConfig
 from stabilizer.watch import Watch
 
 RESTATED = 20
 """Steps after which a finding that stands is written down again."""
 TOGETHER = 32
-"""Rows that may be shown to the watch at once, where nothing acts on what it says of each."""
-LATE_S = 5.0
-"""Seconds that a row may wait for others, if the next step takes as long as this one: after slow ones none waits."""
+"""Rows that may be written and shown to the watch at once, where nothing acts on what it says of each."""
+LATE_S = 1.0
+"""Seconds that a row may wait for others, if the next step takes as long as this one: after slow ones none waits. Who
+looks on sees a row so much later, and a process that is killed loses the rows of so long."""
+
+
+@dataclass
+class Row:
+    """A step's numbers. What no update depended on is measured when it is first asked for, at the latest when the row
+    is written."""
+
+    result: StepResult
+    monitor_s: float
+    """Seconds that logging and detectors took after the step before."""
+    t: float
+    """When the step was made."""
+    trouble: str = ""
+    """Why some numbers are missing, once they were asked for."""
+
+    @property
+    def step(self) -> int:
+        """The step."""
+        return self.result.step
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """All of it; as much as there is where measuring failed, for that never ends a run."""
+        try:
+            measured = self.result.metrics
+        except Exception as error:
+            self.trouble = f"{type(error).__name__}: {error}"
+            measured = self.result.known
+        return {**measured, "time/monitor_s": self.monitor_s}
 
 
 @dataclass(frozen=True)
@@ -58,12 +92,22 @@ class Tick:
 
     step: int
     steps: int
-    metrics: dict[str, float]
+    row: Row
     findings: list[Finding]
     """Those that opened, changed or closed at this step, and at those before it that had waited for this one."""
     actions: list[Action]
     """Journal entries written after this step."""
     open_incidents: int
+
+    @property
+    def known(self) -> dict[str, float]:
+        """The numbers that the step itself had to compute; to read them costs nothing."""
+        return self.row.result.known
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """All numbers of the step. While its row waits, to ask for them costs what waiting was to save."""
+        return self.row.metrics
 
 
 class Session:
@@ -80,7 +124,7 @@ class Session:
         self.ended_by = ""
         """The fix that ended the run, if one did."""
         self.monitor_s = 0.0
-        """Seconds that logging and detectors took after the newest step."""
+        """Seconds that logging, detectors and the metrics left to them took after the newest step."""
         self.parting: list[Finding] = []
         """What changed with rows that still waited when the run ended: no tick tells of it."""
         self.parting_actions: list[Action] = []
@@ -88,8 +132,10 @@ class Session:
         self._unsaid: list[Finding] = []
         """What was found before the first step: the first tick that tells of anything tells of it."""
         self._patient = False
-        self._waiting: list[tuple[int, dict[str, float]]] = []
-        """Rows that are on record and that the watch has not been shown."""
+        self._unwritten: deque[Row] = deque()
+        """Rows that are not on record."""
+        self._waiting: list[Row] = []
+        """Rows that the watch has not been shown."""
         self._waiting_since = 0.0
         self._paused = False
         self._reasons: set[str] = set()
@@ -180,9 +226,9 @@ class Session:
     def run(self, *, patient: bool = False) -> Iterator[Tick]:
         """Train to the end, one tick a step. The run's state on disk is right however this ends.
 
-        Who is `patient` does nothing that depends on the step at which a finding is told, so that quick steps may be
-        looked at some at a time (see `TOGETHER`). Where a fix may be made, every step is looked at by itself all the
-        same, so that training does not depend on how quick the machine is.
+        Who is `patient` does nothing that depends on the step at which a row is written or a finding told, so that
+        quick steps may be looked at some at a time (see `TOGETHER`). Where a fix may be made, every step is looked at
+        by itself all the same, so that training does not depend on how quick the machine is.
         """
         state: RunState = "failed"
         self._patient = patient and self.arbiter.mode in ("off", "suggest")
@@ -195,8 +241,7 @@ class Session:
                         break
                     result = self.trainer.train_step()
                     began = time.perf_counter()
-                    metrics = {**result.metrics, "time/monitor_s": self.monitor_s}
-                    tick = self._observe(result.step, metrics, result.samples)
+                    tick = self._observe(Row(result, self.monitor_s, time.time()))
                     self.monitor_s = time.perf_counter() - began
                     self._save_if_due(result.step)
                     yield tick
@@ -218,7 +263,7 @@ class Session:
             self._close(state)
 
     def _part(self, *, heeding: bool) -> None:
-        """Look at what still waits, for whoever looks on to be told at the end."""
+        """Write and look at what still waits, for whoever looks on to be told at the end."""
         self._actions = self.parting_actions
         self.parting += self.catch_up(heeding=heeding)
 
@@ -234,9 +279,10 @@ class Session:
 
     # --- after a step -----------------------------------------------------------------------------------------------
 
-    def _observe(self, step: int, metrics: dict[str, float], samples: list[Sample]) -> Tick:
-        self._record(step, metrics)
-        self.writer.samples(step, samples)
+    def _observe(self, row: Row) -> Tick:
+        step = row.step
+        self._take_in(row)
+        self.writer.samples(step, row.result.samples)
         for reason in self.trainer.task.failures.keys() - self._reasons:
             self._reasons.add(reason)
             self.writer.event(step, "note", f"a reward failed: {reason}")
@@ -244,35 +290,47 @@ class Session:
             self._reasons.add(reason)
             self.writer.event(step, "note", f"the environment failed: {reason}")
         self._actions = []
-        changed = [] if self._may_wait(metrics) else self.catch_up()
+        changed = [] if self._may_wait(row.result.known) else self.catch_up()
         incidents = {f.incident for f in self.watch.active() if f.severity != "info"}
-        return Tick(step, self.trainer.config.steps, metrics, changed, self._actions, len(incidents))
+        return Tick(step, self.trainer.config.steps, row, changed, self._actions, len(incidents))
 
-    def _record(self, step: int, metrics: dict[str, float]) -> None:
-        self.writer.metrics(step, metrics)
+    def _take_in(self, row: Row) -> None:
         if not self._waiting:
             self._waiting_since = time.monotonic()
-        self._waiting.append((step, metrics))
+        self._unwritten.append(row)
+        self._waiting.append(row)
 
-    def _may_wait(self, metrics: Mapping[str, float]) -> bool:
+    def _write_down(self) -> None:
+        """Put on record what waits for it."""
+        while self._unwritten:
+            row = self._unwritten[0]
+            metrics = row.metrics
+            self._unwritten.popleft()  # only now: an interrupt while it is measured loses no row
+            self.writer.metrics(row.step, metrics, row.t)
+            if row.trouble:
+                self.writer.event(row.step, "note", f"monitor failed: {row.trouble}")
+
+    def _may_wait(self, known: Mapping[str, float]) -> bool:
         """Whether the newest row may be looked at with the next one: nobody acts on it, another step follows at once,
-        and it holds nothing that is no number."""
+        and nothing that the updates computed is no number."""
         if not self._patient or len(self._waiting) >= TOGETHER:
             return False
         trainer = self.trainer
         if trainer.finished or trainer.checkpoint_due or self.stop_reason or self.ended_by:
             return False
         waited = time.monotonic() - self._waiting_since
-        return waited + metrics.get("time/step_s", LATE_S) < LATE_S and math.isfinite(sum(metrics.values()))
+        return waited + known.get("time/step_s", LATE_S) < LATE_S and math.isfinite(sum(known.values()))
 
     def catch_up(self, *, heeding: bool = True) -> list[Finding]:
-        """Look at the rows that wait, in order, heeding what people ask for or not; the findings that changed."""
+        """Write the rows that wait and look at them, in order, heeding what people ask for or not; the findings that
+        changed."""
+        self._write_down()
         rows, self._waiting = self._waiting, []
         if not rows:
             return []
         changed, self._unsaid = self._unsaid, []
         for row in rows:
-            changed += self._look(*row, heeding=heeding and row is rows[-1])
+            changed += self._look(row.step, row.metrics, heeding=heeding and row is rows[-1])
         if self._patient and (changed or self._actions):
             self.writer.sync_soon()
         self._status("running")
@@ -301,6 +359,8 @@ class Session:
         return changed
 
     def _wait_while_paused(self) -> None:
+        if self._paused:
+            self._write_down()  # who paused may take any time
         while self._paused and not self.stop_reason:
             self._status("paused")
             try:
@@ -318,7 +378,11 @@ class Session:
             self.save_checkpoint()
 
     def save_checkpoint(self) -> None:
-        """Save the present state; when that fails it is on record, and training goes on."""
+        """Save the present state; when that fails it is on record, and training goes on.
+
+        Every row up to it is written first: a run goes on from a state, and nobody would make those before it again.
+        """
+        self._write_down()
         try:
             self.trainer.save_checkpoint()
         except OSError as error:

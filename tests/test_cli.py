@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -282,6 +283,29 @@ def test_a_list_of_runs_names_them_whole(tmp_path, capsys, monkeypatch) -> None:
     assert name in capsys.readouterr().out
 
 
+def ticked(step: int, known: dict[str, float], late: Callable[[], dict[str, float]] = dict) -> SimpleNamespace:
+    """A tick as a session hands it out: what nothing needed at its step is measured when it is asked for."""
+
+    class Ticked(SimpleNamespace):
+        metrics = property(lambda self: late() | known)
+
+    return Ticked(step=step, steps=90, known=known, findings=[], actions=(), open_incidents=0)
+
+
+def test_only_steps_that_are_printed_are_asked_for_what_is_measured_late(monkeypatch, capsys) -> None:
+    now, asked = [100.0], []
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    printer = live.LivePrinter(live.Console(width=100))
+    for step in range(1, 11):
+        late = lambda step=step: asked.append(step) or {"reward/mean": step / 100}  # noqa: E731
+        printer.tick(ticked(step, {"accuracy/val": 0.25} if step == 3 else {}, late))
+        now[0] += live.EVERY_S / 4
+    first, second, third = (line.split() for line in capsys.readouterr().out.splitlines()[2:])
+    assert asked == [1, 5, 9]
+    assert first[:4] == ["1/90", "0.010", "–", "–"] and third[:4] == ["9/90", "0.090", "–", "25.0%"]
+    assert second[:4] == ["5/90", "0.050", "–", "25.0%"], "the newest measured, though its own step was not printed"
+
+
 @pytest.mark.parametrize(("catching_up", "first"), [(True, "–"), (False, "0:09")])
 def test_the_time_left_is_told_by_steps_that_were_waited_for_not_by_rows_that_were_read(
     catching_up, first, monkeypatch, capsys
@@ -292,7 +316,7 @@ def test_the_time_left_is_told_by_steps_that_were_waited_for_not_by_rows_that_we
 
     def left(step: int, after: float) -> str:
         now[0] += after
-        printer.tick(SimpleNamespace(step=step, steps=90, metrics={}, findings=[], actions=(), open_incidents=0))
+        printer.tick(ticked(step, {}))
         return capsys.readouterr().out.split()[-1]
 
     assert [left(10, 0.1), left(50, 10.0)][1] == first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -14,6 +15,7 @@ import pytest
 from rich.console import Console
 
 import stabilizer.session
+import stabilizer.trainer.loop
 from stabilizer.commands.train import follow
 from stabilizer.detectors.base import Detector
 from stabilizer.records import Action, Finding
@@ -65,7 +67,7 @@ def measured_as(session: Session, **at: dict[str, float]) -> None:
     def step():
         result = train()
         other = at.get("every", {}) | at.get(f"step{result.step}", {})
-        return result._replace(metrics=result.metrics | other)
+        return replace(result, known=result.known | other)
 
     session.trainer.train_step = step
 
@@ -100,10 +102,127 @@ def test_rows_are_looked_at_together_in_order_and_none_waits_beyond_the_end(tmp_
     assert by[-1] == list(range(1, 2 * TOGETHER + 4))
 
 
-def test_a_row_that_waits_is_on_record_already(tmp_path) -> None:
-    session = start(tmp_path / "run", 4)
+def written(path: Path) -> list[int]:
+    """Steps of the rows on record."""
+    return [step for _, step in RunReader(path).ticks]
+
+
+@pytest.fixture
+def measured(monkeypatch) -> list[str]:
+    """Grows with every step whose completions were measured."""
+    measure, seen = stabilizer.trainer.loop._measured, []
+    monkeypatch.setattr(stabilizer.trainer.loop, "_measured", lambda *args: seen.append("once") or measure(*args))
+    return seen
+
+
+def test_rows_that_wait_are_measured_and_written_when_they_are_caught_up_with_and_once(tmp_path, measured) -> None:
+    session = start(tmp_path / "run", 9)
+    ticks = session.run(patient=True)
+    kept = [next(ticks) for _ in range(4)]
+    assert written(tmp_path / "run") == [0] and measured == []
+    session.catch_up()
+    assert written(tmp_path / "run") == [0, 1, 2, 3, 4] and len(measured) == 4
+    on_record = RunReader(tmp_path / "run").history.view(2)
+    assert {name: on_record.latest(name) for name in kept[1].metrics} == kept[1].metrics and len(measured) == 4
+    ticks.close()
+
+
+def test_a_row_that_may_not_wait_is_on_record_at_its_step(tmp_path) -> None:
+    session = start(tmp_path / "run", 3)
+    for tick in session.run():
+        assert written(tmp_path / "run")[-1] == tick.step
+
+
+def test_who_asks_a_tick_whose_row_waits_for_all_its_numbers_gets_them(tmp_path, measured) -> None:
+    ticks = start(tmp_path / "run", 4).run(patient=True)
+    tick = next(ticks)
+    assert tick.known.items() <= tick.metrics.items() and {"reward/mean", "time/monitor_s"} <= tick.metrics.keys()
+    assert tick.metrics is tick.metrics and len(measured) == 1
+    ticks.close()
+    assert len(measured) == 1, "what was asked for early is not measured again for the record"
+
+
+def test_no_checkpoint_is_saved_before_the_rows_up_to_it_are_written(tmp_path) -> None:
+    session = start(tmp_path / "run", 7, "checkpoint.every=3")
+    save, seen = session.trainer.save_checkpoint, []
+    session.trainer.save_checkpoint = lambda: seen.append(written(tmp_path / "run")[-1]) or save()
     for tick in session.run(patient=True):
-        assert RunReader(tmp_path / "run").history.step == tick.step
+        if tick.step == 5:
+            session.save_checkpoint()
+    assert seen == [3, 5, 6, 7]
+
+
+def test_rows_that_wait_when_the_run_goes_back_belong_to_the_attempt_that_made_them(tmp_path) -> None:
+    session = start(tmp_path / "run", 8)
+    ticks = session.run(patient=True)
+    for _ in range(4):
+        next(ticks)
+    session.roll_back(session.trainer.checkpoints()[0], "back")
+    next(ticks)
+    ticks.close()
+    assert RunReader(tmp_path / "run").ticks == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1)]
+
+
+def test_rows_that_wait_are_written_when_the_run_pauses(tmp_path, monkeypatch) -> None:
+    session = start(tmp_path / "run", 3)
+    seen = []
+
+    def go_on(seconds: float) -> None:
+        seen.append(written(tmp_path / "run"))
+        session.hold(False)
+
+    monkeypatch.setattr(stabilizer.session.time, "sleep", go_on)
+    for tick in session.run(patient=True):
+        session.hold(tick.step == 2)
+    assert seen == [[0, 1, 2]]
+
+
+def test_an_interrupt_while_rows_are_measured_loses_none(tmp_path, monkeypatch) -> None:
+    measure, left = stabilizer.trainer.loop._measured, [0, 0, KeyboardInterrupt]
+
+    def interrupted(*args):
+        if left and left.pop(0):
+            raise KeyboardInterrupt
+        return measure(*args)
+
+    monkeypatch.setattr(stabilizer.trainer.loop, "_measured", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(start(tmp_path / "run", 5).run(patient=True))
+    assert written(tmp_path / "run") == [0, 1, 2, 3, 4, 5]
+    assert read_json(tmp_path / "run" / "status.json")["state"] == "stopped"
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_a_step_that_cant_be_measured_is_on_record_with_what_is_known_and_training_goes_on(
+    tmp_path, monkeypatch, patient: bool
+) -> None:
+    def broken(*args):
+        raise ValueError("no texts")
+
+    monkeypatch.setattr(stabilizer.trainer.loop, "_measured", broken)
+    ticks = list(start(tmp_path / "run", 3).run(patient=patient))
+    reader = RunReader(tmp_path / "run")
+    notes = [(event.step, event.text) for event in reader.history.events]
+    assert [note for note in notes if "monitor failed" in note[1]] == [
+        (step, "monitor failed: ValueError: no texts") for step in (1, 2, 3)
+    ]
+    view = reader.history.view()
+    assert list(view.series("policy/loss").steps) == [1, 2, 3] and "reward/mean" not in view
+    assert "policy/loss" in ticks[0].metrics
+
+
+def test_the_records_are_the_same_whether_rows_waited_or_not_but_for_times(tmp_path) -> None:
+    rows = {}
+    for name, patient in (("alone", False), ("together", True)):
+        session = start(tmp_path / name, 7, "validation.every=3", "rollout.prompts=4", "policy.inner_epochs=2")
+        list(session.run(patient=patient))
+        lines = (tmp_path / name / "metrics" / "r0-a0.jsonl").read_text().splitlines()
+        records = [json.loads(line) for line in lines]
+        assert [record["n"] for record in records] == [*range(8)]
+        assert all(early["t"] < late["t"] for early, late in itertools.pairwise(records)), "each has its step's time"
+        rows[name] = [(r["step"], {k: v for k, v in r["m"].items() if not k.startswith("time/")}) for r in records]
+        assert all("time/monitor_s" in record["m"] for record in records[1:])
+    assert rows["together"] == rows["alone"]
 
 
 def test_the_same_is_found_and_proposed_whether_rows_are_looked_at_together_or_one_by_one(tmp_path) -> None:
@@ -214,6 +333,7 @@ def test_rows_that_wait_when_the_run_ends_are_looked_at_and_told_of(tmp_path, st
             next(ticks)
     assert [(f.id, f.detected_step, f.state) for f in session.parting] == [(Stand.id, 3, "open")]
     assert told(tmp_path / "run")[0][:6] == (1, Stand.id, "warn", "open", 3, 3)
+    assert written(tmp_path / "run") == [0, 1, 2, 3, 4]
     state = {"asked to stop": "preempted", "left": "stopped", "failed": "failed"}[how]
     assert read_json(tmp_path / "run" / "status.json")["state"] == state
 
@@ -258,11 +378,26 @@ def test_what_people_asked_for_before_a_run_failed_is_heeded_on_resuming_and_not
     assert [(entry.entry, entry.step) for entry in reader.actions] == [("approved", 4), ("applied", 4)]
 
 
+def test_a_run_that_was_killed_makes_the_rows_again_that_waited(tmp_path) -> None:
+    session = start(tmp_path / "run", 6, "checkpoint.every=2")
+    for tick in session.run(patient=True):
+        if tick.step == 3:
+            shutil.copytree(tmp_path / "run", tmp_path / "killed")  # as it would lie there, had it died now
+    assert written(tmp_path / "killed") == [0, 1, 2]
+    list(Session.resume(tmp_path / "killed").run(patient=True))
+    assert written(tmp_path / "killed") == [0, 1, 2, 3, 4, 5, 6]
+
+
 def test_what_was_found_in_rows_that_waited_when_it_was_killed_is_written_on_resuming_and_once(tmp_path, stand) -> None:
     session = start(tmp_path / "run", 20)
-    for tick in session.run(patient=True):
-        if tick.step == 4:
-            shutil.copytree(tmp_path / "run", tmp_path / "killed")  # as it would lie there, had it died now
+    ticks = session.run(patient=True)
+    for _ in range(4):
+        next(ticks)
+    session._write_down()
+    shutil.copytree(
+        tmp_path / "run", tmp_path / "killed"
+    )  # as it would lie there, had it died before looking
+    ticks.close()
     assert told(tmp_path / "killed") == []
     resumed = Session.resume(tmp_path / "killed")
     resumed.writer.close()

@@ -69,7 +69,7 @@ class LivePrinter:
             self.console.print(Text(f"── back to step {tick.step - 1}, and on from there ──", style="cyan"))
         self._advanced += max(0, tick.step - self._step) if self._done else 1
         self._done, self._step = self._done + 1, tick.step
-        self._latest |= {name: tick.metrics[name] for _, name, _ in _COLUMNS if name in tick.metrics}
+        self._keep(tick.known)
         for finding in tick.findings:
             self._finding(finding)
         for action in tick.actions:
@@ -77,7 +77,11 @@ class LivePrinter:
         now = time.monotonic()
         if now - self._printed >= EVERY_S or tick.step == tick.steps or self._done == 1:
             self._printed = now
+            self._keep(tick.metrics)  # some of them are only computed now, and for no step that isn't printed
             self._line(tick, now)
+
+    def _keep(self, values: Mapping[str, float]) -> None:
+        self._latest |= {name: values[name] for _, name, _ in _COLUMNS if name in values}
 
     def caught_up(self) -> None:
         """What came until now was there already: its pace is that of reading, so the time left is told from here on."""

@@ -44,6 +44,11 @@ class Tick:
     actions: tuple[Action, ...]
     open_incidents: int
 
+    @property
+    def known(self) -> dict[str, float]:
+        """What a printer may read at every tick: here all of it, for it was read from a file."""
+        return self.metrics
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""

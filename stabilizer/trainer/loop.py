@@ -10,10 +10,11 @@ Shape letters: G groups (prompts), N completions per group, B = G x N rows, T co
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,21 +41,37 @@ from stabilizer.trainer.rollout.engine import Sampling
 from stabilizer.trainer.rollout.engines import build_engine
 from stabilizer.trainer.rollout.logprobs import completion_logps
 from stabilizer.trainer.rollout.rollouts import Rollouts
+from stabilizer.trainer.rollout.turns import Outcome
 from stabilizer.trainer.settings import TrainConfig
 from stabilizer.trainer.state import Progress, Weights, from_files, to_files
-from stabilizer.trainer.tasks import Problem, random_bits
+from stabilizer.trainer.tasks import Problem, Score, random_bits
 from stabilizer.trainer.threads import threads_for
 
 REUSE = 1e-3
 """Largest |ratio - 1| before any update at which the sampler's log-probabilities still count as the learner's own."""
 
 
-class StepResult(NamedTuple):
-    """What one step hands out."""
+@dataclass(frozen=True)
+class StepResult:
+    """What one step hands out.
+
+    What no update depends on is computed when it is first asked for: once training has driven our code out of the
+    processor's caches, measuring many steps in a row costs a fraction of measuring each at its end.
+    """
 
     step: int
-    metrics: dict[str, float]
+    known: dict[str, float]
+    """What the step itself had to compute."""
     samples: list[Sample]
+    later: Callable[[], dict[str, float]] = dict
+    """Gives the rest, whenever it is called: nothing that it reads is changed by later steps."""
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """Every number worth having about the step."""
+        late = self.later()
+        object.__setattr__(self, "later", lambda: late)  # lets go of the completions
+        return late | self.known
 
 
 class Trainer:
@@ -126,8 +143,6 @@ class Trainer:
         with threads_for(self.policy.model, self.learner.tokens_at_once(tokens, len(episodes.rollouts), knobs)):
             batch, credit, metrics = self._prepare(episodes, adapted)
             scored = perf_counter()
-            measured = self._measured(episodes, credit)  # while they are still in the processor's caches
-            told = perf_counter()
             if len(batch):
                 seed = self._random_bits(step, "shuffle")
                 updates = self.learner.update(step, batch, adapted, progress, skip=skip, shuffle_seed=seed)
@@ -146,16 +161,12 @@ class Trainer:
         metrics |= self._adapt(adapted, metrics)
         if _due(step, self.config.policy.reference_every):
             self.reset_reference()
-        metrics |= (
-            measured
-            | credit.metrics
-            | {
-                "tokens/total": progress.tokens,
-                "batch/prompts": credit.num_teaching,
-                "batch/prompts_drawn": episodes.prompts_drawn,
-                "batch/group_size": knobs.group_size,
-            }
-        )
+        metrics |= credit.metrics | {
+            "tokens/total": progress.tokens,
+            "batch/prompts": credit.num_teaching,
+            "batch/prompts_drawn": episodes.prompts_drawn,
+            "batch/group_size": knobs.group_size,
+        }
         metrics |= self.controls.values()
         samples: list[Sample] = []
         if _due(step, self.config.samples.every):
@@ -169,19 +180,12 @@ class Trainer:
         metrics |= {
             "time/rollout_s": rolled_out - began,
             "time/scoring_s": scored - rolled_out,
-            "time/update_s": updated - told,
-            "time/metrics_s": metrics.get("time/metrics_s", 0.0) + told - scored + ended - updated,
+            "time/update_s": updated - scored,
+            "time/metrics_s": metrics.get("time/metrics_s", 0.0) + ended - updated,
             "time/step_s": perf_counter() - began,
         }
-        return StepResult(step, metrics, samples)
-
-    @staticmethod
-    def _measured(episodes: Episodes, credit: Credit) -> dict[str, float]:
-        """What is to be said of a step's completions and their scores."""
-        scores = judged(episodes.scores)
-        metrics = reward_metrics(episodes.scores, scores, credit.reward_GN)
-        metrics |= rollout_metrics(episodes.rollouts, scores)
-        return metrics | episode_metrics(episodes.rollouts, episodes.outcomes)
+        later = partial(_measured, episodes.rollouts, episodes.scores, episodes.outcomes, credit.reward_GN)
+        return StepResult(step, metrics, samples, later)
 
     def _problems(self, count: int, offset: int) -> list[Problem]:
         progress = self._progress
@@ -404,6 +408,15 @@ class Trainer:
             return None
         trunk = self._load_policy().model if kind == "separate" else None
         return Critic(kind, self.policy.model.config.hidden_size, trunk).to(self.device)
+
+
+def _measured(
+    rollouts: Rollouts, scores: Sequence[Score], outcomes: Sequence[Outcome], paid_GN: Tensor
+) -> dict[str, float]:
+    """What is to be said of a step's completions and their scores."""
+    taken_apart = judged(scores)
+    metrics = reward_metrics(scores, taken_apart, paid_GN) | rollout_metrics(rollouts, taken_apart)
+    return metrics | episode_metrics(rollouts, outcomes)
 
 
 def _due(step: int, every: int) -> bool:

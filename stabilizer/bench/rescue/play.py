@@ -21,6 +21,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -145,8 +146,8 @@ def _session(case: Case, arm: Arm, path: Path, folder: Path) -> Session:
 
 def _timeless(inner: Callable[[], StepResult]) -> StepResult:
     result = inner()
-    times = {name: TIMES_S for name in result.metrics if name.startswith("time/")}
-    return result._replace(metrics=result.metrics | times)
+    times = {name: TIMES_S for name in result.known if name.startswith("time/")}
+    return replace(result, known=result.known | times)
 
 
 def _happen(case: Case, session: Session, clock: faults.Clock) -> None:

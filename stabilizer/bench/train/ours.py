@@ -14,7 +14,7 @@ import transformers
 from stabilizer import __version__
 from stabilizer.bench.train.line import Line, serve
 from stabilizer.bench.train.sides import Row
-from stabilizer.session import Session
+from stabilizer.session import Session, Tick
 from stabilizer.trainer.config import load_config
 
 
@@ -53,30 +53,39 @@ def run(job: dict[str, Any], line: Line) -> None:
         line.answer({"versions": versions(), "parameters": sum(p.numel() for p in model.parameters())})
         try:
             while steps := (line.ask() or {}).get("steps"):
-                rows = []
+                made, rows = [], []
                 for left in reversed(range(steps)):
                     scoring, began, cpu = 0.0, perf_counter(), process_time()
-                    metrics = next(ticks).metrics
-                    monitor_s = session.monitor_s + metrics["time/metrics_s"]
+                    tick = next(ticks)
+                    monitor_s = session.monitor_s + tick.known["time/metrics_s"]
                     if not left:
                         monitor_s += _caught_up(session)
                     step_s = perf_counter() - began
-                    rollout_s = metrics["time/rollout_s"] - scoring
+                    rollout_s = tick.known["time/rollout_s"] - scoring
                     rows.append({
                         "step_s": step_s, "cpu_s": process_time() - cpu, "rollout_s": rollout_s, "scoring_s": scoring,
-                        "update_s": step_s - rollout_s - scoring,
-                        "monitor_s": monitor_s,
-                        "tokens": round(metrics["rollout/length_mean"] * job["prompts"] * job["group_size"]),
-                        "reward": metrics["reward/mean"], "idle": metrics["reward/zero_std_frac"],
+                        "update_s": step_s - rollout_s - scoring, "monitor_s": monitor_s,
                     })  # fmt: skip
-                line.answer(shared_out(rows))
+                    made.append(tick)
+                said = [_said_of(tick, job["prompts"] * job["group_size"]) for tick in made]
+                line.answer(shared_out([row | words for row, words in zip(rows, said, strict=True)]))
         finally:
             ticks.close()
             session.trainer.task.score_all = score_all
 
 
+def _said_of(tick: Tick, completions: int) -> Row:
+    """What a step's completions were like. Asked for after the block, when the session has computed it: nobody who
+    trains asks for it in between."""
+    metrics = tick.metrics
+    return {
+        "tokens": round(metrics["rollout/length_mean"] * completions),
+        "reward": metrics["reward/mean"], "idle": metrics["reward/zero_std_frac"],
+    }  # fmt: skip
+
+
 def _caught_up(session: Session) -> float:
-    """Look at what still waits, so that a block bears all that its own steps cost; the seconds that took."""
+    """Write and look at what still waits, so that a block bears all that its own steps cost; the seconds that took."""
     began = perf_counter()
     session.catch_up()
     return perf_counter() - began
@@ -85,7 +94,8 @@ def _caught_up(session: Session) -> float:
 def shared_out(rows: list[Row]) -> list[Row]:
     """A block's rows with its monitoring spread evenly over them.
 
-    The detectors look at some rows at a time, so that a few steps bear what belongs to all: their median would miss it.
+    Rows are measured, written and looked at some at a time, so that a few steps bear what belongs to all: their median
+    would miss it.
     """
     mean = sum(row["monitor_s"] for row in rows) / len(rows)
     return [
