@@ -8,8 +8,8 @@ Where steps are quick, and nothing acts on what the watch says of one, rows wait
 on is then measured, written and shown to the watch for some rows at a time, each by itself and in order, so that the
 records and what is found are the same, and only the moment moves at which that is. A training step leaves nothing of
 all this in the processor's caches, so that the first row after it costs several times what the next one does. Nothing
-waits when a checkpoint is saved or the run ends, however it ends; a process that is killed loses the rows of `LATE_S`
-at most, and goes on from before them.
+waits when a checkpoint is saved or the run ends, however it ends; a process that is killed loses the rows of
+`WRITTEN_S` at most, and goes on from before them.
 """
 
 from __future__ import annotations
@@ -52,9 +52,11 @@ RESTATED = 20
 """Steps after which a finding that stands is written down again."""
 TOGETHER = 32
 """Rows that may be written and shown to the watch at once, where nothing acts on what it says of each."""
-LATE_S = 1.0
-"""Seconds that a row may wait for others, if the next step takes as long as this one: after slow ones none waits. Who
-looks on sees a row so much later, and a process that is killed loses the rows of so long."""
+LATE_S = 5.0
+"""Seconds that a row may wait for the watch, if the next step takes as long as this one: after slow ones none waits."""
+WRITTEN_S = 1.0
+"""Seconds that it may wait to be written, likewise. Who looks on sees a row so much later, and a process that is killed
+loses the rows of so long."""
 
 
 @dataclass
@@ -134,6 +136,7 @@ class Session:
         self._patient = False
         self._unwritten: deque[Row] = deque()
         """Rows that are not on record."""
+        self._unwritten_since = 0.0
         self._waiting: list[Row] = []
         """Rows that the watch has not been shown."""
         self._waiting_since = 0.0
@@ -290,13 +293,18 @@ class Session:
             self._reasons.add(reason)
             self.writer.event(step, "note", f"the environment failed: {reason}")
         self._actions = []
-        changed = [] if self._may_wait(row.result.known) else self.catch_up()
+        changed: list[Finding] = []
+        if not self._may_wait(row.result.known):
+            changed = self.catch_up()
+        elif _late(self._unwritten_since, row.result.known, WRITTEN_S):
+            self._write_down()
         incidents = {f.incident for f in self.watch.active() if f.severity != "info"}
         return Tick(step, self.trainer.config.steps, row, changed, self._actions, len(incidents))
 
     def _take_in(self, row: Row) -> None:
-        if not self._waiting:
-            self._waiting_since = time.monotonic()
+        now = time.monotonic()
+        self._waiting_since = self._waiting_since if self._waiting else now
+        self._unwritten_since = self._unwritten_since if self._unwritten else now
         self._unwritten.append(row)
         self._waiting.append(row)
 
@@ -318,8 +326,7 @@ class Session:
         trainer = self.trainer
         if trainer.finished or trainer.checkpoint_due or self.stop_reason or self.ended_by:
             return False
-        waited = time.monotonic() - self._waiting_since
-        return waited + known.get("time/step_s", LATE_S) < LATE_S and math.isfinite(sum(known.values()))
+        return not _late(self._waiting_since, known, LATE_S) and math.isfinite(sum(known.values()))
 
     def catch_up(self, *, heeding: bool = True) -> list[Finding]:
         """Write the rows that wait and look at them, in order, heeding what people ask for or not; the findings that
@@ -486,6 +493,11 @@ class Session:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _late(since: float, known: Mapping[str, float], limit_s: float) -> bool:
+    """Whether what waits since then would have waited too long after one more step like this."""
+    return time.monotonic() - since + known.get("time/step_s", limit_s) >= limit_s
 
 
 def _as_told(finding: Finding) -> tuple[Any, ...]:
