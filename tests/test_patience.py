@@ -133,9 +133,11 @@ def test_a_row_that_may_not_wait_is_on_record_at_its_step(tmp_path) -> None:
         assert written(tmp_path / "run")[-1] == tick.step
 
 
-def test_who_asks_a_tick_whose_row_waits_for_all_its_numbers_gets_them(tmp_path, measured) -> None:
+def test_who_asks_a_tick_whose_row_waits_for_all_its_numbers_is_told_what_is_on_record(tmp_path, measured) -> None:
     ticks = start(tmp_path / "run", 4).run(patient=True)
     tick = next(ticks)
+    assert measured == [] and written(tmp_path / "run") == [0]
+    assert tick.metrics and written(tmp_path / "run") == [0, 1]
     assert tick.known.items() <= tick.metrics.items() and {"reward/mean", "time/monitor_s"} <= tick.metrics.keys()
     assert tick.metrics is tick.metrics and len(measured) == 1
     ticks.close()
@@ -394,9 +396,7 @@ def test_what_was_found_in_rows_that_waited_when_it_was_killed_is_written_on_res
     for _ in range(4):
         next(ticks)
     session._write_down()
-    shutil.copytree(
-        tmp_path / "run", tmp_path / "killed"
-    )  # as it would lie there, had it died before looking
+    shutil.copytree(tmp_path / "run", tmp_path / "killed")  # as it would lie there, had it died before looking
     ticks.close()
     assert told(tmp_path / "killed") == []
     resumed = Session.resume(tmp_path / "killed")
