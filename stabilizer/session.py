@@ -8,8 +8,8 @@ Where steps are quick, and nothing acts on what the watch says of one, rows wait
 on is then measured, written and shown to the watch for some rows at a time, each by itself and in order, so that the
 records and what is found are the same, and only the moment moves at which that is. A training step leaves nothing of
 all this in the processor's caches, so that the first row after it costs several times what the next one does. Nothing
-waits when a checkpoint is saved or the run ends, however it ends; a process that is killed loses the rows of
-`WRITTEN_S` at most, and goes on from before them.
+waits when a checkpoint is saved, or somebody asks a tick for its numbers, or the run ends, however it ends; a process
+that is killed loses rows of `WRITTEN_S` at most that nobody was told of, and goes on from before them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import signal
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -100,6 +100,8 @@ class Tick:
     actions: list[Action]
     """Journal entries written after this step."""
     open_incidents: int
+    record: Callable[[], None]
+    """Writes the row, and those before it, if they wait for that."""
 
     @property
     def known(self) -> dict[str, float]:
@@ -108,7 +110,11 @@ class Tick:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """All numbers of the step. While its row waits, to ask for them costs what waiting was to save."""
+        """All numbers of the step, which are on record before anyone is told them: what was reported is never lost.
+
+        While the row waits, to ask for them costs what waiting was to save.
+        """
+        self.record()
         return self.row.metrics
 
 
@@ -299,7 +305,7 @@ class Session:
         elif _late(self._unwritten_since, row.result.known, WRITTEN_S):
             self._write_down()
         incidents = {f.incident for f in self.watch.active() if f.severity != "info"}
-        return Tick(step, self.trainer.config.steps, row, changed, self._actions, len(incidents))
+        return Tick(step, self.trainer.config.steps, row, changed, self._actions, len(incidents), self._write_down)
 
     def _take_in(self, row: Row) -> None:
         now = time.monotonic()

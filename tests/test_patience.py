@@ -49,6 +49,7 @@ class Stand(Detector):
 def quick(monkeypatch) -> None:
     """However slow this machine is, its steps count as quick."""
     monkeypatch.setattr(stabilizer.session, "LATE_S", math.inf)
+    monkeypatch.setattr(stabilizer.session, "WRITTEN_S", math.inf)
 
 
 @pytest.fixture
@@ -133,9 +134,29 @@ def test_a_row_that_may_not_wait_is_on_record_at_its_step(tmp_path) -> None:
         assert written(tmp_path / "run")[-1] == tick.step
 
 
-def test_who_asks_a_tick_whose_row_waits_for_all_its_numbers_gets_them(tmp_path, measured) -> None:
+def test_a_row_waits_longer_for_the_watch_than_to_be_written(tmp_path, monkeypatch) -> None:
+    now = [100.0]
+    session = start(tmp_path / "run", 9)
+    measured_as(session, every={"time/step_s": 0.4})
+    monkeypatch.setattr(stabilizer.session.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(stabilizer.session, "WRITTEN_S", 1.0)
+    monkeypatch.setattr(stabilizer.session, "LATE_S", 3.0)
+    on_record, looked_at, ticks = [], [], session.run(patient=True)
+    for _ in range(8):
+        next(ticks)
+        now[0] += 0.4
+        on_record.append(written(tmp_path / "run")[-1])
+        looked_at.append(session.history.view().step)
+    ticks.close()
+    assert on_record == [0, 0, 3, 3, 3, 6, 6, 8]
+    assert looked_at == [0, 0, 0, 0, 0, 0, 0, 8]
+
+
+def test_who_asks_a_tick_whose_row_waits_for_all_its_numbers_is_told_what_is_on_record(tmp_path, measured) -> None:
     ticks = start(tmp_path / "run", 4).run(patient=True)
     tick = next(ticks)
+    assert measured == [] and written(tmp_path / "run") == [0]
+    assert tick.metrics and written(tmp_path / "run") == [0, 1]
     assert tick.known.items() <= tick.metrics.items() and {"reward/mean", "time/monitor_s"} <= tick.metrics.keys()
     assert tick.metrics is tick.metrics and len(measured) == 1
     ticks.close()
@@ -394,9 +415,7 @@ def test_what_was_found_in_rows_that_waited_when_it_was_killed_is_written_on_res
     for _ in range(4):
         next(ticks)
     session._write_down()
-    shutil.copytree(
-        tmp_path / "run", tmp_path / "killed"
-    )  # as it would lie there, had it died before looking
+    shutil.copytree(tmp_path / "run", tmp_path / "killed")  # as it would lie there, had it died before looking
     ticks.close()
     assert told(tmp_path / "killed") == []
     resumed = Session.resume(tmp_path / "killed")

@@ -5,6 +5,7 @@ import pytest
 
 from stabilizer.bench import train
 from stabilizer.bench.train import memory, ours, page, sides
+from stabilizer.trainer import loop
 from stabilizer.trainer.config import load_config
 
 JOB = {"model": "builtin", "task": "sorting", "threads": 1, "seed": 0, "steps": 9, "lr": 1e-4, **train.SHAPE}
@@ -63,6 +64,24 @@ def test_what_a_block_spends_on_monitoring_is_borne_by_all_its_steps():
     rows = ours.shared_out([quick, quick, quick, slow])
     assert [row["step_s"] for row in rows] == [row["update_s"] for row in rows] == pytest.approx([1.1] * 4)
     assert [row["monitor_s"] for row in rows] == pytest.approx([0.1] * 4) and {row["tokens"] for row in rows} == {5}
+
+
+def test_what_a_step_leaves_to_be_measured_later_is_timed_in_its_block_and_once(monkeypatch):
+    measure, seen = loop._measured, []
+    monkeypatch.setattr(loop, "_measured", lambda *args: seen.append(1) or measure(*args))
+    blocks, answers = iter([{"steps": 3}, {"steps": 2}, None]), []
+
+    class Line:
+        ask = staticmethod(lambda: next(blocks))
+        answer = staticmethod(lambda told: answers.append((len(seen), told)))
+
+    ours.run({**JOB, "prompts": 2, "group_size": 2}, Line)
+    (_, versions), (three, first), (five, second) = answers
+    assert versions["parameters"] > 0 and (three, five, len(seen)) == (3, 5, 5)
+    assert [len(first), len(second)] == [3, 2]
+    for row in first + second:
+        assert 0 < row["monitor_s"] < row["step_s"] and row["tokens"] >= 4 and 0 <= row["idle"] <= 1
+        assert row["step_s"] == pytest.approx(row["rollout_s"] + row["scoring_s"] + row["update_s"])
 
 
 def test_unequal_token_counts_are_no_comparison():
