@@ -49,6 +49,8 @@ PROBLEMS = {"search": 256}
 """Held-out problems asked, 512 where nothing is said: episodes with a tool take longer."""
 PATIENCE_S = 120
 """Seconds without an iteration after which a run that stands still, for a remedy paused it, is scored as it stands."""
+PARTS = 12
+"""In how many parts those seconds are counted."""
 TIMES_S = 0.01
 """What every time of a step is logged as: findings may not depend on what else this machine is doing."""
 
@@ -191,16 +193,24 @@ class _Seen:
 
 @contextmanager
 def _patience(seconds: float) -> Iterator[Callable[[], object]]:
-    """Raise `StandsStill` after so many seconds, counted anew whenever what this yields is called."""
+    """Raise `StandsStill` after so many seconds, counted anew whenever what this yields is called.
+
+    They are counted in parts: however long a process is stopped, as by a machine that sleeps, one part at most passes.
+    """
+    passed = 0
 
     def wait_again() -> None:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        nonlocal passed
+        passed = 0
 
-    def give_up(number: int, frame: FrameType | None) -> None:
-        raise StandsStill
+    def count(number: int, frame: FrameType | None) -> None:
+        nonlocal passed
+        passed += 1
+        if passed >= PARTS:
+            raise StandsStill
 
-    before = signal.signal(signal.SIGALRM, give_up)
-    wait_again()
+    before = signal.signal(signal.SIGALRM, count)
+    signal.setitimer(signal.ITIMER_REAL, seconds / PARTS, seconds / PARTS)
     try:
         yield wait_again
     finally:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -184,6 +188,25 @@ def test_training_that_dies_is_scored_where_it_died(tmp_path: Path, monkeypatch:
     outcome = play.play(SMALL, "no action", tmp_path / "run", tmp_path)
     assert (outcome["trained"], outcome["ended"]) == (11, "failed: RuntimeError: no memory left")
     assert outcome["curve"][-1][0] == 40
+
+
+def test_a_process_that_was_stopped_for_longer_than_patience_lasts_does_not_stand_still() -> None:
+    script = """
+import time
+from stabilizer.bench.rescue.play import _patience
+with _patience(6.0):
+    print("began", flush=True)
+    until = time.process_time() + 1.0
+    while time.process_time() < until:
+        pass
+print("went on")
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout and process.stdout.readline() == "began\n"
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(7)  # the very thing under test: real time goes by and the process stands
+    process.send_signal(signal.SIGCONT)
+    assert process.communicate(timeout=60)[0] == "went on\n" and process.returncode == 0
 
 
 def test_a_run_that_stands_still_is_scored_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
