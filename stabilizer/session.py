@@ -69,6 +69,8 @@ class Row:
     """Seconds that logging and detectors took after the step before."""
     t: float
     """When the step was made."""
+    since: float
+    """Since when it waits, by the clock that nobody sets."""
     trouble: str = ""
     """Why some numbers are missing, once they were asked for."""
 
@@ -142,10 +144,8 @@ class Session:
         self._patient = False
         self._unwritten: deque[Row] = deque()
         """Rows that are not on record."""
-        self._unwritten_since = 0.0
         self._waiting: list[Row] = []
         """Rows that the watch has not been shown."""
-        self._waiting_since = 0.0
         self._paused = False
         self._reasons: set[str] = set()
         """Why rewards or environments failed, as far as that is on record."""
@@ -250,7 +250,7 @@ class Session:
                         break
                     result = self.trainer.train_step()
                     began = time.perf_counter()
-                    tick = self._observe(Row(result, self.monitor_s, time.time()))
+                    tick = self._observe(Row(result, self.monitor_s, time.time(), time.monotonic()))
                     self.monitor_s = time.perf_counter() - began
                     self._save_if_due(result.step)
                     yield tick
@@ -290,7 +290,8 @@ class Session:
 
     def _observe(self, row: Row) -> Tick:
         step = row.step
-        self._take_in(row)
+        self._unwritten.append(row)
+        self._waiting.append(row)
         self.writer.samples(step, row.result.samples)
         for reason in self.trainer.task.failures.keys() - self._reasons:
             self._reasons.add(reason)
@@ -302,17 +303,10 @@ class Session:
         changed: list[Finding] = []
         if not self._may_wait(row.result.known):
             changed = self.catch_up()
-        elif _late(self._unwritten_since, row.result.known, WRITTEN_S):
+        elif _late(self._unwritten[0].since, row.result.known, WRITTEN_S):
             self._write_down()
         incidents = {f.incident for f in self.watch.active() if f.severity != "info"}
         return Tick(step, self.trainer.config.steps, row, changed, self._actions, len(incidents), self._write_down)
-
-    def _take_in(self, row: Row) -> None:
-        now = time.monotonic()
-        self._waiting_since = self._waiting_since if self._waiting else now
-        self._unwritten_since = self._unwritten_since if self._unwritten else now
-        self._unwritten.append(row)
-        self._waiting.append(row)
 
     def _write_down(self) -> None:
         """Put on record what waits for it."""
@@ -332,7 +326,7 @@ class Session:
         trainer = self.trainer
         if trainer.finished or trainer.checkpoint_due or self.stop_reason or self.ended_by:
             return False
-        return not _late(self._waiting_since, known, LATE_S) and math.isfinite(sum(known.values()))
+        return not _late(self._waiting[0].since, known, LATE_S) and math.isfinite(sum(known.values()))
 
     def catch_up(self, *, heeding: bool = True) -> list[Finding]:
         """Write the rows that wait and look at them, in order, heeding what people ask for or not; the findings that
