@@ -60,6 +60,15 @@ class Desk:
         """An entry was added to the journal."""
         self._entries.append(entry)
 
+    @property
+    def waited_for(self) -> bool:
+        """Whether anybody may be waiting for an answer: a cheap look."""
+        try:
+            with os.scandir(self._folder) as entries:
+                return next(entries, None) is not None
+        except OSError:
+            return False
+
     def look(self) -> None:
         """Take in what came. Pausing and turning by hand happen at once, answers wait for `answers`."""
         if not os.access(self._folder, os.F_OK, **_THE_LINK):  # nobody ever asked for anything, mostly

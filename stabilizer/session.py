@@ -50,13 +50,13 @@ from stabilizer.watch import Watch
 
 RESTATED = 20
 """Steps after which a finding that stands is written down again."""
-TOGETHER = 32
+TOGETHER = 64
 """Rows that may be written and shown to the watch at once, where nothing acts on what it says of each."""
-LATE_S = 5.0
+LATE_S = 10.0
 """Seconds that a row may wait for the watch, if the next step takes as long as this one: after slow ones none waits."""
-WRITTEN_S = 1.0
-"""Seconds that it may wait to be written, likewise. Who looks on sees a row so much later, and a process that is killed
-loses the rows of so long."""
+WRITTEN_S = 2.0
+"""Seconds that it may wait to be written, likewise. Who looks on sees a row so much later, who asks for something is
+heard so much later, and a process that is killed loses the rows of so long."""
 
 
 @dataclass
@@ -304,7 +304,10 @@ class Session:
         if not self._may_wait(row.result.known):
             changed = self.catch_up()
         elif _late(self._unwritten[0].since, row.result.known, WRITTEN_S):
-            self._write_down()
+            if self.desk.waited_for:
+                changed = self.catch_up()
+            else:
+                self._write_down()
         incidents = {f.incident for f in self.watch.active() if f.severity != "info"}
         return Tick(step, self.trainer.config.steps, row, changed, self._actions, len(incidents), self._write_down)
 
@@ -337,7 +340,9 @@ class Session:
             return []
         changed, self._unsaid = self._unsaid, []
         for row in rows:
-            changed += self._look(row.step, row.metrics, heeding=heeding and row is rows[-1])
+            self.history.append(row.step, row.metrics)
+        for row in rows:
+            changed += self._look(row.step, heeding=heeding and row is rows[-1])
         if self._patient and (changed or self._actions):
             self.writer.sync_soon()
         self._status("running")
@@ -346,12 +351,11 @@ class Session:
             self.writer.summary(verdict=verdict, worst=ever)
         return changed
 
-    def _look(self, step: int, metrics: Mapping[str, float], *, heeding: bool) -> list[Finding]:
+    def _look(self, step: int, *, heeding: bool) -> list[Finding]:
         """Show one row to the watch, and let the policy answer; people are heeded where the run is, at the newest."""
-        self.history.append(step, metrics)
         changed: list[Finding] = []
         try:
-            view = self.history.view()
+            view = self.history.view(step)
             changed = [replace(finding, t=time.time()) for finding in self.watch.tick(view)]
             self._tell(changed, step, wait=not self._patient)
             self._tell_anew(step, RESTATED)

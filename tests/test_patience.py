@@ -321,6 +321,18 @@ def test_people_are_heeded_where_the_run_is_and_what_they_turned_counts_from_the
     assert list(reader.history.view().series("control/prompts").values) == [2] * TOGETHER + [3, 3]
 
 
+def test_who_asks_for_something_is_heard_when_the_rows_before_are_written(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(stabilizer.session, "WRITTEN_S", 0.0)
+    session = start(tmp_path / "run", 6, mode="off")
+    seen = []
+    for tick in session.run(patient=True):
+        if tick.step == 2:
+            ask(tmp_path / "run", "set", "prompts=3")
+        seen.append(session.history.view().step)
+    assert seen == [0, 0, 3, 3, 3, 6], "only the request was a reason to look at rows before the end"
+    assert list(RunReader(tmp_path / "run").history.view().series("control/prompts").values) == [2, 2, 2, 3, 3, 3]
+
+
 def test_an_answer_given_while_the_run_paused_waits_for_the_newest_row_too(tmp_path) -> None:
     session = start(tmp_path / "run", 6, mode="suggest")
     heard: list[tuple[int, int]] = []
@@ -469,7 +481,33 @@ def test_a_heartbeat_waits_for_no_disk_and_a_new_state_does(tmp_path, monkeypatc
     after_first = len(synced)
     writer._status_t = 0.0
     writer.status("running", 2)
-    assert read_json(tmp_path / "run" / "status.json")["step"] == 2 and len(synced) == after_first == 1
     writer.status("paused", 2)
-    assert len(synced) == 2
+    assert len(synced) == after_first + 1 == 2
     writer.close()
+    assert read_json(tmp_path / "run" / "status.json")["state"] == "paused"
+
+
+def test_a_busy_disk_holds_up_no_step_for_a_heartbeat_and_the_newest_state_is_what_remains(
+    tmp_path, monkeypatch
+) -> None:
+    session = start(tmp_path / "run", 2)
+    writer, busy, inside, put = session.writer, threading.Event(), threading.Event(), os.replace
+
+    def slow(here, there) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            inside.set()
+            busy.wait(60)
+        put(here, there)
+
+    writer.status("running", 1)
+    monkeypatch.setattr(os, "replace", slow)
+    for step in (2, 3, 4):
+        writer._status_t = 0.0
+        writer.status("running", step)
+        assert inside.wait(60)
+        assert read_json(tmp_path / "run" / "status.json")["step"] == 1, "it came back while the disk was busy"
+    busy.set()
+    writer.status("paused", 5)
+    assert read_json(tmp_path / "run" / "status.json")["step"] == 5
+    writer.close()
+    assert read_json(tmp_path / "run" / "status.json")["step"] == 5, "what waited does not undo it"

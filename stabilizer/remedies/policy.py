@@ -196,10 +196,12 @@ class Arbiter(Conduct):
         that nobody can explain."""
         if need.critical and not just_seen(need.members, view.step):
             return True
-        turned = turns(view, need.onset, self.limits.moves)
         lost = need.cause.id == "undetermined" and any(finding.id == "reward/collapse" for finding in need.members)
-        diverged = bool(turned) and any(rank(finding) <= DIVERGENCE for finding in need.members)
-        return (lost or diverged) and not gained(view, min((turn.step for turn in turned), default=need.onset))
+        diverged = any(rank(finding) <= DIVERGENCE for finding in need.members)
+        if not (lost or diverged):
+            return False
+        turned = turns(view, need.onset, self.limits.moves)
+        return (lost or bool(turned)) and not gained(view, min((turn.step for turn in turned), default=need.onset))
 
     def _onset(self, remedy: Remedy, need: Need, view: RunView) -> int:
         """What a way back has to be older than: the first sign of the incident, unless the run learned on after it, for

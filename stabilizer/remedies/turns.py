@@ -28,6 +28,8 @@ SAME = 1.02
 MADE_UP = 1.1
 """Factor within which a knob has made up for a rate that is away: one that follows does so in steps."""
 
+_NAMES = tuple(KNOBS)
+
 
 class Turn(NamedTuple):
     """A knob that was changed, or that can make up for what changed beside it."""
@@ -51,7 +53,7 @@ def turns(view: RunView, onset: int, ours: Collection[str] = ()) -> list[Turn]:
 def _turns(view: RunView, onset: int, ours: Collection[str], events: int) -> list[Turn]:
     """The same; `events` so many are declared, which may have become more since somebody else asked."""
     found = []
-    for knob in KNOBS:
+    for knob in view.varied(_NAMES, onset - BEFORE):
         series = view.series(knob).between(onset - BEFORE, view.step)
         row = None if knob in ours else _first_turn(view, series)
         if row is not None and series.values[-1] != series.values[row - 1]:

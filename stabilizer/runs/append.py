@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 
 QUEUE_LINES = 10_000
 
@@ -125,20 +126,26 @@ class Syncer:
     process anyway, and the machine a moment later."""
 
     def __init__(self) -> None:
-        self._wanted: SimpleQueue[AppendFile | None] = SimpleQueue()
-        self._due: set[AppendFile] = set()
-        """Files in the queue: a disk that is slower than what is asked of it owes each of them one wait, not many."""
+        self._wanted: SimpleQueue[Hashable] = SimpleQueue()
+        self._due: dict[Hashable, Callable[[], object]] = {}
+        """What is in the queue: a disk that is slower than what is asked of it owes each of them one wait, not many."""
+        self._counting = Lock()
         self._thread: Thread | None = None
 
     def soon(self, *files: AppendFile) -> None:
         """Have these on the disk before long; returns at once."""
+        for file in files:
+            self.do(file, file.sync)
+
+    def do(self, what: Hashable, how: Callable[[], object]) -> None:
+        """Have something done before long, in place of what was to be done about the same and has not begun."""
         if self._thread is None:
             self._thread = Thread(target=self._work, name="syncer", daemon=True)
             self._thread.start()
-        for file in files:
-            if file not in self._due:
-                self._due.add(file)
-                self._wanted.put(file)
+        with self._counting:
+            if what not in self._due:
+                self._wanted.put(what)
+            self._due[what] = how
 
     def close(self) -> None:
         """Wait until all that was asked for is done."""
@@ -148,6 +155,7 @@ class Syncer:
             self._thread = None
 
     def _work(self) -> None:
-        while (file := self._wanted.get()) is not None:
-            self._due.discard(file)  # before it is synced: what is written meanwhile is asked for anew
-            file.sync()
+        while (what := self._wanted.get()) is not None:
+            with self._counting:
+                how = self._due.pop(what)  # before it is done: what is written meanwhile is asked for anew
+            how()

@@ -18,8 +18,10 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -140,6 +142,9 @@ class RunWriter:
         self._lost = 0
         self._chain, self._actions_n, self._made = _journal_tail(path / "actions.jsonl")
         self._refused: dict[str, OSError] = {}
+        self._replaced: dict[str, int] = {}
+        """How often each small file was to be written."""
+        self._replacing = Lock()
         self._remedy: str | None = None
         self._said: tuple[Any, ...] = ()
         self._status_t = 0.0
@@ -283,7 +288,10 @@ class RunWriter:
         row |= {"pid": os.getpid(), "host": socket.gethostname(), "attempt": self.attempt}
         row |= {"remedy": self._remedy} if self._remedy is not None else {}
         row |= {"interventions": len(self._made)} if self._made else {}  # for lists, which open no journal
-        if self._replace("status.json", row, sync=force or said != self._said):  # a mere heartbeat is worth no wait
+        if not force and said == self._said:
+            self._status_t = now
+            self._replace_soon("status.json", row)
+        elif self._replace("status.json", row):
             self._said, self._status_t = said, now
 
     @property
@@ -299,13 +307,16 @@ class RunWriter:
         self._summary_t = time.time()
         self._sum_up()
         trends = {name: trend.points() for name, trend in self._trends.items()}
-        row = {"verdict": verdict, "worst": worst, "metrics": self._summary, "trends": trends}
-        self._replace("summary.json", row, sync=force)
+        row = {"verdict": verdict, "worst": worst, "metrics": dict(self._summary), "trends": trends}
+        if force:
+            self._replace("summary.json", row)
+        else:
+            self._replace_soon("summary.json", row)
 
     def problems(self) -> list[str]:
         """What could not be written, in words, for the terminal; empty when all is well."""
         said = [f"{file.path}: {file.error}" for file in self._files() if file.error]
-        said += [f"{self.path / name}: {error}" for name, error in self._refused.items()]
+        said += [f"{self.path / name}: {error}" for name, error in list(self._refused.items())]
         lost = self._lost + sum(file.lost for file in self._files())
         return [*said, f"{self.path}: {lost:,} lines were lost while nothing could be written"] if lost else said
 
@@ -350,15 +361,30 @@ class RunWriter:
     def _metrics_file(self) -> AppendFile:
         return AppendFile(self.path / "metrics" / f"r0-a{self.attempt}.jsonl")
 
-    def _replace(self, name: str, value: Any, *, sync: bool = True) -> bool:
+    def _replace(self, name: str, value: Any) -> bool:
         """Write a small file; False when the disk refuses, which must not stop training (see `_catch_up`)."""
-        try:
-            replace_json(self.path / name, value, sync=sync)
-        except OSError as error:
-            self._refused[name] = error
-            return False
-        self._refused.pop(name, None)
-        return True
+        return self._put(name, value, self._number(name), sync=True)
+
+    def _replace_soon(self, name: str, value: Any) -> None:
+        """The same for what is written again before long, without waiting: a busy disk holds up a file that takes
+        another's place, though nobody asks for it to be synced."""
+        self._syncer.do(name, partial(self._put, name, value, self._number(name), sync=False))
+
+    def _number(self, name: str) -> int:
+        self._replaced[name] = number = self._replaced.get(name, 0) + 1
+        return number
+
+    def _put(self, name: str, value: Any, number: int, *, sync: bool) -> bool:
+        with self._replacing:
+            if number < self._replaced[name]:
+                return True  # a newer one is on its way, or there
+            try:
+                replace_json(self.path / name, value, sync=sync)
+            except OSError as error:
+                self._refused[name] = error
+                return False
+            self._refused.pop(name, None)
+            return True
 
     def _describe(self, names: list[str]) -> None:
         for name in names:

@@ -21,10 +21,14 @@ from stabilizer.runs.blocks import FEW, Block
 
 Advance = Callable[[np.ndarray, int, Any], Sequence[Any]]
 """(values so far, for how many of them the signal is known, its newest row or None) -> the rows that are missing: a
-number, or a tuple of numbers, per value."""
+number, or a tuple of numbers, per value. There may be values newer than those somebody asks for; one that needs more
+than values stops at these."""
 
 REACH = 2048
 """Newest rows of a signal that whoever asks for it can count on."""
+
+AHEAD = 32
+"""Rows for which a signal is worked out at once, where they are there already: a call costs as much as some rows do."""
 
 MOST_PLANS = 64
 """Sets of names whose steps are remembered to go together."""
@@ -115,7 +119,8 @@ class _Column:
         if not memo.reaches(count):  # a look far back: computed once more, and not kept
             memo = _Memo()
         if memo.size < count:
-            memo.extend(advance(self.values[:count], memo.size, memo.newest()))
+            ahead = min(self.rows.size, count + AHEAD)
+            memo.extend(advance(self.values[:ahead], memo.size, memo.newest()))
         return memo.upto(count)
 
 
@@ -126,7 +131,7 @@ class _Rows:
     of one step are merged (the last value wins), and room is grown by doubling.
     """
 
-    __slots__ = ("columns", "newest", "size", "sound", "steps", "values")
+    __slots__ = ("_looked", "columns", "newest", "size", "sound", "steps", "values")
 
     def __init__(self, columns: list[_Column], steps: np.ndarray | None = None, values: np.ndarray | None = None):
         self.columns = columns
@@ -135,6 +140,8 @@ class _Rows:
         """The newest step, as a number that compares quickly: every question to a view asks for it."""
         self.sound = all(column.kind is _AllFinite for column in columns)
         """Nothing but numbers ever came."""
+        self._looked = (self.newest, 0)
+        """A step that was looked at while there were newer ones, and the rows up to it: all questions of a look ask."""
         self.steps = np.empty(64, np.int64) if steps is None else steps
         self._deal(np.empty((len(columns), 64)) if values is None else values)
 
@@ -186,6 +193,7 @@ class _Rows:
 
     def _insert(self, step: int, values: np.ndarray) -> None:
         """Put in, or merge, what comes late."""
+        self._looked = (-(2**63), 0)
         index = int(self.steps[: self.size].searchsorted(step))
         if index < self.size and self.steps[index] == step:
             self._deal(self.values.copy())  # views handed out earlier keep what they saw
@@ -211,7 +219,9 @@ class _Rows:
     def upto(self, step: int) -> int:
         if self.newest <= step:
             return self.size
-        return int(self.steps[: self.size].searchsorted(step, side="right"))
+        if self._looked[0] != step:
+            self._looked = (step, int(self.steps[: self.size].searchsorted(step, side="right")))
+        return self._looked[1]
 
     @property
     def nbytes(self) -> int:
@@ -501,6 +511,17 @@ class RunView:
             if count > 1:
                 differs = rows.values[lines, count - 1] != rows.values[lines, max(0, count - back)]
                 found += [which[place] for place in differs.nonzero()[0].tolist()]
+        return [names[place] for place in sorted(found)]
+
+    def varied(self, names: tuple[str, ...], since: int) -> list[str]:
+        """Which metrics did not have one value in all rows from a step on: a cheap look."""
+        found: list[int] = []
+        for rows, lines, which in self._history._where(names):
+            count = rows.upto(self.step)
+            first = int(rows.steps[:count].searchsorted(since))
+            if first < count - 1:
+                values = rows.values[lines, first:count]
+                found += [which[place] for place in (values != values[:, -1:]).any(1).nonzero()[0].tolist()]
         return [names[place] for place in sorted(found)]
 
     def sound(self, names: tuple[str, ...]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stabilizer.detectors import DETECTORS
-from stabilizer.runs.history import History
+from stabilizer.runs.history import REACH, History
 from stabilizer.vocabulary import VOCABULARY
 from stabilizer.watch import Watch
 from tests.series import history
@@ -80,6 +80,23 @@ def test_memoised_signals_equal_recomputed_ones(detector) -> None:
         detector.check(warm.view(step))
     for step in (30, 90, 105, 120, *steps[-2:]):
         assert detector.check(warm.view(step)) == detector.check(failing(detector).view(step))
+
+
+@each
+def test_no_run_is_too_long(detector) -> None:
+    """Signals let go of what is old: who was asked all along, and who is asked for the first time, say the same."""
+    once, about, events = rows(failing(detector)), failing(detector).about, failing(detector).events
+    asked, fresh = History(about, events=list(events)), History(about, events=list(events))
+    last = once[-1][0]
+    times = 3 * REACH // len(once) + 1
+    for turn in range(times):
+        for step, row in once:
+            asked.append(turn * last + step, row)
+            fresh.append(turn * last + step, row)
+        detector.check(asked.view())
+    for step, _ in once[:: max(1, len(once) // 40)]:
+        at = (times - 1) * last + step
+        assert detector.check(asked.view(at)) == detector.check(fresh.view(at))
 
 
 @each

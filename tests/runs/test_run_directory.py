@@ -413,7 +413,7 @@ def test_the_summary_is_that_of_the_lineage_not_of_the_process(tmp_path):
     again = RunWriter.reopen(tmp_path / "run")
     history = RunReader(tmp_path / "run").history.fork(4, 1)
     again.begin_attempt(4, "resume", history=history)
-    again.summary(verdict="healthy", worst=None)
+    again.summary(verdict="healthy", worst=None, force=True)
     rows = read_json(tmp_path / "run/summary.json")["metrics"]
     assert set(rows) == {"a", "never"}
     assert (rows["a"]["step"], rows["a"]["max"]) == (3, 2.0)

@@ -207,9 +207,10 @@ class GradSpike(Detector):
     def _expected(self, view: RunView) -> np.ndarray:
         """(logarithm of the expected norm, its noise) of every row."""
         start = view.baseline_start()
-        first = int(view.series("optim/grad_norm").steps.searchsorted(start)) if start else 0
+        steps = view.series("optim/grad_norm").steps
+        first = int(steps.searchsorted(start)) if start else 0
         expected = course(view, "optim/grad_norm")
-        advance = partial(_with_gradient, course=expected, first=first, least=self.material)
+        advance = partial(_with_gradient, course=expected, count=len(steps), first=first, least=self.material)
         return view.causal("optim/grad_norm", ("with gradient", first, self.material), advance)
 
     def _spikes(self, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -223,13 +224,18 @@ class GradSpike(Detector):
 
 
 def _with_gradient(
-    values: np.ndarray, known: int, last: list[float] | None, *, course: np.ndarray, first: int, least: float
-) -> list[tuple[float, float]]:
+    values: np.ndarray, known: int, last: list[float] | None, *,
+    course: np.ndarray, count: int, first: int, least: float,
+) -> list[tuple[float, float]]:  # fmt: skip
     """What the course expects, and of tall rows what it would without those that had next to no gradient: they are a
-    kind of batch of their own, and between two kinds everything looks usual."""
-    out = []
-    for row in range(known, len(values)):
-        expected, noise = float(course[row, 2]), float(course[row, 6])
+    kind of batch of their own, and between two kinds everything looks usual.
+
+    The course ends with row `count`; of rows so old that theirs was let go nothing is expected.
+    """
+    gone = count - len(course)
+    out = [(math.nan, 0.0)] * (gone - known)
+    for row in range(max(known, gone), count):
+        expected, noise = float(course[row - gone, 2]), float(course[row - gone, 6])
         value = float(values[row])
         if 0 < value < math.inf and math.log(value) - expected > math.log(least):
             before = finite(values[max(first, row - LAG - WINDOW) : row - LAG])

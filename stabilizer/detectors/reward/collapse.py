@@ -86,6 +86,8 @@ class Collapse(Detector):
         if not name or not AROUND <= view.rows(name) <= self.few:
             return None
         series = view.series(name).last(view.rows(name)).finite()
+        if len(series) <= AROUND or not series.values[-1] < series.values[: AROUND - 1].min():
+            return None  # mostly so: the newest row is not below all of the first ones
         falls = []
         for at in range(AROUND - 1, len(series) - 1):
             known, before = series.values[:at], series.values[max(0, at - AROUND) : at]
