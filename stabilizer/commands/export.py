@@ -1,10 +1,11 @@
-"""`stabilizer export RUN --to model|csv`: what a run made, in a form that other programs take."""
+"""`stabilizer export RUN --to model|csv|TRACKER`: what a run made, in a form that other programs take."""
 
 from __future__ import annotations
 
 import argparse
 import csv
 import json
+import shlex
 from pathlib import Path
 
 from stabilizer.commands.missing import need_train_extra
@@ -12,18 +13,23 @@ from stabilizer.figures.table import heading
 from stabilizer.readers import load
 from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import summary
+from stabilizer.trackers import TRACKERS, export
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
-    parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory; for csv any readable log")
+    parser.add_argument(
+        "run_directory", type=Path, metavar="RUN", help="run directory; for all but model any readable log"
+    )
     parser.add_argument(
         "--to",
-        choices=("model", "csv"),
+        choices=("model", "csv", *TRACKERS),
         default="model",
-        help="model: a folder that transformers and vLLM load, with a model card; csv: all metrics, a row a step",
+        help="model: a folder that transformers and vLLM load, with a model card; csv: all metrics, a row a step; "
+        + "; ".join(f"{name}: {tracker.what}" for name, tracker in TRACKERS.items())
+        + ". Nothing is sent anywhere",
     )
-    parser.add_argument("-o", "--out", type=Path, help="folder (model) or file (csv); beside the run unless told")
+    parser.add_argument("-o", "--out", type=Path, help="folder, or file (csv); beside the run unless told")
     parser.add_argument("--checkpoint", default="best", help="for model: best (by validation), last, or a step")
 
 
@@ -37,6 +43,15 @@ def run(args: argparse.Namespace) -> int:
         made = summary(run.actions)
         told = {"out": str(out), "rows": rows, "interventions": made}
         words = f"{rows} steps written to {out}" + (f"; the run was {made['text']}" if made["count"] else "")
+    elif args.to in TRACKERS:
+        out = args.out or path.with_name(f"{path.stem}-{args.to}")
+        run = load(path)
+        rows, made = export(run, args.to, out), summary(run.actions)
+        told = {"out": str(out), "steps": rows, "interventions": made}
+        words = (
+            f"{rows} steps written to {out}; to see them: {TRACKERS[args.to].look.format(out=shlex.quote(str(out)))}"
+        )
+        words += f"\nthe run was {made['text']}" if made["count"] else ""
     else:
         need_train_extra()
         from stabilizer.export import export_model

@@ -182,15 +182,16 @@ def named_log(
                 name, trainer.naming(seen), rows, format=format, files=files, mapping=mapping, config=settings,
                 skipped=skipped, notes=notes,
             )  # fmt: skip
-    names, said = guessed(rows, seen, mapping)
+    ours = _OURS <= seen
+    names, said = (_as_they_are(seen, mapping), []) if ours else guessed(rows, seen, mapping)
     return assemble(
         name,
         format=format,
-        trainer="stable-baselines3" if _sb3(seen) else "unknown",
+        trainer="stabilizer" if ours else "stable-baselines3" if _sb3(seen) else "unknown",
         files=files,
         rows=((step, {names[key]: value for key, value in values.items()}) for step, values in rows),
         about={
-            "clock": "step",
+            "clock": "rollout_batch" if ours else "step",
             "steps": None,
             "config": settings,
             "versions": {},
@@ -199,6 +200,16 @@ def named_log(
         skipped=skipped,
         notes=[*notes, *said],
     )
+
+
+_OURS = frozenset({"control/lr_scale", "batch/updates", "reward/zero_std_frac"})
+"""Names that a run of this project has whatever it trained, and nobody else's: one that was exported, or sent on."""
+
+
+def _as_they_are(seen: Iterable[str], mapping: Mapping[str, str]) -> dict[str, str]:
+    """Names that are ours already, but for what the user says of them."""
+    told = {theirs: ours for ours, theirs in mapping.items()}
+    return {key: told.get(key, f"unknown/{key}" if key in mapping else key) for key in seen}
 
 
 def guessed(rows: list[Row], seen: Iterable[str], mapping: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

@@ -1,0 +1,203 @@
+"""A run's metrics as other tools keep them, in a folder of one's own: nothing is sent anywhere.
+
+TensorBoard's event file is written here; W&B, MLflow and trackio are asked to write their own, offline, so that what
+lies there is what their release expects. Who wants it on a server says so to the tool afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from stabilizer.readers.event_frames import masked_crc
+from stabilizer.runs.history import RunView
+from stabilizer.runs.loaded import LoadedRun
+
+BATCH = 900
+"""Numbers handed to MLflow at once; it takes 1,000."""
+LONGEST = 5_000
+"""Characters of a parameter that MLflow keeps; it refuses more than 6,000."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was logged at a step, and when, in seconds since the epoch."""
+
+    step: int
+    t: float
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Tracker:
+    """A tool that keeps runs. `write` puts one into a folder that is empty; `look` is how to see it there."""
+
+    what: str
+    write: Callable[[str, list[Row], dict[str, Any], Path], None]
+    look: str
+
+
+def rows_of(view: RunView) -> list[Row]:
+    """A run, step by step. Where nobody logged when a step was made, it was a second after the one before."""
+    by_step: dict[int, dict[str, float]] = {}
+    for name in view.names():
+        series = view.series(name)
+        for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
+            by_step.setdefault(step, {})[name] = value
+    times = view.times()
+    when = dict(zip(times.steps.tolist(), times.values.tolist(), strict=True))
+    steps = sorted(by_step)
+    begun = min(when.values(), default=time.time() - len(steps))
+    rows: list[Row] = []
+    for step in steps:
+        t = when.get(step) or (rows[-1].t + 1 if rows else begun)
+        rows.append(Row(step, t, by_step[step]))
+    return rows
+
+
+def export(run: LoadedRun, to: str, out: Path) -> int:
+    """Write a run's metrics and configuration for a tool of `TRACKERS`; returns the number of steps."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out}: there already, and no empty folder; name another with -o")
+    view = run.history.view()
+    rows = rows_of(view)
+    if not rows:
+        raise ValueError(f"{run.name}: no metrics in it, so there is nothing to export")
+    TRACKERS[to].write(run.name, rows, dict(_flat(view.about("config") or {})), out)
+    return len(rows)
+
+
+def _flat(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """A configuration by dotted keys."""
+    if isinstance(config, Mapping) and config:
+        for name, value in config.items():
+            yield from _flat(value, f"{key}.{name}" if key else str(name))
+    elif key:
+        yield key, config
+
+
+def _tool(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ImportError(f"--to {name} needs {name} to write its own format: pip install {name}") from None
+
+
+@contextlib.contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """A while in which some variables are as the tool must find them."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+# --- TensorBoard ----------------------------------------------------------------------------------------------------
+
+
+def _tensorboard(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / f"events.out.tfevents.{int(rows[0].t):010d}.stabilizer").open("wb") as file:
+        file.write(_frame(_double(1, rows[0].t) + _bytes(3, b"brain.Event:2")))
+        for row in rows:
+            summary = b"".join(
+                _bytes(1, _bytes(1, metric.encode("utf-8", "replace")) + b"\x15" + struct.pack("<f", _single(value)))
+                for metric, value in row.values.items()
+            )
+            file.write(_frame(_double(1, row.t) + b"\x10" + _whole(row.step) + _bytes(5, summary)))
+
+
+def _single(value: float) -> float:
+    """The value as four bytes can hold it: what is too large for them is infinite."""
+    try:
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _frame(event: bytes) -> bytes:
+    head = struct.pack("<Q", len(event))
+    return head + struct.pack("<I", masked_crc(head)) + event + struct.pack("<I", masked_crc(event))
+
+
+def _double(number: int, value: float) -> bytes:
+    return bytes([number << 3 | 1]) + struct.pack("<d", value)
+
+
+def _bytes(number: int, value: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + _whole(len(value)) + value
+
+
+def _whole(value: int) -> bytes:
+    """A whole number in sevens of bits, the lowest first; one below 0 as its 64 bits."""
+    value &= 2**64 - 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+# --- tools that write their own -------------------------------------------------------------------------------------
+
+
+def _wandb(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> None:
+    wandb = _tool("wandb")
+    out.mkdir(parents=True, exist_ok=True)
+    with _environment(WANDB_MODE="offline", WANDB_SILENT="true"):
+        run = wandb.init(project="stabilizer", name=name, config=config, dir=str(out), mode="offline")
+        for row in rows:
+            run.log({**row.values, "train/global_step": row.step, "_timestamp": row.t}, step=row.step)
+        run.finish()
+
+
+def _mlflow(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> None:
+    entities, tracking = _tool("mlflow").entities, _tool("mlflow.tracking")
+    out.mkdir(parents=True, exist_ok=True)
+    client = tracking.MlflowClient(tracking_uri=f"sqlite:///{out.absolute() / 'mlflow.db'}")
+    experiment = client.create_experiment("stabilizer", artifact_location=(out.absolute() / "artifacts").as_uri())
+    run = client.create_run(experiment, start_time=int(1000 * rows[0].t), run_name=name).info.run_id
+    params = [entities.Param(key, str(value)[:LONGEST]) for key, value in config.items()]
+    numbers = [
+        entities.Metric(metric, value, int(1000 * row.t), row.step)
+        for row in rows
+        for metric, value in row.values.items()
+    ]
+    for first in range(0, len(params), 100):
+        client.log_batch(run, params=params[first : first + 100])
+    for first in range(0, len(numbers), BATCH):
+        client.log_batch(run, metrics=numbers[first : first + BATCH])
+    client.set_terminated(run, end_time=int(1000 * rows[-1].t))
+
+
+def _trackio(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> None:
+    with _environment(TRACKIO_DIR=str(out.absolute())):
+        trackio = _tool("trackio")  # which asks for its folder as soon as it is imported
+        out.mkdir(parents=True, exist_ok=True)
+        trackio.init(project="stabilizer", name=name, config=config, embed=False)
+        for row in rows:
+            trackio.log(dict(row.values), step=row.step)
+        trackio.finish()
+
+
+TRACKERS: dict[str, Tracker] = {
+    "tensorboard": Tracker("an event file for TensorBoard", _tensorboard, "tensorboard --logdir {out}"),
+    "wandb": Tracker("an offline run of W&B", _wandb, "wandb sync {out}/wandb/offline-run-*"),
+    "mlflow": Tracker("a database of MLflow", _mlflow, "mlflow ui --backend-store-uri sqlite:///{out}/mlflow.db"),
+    "trackio": Tracker("a project of trackio", _trackio, "TRACKIO_DIR={out} trackio show --project stabilizer"),
+}
+"""Tools by the name that `--to` takes."""
