@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import os
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -71,7 +72,8 @@ def export(run: LoadedRun, to: str, out: Path) -> int:
     rows = rows_of(view)
     if not rows:
         raise ValueError(f"{run.name}: no metrics in it, so there is nothing to export")
-    TRACKERS[to].write(run.name, rows, dict(_flat(view.about("config") or {})), out)
+    with contextlib.redirect_stdout(sys.stderr):  # what a tool says of itself is nobody's JSON
+        TRACKERS[to].write(run.name, rows, dict(_flat(view.about("config") or {})), out)
     return len(rows)
 
 
@@ -159,7 +161,17 @@ def _wandb(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> Non
     wandb = _tool("wandb")
     out.mkdir(parents=True, exist_ok=True)
     with _environment(WANDB_MODE="offline", WANDB_SILENT="true"):
-        run = wandb.init(project="stabilizer", name=name, config=config, dir=str(out), mode="offline")
+        of_the_run_alone = wandb.Settings(
+            console="off", x_disable_stats=True, x_disable_meta=True, x_save_requirements=False
+        )
+        run = wandb.init(
+            project="stabilizer",
+            name=name,
+            config=config,
+            dir=str(out),
+            mode="offline",
+            settings=of_the_run_alone,
+        )
         for row in rows:
             run.log({**row.values, "train/global_step": row.step, "_timestamp": row.t}, step=row.step)
         run.finish()
@@ -188,7 +200,9 @@ def _trackio(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> N
     with _environment(TRACKIO_DIR=str(out.absolute())):
         trackio = _tool("trackio")  # which asks for its folder as soon as it is imported
         out.mkdir(parents=True, exist_ok=True)
-        trackio.init(project="stabilizer", name=name, config=config, embed=False)
+        trackio.init(
+            project="stabilizer", name=name, config=config, embed=False, auto_log_cpu=False, auto_log_gpu=False
+        )
         for row in rows:
             trackio.log(dict(row.values), step=row.step)
         trackio.finish()

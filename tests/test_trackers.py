@@ -73,7 +73,9 @@ class Wandb:
         self.rows: dict[int, dict[str, float]] = {}
         self.done = False
 
-    def init(self, *, mode: str, dir: str, config: dict[str, Any], **about: str) -> Wandb:
+    Settings = dict
+
+    def init(self, *, mode: str, dir: str, config: dict[str, Any], **about: Any) -> Wandb:
         assert mode == "offline" == os.environ["WANDB_MODE"]
         self.dir, self.config, self.about = dir, config, about
         return self
@@ -90,7 +92,9 @@ def test_wandb_is_asked_for_an_offline_run(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "online")
     assert main(["export", str(SAMPLE), "--to", "wandb", "-o", str(tmp_path / "out")]) == 0
     view = load(SAMPLE).history.view()
-    assert list(wandb.rows) == view.series("optim/lr").steps.tolist() or len(wandb.rows) == 121
+    assert (
+        list(wandb.rows) == [0, *view.series("optim/lr").steps.tolist()] and wandb.about["settings"]["x_disable_stats"]
+    )
     assert wandb.rows[7]["reward/mean"] == view.series("reward/mean").between(7, 7).values[0]
     assert wandb.rows[7]["train/global_step"] == 7 and wandb.config["optim.lr"] == view.config("optim.lr")
     assert wandb.done and os.environ["WANDB_MODE"] == "online", "what the user has set is as it was"
@@ -126,11 +130,11 @@ def test_mlflow_gets_no_more_numbers_at_once_than_it_takes(tmp_path, monkeypatch
     assert logged["reward/mean", 7] == view.series("reward/mean").between(7, 7).values[0]
 
 
-def test_trackio_keeps_its_project_in_the_folder(tmp_path, monkeypatch) -> None:
+def test_trackio_keeps_its_project_in_the_folder_and_what_it_says_off_the_json(tmp_path, monkeypatch, capsys) -> None:
     rows: dict[int, dict[str, float]] = {}
     kept = []
     tool = SimpleNamespace(
-        init=lambda **about: kept.append(os.environ["TRACKIO_DIR"]),
+        init=lambda **about: kept.append(os.environ["TRACKIO_DIR"]) or print("* trackio says hello"),
         log=lambda values, step: rows.setdefault(step, values),
         finish=lambda: kept.append("finished"),
     )
@@ -138,3 +142,4 @@ def test_trackio_keeps_its_project_in_the_folder(tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("TRACKIO_DIR", raising=False)
     assert main(["export", str(SAMPLE), "--to", "trackio", "-o", str(tmp_path / "out"), "--json"]) == 0
     assert kept == [str(tmp_path / "out"), "finished"] and len(rows) == 121 and "TRACKIO_DIR" not in os.environ
+    assert json.loads(capsys.readouterr().out)["steps"] == 121
