@@ -20,6 +20,7 @@ from typing import Any
 
 from stabilizer.readers.event_frames import masked_crc
 from stabilizer.runs.history import RunView
+from stabilizer.runs.journal import summary
 from stabilizer.runs.loaded import LoadedRun
 
 BATCH = 900
@@ -73,8 +74,15 @@ def export(run: LoadedRun, to: str, out: Path) -> int:
     if not rows:
         raise ValueError(f"{run.name}: no metrics in it, so there is nothing to export")
     with contextlib.redirect_stdout(sys.stderr):  # what a tool says of itself is nobody's JSON
-        TRACKERS[to].write(run.name, rows, dict(_flat(view.about("config") or {})), out)
+        TRACKERS[to].write(run.name, rows, _settings(run), out)
     return len(rows)
+
+
+def _settings(run: LoadedRun) -> dict[str, Any]:
+    """A run's configuration by dotted keys, and that it is no plain run of it where it was changed while it trained."""
+    made = summary(run.actions)
+    settings = dict(_flat(run.history.view().about("config") or {}))
+    return settings | ({"stabilizer.interventions": made["text"]} if made["count"] else {})
 
 
 def _flat(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -115,6 +123,8 @@ def _tensorboard(name: str, rows: list[Row], config: dict[str, Any], out: Path) 
     out.mkdir(parents=True, exist_ok=True)
     with (out / f"events.out.tfevents.{int(rows[0].t):010d}.stabilizer").open("wb") as file:
         file.write(_frame(_double(1, rows[0].t) + _bytes(3, b"brain.Event:2")))
+        table = "".join(f"| {key} | {value} |\n" for key, value in {"key": "value", "-": "-", **config}.items())
+        file.write(_frame(_double(1, rows[0].t) + _bytes(5, _bytes(1, _text("settings", table)))))
         for row in rows:
             summary = b"".join(
                 _bytes(1, _bytes(1, metric.encode("utf-8", "replace")) + b"\x15" + struct.pack("<f", _single(value)))
@@ -129,6 +139,13 @@ def _single(value: float) -> float:
         return struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
+
+
+def _text(tag: str, text: str) -> bytes:
+    """Words as TensorBoard's text page takes them: a tensor of one string, marked for that plugin."""
+    plugin = _bytes(1, _bytes(1, b"text"))
+    tensor = b"\x08\x07" + _bytes(2, _bytes(2, b"\x08\x01")) + _bytes(8, text.encode("utf-8", "replace"))
+    return _bytes(1, tag.encode()) + _bytes(8, tensor) + _bytes(9, plugin)
 
 
 def _frame(event: bytes) -> bytes:

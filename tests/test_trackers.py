@@ -30,7 +30,7 @@ def test_what_tensorboard_is_given_is_the_run_and_is_diagnosed_as_it(tmp_path, c
     assert "tensorboard --logdir" in capsys.readouterr().out
     run, copy = load(SAMPLE), load(tmp_path / "tb")
     ours, theirs = run.history.view(), copy.history.view()
-    assert copy.source.trainer == "stabilizer" and not copy.source.skipped_lines and not copy.source.notes
+    assert copy.source.trainer == "stabilizer" and not copy.source.skipped_lines
     assert set(theirs.names()) == set(ours.names())
     for name in ours.names():
         assert np.array_equal(theirs.series(name).steps, ours.series(name).steps)
@@ -143,3 +143,10 @@ def test_trackio_keeps_its_project_in_the_folder_and_what_it_says_off_the_json(t
     assert main(["export", str(SAMPLE), "--to", "trackio", "-o", str(tmp_path / "out"), "--json"]) == 0
     assert kept == [str(tmp_path / "out"), "finished"] and len(rows) == 121 and "TRACKIO_DIR" not in os.environ
     assert json.loads(capsys.readouterr().out)["steps"] == 121
+
+
+@pytest.mark.parametrize(("run", "said"), [("addition-rescued", True), ("addition-unstable", False)])
+def test_a_run_that_was_changed_while_it_trained_is_marked_as_such(tmp_path, run: str, said: bool) -> None:
+    assert main(["export", str(SAMPLE.with_name(run)), "--to", "tensorboard", "-o", str(tmp_path / "tb")]) == 0
+    file = next((tmp_path / "tb").iterdir()).read_bytes()
+    assert b"optim.lr" in file and (b"not a plain run" in file) == said
