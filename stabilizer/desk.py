@@ -20,7 +20,7 @@ from stabilizer.records import Action, JournalEntry
 from stabilizer.remedies.controls import Checkpoint, in_words, parse_order, parse_turn
 from stabilizer.runs import journal
 from stabilizer.runs.journal import BY_HAND
-from stabilizer.runs.requests import Request, look, settle
+from stabilizer.runs.requests import Request, look, settle, waits
 
 if TYPE_CHECKING:
     from stabilizer.session import Session
@@ -62,12 +62,8 @@ class Desk:
 
     @property
     def waited_for(self) -> bool:
-        """Whether anybody may be waiting for an answer: a cheap look."""
-        try:
-            with os.scandir(self._folder) as entries:
-                return next(entries, None) is not None
-        except OSError:
-            return False
+        """Whether anything came that was not taken in: a cheap look."""
+        return os.access(self._folder, os.F_OK, **_THE_LINK) and waits(self._session.writer.path, self._known())
 
     def look(self) -> None:
         """Take in what came. Pausing and turning by hand happen at once, answers wait for `answers`."""

@@ -144,8 +144,10 @@ class Session:
         self._patient = False
         self._unwritten: deque[Row] = deque()
         """Rows that are not on record."""
-        self._waiting: list[Row] = []
+        self._waiting: deque[Row] = deque()
         """Rows that the watch has not been shown."""
+        self._door = -math.inf
+        """When it was last looked up whether people wait."""
         self._paused = False
         self._reasons: set[str] = set()
         """Why rewards or environments failed, as far as that is on record."""
@@ -301,13 +303,10 @@ class Session:
             self.writer.event(step, "note", f"the environment failed: {reason}")
         self._actions = []
         changed: list[Finding] = []
-        if not self._may_wait(row.result.known):
+        if not self._may_wait(row.result.known) or self._asked():
             changed = self.catch_up()
         elif _late(self._unwritten[0].since, row.result.known, WRITTEN_S):
-            if self.desk.waited_for:
-                changed = self.catch_up()
-            else:
-                self._write_down()
+            self._write_down()
         incidents = {f.incident for f in self.watch.active() if f.severity != "info"}
         return Tick(step, self.trainer.config.steps, row, changed, self._actions, len(incidents), self._write_down)
 
@@ -331,18 +330,27 @@ class Session:
             return False
         return not _late(self._waiting[0].since, known, LATE_S) and math.isfinite(sum(known.values()))
 
+    def _asked(self) -> bool:
+        """Whether people may be waiting for an answer, as far as a look every `WRITTEN_S` seconds tells."""
+        now = time.monotonic()
+        if now - self._door < WRITTEN_S:
+            return False
+        self._door = now
+        return self.desk.waited_for
+
     def catch_up(self, *, heeding: bool = True) -> list[Finding]:
         """Write the rows that wait and look at them, in order, heeding what people ask for or not; the findings that
         changed."""
         self._write_down()
-        rows, self._waiting = self._waiting, []
-        if not rows:
+        if not self._waiting:
             return []
         changed, self._unsaid = self._unsaid, []
-        for row in rows:
-            self.history.append(row.step, row.metrics)
-        for row in rows:
-            changed += self._look(row.step, heeding=heeding and row is rows[-1])
+        for row in self._waiting:
+            if row.step > self.history.step:  # else an interrupt came between this and the look
+                self.history.append(row.step, row.metrics)
+        while self._waiting:
+            row = self._waiting.popleft()
+            changed += self._look(row.step, heeding=heeding and not self._waiting)
         if self._patient and (changed or self._actions):
             self.writer.sync_soon()
         self._status("running")

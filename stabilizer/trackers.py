@@ -9,16 +9,19 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
+import shutil
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from stabilizer.readers.event_frames import masked_crc
+from stabilizer.runs.directory import redacted
 from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import summary
 from stabilizer.runs.loaded import LoadedRun
@@ -40,11 +43,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Tracker:
-    """A tool that keeps runs. `write` puts one into a folder that is empty; `look` is how to see it there."""
+    """A tool that keeps runs. `write` puts one into a folder; `look` is how to see it there."""
 
     what: str
     write: Callable[[str, list[Row], dict[str, Any], Path], None]
     look: str
+    needs: str = ""
+    """What must be installed for it."""
 
 
 def rows_of(view: RunView) -> list[Row]:
@@ -66,22 +71,46 @@ def rows_of(view: RunView) -> list[Row]:
 
 
 def export(run: LoadedRun, to: str, out: Path) -> int:
-    """Write a run's metrics and configuration for a tool of `TRACKERS`; returns the number of steps."""
+    """Write a run's metrics and configuration for a tool of `TRACKERS`, whole or not at all; returns the number of
+    steps. Values of keys that look like secrets are left out, as in a run directory."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out}: there already, and no empty folder; name another with -o")
     view = run.history.view()
     rows = rows_of(view)
     if not rows:
         raise ValueError(f"{run.name}: no metrics in it, so there is nothing to export")
-    with contextlib.redirect_stdout(sys.stderr):  # what a tool says of itself is nobody's JSON
-        TRACKERS[to].write(run.name, rows, _settings(run), out)
+    tracker, made = TRACKERS[to], not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # what a tool says of itself is nobody's JSON
+            tracker.write(run.name, rows, _settings(run), out)
+    except BaseException as error:
+        _empty(out, remove=made)
+        if tracker.needs and isinstance(error, (TypeError, AttributeError)):
+            version = getattr(sys.modules.get(tracker.needs), "__version__", "of unknown version")
+            raise ValueError(
+                f"{tracker.needs} {version} does not know what it is asked for ({error}):"
+                f" pip install --upgrade {tracker.needs}"
+            ) from error
+        raise
     return len(rows)
+
+
+def _empty(folder: Path, *, remove: bool) -> None:
+    """Take away what a failed export left."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    if remove:
+        folder.rmdir()
 
 
 def _settings(run: LoadedRun) -> dict[str, Any]:
     """A run's configuration by dotted keys, and that it is no plain run of it where it was changed while it trained."""
     made = summary(run.actions)
-    settings = dict(_flat(run.history.view().about("config") or {}))
+    settings = dict(_flat(redacted(run.history.view().about("config") or {})))
     return settings | ({"stabilizer.interventions": made["text"]} if made["count"] else {})
 
 
@@ -96,34 +125,41 @@ def _flat(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 def _tool(name: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ImportError(f"--to {name} needs {name} to write its own format: pip install {name}") from None
+        tool = importlib.import_module(name)
+        if getattr(tool, "__file__", None) is None:  # a folder that happens to be called so, as W&B's own is
+            raise ImportError(f"no module of that name, only a folder: {list(tool.__path__)}")
+    except ImportError as error:
+        raise ImportError(f"--to {name} needs {name} to write its own format: pip install {name} ({error})") from None
+    return tool
 
 
 @contextlib.contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    """A while in which some variables are as the tool must find them."""
+def _environment(**values: str | None) -> Iterator[None]:
+    """A while in which some variables are as the tool must find them; None for those it must not find."""
     before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
+    _set(values)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        _set(before)
+
+
+def _set(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 # --- TensorBoard ----------------------------------------------------------------------------------------------------
 
 
 def _tensorboard(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
     with (out / f"events.out.tfevents.{int(rows[0].t):010d}.stabilizer").open("wb") as file:
         file.write(_frame(_double(1, rows[0].t) + _bytes(3, b"brain.Event:2")))
-        table = "".join(f"| {key} | {value} |\n" for key, value in {"key": "value", "-": "-", **config}.items())
+        lines = {"key": "value", "-": "-"} | {_cell(key): _cell(value) for key, value in config.items()}
+        table = "".join(f"| {key} | {value} |\n" for key, value in lines.items())
         file.write(_frame(_double(1, rows[0].t) + _bytes(5, _bytes(1, _text("settings", table)))))
         for row in rows:
             summary = b"".join(
@@ -131,6 +167,11 @@ def _tensorboard(name: str, rows: list[Row], config: dict[str, Any], out: Path) 
                 for metric, value in row.values.items()
             )
             file.write(_frame(_double(1, row.t) + b"\x10" + _whole(row.step) + _bytes(5, summary)))
+
+
+def _cell(value: Any) -> str:
+    """A value as a cell of a table holds it."""
+    return " ".join(str(value).split()).replace("|", "\\|")
 
 
 def _single(value: float) -> float:
@@ -176,8 +217,8 @@ def _whole(value: int) -> bytes:
 
 def _wandb(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> None:
     wandb = _tool("wandb")
-    out.mkdir(parents=True, exist_ok=True)
-    with _environment(WANDB_MODE="offline", WANDB_SILENT="true"):
+    apart = dict.fromkeys(("WANDB_RUN_ID", "WANDB_RESUME", "WANDB_SWEEP_ID"))  # else it would be taken for another run
+    with _environment(WANDB_MODE="offline", WANDB_SILENT="true", **apart):
         of_the_run_alone = wandb.Settings(
             console="off", x_disable_stats=True, x_disable_meta=True, x_save_requirements=False
         )
@@ -196,13 +237,14 @@ def _wandb(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> Non
 
 def _mlflow(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> None:
     entities, tracking = _tool("mlflow").entities, _tool("mlflow.tracking")
-    out.mkdir(parents=True, exist_ok=True)
     client = tracking.MlflowClient(tracking_uri=f"sqlite:///{out.absolute() / 'mlflow.db'}")
     experiment = client.create_experiment("stabilizer", artifact_location=(out.absolute() / "artifacts").as_uri())
     run = client.create_run(experiment, start_time=int(1000 * rows[0].t), run_name=name).info.run_id
-    params = [entities.Param(key, str(value)[:LONGEST]) for key, value in config.items()]
+    keys = _in_mlflow(config)
+    params = [entities.Param(keys[key], str(value)[:LONGEST]) for key, value in config.items()]
+    names = _in_mlflow({name: None for row in rows for name in row.values})
     numbers = [
-        entities.Metric(metric, value, int(1000 * row.t), row.step)
+        entities.Metric(names[metric], value, int(1000 * row.t), row.step)
         for row in rows
         for metric, value in row.values.items()
     ]
@@ -213,10 +255,27 @@ def _mlflow(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> No
     client.set_terminated(run, end_time=int(1000 * rows[-1].t))
 
 
+def _in_mlflow(names: Iterable[str]) -> dict[str, str]:
+    """Each name as MLflow takes it, no two alike: letters, digits and `_-. /`, in a path without detours. `@` becomes
+    `_at_`, as trainers have it."""
+    taken: dict[str, str] = {}
+    used: set[str] = set()
+    for name in names:
+        plain = re.sub(r"[^\w\-. /]", "_", name.replace("@", "_at_"))
+        plain = "/".join(part for part in plain[:200].split("/") if part.strip(". ")) or "_"
+        other, count = plain, 1
+        while other in used:
+            other, count = f"{plain}_{count + 1}", count + 1
+        taken[name] = other
+        used.add(other)
+    return taken
+
+
 def _trackio(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> None:
-    with _environment(TRACKIO_DIR=str(out.absolute())):
+    servers = ("SPACE_ID", "SERVER_URL", "DATASET_ID", "BUCKET_ID", "WEBHOOK_URL")
+    nowhere = dict.fromkeys(f"TRACKIO_{server}" for server in servers)
+    with _environment(TRACKIO_DIR=str(out.absolute()), **nowhere):
         trackio = _tool("trackio")  # which asks for its folder as soon as it is imported
-        out.mkdir(parents=True, exist_ok=True)
         trackio.init(
             project="stabilizer", name=name, config=config, embed=False, auto_log_cpu=False, auto_log_gpu=False
         )
@@ -227,8 +286,12 @@ def _trackio(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> N
 
 TRACKERS: dict[str, Tracker] = {
     "tensorboard": Tracker("an event file for TensorBoard", _tensorboard, "tensorboard --logdir {out}"),
-    "wandb": Tracker("an offline run of W&B", _wandb, "wandb sync {out}/wandb/offline-run-*"),
-    "mlflow": Tracker("a database of MLflow", _mlflow, "mlflow ui --backend-store-uri sqlite:///{out}/mlflow.db"),
-    "trackio": Tracker("a project of trackio", _trackio, "TRACKIO_DIR={out} trackio show --project stabilizer"),
+    "wandb": Tracker("an offline run of W&B", _wandb, "wandb sync {out}/wandb/offline-run-*", "wandb"),
+    "mlflow": Tracker(
+        "a database of MLflow", _mlflow, "mlflow ui --backend-store-uri sqlite:///{out}/mlflow.db", "mlflow"
+    ),
+    "trackio": Tracker(
+        "a project of trackio", _trackio, "TRACKIO_DIR={out} trackio show --project stabilizer", "trackio"
+    ),
 }
 """Tools by the name that `--to` takes."""

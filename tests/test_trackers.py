@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -74,9 +76,10 @@ class Wandb:
         self.done = False
 
     Settings = dict
+    __file__ = "wandb.py"
 
     def init(self, *, mode: str, dir: str, config: dict[str, Any], **about: Any) -> Wandb:
-        assert mode == "offline" == os.environ["WANDB_MODE"]
+        assert mode == "offline" == os.environ["WANDB_MODE"] and "WANDB_RUN_ID" not in os.environ
         self.dir, self.config, self.about = dir, config, about
         return self
 
@@ -90,22 +93,32 @@ class Wandb:
 def test_wandb_is_asked_for_an_offline_run(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", wandb := Wandb())
     monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("WANDB_RUN_ID", "another")
     assert main(["export", str(SAMPLE), "--to", "wandb", "-o", str(tmp_path / "out")]) == 0
     view = load(SAMPLE).history.view()
     assert (
         list(wandb.rows) == [0, *view.series("optim/lr").steps.tolist()] and wandb.about["settings"]["x_disable_stats"]
     )
     assert wandb.rows[7]["reward/mean"] == view.series("reward/mean").between(7, 7).values[0]
+    times = view.times()
+    assert wandb.rows[7]["_timestamp"] == times.values[times.steps.tolist().index(7)]
     assert wandb.rows[7]["train/global_step"] == 7 and wandb.config["optim.lr"] == view.config("optim.lr")
-    assert wandb.done and os.environ["WANDB_MODE"] == "online", "what the user has set is as it was"
+    assert wandb.done and os.environ["WANDB_MODE"] == "online" and os.environ["WANDB_RUN_ID"], (
+        "what the user has set is as it was"
+    )
 
 
-def test_mlflow_gets_no_more_numbers_at_once_than_it_takes(tmp_path, monkeypatch) -> None:
+def mlflow(monkeypatch) -> tuple[list[list[Any]], dict[str, str]]:
+    """A stand-in for MLflow that refuses what it does: the batches of metrics it got, and the parameters."""
     batches: list[list[Any]] = []
+    settings: dict[str, str] = {}
+
+    def sound(name: str) -> bool:
+        return bool(re.fullmatch(r"[/\w.\- ]{1,250}", name)) and os.path.normpath(name) == name and name[0] not in "./"
 
     class Client:
         def __init__(self, tracking_uri: str):
-            assert tracking_uri.startswith("sqlite:///") and str(tmp_path) in tracking_uri
+            assert tracking_uri.startswith("sqlite:////")
 
         def create_experiment(self, name: str, artifact_location: str) -> str:
             return name
@@ -115,33 +128,69 @@ def test_mlflow_gets_no_more_numbers_at_once_than_it_takes(tmp_path, monkeypatch
 
         def log_batch(self, run: str, metrics: Any = (), params: Any = ()) -> None:
             assert len(metrics) <= 1000 and len(params) <= 100
+            assert all(sound(name) for name, *_ in (*metrics, *params)) and all(len(text) <= 6000 for _, text in params)
             batches.append(list(metrics))
+            settings.update(params)
 
         def set_terminated(self, run: str, end_time: int) -> None:
             batches.append([])
 
     entities = SimpleNamespace(Metric=lambda *values: values, Param=lambda *values: values)
-    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(entities=entities))
-    monkeypatch.setitem(sys.modules, "mlflow.tracking", SimpleNamespace(MlflowClient=Client))
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(entities=entities, __file__="mlflow.py"))
+    tracking = SimpleNamespace(MlflowClient=Client, __file__="tracking.py")
+    monkeypatch.setitem(sys.modules, "mlflow.tracking", tracking)
+    return batches, settings
+
+
+def test_mlflow_gets_no_more_numbers_at_once_than_it_takes(tmp_path, monkeypatch) -> None:
+    batches, settings = mlflow(monkeypatch)
     assert main(["export", str(SAMPLE), "--to", "mlflow", "-o", str(tmp_path / "out")]) == 0
     logged = {(name, step): value for batch in batches for name, value, _, step in batch}
     view = load(SAMPLE).history.view()
     assert len(logged) == sum(len(view.series(name)) for name in view.names())
     assert logged["reward/mean", 7] == view.series("reward/mean").between(7, 7).values[0]
+    assert settings["optim.lr"] == str(view.config("optim.lr"))
+
+
+def test_names_that_mlflow_refuses_are_written_as_it_takes_them_and_stay_apart(tmp_path, monkeypatch) -> None:
+    odd = [
+        "val/gsm8k/pass@4",
+        "loss(total)",
+        "loss[total]",
+        "/a//b/",
+        "../up",
+        "...",
+        "x" * 300,
+        "x" * 301,
+        "\u2603 \n",
+    ]
+    batches, settings = mlflow(monkeypatch)
+    path = log(tmp_path / "log.jsonl", *({"step": step, "reward": 0.1} | dict.fromkeys(odd, 1.0) for step in (1, 2)))
+    assert main(["export", str(path), "--to", "mlflow", "-o", str(tmp_path / "out")]) == 0
+    logged = [(name, step) for batch in batches for name, _, _, step in batch]
+    assert len(logged) == len(set(logged)) == 2 * (len(odd) + 1)
+    assert any(name.endswith("val/gsm8k/pass_at_4") for name, _ in logged), "as trainers write it, and it is read back"
 
 
 def test_trackio_keeps_its_project_in_the_folder_and_what_it_says_off_the_json(tmp_path, monkeypatch, capsys) -> None:
     rows: dict[int, dict[str, float]] = {}
     kept = []
+    for server in ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "TRACKIO_DATASET_ID", "TRACKIO_BUCKET_ID"):
+        monkeypatch.setenv(server, "somewhere")
     tool = SimpleNamespace(
-        init=lambda **about: kept.append(os.environ["TRACKIO_DIR"]) or print("* trackio says hello"),
+        __file__="trackio.py",
+        init=lambda **about: (
+            kept.append([os.environ[name] for name in os.environ if name.startswith("TRACKIO_")])
+            or print("* trackio says hello")
+        ),
         log=lambda values, step: rows.setdefault(step, values),
         finish=lambda: kept.append("finished"),
     )
     monkeypatch.setitem(sys.modules, "trackio", tool)
     monkeypatch.delenv("TRACKIO_DIR", raising=False)
     assert main(["export", str(SAMPLE), "--to", "trackio", "-o", str(tmp_path / "out"), "--json"]) == 0
-    assert kept == [str(tmp_path / "out"), "finished"] and len(rows) == 121 and "TRACKIO_DIR" not in os.environ
+    assert kept == [[str(tmp_path / "out")], "finished"], "no server is left to be found"
+    assert len(rows) == 121 and "TRACKIO_DIR" not in os.environ
     assert json.loads(capsys.readouterr().out)["steps"] == 121
 
 
@@ -150,3 +199,44 @@ def test_a_run_that_was_changed_while_it_trained_is_marked_as_such(tmp_path, run
     assert main(["export", str(SAMPLE.with_name(run)), "--to", "tensorboard", "-o", str(tmp_path / "tb")]) == 0
     file = next((tmp_path / "tb").iterdir()).read_bytes()
     assert b"optim.lr" in file and (b"not a plain run" in file) == said
+
+
+def test_what_looks_like_a_secret_is_in_no_export(tmp_path) -> None:
+    path = log(tmp_path / "log.jsonl", *({"step": step, "reward": 0.1} for step in range(1, 9)))
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra/config.yaml").write_text("wandb: {api_key: sk-THE}\nhf_token: hf_THE\nlr: 0.1\n")
+    assert main(["export", str(path), "--to", "tensorboard", "-o", str(tmp_path / "tb")]) == 0
+    file = next((tmp_path / "tb").iterdir()).read_bytes()
+    assert b"| lr | 0.1 |" in file and b"api_key" in file and b"sk-THE" not in file and b"hf_THE" not in file
+
+
+def test_a_folder_that_is_called_like_a_tool_is_not_taken_for_it(tmp_path, monkeypatch, capsys) -> None:
+    (tmp_path / "wandb").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    assert main(["export", str(SAMPLE), "--to", "wandb", "-o", str(tmp_path / "out")]) == 2
+    assert "pip install wandb" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_an_export_that_fails_leaves_nothing_and_can_be_asked_for_again(tmp_path, monkeypatch, capsys, there) -> None:
+    def init(**about: Any) -> None:
+        (tmp_path / "out" / "wandb").mkdir()
+        (tmp_path / "out" / "wandb" / "half").touch()
+        raise TypeError("unexpected keyword argument 'settings'")
+
+    old = SimpleNamespace(__file__="wandb.py", __version__="0.1", Settings=dict, init=init)
+    monkeypatch.setitem(sys.modules, "wandb", old)
+    if there:
+        (tmp_path / "out").mkdir()
+    assert main(["export", str(SAMPLE), "--to", "wandb", "-o", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert "wandb 0.1" in said and "pip install --upgrade wandb" in said and "bug" not in said
+    assert (tmp_path / "out").exists() == there and (not there or not any((tmp_path / "out").iterdir()))
+
+
+def test_runs_whose_names_differ_after_a_dot_have_folders_of_their_own(tmp_path) -> None:
+    for name in ("exp-0.1", "exp-0.2"):
+        shutil.copytree(SAMPLE, tmp_path / name)
+        assert main(["export", str(tmp_path / name), "--to", "tensorboard"]) == 0
+    assert (tmp_path / "exp-0.1-tensorboard").is_dir() and (tmp_path / "exp-0.2-tensorboard").is_dir()

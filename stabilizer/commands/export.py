@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         told = {"out": str(out), "rows": rows, "interventions": made}
         words = f"{rows} steps written to {out}" + (f"; the run was {made['text']}" if made["count"] else "")
     elif args.to in TRACKERS:
-        out = args.out or path.with_name(f"{path.stem}-{args.to}")
+        out = args.out or path.with_name(f"{path.name if path.is_dir() else path.stem}-{args.to}")
         run = load(path)
         rows, made = export(run, args.to, out), summary(run.actions)
         told = {"out": str(out), "steps": rows, "interventions": made}

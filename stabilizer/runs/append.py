@@ -8,6 +8,7 @@ and every later append tries again: logging must never stop training. The same g
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -122,10 +123,12 @@ class AppendFile:
 
 
 class Syncer:
-    """Waits for the disk in a thread of its own, for those with something better to do: what is written outlives the
-    process anyway, and the machine a moment later."""
+    """Waits for the disk in a thread of its own, for those with something better to do. A file that is to be synced
+    outlives the process anyway; of what is still to be written, as a heartbeat, a killed process loses the newest."""
 
     def __init__(self) -> None:
+        self.failed: dict[Hashable, Exception] = {}
+        """What could not be done, and why; nothing of what was done since."""
         self._wanted: SimpleQueue[Hashable] = SimpleQueue()
         self._due: dict[Hashable, Callable[[], object]] = {}
         """What is in the queue: a disk that is slower than what is asked of it owes each of them one wait, not many."""
@@ -139,23 +142,52 @@ class Syncer:
 
     def do(self, what: Hashable, how: Callable[[], object]) -> None:
         """Have something done before long, in place of what was to be done about the same and has not begun."""
-        if self._thread is None:
-            self._thread = Thread(target=self._work, name="syncer", daemon=True)
-            self._thread.start()
+        if not self._works():
+            self._try(what, how)
+            return
         with self._counting:
-            if what not in self._due:
-                self._wanted.put(what)
+            known = what in self._due
             self._due[what] = how
+        if not known:
+            self._wanted.put(what)
 
     def close(self) -> None:
         """Wait until all that was asked for is done."""
-        if self._thread is not None:
+        thread, self._thread = self._thread, None
+        if thread is not None and not sys.is_finalizing():
             self._wanted.put(None)
-            self._thread.join()
-            self._thread = None
+            thread.join()
+        for what in list(self._due):  # of a thread that the interpreter, at its end, has stopped
+            self._next(what)
+
+    def _works(self) -> bool:
+        """Whether there is a thread: no more of them may be had, and at the interpreter's end none goes on."""
+        if sys.is_finalizing():
+            return False
+        if self._thread is None:
+            thread = Thread(target=self._work, name="syncer", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._thread = thread
+        return True
 
     def _work(self) -> None:
         while (what := self._wanted.get()) is not None:
-            with self._counting:
-                how = self._due.pop(what)  # before it is done: what is written meanwhile is asked for anew
+            self._next(what)
+            del what  # nor is it held while there is nothing to do: who asked may be gone
+
+    def _next(self, what: Hashable) -> None:
+        with self._counting:
+            how = self._due.pop(what, None)  # before it is done: what is written meanwhile is asked for anew
+        if how is not None:
+            self._try(what, how)
+
+    def _try(self, what: Hashable, how: Callable[[], object]) -> None:
+        try:
             how()
+        except Exception as error:  # the next thing to do is none the worse for it
+            self.failed[what] = error
+        else:
+            self.failed.pop(what, None)

@@ -144,7 +144,7 @@ class RunWriter:
         self._refused: dict[str, OSError] = {}
         self._replaced: dict[str, int] = {}
         """How often each small file was to be written."""
-        self._replacing = Lock()
+        self._replacing: dict[str, Lock] = {}
         self._remedy: str | None = None
         self._said: tuple[Any, ...] = ()
         self._status_t = 0.0
@@ -317,6 +317,7 @@ class RunWriter:
         """What could not be written, in words, for the terminal; empty when all is well."""
         said = [f"{file.path}: {file.error}" for file in self._files() if file.error]
         said += [f"{self.path / name}: {error}" for name, error in list(self._refused.items())]
+        said += [f"{self.path}: {what}: {error}" for what, error in list(self._syncer.failed.items())]
         lost = self._lost + sum(file.lost for file in self._files())
         return [*said, f"{self.path}: {lost:,} lines were lost while nothing could be written"] if lost else said
 
@@ -371,11 +372,12 @@ class RunWriter:
         self._syncer.do(name, partial(self._put, name, value, self._number(name), sync=False))
 
     def _number(self, name: str) -> int:
+        self._replacing.setdefault(name, Lock())
         self._replaced[name] = number = self._replaced.get(name, 0) + 1
         return number
 
     def _put(self, name: str, value: Any, number: int, *, sync: bool) -> bool:
-        with self._replacing:
+        with self._replacing[name]:
             if number < self._replaced[name]:
                 return True  # a newer one is on its way, or there
             try:

@@ -21,8 +21,8 @@ from stabilizer.runs.blocks import FEW, Block
 
 Advance = Callable[[np.ndarray, int, Any], Sequence[Any]]
 """(values so far, for how many of them the signal is known, its newest row or None) -> the rows that are missing: a
-number, or a tuple of numbers, per value. There may be values newer than those somebody asks for; one that needs more
-than values stops at these."""
+number, or a tuple of numbers, per value. Some of the newest values may be newer than what was asked for: a signal that
+rests on more than the values leaves them out."""
 
 REACH = 2048
 """Newest rows of a signal that whoever asks for it can count on."""

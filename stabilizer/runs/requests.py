@@ -104,6 +104,12 @@ def look(run: Path, known: Collection[str] = ()) -> Seen:
     return seen
 
 
+def waits(run: Path, known: Collection[str] = ()) -> bool:
+    """Whether `look` would find anything."""
+    folder = run / "requests"
+    return not folder.is_symlink() and bool(_oldest(folder, known))
+
+
 def settle(run: Path, request: Request) -> bool:
     """A request was acted on, or refused, and that is on record: take it away. False when it can't be."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -217,3 +218,52 @@ def test_a_file_that_could_not_be_opened_stops_nobody_from_syncing_the_others(tm
     syncer.soon(shut, file)
     syncer.close()
     assert len(synced) == 1 and why is not None and shut.error is why
+
+
+def test_what_fails_in_the_background_is_told_and_stops_nothing_after_it(tmp_path):
+    def fails():
+        raise MemoryError("no room")
+
+    syncer, done = Syncer(), threading.Event()
+    syncer.do("a", fails)
+    syncer.do("b", done.set)
+    assert done.wait(60) and list(syncer.failed) == ["a"]
+    syncer.do("a", lambda: None)
+    syncer.close()
+    assert not syncer.failed
+
+
+def test_where_no_thread_can_be_had_it_is_done_at_once(monkeypatch):
+    def none_left(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    syncer, done = Syncer(), []
+    syncer.do("a", lambda: done.append(1))
+    assert done == [1]
+    syncer.close()
+
+
+def test_a_script_that_ends_amid_a_run_ends(tmp_path):
+    """Whatever is closed while the interpreter goes must not wait for a thread that the interpreter has stopped."""
+    script = f"""
+    from pathlib import Path
+    from stabilizer.runs.directory import RunWriter
+    def run():
+        writer = RunWriter.create(Path({str(tmp_path / "run")!r}), config={{}}, argv=[])
+        try:
+            for step in range(9):
+                writer.status("running", step)
+                writer._status_t = 0.0
+                yield step
+        finally:
+            writer.summary(verdict="healthy", worst=None)
+            writer.close()
+    ticks = run()
+    for _ in range(HOW_MANY):
+        next(ticks)
+    """
+    for many in ("1", "3"):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        code = textwrap.dedent(script).replace("HOW_MANY", many)
+        assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

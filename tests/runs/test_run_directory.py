@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import random
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import orjson
@@ -438,6 +440,19 @@ def test_a_change_of_state_is_written_at_once_and_a_heartbeat_once_a_second(tmp_
     assert written("paused", 2, remedy="approve") == ("paused", 2, "approve")
     assert written("running", 3) == ("running", 3, "approve")
     writer.close()
+
+
+def test_who_drops_a_writer_that_gave_a_heartbeat_lets_go_of_the_run(tmp_path):
+    writer = start(tmp_path / "run")
+    writer.status("running", 1)
+    writer._status_t = 0.0
+    writer.status("running", 2)
+    done = threading.Event()
+    writer._syncer.do("last", done.set)
+    assert done.wait(60)
+    del writer
+    gc.collect()
+    RunWriter.reopen(tmp_path / "run").close()
 
 
 def test_metrics_are_never_seen_without_the_event_written_before_them(tmp_path, monkeypatch):

@@ -230,7 +230,7 @@ def _with_gradient(
     """What the course expects, and of tall rows what it would without those that had next to no gradient: they are a
     kind of batch of their own, and between two kinds everything looks usual.
 
-    The course ends with row `count`; of rows so old that theirs was let go nothing is expected.
+    The course has the newest of `count` rows; of those so old that theirs was let go nothing is expected.
     """
     gone = count - len(course)
     out = [(math.nan, 0.0)] * (gone - known)
