@@ -307,6 +307,7 @@ class Session:
             changed = self.catch_up()
         elif _late(self._unwritten[0].since, row.result.known, WRITTEN_S):
             self._write_down()
+            self._status("running")
         incidents = {f.incident for f in self.watch.active() if f.severity != "info"}
         return Tick(step, self.trainer.config.steps, row, changed, self._actions, len(incidents), self._write_down)
 

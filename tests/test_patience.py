@@ -152,6 +152,19 @@ def test_a_row_waits_longer_for_the_watch_than_to_be_written(tmp_path, monkeypat
     assert looked_at == [0, 0, 0, 0, 0, 0, 0, 8]
 
 
+def test_a_run_whose_rows_wait_for_the_watch_gives_signs_of_life(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(stabilizer.session, "WRITTEN_S", 0.0)
+    session = start(tmp_path / "run", 6)
+    monkeypatch.setattr(session.desk.__class__, "waited_for", False)
+    for tick in session.run(patient=True):
+        if tick.step in (1, 4):
+            session.writer._status_t = 0.0
+        if tick.step == 5:
+            session.writer._syncer.close()
+            assert session.history.view().step == 0, "no row was looked at"
+            assert read_json(tmp_path / "run" / "status.json")["step"] == 5
+
+
 def test_who_asks_a_tick_whose_row_waits_for_all_its_numbers_is_told_what_is_on_record(tmp_path, measured) -> None:
     ticks = start(tmp_path / "run", 4).run(patient=True)
     tick = next(ticks)
