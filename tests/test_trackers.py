@@ -32,7 +32,7 @@ def test_what_tensorboard_is_given_is_the_run_and_is_diagnosed_as_it(tmp_path, c
     assert "tensorboard --logdir" in capsys.readouterr().out
     run, copy = load(SAMPLE), load(tmp_path / "tb")
     ours, theirs = run.history.view(), copy.history.view()
-    assert copy.source.trainer == "stabilizer" and not copy.source.skipped_lines
+    assert copy.source.trainer == "stabilizer-export" and not copy.source.skipped_lines
     assert set(theirs.names()) == set(ours.names())
     for name in ours.names():
         assert np.array_equal(theirs.series(name).steps, ours.series(name).steps)
@@ -240,3 +240,19 @@ def test_runs_whose_names_differ_after_a_dot_have_folders_of_their_own(tmp_path)
         shutil.copytree(SAMPLE, tmp_path / name)
         assert main(["export", str(tmp_path / name), "--to", "tensorboard"]) == 0
     assert (tmp_path / "exp-0.1-tensorboard").is_dir() and (tmp_path / "exp-0.2-tensorboard").is_dir()
+
+
+def test_a_knob_that_a_person_turned_and_declared_is_not_held_against_the_copy(tmp_path) -> None:
+    rows = [{"step": step, **{name: 1.0 for name in ("control/lr_scale", "batch/updates")}, "reward/zero_std_frac": 0.2,
+             "reward/mean": 0.2 + step / 300 + 0.01 * (step % 3), "control/prompts": 32.0 if step < 60 else 24.0}
+            for step in range(1, 121)]  # fmt: skip
+    copy = load(log(tmp_path / "log.jsonl", *rows))
+    assert copy.source.trainer == "stabilizer-export" and not analyse(copy).findings
+
+
+@pytest.mark.parametrize("to", ["csv", "tensorboard"])
+def test_a_run_is_exported_from_where_one_stands_and_with_its_whole_name(tmp_path, monkeypatch, to: str) -> None:
+    shutil.copytree(SAMPLE, tmp_path / "lr0.5")
+    monkeypatch.chdir(tmp_path / "lr0.5")
+    assert main(["export", ".", "--to", to]) == 0
+    assert (tmp_path / ("lr0.5.csv" if to == "csv" else "lr0.5-tensorboard")).exists()

@@ -36,15 +36,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export, and say where to."""
     path: Path = args.run_directory
+    path = path if path.name.strip(".") else path.resolve()
+    beside = path.name if path.is_dir() else path.stem
     if args.to == "csv":
-        out = args.out or path.with_name(f"{path.stem}.csv")
+        out = args.out or path.with_name(f"{beside}.csv")
         run = load(path)
         rows = _write_csv(run.history.view(), out)
         made = summary(run.actions)
         told = {"out": str(out), "rows": rows, "interventions": made}
         words = f"{rows} steps written to {out}" + (f"; the run was {made['text']}" if made["count"] else "")
     elif args.to in TRACKERS:
-        out = args.out or path.with_name(f"{path.name if path.is_dir() else path.stem}-{args.to}")
+        out = args.out or path.with_name(f"{beside}-{args.to}")
         run = load(path)
         rows, made = export(run, args.to, out), summary(run.actions)
         told = {"out": str(out), "steps": rows, "interventions": made}

@@ -187,7 +187,7 @@ def named_log(
     return assemble(
         name,
         format=format,
-        trainer="stabilizer" if ours else "stable-baselines3" if _sb3(seen) else "unknown",
+        trainer=EXPORTED if ours else "stable-baselines3" if _sb3(seen) else "unknown",
         files=files,
         rows=((step, {names[key]: value for key, value in values.items()}) for step, values in rows),
         about={
@@ -202,6 +202,8 @@ def named_log(
     )
 
 
+EXPORTED = "stabilizer-export"
+"""A run of this project that was exported: who turned a knob, and that it was declared, is not in it."""
 _OURS = frozenset({"control/lr_scale", "batch/updates", "reward/zero_std_frac"})
 """Names that a run of this project has whatever it trained, and nobody else's: one that was exported, or sent on."""
 

@@ -44,4 +44,5 @@ class NarrowClip(Remedy):
         before = knobs.get("control/epsilon_high")
         if before is None or not 0.2 < before <= 10 or knobs.get("control/epsilon_low", 0.2) >= 1:
             return None  # at the narrow end already; or the lower bound is off, so it is no clip of ratios
-        return {"control/epsilon_high": (before, 0.28 if before > 0.28 else 0.2)}
+        wide = before > 0.2801  # in four bytes 0.28 is a little more than 0.28
+        return {"control/epsilon_high": (before, 0.28 if wide else 0.2)}
