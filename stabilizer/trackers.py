@@ -162,11 +162,11 @@ def _tensorboard(name: str, rows: list[Row], config: dict[str, Any], out: Path) 
         table = "".join(f"| {key} | {value} |\n" for key, value in lines.items())
         file.write(_frame(_double(1, rows[0].t) + _bytes(5, _bytes(1, _text("settings", table)))))
         for row in rows:
-            summary = b"".join(
+            values = b"".join(
                 _bytes(1, _bytes(1, metric.encode("utf-8", "replace")) + b"\x15" + struct.pack("<f", _single(value)))
                 for metric, value in row.values.items()
             )
-            file.write(_frame(_double(1, row.t) + b"\x10" + _whole(row.step) + _bytes(5, summary)))
+            file.write(_frame(_double(1, row.t) + b"\x10" + _whole(row.step) + _bytes(5, values)))
 
 
 def _cell(value: Any) -> str:

@@ -13,7 +13,7 @@ from stabilizer.figures.table import heading
 from stabilizer.readers import load
 from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import summary
-from stabilizer.trackers import TRACKERS, export
+from stabilizer.trackers import TRACKERS, export, rows_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,14 +73,9 @@ def _write_csv(view: RunView, out: Path) -> int:
     """One row a step, a column a metric; empty where a metric was not logged, nan and inf as they are."""
     if out.exists():
         raise ValueError(f"{out}: exists already; remove it, or name another file with -o")
-    names = sorted(view.names())
-    columns = {name: view.series(name) for name in names}
-    by_step: dict[int, dict[str, float]] = {}
-    for name, series in columns.items():
-        for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
-            by_step.setdefault(step, {})[name] = value
+    names, rows = sorted(view.names()), rows_of(view)
     with out.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerow(["step", *map(heading, names)])
         writer = csv.DictWriter(file, ["step", *names])
-        writer.writerows({"step": step, **by_step[step]} for step in sorted(by_step))
-    return len(by_step)
+        writer.writerows({"step": row.step, **row.values} for row in rows)
+    return len(rows)
