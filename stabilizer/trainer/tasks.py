@@ -58,6 +58,8 @@ class Task:
     """What a person should know about this task before the run starts."""
     failures: Mapping[str, int] = {}
     """Completions whose reward failed so far, by reason."""
+    held_out_count: int = HELD_OUT
+    """Problems set aside; the first ones are the same however many."""
     symbols: tuple[str, ...] = ()
     """Tokens the built-in model needs for this task besides the characters of `model.CHARACTERS`."""
 
@@ -94,7 +96,7 @@ class Task:
         """Which problems are held out, in a fixed order."""
         chosen: dict[int, None] = {}
         k = 0
-        while len(chosen) < HELD_OUT:
+        while len(chosen) < self.held_out_count:
             chosen[random_bits("held-out", self.name, k) % self.size] = None
             k += 1
         return tuple(chosen)

@@ -39,14 +39,16 @@ from stabilizer.session import Session, Tick
 from stabilizer.trainer.config import load_config
 from stabilizer.trainer.loop import StepResult, Trainer
 from stabilizer.trainer.rollout.engine import Sampling
+from stabilizer.trainer.tasks import HELD_OUT, Task
 
 CACHE = CACHES / "bench" / "rescue"
 EVERY = 20
 """Iterations between two measurements of what the policy can do."""
 LAST = (40, 30, 20, 10, 0)
 """Iterations before the end at which it is measured for the score, which is the mean."""
-PROBLEMS = {"search": 256}
-"""Held-out problems asked, 512 where nothing is said: episodes with a tool take longer."""
+PROBLEMS = {"addition": 2048, "sorting": 2048, "search": 256}
+"""Held-out problems asked for the score, 512 where nothing is said: what is left over of their draw is noise, and
+episodes with a tool take longer."""
 PATIENCE_S = 120
 """Seconds without an iteration after which a run that stands still, for a remedy paused it, is scored as it stands."""
 PARTS = 12
@@ -83,7 +85,7 @@ def play(case: Case, arm: str, path: Path, folder: Path = CACHE) -> Outcome:
                 wait_again()
                 seen.heed(trained, tick, treatment.after(session, tick, memory))
                 if trained in marks(case.steps):
-                    curve[trained] = accuracy(case, session.trainer)
+                    curve[trained] = accuracy(case, session.trainer, case.steps - trained in LAST)
                 if trained == case.steps:
                     break
                 if trained + 1 == case.onset:
@@ -96,7 +98,7 @@ def play(case: Case, arm: str, path: Path, folder: Path = CACHE) -> Outcome:
         ticks.close()
     if trained < case.steps:
         ended = ended or session.stop_reason or session.trainer.finished or "ended early"
-        now = accuracy(case, session.trainer)
+        now = accuracy(case, session.trainer, scores=True)
         curve |= {mark: now for mark in marks(case.steps) if mark not in curve}
     return {
         "case": case.name, "kind": case.kind, "arm": arm, "onset": case.onset, "steps": case.steps, "trained": trained,
@@ -112,9 +114,11 @@ def marks(steps: int) -> set[int]:
     return {*range(EVERY, steps + 1, EVERY), *(steps - back for back in LAST)}
 
 
-def accuracy(case: Case, trainer: Trainer) -> float:
-    """Share of held-out problems that the policy as it is solves, whatever was done to the engine around it."""
-    problems = trainer.task.held_out(PROBLEMS.get(case.task, 512))
+def accuracy(case: Case, trainer: Trainer, scores: bool = False) -> float:
+    """Share of held-out problems that the policy as it is solves, whatever was done to the engine around it: of all of
+    them where it is for the score, else of the first."""
+    count = PROBLEMS.get(case.task, HELD_OUT)
+    problems = trainer.task.held_out(count if scores else min(count, HELD_OUT))
     with _sound(trainer), torch.no_grad():
         limit = trainer.config.rollout.max_completion
         solved = float(trainer.collector.solved(problems, Sampling(1, 0.0, limit)).nanmean())
@@ -141,9 +145,18 @@ def _session(case: Case, arm: Arm, path: Path, folder: Path) -> Session:
     config = load_config(case.task, [*settings, *algorithm], steps=case.steps, seed=case.seed)
     session = Session.start(config, path, arm.mode)
     trainer = session.trainer
-    trainer.task = trainer.collector._task = copy.copy(trainer.task)  # a fault may not reach the next run's task
+    trainer.task = trainer.collector._task = _own_task(case, trainer.task)
     wrap(trainer, "train_step", _timeless)
     return session
+
+
+def _own_task(case: Case, task: Task) -> Task:
+    """The task as this run's own, for a fault may not reach the next run's, with all that is asked for set aside."""
+    own = copy.copy(task)
+    own.held_out_count = max(HELD_OUT, PROBLEMS.get(case.task, 0))
+    for known in ("held_out_indices", "_held_out"):
+        vars(own).pop(known, None)
+    return own
 
 
 def _timeless(inner: Callable[[], StepResult]) -> StepResult:
