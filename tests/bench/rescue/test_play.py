@@ -18,6 +18,7 @@ from stabilizer.bench.rescue.arms import ARMS, Arm
 from stabilizer.bench.rescue.plan import Case
 from stabilizer.records import Finding
 from stabilizer.session import Session
+from stabilizer.trainer.tasks import TASKS
 
 SMALL = Case(
     half="develop", kind="lr-jump", task="addition", algorithm="grpo", seed=3, steps=40, start=None,
@@ -174,6 +175,18 @@ def test_the_yardstick_is_not_what_was_broken(tmp_path: Path) -> None:
     wrapped = session.trainer.engine.generate
     assert play.accuracy(SMALL, session.trainer) == before > 0
     assert session.trainer.engine.generate is wrapped  # and training goes on with what was broken
+    ticks.close()
+
+
+def test_what_is_asked_for_the_score_is_never_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(play.PROBLEMS, "addition", 3000)
+    session, ticks, step = begin(SMALL.twin, tmp_path / "run")
+    task = session.trainer.task
+    asked = {problem.index for problem in task.held_out(3000)}
+    assert len(asked) == 3000 and task.held_out(512) == TASKS["addition"].held_out(512)  # validation stays what it is
+    assert len(TASKS["addition"].held_out(3000)) == 512  # and so do other runs
+    trained = {problem.index for problem in task.training(4000, seed=SMALL.seed, salt=0, cursor=0)}
+    assert len(trained) > 2000 and not asked & trained
     ticks.close()
 
 
