@@ -44,7 +44,7 @@ FLOOR = 0.05
 """Smallest noise believed on the log or arcsine scale: a series that was constant by luck is not infinitely sure."""
 CLEAR = 4.0
 """Standard errors that a drift must exceed."""
-_Z_RANGE = (-4.0, 6.0)
+_Z_LEAST, _Z_MOST = -4.0, 6.0
 _CAP = 40.0
 """Most that is accumulated: a shift that was plain outlasts a few rows that are as before."""
 _TINY = 1e-12
@@ -157,14 +157,17 @@ def _advance(
         if value - value == 0.0:  # finite
             now = scale(value)
             spread = noise * math.sqrt(1 + 12 * distance**2 / WINDOW**3)
-            up = min(_CAP, max(0.0, up + _clip((now - high) / spread) - CUSUM_SLACK))
-            down = min(_CAP, max(0.0, down + _clip((low - now) / spread) - CUSUM_SLACK))
+            up = _summed(up, (now - high) / spread)
+            down = _summed(down, (low - now) / spread)
         rows.append((up, down, high, low, centre, slope, noise, end, held))
     return rows
 
 
-def _clip(z: float) -> float:
-    return min(max(z, _Z_RANGE[0]), _Z_RANGE[1])
+def _summed(sum_: float, z: float) -> float:
+    """A CUSUM and one more row. Branches, for this is asked twice per row of every metric, and mostly ends at 0."""
+    z = _Z_LEAST if z < _Z_LEAST else _Z_MOST if z > _Z_MOST else z
+    sum_ = sum_ + z - CUSUM_SLACK
+    return 0.0 if sum_ < 0.0 else _CAP if sum_ > _CAP else sum_
 
 
 def _reference(values: np.ndarray, kind: str) -> tuple[float, float, float]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import Trend, inflation, trend
+from stabilizer.signals import Trend, inflation, mean, trend
 
 LEAST_ROWS = 20
 """Rows under which nothing is said."""
@@ -98,7 +98,7 @@ def _least_steps(view: RunView) -> float:
 
 def _never(steps: np.ndarray, values: np.ndarray, width: int, spread: float, most: float = 1.0) -> Unseen | None:
     """No gain over the whole run, although so much of its level, or of the spread of rewards, can be excluded."""
-    change, level = trend(values), float(values.mean())
+    change, level = trend(values), mean(values)
     size = max(abs(level), spread)
     if not change.high > change.low:
         return None  # a number that never moves is no measurement
@@ -119,7 +119,7 @@ def _since_rise(steps: np.ndarray, values: np.ndarray, width: int) -> Unseen | N
         late = values[-rows:]
         change = trend(late)
         error = _error(change)
-        gain = float(late.mean() - head.mean())
+        gain = mean(late) - mean(head)
         if rows < LEAST_STRETCH or change.falling:
             continue
         if not gain > ROSE * error * math.sqrt(rows / 12) * math.sqrt(1 / len(head) + 1 / rows):
@@ -138,7 +138,7 @@ def _levelled(steps: np.ndarray, values: np.ndarray, width: int) -> Unseen | Non
     """The exponential that fits best has all but reached what it tends to, and so has any that fits about as well."""
     count = len(values)
     shapes, power = _curves(count)
-    centred = values - values.mean()
+    centred = values - mean(values)
     rise = shapes.dot(centred) / power
     loss = float(centred.dot(centred)) - rise * rise * power
     loss[rise <= 0] = np.inf

@@ -15,7 +15,7 @@ from stabilizer.detectors.reward.scale_shift import components
 from stabilizer.diagnosis.graph import METRICS, STAGES, is_integrity, stage
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import inflation, median, middle
+from stabilizer.signals import deviation, inflation, median, middle
 from stabilizer.vocabulary import metric
 
 T = TypeVar("T")
@@ -239,6 +239,8 @@ class Case:
         rows, for schedules end in a slope; upward within `CLIMB` rows, for no schedule climbs after it has rested."""
         series = self._knob("optim/lr")
         values = series.values
+        if len(values) and values.min() == values.max():
+            return None  # as of most runs
         for row in range(len(values) - 1, 4, -1):
             was, ahead = values[row - 5 : row], values[row : row + (CLIMB if up else 1)]
             steady = was.min() > 0 and was.max() < 1.2 * was.min() and not (up and was[-1] > 1.02 * was[0])
@@ -254,7 +256,7 @@ class Case:
         if len(old) < 8 or len(new) < 4 or not (was := median(old)) > 0:
             return None
         now = median(new)
-        clear = abs(now - was) > 2 * float(old.std())
+        clear = abs(now - was) > 2 * deviation(old)
         return (was, now) if clear and not 1 / factor < now / was < factor else None
 
     @cached_property

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from stabilizer.remedies.controls import KNOBS, Controls
-from stabilizer.remedies.turns import LR, rate_now
+from stabilizer.remedies.turns import LR, rate_now, share_scheduled
 from stabilizer.runs.history import RunView
 
 SAME_RATE = 0.05
@@ -33,7 +35,7 @@ class Held:
         self._held: dict[str, tuple[float, Turned]] = {}
 
     def begin(self, action: str, rate: float, turn: Turned) -> None:
-        """Keep the scheduled rate at `rate`, from a knob that was turned this way."""
+        """Keep the rate, without knob and schedule, at `rate`, from a knob that was turned this way."""
         self._held[action] = (rate, turn)
 
     def follow(self, view: RunView) -> Iterator[Moved]:
@@ -48,4 +50,5 @@ class Held:
             if abs(after / now - 1) > SAME_RATE:
                 self._controls.set(LR, after)
                 self._held[action] = (usual, (before, after))
-                yield Moved(action, (before, after), now, usual * before)
+                kept = usual * before * float(share_scheduled(view, np.array([view.step]))[0])
+                yield Moved(action, (before, after), now, kept)

@@ -14,6 +14,7 @@ import numpy as np
 from stabilizer.remedies.base import Change
 from stabilizer.remedies.controls import KNOBS
 from stabilizer.runs.history import RunView, Series
+from stabilizer.trainer.schedule import KINDS, shares_of_peak
 
 LR = "control/lr_scale"
 BEFORE = 100
@@ -39,7 +40,7 @@ class Turn(NamedTuple):
     now: float
     was: float
     rate: float | None = None
-    """Learning rate without its knob before it left its schedule."""
+    """Learning rate without its knob and its schedule before it left that."""
 
 
 def turns(view: RunView, onset: int, ours: Collection[str] = ()) -> list[Turn]:
@@ -71,7 +72,7 @@ def turned_back(view: RunView, onset: int, ours: Collection[str] = ()) -> Change
 def _runaway(view: RunView, onset: int) -> list[Turn]:
     """The rate where it left its schedule upward, as a turn of the knob that takes it back: not where the knob has made
     up for it already, whoever turned it."""
-    series = _rates(view).between(onset - BEFORE, view.step)
+    series = _rates(view, onset - BEFORE)
     values = series.values
     if not len(values) or not values[-1] > SAME * np.fmin.reduce(values):
         return []  # mostly so: it is no higher now than it ever was
@@ -89,16 +90,26 @@ def _runaway(view: RunView, onset: int) -> list[Turn]:
 
 
 def rate_now(view: RunView) -> float | None:
-    """The newest learning rate without what its knob does to it."""
-    values = _rates(view).values
+    """The newest learning rate without what its knob, and a schedule that is known, do to it."""
+    values = _rates(view, view.step - BEFORE).values
     return float(values[-1]) if len(values) else None
 
 
-def _rates(view: RunView) -> Series:
+def share_scheduled(view: RunView, steps: np.ndarray) -> np.ndarray:
+    """Shares of the peak that a run's schedule asks for at some steps; 1 where nobody says what the schedule is."""
+    kind, warmup, planned = view.config("optim.schedule"), view.config("optim.warmup_steps"), view.about("steps")
+    ours = view.about("trainer") == "stabilizer" and kind in KINDS
+    if not ours or not isinstance(warmup, int) or not isinstance(planned, int):
+        return np.ones(len(steps))
+    return shares_of_peak(kind, warmup, steps, planned)
+
+
+def _rates(view: RunView, since: int) -> Series:
     rates, scales = view.series("optim/lr"), view.series(LR)
     if len(rates) != len(scales) or not np.array_equal(rates.steps, scales.steps):
         return Series(rates.steps[:0], rates.values[:0])
-    return Series(rates.steps, rates.values / np.maximum(scales.values, 1e-12))
+    rates, scales = rates.between(since, view.step), scales.between(since, view.step)
+    return Series(rates.steps, rates.values / np.maximum(scales.values * share_scheduled(view, rates.steps), 1e-12))
 
 
 def _first_turn(view: RunView, series: Series) -> int | None:

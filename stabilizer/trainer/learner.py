@@ -21,7 +21,7 @@ from stabilizer.trainer.kl import k3, kl_penalty
 from stabilizer.trainer.knobs import Knobs
 from stabilizer.trainer.losses import average_tokens, denominator, masked_mean, policy_loss
 from stabilizer.trainer.model import Policy
-from stabilizer.trainer.moved import MEASURED, Moved, slices
+from stabilizer.trainer.moved import Moved, slices
 from stabilizer.trainer.rollout.logprobs import TokenStats, completion_logps
 from stabilizer.trainer.rollout.rollouts import Rollouts
 from stabilizer.trainer.schedule import learning_rate
@@ -29,6 +29,8 @@ from stabilizer.trainer.settings import TrainConfig
 from stabilizer.trainer.state import Progress
 from stabilizer.trainer.values import value_loss
 
+SAMPLED = 20_000
+"""Weights by whose gradients two halves of a batch are compared."""
 IDLE = 0.25
 """Share of rows without a gradient from which on a pass of their own is cheaper than the gradients of nothing."""
 
@@ -250,8 +252,8 @@ class Learner:
         return metrics
 
     def _sampled_gradient(self) -> Tensor:
-        """The gradient of the weights whose change is measured."""
-        return torch.cat(slices([p.grad.reshape(-1) for p in self.parameters if p.grad is not None], MEASURED))
+        """The gradient of some of the weights."""
+        return torch.cat(slices([p.grad.reshape(-1) for p in self.parameters if p.grad is not None], SAMPLED))
 
     def _set_lr(self, step: int, scale: float) -> float:
         """The policy's rate; the critic follows the same schedule from a peak of its own, and no knob scales it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stabilizer.remedies.turns import turned_back
+from stabilizer.trainer.schedule import learning_rate
+from stabilizer.trainer.settings import OptimConfig
 from tests.series import history
 
 ONSET = 60
@@ -82,3 +84,21 @@ def test_a_rate_that_runs_away_under_a_knob_that_a_fix_has_turned_is_seen_unless
     series = {"optim/lr": f"1e-4x55 8e-4x5 {8e-4 * factor:g}x20", "control/lr_scale": scale}
     found = changed(series, ours=("control/lr_scale",))
     assert found == ({"control/lr_scale": pytest.approx(turned)} if turned else {})
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_rate_that_leaves_a_schedule_which_comes_down_is_brought_back_to_it(schedule: str) -> None:
+    optim = {"lr": 1e-4, "schedule": schedule, "warmup_steps": 5}
+    asked = [learning_rate(OptimConfig(**optim), step, 80) for step in range(1, 81)]
+    about = {"trainer": "stabilizer", "steps": 80, "config": {"optim": optim}}
+
+    def found(rates: list[float]) -> dict[str, object]:
+        series = {"optim/lr": " ".join(f"{rate:.9g}x1" for rate in rates), "control/lr_scale": "1x80"}
+        return turned_back(history({"reward/mean": "0.5x80", **series}, about=about).view(), ONSET)
+
+    jumped = [rate * (5.0 if step > 55 else 1.0) for step, rate in enumerate(asked)]
+    assert found(jumped)["control/lr_scale"] == pytest.approx((1.0, 1 / 5))
+    climbed = [rate * 1.05 ** max(0, step - 50) for step, rate in enumerate(asked)]
+    assert found(climbed)["control/lr_scale"] == pytest.approx((1.0, 1 / 1.05**29))
+    assert found(asked) == {}
+    assert found([rate / 5 for rate in asked]) == {}

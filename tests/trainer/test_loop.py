@@ -3,6 +3,7 @@
 import math
 import weakref
 from dataclasses import replace
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from stabilizer.trainer.advantages import sequence_advantages
 from stabilizer.trainer.config import load_config
 from stabilizer.trainer.loop import Trainer
 from stabilizer.trainer.moved import Moved
-from stabilizer.trainer.schedule import learning_rate
+from stabilizer.trainer.schedule import KINDS, learning_rate, shares_of_peak
+from stabilizer.trainer.settings import OptimConfig
 from stabilizer.vocabulary import VOCABULARY
 
 ELSEWHERE = {"time/monitor_s", "policy/router_shift", "rollout/language_frac"}  # what only other trainers log
@@ -279,6 +281,12 @@ def test_learning_rate_schedules(small):
     assert learning_rate(cosine, 25, 100) == pytest.approx(0.1 + 0.9 * (1 + math.sqrt(0.5)) / 2)
     constant = small("optim.lr=1.0", "optim.warmup_steps=0").optim
     assert learning_rate(constant, 1, 100) == learning_rate(constant, 100, 100) == 1.0
+    assert get_args(get_type_hints(OptimConfig)["schedule"]) == KINDS
+    for kind in KINDS:  # the same for many steps at once
+        config = small("optim.lr=1.0", "optim.warmup_steps=4", f"optim.schedule={kind}").optim
+        steps = np.arange(1, 111)
+        each = [learning_rate(config, int(step), 100) for step in steps]
+        assert shares_of_peak(kind, 4, steps, 100).tolist() == pytest.approx(each)
 
 
 # --- the reference ----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from stabilizer.detectors.departure import drift
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
-from stabilizer.signals import autocorrelation, trend
+from stabilizer.signals import autocorrelation, deviation, mean, trend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,16 +84,16 @@ class Oscillation(Detector):
         recent = series.values[-width:]
         if width < 40:
             return None
-        level, deviation = abs(float(recent.mean())), float(recent.std())
-        size = self._size(view, level)
-        if not deviation * 3.3 > self.large * size:
+        centre, away = mean(recent), deviation(recent)
+        size = self._size(view, abs(centre))
+        if not away * 3.3 > self.large * size:
             return None
         luck = self._luck(view)
-        if deviation < 1.2 * luck:
+        if away < 1.2 * luck:
             return None
         slope = trend(recent)
-        residuals = recent - recent.mean() - (np.arange(width) / (width - 1) - 0.5) * slope.change
-        sd = float(residuals.std())
+        residuals = recent - centre - (np.arange(width) / (width - 1) - 0.5) * slope.change
+        sd = deviation(residuals)
         if slope.rising or slope.falling or self._turns(residuals) < self.turns:
             return None
         low, high = np.interp((0.05 * (width - 1), 0.95 * (width - 1)), np.arange(width), np.sort(residuals))
@@ -115,9 +116,9 @@ class Oscillation(Detector):
         since = f", {grew:.2g} times as far as before" if grew else " and has gained nothing since the start"
         return self.finding(
             view, severity, int(series.steps[-width]),
-            f"{reward.metric} swings through {swing:.2g} around {recent.mean():.3g} without a trend over {width} rows"
+            f"{reward.metric} swings through {swing:.2g} around {centre:.3g} without a trend over {width} rows"
             f"{since}{self._warm_up(view)}",
-            metric=reward.metric, baseline=float(recent.mean()), now=swing, grown=grew, moved=moved,
+            metric=reward.metric, baseline=centre, now=swing, grown=grew, moved=moved,
         )  # fmt: skip
 
     def _wave(self, view: RunView, recent: np.ndarray, residuals: np.ndarray) -> float:
@@ -145,7 +146,7 @@ class Oscillation(Detector):
     @staticmethod
     def _size(view: RunView, level: float) -> float:
         values = view.series("reward/std").last(30).finite().values
-        return min(level, 2 * float(values.mean())) if len(values) else level
+        return min(level, 2 * mean(values)) if len(values) else level
 
     @staticmethod
     def _luck(view: RunView) -> float:
@@ -154,11 +155,11 @@ class Oscillation(Detector):
         spread = view.series("reward/std").last(30).finite().values
         if not (isinstance(prompts, (int, float)) and prompts >= 1 and len(spread)):
             return 0.0
-        variance = float(np.square(spread.mean()))
+        variance = mean(spread) ** 2
         within, size = view.series("reward/std_group").last(30).finite().values, view.latest("batch/group_size")
         if len(within) and size and size > 1:  # what prompts differ by, and what is left of the answers' luck
-            variance -= float(np.square(within.mean())) * (1 - 1 / size)
-        return float(np.sqrt(max(variance, 0.0) / prompts))
+            variance -= mean(within) ** 2 * (1 - 1 / size)
+        return math.sqrt(max(variance, 0.0) / prompts)
 
     @staticmethod
     def _turns(residuals: np.ndarray) -> int:

@@ -14,7 +14,7 @@ from stabilizer.detectors.departure import scaled
 from stabilizer.detectors.worth import sudden
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import inflation, median, step_noise, trend
+from stabilizer.signals import deviation, inflation, mean, median, step_noise, trend
 from stabilizer.vocabulary import metric
 
 REWARDS = ("reward/mean", "accuracy/train")
@@ -238,10 +238,10 @@ def _jump(
         return None
     old, new = values[max(first, begun - BEFORE) : begun], values[begun : row + 1]
     with np.errstate(invalid="ignore"):  # infinite rows make a NaN, which passes by below
-        was, spread = float(old.mean()), float(old.std())
-    change = median(new) - was
-    if abs(change) < 0.05 * abs(was) or not abs(change) > jump * spread:
-        return None
+        was = mean(old)
+        change = median(new) - was
+        if abs(change) < 0.05 * abs(was) or not abs(change) > jump * deviation(old):
+            return None
     share = (new - was) / change
     if share[0] < STEEP or not share.min() >= 0.5 or (old[-1] - was) / change > 1 - STEEP:
         return None
