@@ -80,6 +80,18 @@ def test_metrics_as_a_table(trained, tmp_path, capsys):
     assert [row["step"] for row in rows] == ["0", "1", "2", "3", "4", "5", "6"]
     assert rows[0]["accuracy/val"] and not rows[0]["reward/mean"] and float(rows[3]["reward/mean"]) >= 0
     assert main(["export", str(trained), "--to", "csv", "-o", str(out)]) == 2
+    deep = tmp_path / "a" / "b" / "metrics.csv"
+    assert main(["export", str(trained), "--to", "csv", "-o", str(deep)]) == 0
+    assert deep.read_bytes() == out.read_bytes()
+
+
+@pytest.mark.parametrize("to", ["csv", "model", "tensorboard"])
+def test_nothing_is_written_into_a_run_directory(trained, tmp_path, capsys, monkeypatch, to):
+    before = sorted(trained.rglob("*"))
+    monkeypatch.chdir(trained)
+    assert main(["export", ".", "--to", to, "-o", "out"]) == 2
+    assert f"inside the run directory {trained}" in capsys.readouterr().err
+    assert sorted(trained.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

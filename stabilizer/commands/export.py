@@ -38,6 +38,9 @@ def run(args: argparse.Namespace) -> int:
     path: Path = args.run_directory
     path = path if path.name.strip(".") else path.resolve()
     beside = path.name if path.is_dir() else path.stem
+    inside = next((up for up in args.out.resolve().parents if (up / "run.json").is_file()), None) if args.out else None
+    if inside:
+        raise ValueError(f"{args.out}: lies inside the run directory {inside}, which only training writes to")
     if args.to == "csv":
         out = args.out or path.with_name(f"{beside}.csv")
         run = load(path)
@@ -73,6 +76,7 @@ def _write_csv(view: RunView, out: Path) -> int:
     """One row a step, a column a metric; empty where a metric was not logged, nan and inf as they are."""
     if out.exists():
         raise ValueError(f"{out}: exists already; remove it, or name another file with -o")
+    out.parent.mkdir(parents=True, exist_ok=True)
     names, rows = sorted(view.names()), rows_of(view)
     with out.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerow(["step", *map(heading, names)])

@@ -45,7 +45,9 @@ def recognises(path: Path) -> bool:
         below = next(csv.reader([rest.partition("\n")[0].rstrip("\r")], delimiter=_separator(first)), [])
     except (OSError, csv.Error, ValueError):
         return False
-    if len(cells) < 2 or any(number(cell) is not None or len(cell) > 300 for cell in cells) or first[:1] in "{[":
+    if len(cells) < 2 or any(len(cell) > 300 for cell in cells) or first[:1] in "{[":
+        return False
+    if 2 * sum(number(cell) is not None for cell in cells) >= len(cells):  # one odd name makes no row of a head
         return False
     if path.suffix.lower() == ".csv" and not below:
         return True

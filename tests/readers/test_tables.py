@@ -47,6 +47,19 @@ def test_every_form_of_the_same_log_gives_the_same_run(tmp_path: Path, name: str
     assert any("guessed from the names" in note and "--map" in note for note in run.source.notes)
 
 
+@pytest.mark.parametrize("odd", ["NaN", "0.5", ""])
+def test_one_odd_name_in_a_head_makes_no_row_of_it(tmp_path: Path, odd: str) -> None:
+    text = f"step,reward,kl,{odd}\n" + "".join(f"{r['step']},{r['reward']},{r['kl']},1.5\n" for r in ROWS)
+    view = load(write(tmp_path, text, "odd.csv")).history.view()
+    assert {"reward/mean", "policy/kl_ref"} <= set(view.names())
+    assert view.series("reward/mean").values.tolist() == [row["reward"] for row in ROWS]
+
+
+def test_a_table_without_a_head_is_not_read_as_one(tmp_path: Path) -> None:
+    with pytest.raises(RunError):
+        load(write(tmp_path, "".join(f"{r['step']},{r['reward']},{r['kl']}\n" for r in ROWS), "bare.csv"))
+
+
 @pytest.mark.parametrize("name", ["lines.jsonl", "wide.csv", "long.csv"])
 def test_every_prefix_of_a_file_is_a_prefix_of_the_run(tmp_path: Path, name: str) -> None:
     whole = load(write(tmp_path, FORMS[name], name)).history.view().series("reward/mean").values.tolist()
