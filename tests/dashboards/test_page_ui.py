@@ -205,7 +205,8 @@ def test_hostile_text_is_shown_as_text(browser: Any, served: tuple[str, Path]) -
 
 def test_a_chart_out_of_sight_catches_up_when_it_comes_into_view(watched: Watched, served: tuple[str, Path]) -> None:
     watched.open(f"?run={RUN}")
-    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14)
+    drawn = "document.querySelectorAll('.graph .js-plotly-plot').length == document.querySelectorAll('.graph').length"
+    watched.until(lambda: watched.page.locator(".graph").count() >= 14 and watched.page.evaluate(drawn))
     writer = RunWriter.reopen(served[1] / RUN)
     writer.metrics(401, values(401))
     watched.until(lambda: watched.last_step() == 401)
