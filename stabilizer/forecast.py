@@ -113,7 +113,10 @@ def forecast(view: RunView) -> Forecast | None:
     curve = None if reward.dropped else asymptote(series.steps, series.values, ahead)
     crossings = () if reward.rising or reward.solved else _crossings(view, reward.peak_step)
     worth = _worth(curve) if curve and ahead else None
-    lines = ([_curve_words(reward.metric, curve, worth)] if curve else []) + [_crossing_words(c) for c in crossings]
+    seen = series.finite().values
+    shares = len(seen) > 0 and 0 <= float(seen.min()) <= float(seen.max()) <= 1
+    lines = [_curve_words(reward.metric, curve, worth, shares)] if curve else []
+    lines += [_crossing_words(crossing) for crossing in crossings]
     return Forecast(reward.metric, curve, worth, crossings, tuple(lines)) if lines else None
 
 
@@ -332,9 +335,11 @@ def _crossings(view: RunView, peak: int) -> tuple[Crossing, ...]:
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def _curve_words(name: str, curve: Asymptote, worth: str | None) -> str:
+def _curve_words(name: str, curve: Asymptote, worth: str | None, shares: bool) -> str:
+    """`shares`: all that was seen lies between 0 and 1."""
     low, high = curve.interval
     text = f"{name} tends to {curve.level:.3g} (90 % interval {low:.3g} to {high:.3g})"
+    text += ", or to 1 where that is the most it can be" if shares and curve.level > 1 else ""
     least = min(max(curve.reached_at_least, 0.0), 1.0)
     text += f"; at least {math.floor(100 * least)} % of the way is done" if least >= 0.5 else ""
     if not curve.ahead:

@@ -101,6 +101,14 @@ def test_steps_that_gain_nothing_are_not_worth_spending_and_steps_that_do_are() 
     assert forecast(run(values, None).view()).worth is None, "nobody said how long it is to be"
 
 
+def test_a_curve_of_shares_that_seems_to_pass_1_says_that_it_may_not_be_able_to() -> None:
+    rising = np.clip(1.05 - np.exp(-np.arange(1, 301) / 120), 0, 1)
+    noisy = np.clip(rising + np.random.default_rng(0).normal(0, 0.01, 300), 0, 1)
+    outlook = forecast(run(noisy, 600).view())
+    assert outlook.asymptote.level > 1 and "or to 1 where that is the most it can be" in outlook.lines[0]
+    assert "or to 1" not in forecast(run(10 * noisy, 600).view()).lines[0]
+
+
 def test_nothing_is_said_of_a_run_that_only_wanders() -> None:
     flat = 0.5 + np.random.default_rng(0).normal(0, 0.03, 300)
     assert forecast(run(flat, 600).view()) is None

@@ -302,7 +302,7 @@ def _head(members: tuple[RunLine, ...], label: str, view: View, now: float) -> R
         state_note=f"{states.count(worst)} of {len(states)}" if others else "",
         verdict=min((line.verdict for line in members), key=lambda verdict: _rank(VERDICTS, verdict)),
         verdict_note="the worst of the members" if len({line.verdict for line in members}) > 1 else "",
-        steps=f"{reach} steps",
+        steps=f"{reach} step{'s' * (reach != '1')}",
         percent=sum(shares) / len(shares) if shares else None,
         numbers={key: number for key in SHOWN_NUMBERS if (number := _together(members, key))},
         started=_ago(max(created, default=None), now),
@@ -357,7 +357,8 @@ def _ago(then: float | None, now: float) -> str:
 def _steps(line: RunLine) -> str:
     if line.step is None:
         return ""
-    return f"{max(0, line.step):,}" + (f" / {line.steps:,}" if line.steps else "") + " steps"
+    shown = f"{max(0, line.step):,}" + (f" / {line.steps:,}" if line.steps else "")
+    return f"{shown} step" if shown == "1" else f"{shown} steps"
 
 
 def _number(reading: Reading) -> Number:

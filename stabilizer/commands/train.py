@@ -169,7 +169,8 @@ def ending(session: Session, verdict: str, ever: str | None) -> Text:
     if good and ever in ("warn", "critical"):
         words.append(f"\n▲ verdict: {verdict} at the end, after an incident ({ever})", style="bold yellow")
     else:
-        icon, style = ("✔", "bold green") if good else ("▲", "bold yellow") if verdict == "warn" else ("✖", "bold red")
+        marks = {"too-short": ("…", "bold"), "warn": ("▲", "bold yellow")}
+        icon, style = marks.get(verdict, ("✔", "bold green") if good else ("✖", "bold red"))
         words.append(f"\n{icon} verdict: {verdict}", style=style)
     accuracy = session.history.view().series("accuracy/val").finite()
     if len(accuracy):
