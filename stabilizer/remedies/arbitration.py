@@ -107,7 +107,7 @@ def objection(remedy: Remedy, cause: str, members: Sequence[Finding], watch: Wat
     if remedy.id == "mend-critic":
         return _mends_itself(view)
     if remedy.id == "early-stop":
-        return _held_out_holds(view)
+        return held_out_holds(view)
     if remedy.id in MORE_ROOM and members and leapt_far(view, min(finding.onset_step for finding in members)):
         return "the policy leapt when it began: answers run on because it is damaged, not for want of room"
     if remedy.id == "longer-answers":
@@ -251,8 +251,9 @@ def _mends_itself(view: RunView) -> str:
     return f"{reward.metric} has neither fallen nor stopped rising: the critic learns beside it"
 
 
-def _held_out_holds(view: RunView) -> str:
-    """Ending early saves what would be lost; where held-out accuracy is known and not lower, nothing is being lost."""
+def held_out_holds(view: RunView) -> str:
+    """Where held-out accuracy is known and not lower nothing is being lost, so that ending early would save nothing,
+    and going back far would lose what was learned since; empty where it fell, or nobody knows."""
     held = view.series("accuracy/val").finite().values
     if len(held) < 3:
         return ""

@@ -20,6 +20,7 @@ from stabilizer.remedies.arbitration import (
     IN_DOUBT,
     OUTSIDE,
     gained,
+    held_out_holds,
     just_seen,
     left_to_people,
     most_urgent,
@@ -35,7 +36,7 @@ from stabilizer.remedies.trial import SETTLE, Trial
 from stabilizer.remedies.turns import LR, turns
 from stabilizer.runs.history import RunView
 from stabilizer.runs.requests import LIFE, Request
-from stabilizer.watch import RESOLVED, Watch
+from stabilizer.watch import MERGE, RESOLVED, Watch
 
 __all__ = ["MODES", "Arbiter", "Host", "Mode"]
 
@@ -155,7 +156,10 @@ class Arbiter(Conduct):
                 continue
             if remedy.id in HOLD_BACK and need.number in self._put_right:
                 continue  # the run was well with its settings as they are again: smaller steps mend no weights
-            change = self._change(remedy, need.cause.id, view, self._onset(remedy, need, view))
+            onset = self._onset(remedy, need, view)
+            if remedy.rollback and self._is_far(onset, view) and held_out_holds(view):
+                continue
+            change = self._change(remedy, need.cause.id, view, onset)
             if change is not None and not objection(remedy, need.cause.id, need.members, self.watch, view):
                 yield remedy, change
 
@@ -220,6 +224,11 @@ class Arbiter(Conduct):
         if older and not self.limits.too_dear(view.step - max(older), view):
             return onset
         return min((f.onset_step for f in need.members if f.severity == "critical"), default=onset)
+
+    def _is_far(self, onset: int, view: RunView) -> bool:
+        """Whether going back to before an onset throws away more than an estimate of where damage began may be off."""
+        older = [state.step for state in self.controls.checkpoints() if state.step < onset]
+        return bool(older) and view.step - max(older) > MERGE
 
     def _doubted(self, need: Need) -> list[int]:
         """Onsets of what put the reward in doubt and was not over when an incident began."""

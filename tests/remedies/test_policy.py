@@ -853,6 +853,26 @@ def test_a_run_that_stands_no_lower_than_where_it_would_go_back_to_stays_where_i
     assert not refused(f"{start} {learned} {'0.52~0.02x5'}", 0, 51), "too few rows to know where it stands"
 
 
+@pytest.mark.parametrize(
+    ("onset", "held_out", "back"),
+    [
+        (15, "0.7 0.75 0.8 0.85 0.85 0.8", False),  # the reward fell, and the policy can do what it could
+        (15, "0.7 0.75 0.8 0.85 0.3 0.2", True),
+        (15, "", True),
+        (95, "0.7 0.75 0.8 0.85 0.85 0.8", True),  # a few steps: held-out accuracy is seldom as new
+    ],
+)
+def test_much_is_thrown_away_only_where_held_out_accuracy_fell_or_is_not_known(
+    onset: int, held_out: str, back: bool
+) -> None:
+    run = Simulation("auto-full", breaks_at=10_000).run(120)
+    hurt = Finding("policy/entropy-collapse", "critical", "", onset, 110, 120, incident=1)
+    known = {"accuracy/val": " ".join(f"{value}x1 _x19" for value in held_out.split())} if held_out else {}
+    view = history({"reward/mean": "0.7~0.01x100 0.4~0.01x20", **known}, about={"config": {"steps": 240}}).view()
+    wanted = [remedy for remedy, _ in run.arbiter._worth_trying(need("exploration-exhausted", hurt, onset=onset), view)]
+    assert (ROLL_BACK in wanted) is back
+
+
 def test_a_way_back_throws_away_nothing_that_was_learned_after_the_first_sign() -> None:
     learned = "0.2~0.005x40 0.2+0.01~0.005x40 0.6~0.005x20 0.1~0.005x10"
     stood = "0.2~0.005x100 0.1~0.005x10"

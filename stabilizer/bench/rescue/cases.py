@@ -53,6 +53,10 @@ def make(case: Case, arm: str, folder: Path) -> Outcome:
     shutil.rmtree(run, ignore_errors=True)
     made = play(case, arm, run, folder)
     shutil.rmtree(run.parent, ignore_errors=True)
+    if made["ended"] == "SIGTERM":  # it was told to make room, and how it would have ended is not known
+        raise InterruptedError(
+            f"{case.name}, {arm}: told to end before its last iteration; the same command makes it anew"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     for old in path.parent.glob(f"{case.name}.{arm.replace(' ', '-')}.*.json"):
         old.unlink(missing_ok=True)

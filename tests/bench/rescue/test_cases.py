@@ -74,6 +74,15 @@ def test_what_a_killed_process_left_is_made_again_and_the_rest_is_kept(
     assert played == [(ILL.kind, "rollback only")]
 
 
+def test_a_run_that_was_told_to_end_is_no_outcome(
+    played: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cases, "play", lambda *about: made_up(0.1) | {"ended": "SIGTERM"})
+    with pytest.raises(InterruptedError, match="told to end"):
+        cases.make(ILL, OFF, tmp_path)
+    assert cases.outcome(ILL, OFF, tmp_path) is None
+
+
 def test_changing_a_remedy_makes_only_the_arms_anew_that_use_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {arm: cases.file_of(ILL, arm, Path()) for arm in ARMS}
     known = plan.sources(remedies=False)
