@@ -96,7 +96,7 @@ def test_a_budget_leaves_cases_out_and_says_so(played: list[tuple[str, str]], tm
         cases.treat(case, tmp_path)
     told: list[str] = []
     result, judged = measure(quick=True, budget_s=0, folder=tmp_path, tell=told.append)
-    assert "1 cases to make, about 1 minutes of one core, of which the budget leaves 0" in told[0]
+    assert "1 cases to make, about 2 minutes of one core, of which the budget leaves 0" in told[0]
     assert result["left out"] == 1 and "left out 1 of 5" in told[1]
     assert result["command"].endswith("--budget 0"), "a budget is part of how the figures were made"
     assert {j.case.kind for j in judged} == {"nan-weight", "healthy/curriculum", "healthy/twin"}
