@@ -13,6 +13,7 @@ from stabilizer.figures.table import heading
 from stabilizer.readers import load
 from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import summary
+from stabilizer.runs.reader import run_around
 from stabilizer.trackers import TRACKERS, export, rows_of
 
 
@@ -38,8 +39,7 @@ def run(args: argparse.Namespace) -> int:
     path: Path = args.run_directory
     path = path if path.name.strip(".") else path.resolve()
     beside = path.name if path.is_dir() else path.stem
-    inside = next((up for up in args.out.resolve().parents if (up / "run.json").is_file()), None) if args.out else None
-    if inside:
+    if args.out and (inside := run_around(args.out)):
         raise ValueError(f"{args.out}: lies inside the run directory {inside}, which only training writes to")
     if args.to == "csv":
         out = args.out or path.with_name(f"{beside}.csv")

@@ -15,7 +15,7 @@ from stabilizer.analysis import Analysis, as_json, numbers
 from stabilizer.report.as_html import MAX_BYTES, html
 from stabilizer.report.as_markdown import markdown
 from stabilizer.report.words import jsonable
-from stabilizer.runs.reader import RunError
+from stabilizer.runs.reader import RunError, run_around
 
 __all__ = ["FORMATS", "MAX_BYTES", "data", "default_name", "html", "markdown", "refuse", "write", "write_text"]
 
@@ -59,8 +59,7 @@ def refuse(target: Path, logs: Iterable[str]) -> None:
         raise RunError(f"{target}: the folder {place.parent} does not exist; make it first")
     if place.is_dir():
         raise RunError(f"{target}: is a folder; give a file name in it")
-    inside = next((folder for folder in place.parents if (folder / "run.json").is_file()), None)
-    if inside:
+    if inside := run_around(place):
         raise RunError(
             f"{target}: lies inside the run directory {inside}, which only training writes to; use -o elsewhere"
         )

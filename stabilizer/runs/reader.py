@@ -30,6 +30,11 @@ class RunError(ValueError):
     """A path that can't be read as a run: the message says what, where and what to do next."""
 
 
+def run_around(target: Path) -> Path | None:
+    """The run directory that a path lies inside, if any: only training writes there."""
+    return next((folder for folder in target.resolve().parents if (folder / "run.json").is_file()), None)
+
+
 @dataclass
 class Tail:
     """A file followed by byte offset. `skipped` counts lines that were no record; a line is taken once complete."""
