@@ -49,6 +49,13 @@
         });
         return JSON.stringify(found) === JSON.stringify(known) ? window.dash_clientside.no_update : found;
       },
+      // What charts get is given to those that are still there: an answer may come when its page was left.
+      grow: function (growth, ids) {
+        return ids.map(function (id) {
+          var name = id.chart || id["incident-chart"];
+          return Object.hasOwn(growth, name) ? growth[name] : window.dash_clientside.no_update;
+        });
+      },
       age: function (_, beat) {
         var place = document.getElementById("age");
         if (place) {

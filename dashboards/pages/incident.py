@@ -52,6 +52,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
         [
             dcc.Store(id="incident-seen", data={"run": run, "n": key, "theme": theme, "rev": rev}),
             dcc.Store(id="incident-sheet", data=sheet),
+            dcc.Store(id="incident-growth"),
             dcc.Interval(id="incident-tick", interval=TICK_MS),
             dcc.Interval(id="incident-watchdog", interval=5 * TICK_MS),
             html.Div(words, id="incident-body", className="page"),
@@ -70,22 +71,23 @@ def register(app: Dash, runs: Runs) -> None:
     @app.callback(
         Output("incident-body", "children"),
         Output("incident-charts", "children"),
-        Output({"incident-chart": ALL}, "figure"),
+        Output("incident-growth", "data"),
         Output({"incident-span": ALL}, "children"),
         Output("incident-seen", "data"),
         Output("incident-sheet", "data"),
         Input("incident-tick", "n_intervals"),
         State("incident-seen", "data"),
         State("incident-sheet", "data"),
+        State({"incident-chart": ALL}, "id"),
         running=[(Output("incident-tick", "disabled"), True, False)],  # polls that overlap would add points twice
         prevent_initial_call=True,
     )
-    def follow(_: int, seen: Any, kept: Any) -> Any:
+    def follow(_: int, seen: Any, kept: Any, mounted: Any) -> Any:
         run, key, theme, before = _kept(seen)
         followed = runs.get(run)
         if followed is None:
             raise PreventUpdate
-        mounted, spans = ([output["id"] for output in ctx.outputs_list[place]] for place in (2, 3))
+        spans = ctx.outputs_list[3]
         rev = revision(runs, followed)
         if rev == before:
             return no_update, no_update, *_grown(followed, kept, theme, mounted, spans)
@@ -93,8 +95,12 @@ def register(app: Dash, runs: Runs) -> None:
         story = rev[:4] != before[:4]  # a request that came or went changes no chart
         drawn = (figures, sheet) if story else (no_update, no_update)
         now = {"run": run, "n": key, "theme": theme, "rev": rev}
-        return words, drawn[0], [no_update] * len(mounted), [no_update] * len(spans), now, drawn[1]
+        return words, drawn[0], no_update, [no_update] * len(spans), now, drawn[1]
 
+    app.clientside_callback(
+        ClientsideFunction("stabilizer", "grow"), Output({"incident-chart": ALL}, "figure"),
+        Input("incident-growth", "data"), State({"incident-chart": ALL}, "id"), prevent_initial_call=True,
+    )  # fmt: skip
     app.clientside_callback(
         ClientsideFunction("stabilizer", "watchdog"), Output("incident-tick", "disabled"),
         Input("incident-watchdog", "n_intervals"), State("incident-tick", "disabled"),
@@ -137,8 +143,7 @@ def _grown(followed: Followed, kept: Any, theme: Theme, mounted: Sequence[Any], 
         raise PreventUpdate
     more, now = found
     words = f"steps {now.low:,}–{now.high:,}"
-    figures = [_patch(more[id["incident-chart"]]) for id in mounted]
-    return figures, [words] * len(spans), no_update, now.as_json()
+    return {id: _patch(chart) for id, chart in more.items()}, [words] * len(spans), no_update, now.as_json()
 
 
 def _patch(more: More) -> Any:

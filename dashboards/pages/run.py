@@ -49,6 +49,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
             dcc.Store(id="beat", data=beat),
             dcc.Store(id="visible"),
             dcc.Store(id="wanted"),
+            dcc.Store(id="growth"),
             dcc.Download(id="file"),
             dcc.Interval(id="tick", interval=interval),
             dcc.Interval(id="watchdog", interval=5 * LIVE_MS),
@@ -101,7 +102,7 @@ def register(app: Dash, runs: Runs) -> None:
         return "?" + urlencode({"run": line.id})
 
     @app.callback(
-        Output({"chart": ALL}, "figure"),
+        Output("growth", "data"),
         Output({"section": ALL}, "children"),
         Output({"slot": ALL}, "children"),
         Output("head", "children"),
@@ -119,15 +120,16 @@ def register(app: Dash, runs: Runs) -> None:
         State("look", "data"),
         State("seen", "data"),
         State("visible", "data"),
+        State({"chart": ALL}, "id"),
         running=[(Output("tick", "disabled"), True, False)],  # polls that overlap would add the same points twice
     )
-    def follow(_: Any, __: Any, chosen: Any, kept: Any, visible: Any) -> Any:
+    def follow(_: Any, __: Any, chosen: Any, kept: Any, visible: Any, there: Any) -> Any:
         seen = Seen.from_json(kept)
         followed = runs.get(seen.look.run) if seen and seen.look.run else None
         if followed is None:
             raise PreventUpdate
         look = Look.read(seen.look.run, seen.look.theme, chosen if isinstance(chosen, dict) else {})
-        mounted = [output["id"]["chart"] for output in ctx.outputs_list[0]]
+        mounted = [id["chart"] for id in there]
         places = [output["id"]["section"] for output in ctx.outputs_list[1]]
         slots = [output["id"]["slot"] for output in ctx.outputs_list[2]]
         if sorted(mounted) != sorted(seen.charts):  # two answers crossed: what is there is not what was told
@@ -137,14 +139,14 @@ def register(app: Dash, runs: Runs) -> None:
         except Exception as error:  # whatever a directory holds, the page stays up and says so
             if seen.broken:
                 raise PreventUpdate from None
-            return *([no_update] * len(there) for there in (mounted, places, slots)), *_unreadable(seen, error)
+            return no_update, [no_update] * len(places), [no_update] * len(slots), *_unreadable(seen, error)
         if found is None:
             raise PreventUpdate
-        figures = [_patch(found.changes.get(id)) for id in mounted]
+        growth = {id: _patch(change) for id, change in found.changes.items()} or no_update
         placed = {placed.section.id: charts.section(placed) for placed in found.placed}
         graphs = {id: charts.graph(view) for id, view in found.more.items()}
         parts = ([known.get(id, no_update) for id in ids] for known, ids in ((placed, places), (graphs, slots)))
-        return figures, *parts, *_news(runs, found)
+        return growth, *parts, *_news(runs, found)
 
     @app.callback(Output("file", "data"), Input("wanted", "data"), State("seen", "data"), prevent_initial_call=True)
     def save(wanted: Any, kept: Any) -> Any:
@@ -176,6 +178,10 @@ def _in_the_browser(app: Dash) -> None:
     app.clientside_callback(
         ours("stabilizer", "watchdog"), Output("tick", "disabled"), Input("watchdog", "n_intervals"),
         State("tick", "disabled"), State("tick", "n_intervals"), prevent_initial_call=True,
+    )  # fmt: skip
+    app.clientside_callback(
+        ours("stabilizer", "grow"), Output({"chart": ALL}, "figure"), Input("growth", "data"),
+        State({"chart": ALL}, "id"), prevent_initial_call=True,
     )  # fmt: skip
     app.clientside_callback(
         ours("stabilizer_run", "choose"), Output("look", "data"),
@@ -231,10 +237,8 @@ def _unreadable(seen: Seen, error: Exception) -> tuple[Any, ...]:
     return view.broken(seen.look.run, words), [], [], [], [], True, "", kept, None, OVER_MS
 
 
-def _patch(change: Change | None) -> Any:
+def _patch(change: Change) -> Any:
     """A chart's news as the smallest thing the browser can apply."""
-    if change is None:
-        return no_update
     if change.figure is not None:
         return change.figure
     patch = Patch()

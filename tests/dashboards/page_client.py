@@ -69,13 +69,21 @@ class Client:
             "output": key,
             "outputs": outputs if key.startswith("..") else outputs[0],
             "inputs": [{**item, "value": values.get(f"{item['id']}.{item['property']}")} for item in entry["inputs"]],
-            "state": [{**item, "value": values.get(f"{item['id']}.{item['property']}")} for item in entry["state"]],
+            "state": [self._state(item, values, charts) for item in entry["state"]],
             "changedPropIds": [trigger],
         }
         answer = self.http.post("/_dash-update-component", json=body, headers={"Host": "127.0.0.1:8050"})
         self.size = len(answer.data)
         assert answer.status_code in (200, 204), answer.data[:500]
         return json.loads(answer.data)["response"] if answer.status_code == 200 else None
+
+    @staticmethod
+    def _state(item: dict[str, Any], values: dict[str, Any], charts: Sequence[Any]) -> Any:
+        """What the browser says of one property, or of that property of all charts on its page."""
+        if item["id"].startswith("{"):
+            ids = [{next(iter(json.loads(item["id"]))): of} for of in charts]
+            return [{"id": id, "property": item["property"], "value": id} for id in ids]
+        return {**item, "value": values.get(f"{item['id']}.{item['property']}")}
 
     def open(self, path: str, search: str = "", scheme: str = "light") -> Any:
         """Open an address; the page as a tree of components."""

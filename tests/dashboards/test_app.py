@@ -77,15 +77,14 @@ def test_a_poll_with_a_step_is_small_and_extends_the_lines(client, runs_folder: 
     answer = client.poll(seen)
     assert client.size < 50_000
     assert "401" in json.dumps(answer["head"])
-    patched = json.dumps(answer['{"chart":"reward"}'] if '{"chart":"reward"}' in answer else answer)
-    assert '"operation": "Extend"' in patched
+    assert '"operation": "Extend"' in json.dumps(answer["growth"]["data"]["reward"])
 
 
 def test_a_choice_made_while_an_answer_was_on_its_way_wins(client) -> None:
     seen = settled(client, client.show(f"?run={RUN}"))
     answer = client.poll(seen, **{"look.data": {"x": "tokens"}})
     assert answer["seen"]["data"]["look"]["x"] == "tokens"
-    assert answer['{"chart":"reward"}']["figure"]["layout"]["xaxis"]["title"]["text"] == "tokens"
+    assert answer["growth"]["data"]["reward"]["layout"]["xaxis"]["title"]["text"] == "tokens"
 
 
 def test_every_graph_has_our_configuration_and_nothing_dangerous_is_used(client) -> None:

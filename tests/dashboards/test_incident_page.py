@@ -189,7 +189,7 @@ def test_the_charts_of_an_open_incident_get_new_points_alone_and_those_of_an_old
         "incident-sheet.data": sheet,
     }  # fmt: skip
     answer = client.call("incident-body", "incident-tick.n_intervals", poll, list(sheet["charts"]))
-    patches = [answer[f'{{"incident-chart":"{name}"}}']["figure"] for name in sheet["charts"]]
+    patches = [answer["incident-growth"]["data"][name] for name in sheet["charts"]]
     assert len(patches) >= 2 and all("__dash_patch_update" in patch for patch in patches)
     assert "incident-body" not in answer and answer["incident-sheet"]["data"]["high"] == 301
     assert client.size < 8_000

@@ -284,6 +284,35 @@ def test_a_chart_is_saved_as_picture_drawing_and_numbers_without_leaving_the_hos
     assert {url for url in watched.requests if not url.startswith((watched.address, "data:", "blob:"))} == set()
 
 
+def test_an_answer_that_was_overtaken_by_a_search_gives_nothing_to_charts_that_went(watched: Watched, served) -> None:
+    page, plot = watched.open(f"?run={RUN}").page, "document.querySelector('.js-plotly-plot')"
+    writer = RunWriter.reopen(served[1] / RUN)
+    last = watched.last_step()
+    writer.metrics(last + 1, values(last + 1))
+    watched.until(lambda: watched.last_step() == last + 1)  # all charts are there, and grow
+    held: list[Any] = []
+
+    def slow(route: Any) -> None:
+        tick = '"changedPropIds":["tick.n_intervals"]' in (route.request.post_data or "")
+        held.append(route) if tick and not held else route.continue_()
+
+    page.route("**/_dash-update-component*", slow)
+    watched.until(lambda: bool(held))
+    writer.metrics(last + 2, values(last + 2))
+    page.evaluate("window.dash_clientside.set_props('tick', {disabled: false})")  # as after a long wait
+    page.locator("#find").fill("grad_norm")
+    watched.until(lambda: page.locator(".chart .js-plotly-plot").count() == 1)
+    with page.expect_response("**/_dash-update-component*") as late:
+        held[0].continue_()
+    assert '"Extend"' in late.value.text()
+    for step in (last + 2, last + 3):
+        watched.until(lambda step=step: page.evaluate(f"{plot}?.data[0].x.at(-1)") == step)  # it draws all once more
+        writer.metrics(step + 1, values(step + 1))
+    assert page.locator(".chart .js-plotly-plot").count() == 1
+    shown = page.evaluate(f"{plot}.data[0].x")
+    assert len(shown) == len(set(shown)) and watched.errors == []
+
+
 def test_zooming_one_chart_zooms_all_when_they_are_linked(watched: Watched) -> None:
     watched.open(f"?run={RUN}&link=1")
     plots = "[...document.querySelectorAll('.chart .js-plotly-plot')]"
