@@ -13,9 +13,9 @@ from stabilizer.runs.history import RunView
 from stabilizer.signals import middle
 
 APART, LENGTH = "policy/mismatch_kl", "rollout/length_mean"
-WHOLE = 1.0
-"""Nats between engine and learner over an answer up to which it can be weighed as a whole: from there on hardly any
-answer would keep a weight (of `exp(-2 nats)` of them, were the logarithms of the weights normally distributed)."""
+WHOLE = math.log(MOST_MORE) / 2
+"""Nats between engine and learner over an answer up to which it can be weighed as a whole: of `exp(-2 nats)` of the
+answers a weight is left, were the logarithms of the weights normally distributed, and prompts make good for so many."""
 ROWS = 5
 """Rows, at most, that say how far they are apart now."""
 LITTLE, TELLING = 0.1, 3
@@ -27,11 +27,12 @@ class CorrectMismatch(Remedy):
 
     What it does
         Switches truncated importance sampling on, cut off at the configured cap (2). Where engine and learner are less
-        than a nat apart over an answer, an answer counts by the ratio of its probabilities under both, which corrects
-        all of the bias; where they are further apart, each token by its own, which corrects some and keeps the answers.
-        Weights cost variance, so prompts are made as many more as make good for it. What weights leave of the bias, and
-        the distance to an engine whose weights stay behind, grow with the steps of the learner, so that where either is
-        left the learning rate is halved. Where they are hardly apart yet, three rows are waited for to see it grow.
+        than 0.7 nats apart over an answer, an answer counts by the ratio of its probabilities under both, which
+        corrects all of the bias; where they are further apart, each token by its own, which corrects some and keeps the
+        answers. Weights cost variance, so prompts are made as many more as make good for it. What weights leave of the
+        bias, and the distance to an engine whose weights stay behind, grow with the steps of the learner, so that where
+        either is left the learning rate is halved. Where they are hardly apart yet, three rows are waited for to see it
+        grow.
 
     For
         An engine that gives tokens other probabilities than the model that learns.

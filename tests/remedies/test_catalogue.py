@@ -360,7 +360,8 @@ def test_what_outweighs_silent_groups_is_judged_by_the_reward_as_they_stay_silen
     ("apart", "length", "kind", "prompts"),
     [
         ("0x40 0.02x3", "10x43", "tis_sequence", 16 * math.exp(0.4)),  # a fifth of a nat over an answer
-        ("0x40 0.09x3", "10x43", "tis_sequence", 64),  # e to the 1.8 is six: four times at most
+        ("0x40 0.06x3", "10x43", "tis_sequence", 16 * math.exp(1.2)),
+        ("0x40 0.09x3", "10x43", "tis_token", 16 * math.exp(0.18)),  # of whole answers six times as many: four is most
         ("0x40 0.2x3", "10x43", "tis_token", 16 * math.exp(0.4)),  # two nats: of whole answers nothing would be left
         ("0x40 0.01x3", "1000x43", "tis_token", None),  # long answers: a token costs next to nothing
         (None, "10x43", "tis_token", None),
