@@ -472,15 +472,16 @@ class Conduct:
         if self._holds_back(trial):
             self._holding[trial.action] = trial
             data["against"] = {"cause": trial.cause, "onset": trial.onset}
-        self._journal(trial, "verified", view.step, reason, **data)
-        if trial.back:
-            self._put_right.add(trial.incident)
         if trial.outlived:
             early = [f for f in self.watch.active() if f.onset_step <= trial.began + SETTLE]
             ids = {f.id for f in early if f.incident == trial.incident} | set(trial.remedy.outlived(trial.cause))
             self._outlived |= {(trial.incident, name) for name in ids}
+            data["outlived"] = sorted(ids)
         if trial.back and not trial.target:
-            self._restored = trial.began
+            self._restored = data["restored"] = trial.began
+        self._journal(trial, "verified", view.step, reason, **data)
+        if trial.back:
+            self._put_right.add(trial.incident)
         self._mend(trial, view)
 
     def _fail(self, trial: Trial, view: RunView, reason: str) -> None:

@@ -364,6 +364,8 @@ class Arbiter(Conduct):
             if action.entry == "verified":
                 if came := action.data.get("came"):
                     self._came[action.incident] = int(came)
+                self._restored = action.data.get("restored", self._restored)
+                self._outlived |= {(action.incident, str(name)) for name in action.data.get("outlived", ())}
                 if action.remedy == RESTORE.id:
                     self._put_right.add(action.incident)
                 self._kept[action.action] = dict(action.change)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -765,7 +766,8 @@ def test_a_reward_that_steps_when_a_setting_is_put_back_is_no_loss() -> None:
         id="reward/collapse", severity="critical", summary="", onset_step=122, detected_step=145, last_step=150
     )
     assert not arbiter._own_step(fell)
-    arbiter._restored = 122
+    restored = Action("a1", "verified", RESTORE.id, 130, 1, data={"restored": 122})
+    arbiter = Simulation("auto-full", earlier=(restored,)).arbiter
     assert arbiter._own_step(fell)
     assert not arbiter._own_step(replace(fell, id="policy/kl-runaway"))
     assert not arbiter._own_step(replace(fell, onset_step=140))
@@ -792,6 +794,27 @@ def test_a_correction_is_judged_by_what_follows_and_not_by_what_it_corrects(rewa
     trial.outlived = ("policy/mismatch",)
     told = [trial.judge(loud, run.view(step))[0] for step in range(31, 61)]
     assert next(word for word in told if word != "running") == outcome
+
+
+class Apart(Simulation):
+    """From a step on the engine gives tokens other probabilities, which goes on and, once corrected for, costs only the
+    reward of what it samples."""
+
+    def _numbers(self) -> dict[str, float]:
+        metrics, apart = super()._numbers(), self.step > 60
+        reward = metrics["reward/mean"] * (0.6 if apart else 1.0)
+        between = 0.03 * math.exp(0.1 * self._rng.normal()) if apart else 1e-9
+        return metrics | {"policy/mismatch_kl": between, "rollout/length_mean": 10.0, "reward/mean": reward}
+
+
+def test_what_was_made_harmless_and_goes_on_is_left_alone_after_a_restart_too() -> None:
+    run = Apart("auto-full", breaks_at=10_000, growth=0.02, knobs={"control/mismatch": 0}).run(120)
+    made = [("correct-mismatch", entry) for entry in ("proposed", "approved", "applied", "verified")]
+    assert run.entries() == made
+    standing = [f.id for f in run.watch.active() if f.severity != "info"]
+    assert "policy/mismatch" in standing, "it is said all the same"
+    run.arbiter = Arbiter("auto-full", run.controls, run.watch, run, tuple(run.actions))
+    assert run.run(200).entries() == made
 
 
 def test_a_rate_that_was_held_is_held_after_a_restart() -> None:
