@@ -36,11 +36,12 @@ class Guard:
     tolerance: float = 0.0
     every: float = 1.0
     """Steps between its values."""
+    step: int = 0
+    """The newest step that its level is of."""
 
     @classmethod
     def of(cls, view: RunView, horizon: int) -> Guard:
         """The guard of a trial of so many steps, with its level at the end of `view`."""
-        reward = progress(view)
         held_out = view.series(HELD_OUT).finite()
         if len(held_out) >= 2:
             every = middle(np.diff(held_out.steps[-6:]))
@@ -49,12 +50,19 @@ class Guard:
                 level = float(held_out.values[-1])
                 noise = math.sqrt(max(level * (1 - level), 0.01) / problems)
                 covered = float(held_out.values.max() - held_out.values.min())
-                return cls(HELD_OUT, level, noise, 1, max(MATERIAL * covered, 0.05 * level, 0.01), every)
+                tolerance = max(MATERIAL * covered, 0.05 * level, 0.01)
+                return cls(HELD_OUT, level, noise, 1, tolerance, every, int(held_out.steps[-1]))
+        return cls.of_reward(view)
+
+    @classmethod
+    def of_reward(cls, view: RunView) -> Guard:
+        """The reward as the guard, with its level at the end of `view`."""
+        reward = progress(view)
         if reward is None:
             return cls()
         rows = view.series(reward.metric).finite().last(BEFORE).values
         level = min(reward.now, float(rows.mean())) if reward.falling else float(rows.mean())
-        return cls(reward.metric, level, reward.noise, len(rows), _material(reward))
+        return cls(reward.metric, level, reward.noise, len(rows), _material(reward), step=view.step)
 
     def window(self, horizon: int) -> int:
         """Steps a trial needs for a loss that matters to show through the noise: the horizon, at most twice that."""

@@ -157,7 +157,7 @@ class Arbiter(Conduct):
             if remedy.id in HOLD_BACK and need.number in self._put_right:
                 continue  # the run was well with its settings as they are again: smaller steps mend no weights
             onset = self._onset(remedy, need, view)
-            if remedy.rollback and self._is_far(onset, view) and held_out_holds(view):
+            if remedy.rollback and self._wants_proof(need, onset, view) and held_out_holds(view):
                 continue
             change = self._change(remedy, need.cause.id, view, onset)
             if change is not None and not objection(remedy, need.cause.id, need.members, self.watch, view):
@@ -225,10 +225,12 @@ class Arbiter(Conduct):
             return onset
         return min((f.onset_step for f in need.members if f.severity == "critical"), default=onset)
 
-    def _is_far(self, onset: int, view: RunView) -> bool:
-        """Whether going back to before an onset throws away more than an estimate of where damage began may be off."""
+    def _wants_proof(self, need: Need, onset: int, view: RunView) -> bool:
+        """Whether going back takes a held-out accuracy that fell, where it is known: from a trouble that lies outside,
+        which meets the weights gone back to as well, and where it throws away more than an estimate of where damage
+        began may be off."""
         older = [state.step for state in self.controls.checkpoints() if state.step < onset]
-        return bool(older) and view.step - max(older) > MERGE
+        return need.cause.id in OUTSIDE or (bool(older) and view.step - max(older) > MERGE)
 
     def _doubted(self, need: Need) -> list[int]:
         """Onsets of what put the reward in doubt and was not over when an incident began."""

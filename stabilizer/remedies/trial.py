@@ -129,7 +129,7 @@ class Trial:
         compared = "unknown" if level is None else f"{level:.3g} on average against {before}"
         falling_already = self.critical and not self.target
         if state == "worse" and self.ticks >= (self.window // 2 if falling_already else SETTLE):
-            self.harmed = not self.remedy.harmless
+            self.harmed = not self.remedy.harmless and self._got_worse(view)
             return "failed", f"{self.guard.metric} is {compared}, worse than noise explains"
         if self._futile(watch, view):
             return "failed", f"no sign of help after {self.ticks} steps: {self._standing(watch, view)}"
@@ -154,6 +154,14 @@ class Trial:
         if state == "worse" and self.ticks >= 2 * SETTLE:
             return "failed", f"{early.metric} is {compared}, worse than noise explains"
         return ("running", "") if self.ticks < self.window else ("verified", f"{early.metric} is {compared}")
+
+    def _got_worse(self, view: RunView) -> bool:
+        """Whether the run is worse than when the trial began: where the guard's level is older than the onset, what was
+        lost before is in it too, and a return to the snapshot would throw steps away for nothing."""
+        if self.target or self.guard.step >= self.onset:
+            return True
+        start = Guard.of_reward(view.at(self.began - 1))
+        return not start.rows or start.verdict(view, self.began, self.window)[0] == "worse"
 
     def _damage(self, watch: Watch, view: RunView) -> str:
         """Damage that is back after a rollback, or came after a change that was to prevent it."""

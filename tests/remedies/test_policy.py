@@ -817,6 +817,19 @@ def test_what_was_made_harmless_and_goes_on_is_left_alone_after_a_restart_too() 
     assert run.run(200).entries() == made
 
 
+@pytest.mark.parametrize(("during", "harmed"), [("0.4~0.01x40", False), ("0.4~0.01x4 0.1~0.01x36", True)])
+def test_what_was_lost_before_a_trial_began_is_not_its_harm(during: str, harmed: bool) -> None:
+    """Held-out accuracy was last known before the onset: a verdict by it is also about what the fix was made for."""
+    held_out = "0.8x1 _x4 " * 6 + "0.1x1 _x4 " * 10
+    run = history({"reward/mean": f"0.8~0.01x30 0.4~0.01x10 {during}", "accuracy/val": held_out})
+    quiet = SimpleNamespace(active=lambda: [], incident=lambda number: Incident(1, 31), detectors=())
+    grow = next(remedy for remedy in REMEDIES if remedy.id == "grow-batch")
+    trial = Trial("a1", grow, 1, 31, True, {}, Guard.of(run.view(30), 30), "dead-groups", window=30, began=41)
+    told = [trial.judge(quiet, run.view(step))[0] for step in range(41, 71)]
+    assert "failed" in told and trial.guard.metric == "accuracy/val"
+    assert trial.harmed is harmed
+
+
 def test_a_rate_that_was_held_is_held_after_a_restart() -> None:
     def rate(tick: int) -> float:
         return 8.0 if tick <= 20 else 1.0
@@ -877,22 +890,25 @@ def test_a_run_that_stands_no_lower_than_where_it_would_go_back_to_stays_where_i
 
 
 @pytest.mark.parametrize(
-    ("onset", "held_out", "back"),
+    ("cause", "onset", "held_out", "back"),
     [
-        (15, "0.7 0.75 0.8 0.85 0.85 0.8", False),  # the reward fell, and the policy can do what it could
-        (15, "0.7 0.75 0.8 0.85 0.3 0.2", True),
-        (15, "", True),
-        (95, "0.7 0.75 0.8 0.85 0.85 0.8", True),  # a few steps: held-out accuracy is seldom as new
+        ("exploration-exhausted", 15, "0.7 0.75 0.8 0.85 0.85 0.8", False),  # the policy can do what it could
+        ("exploration-exhausted", 15, "0.7 0.75 0.8 0.85 0.3 0.2", True),
+        ("exploration-exhausted", 15, "", True),
+        ("exploration-exhausted", 95, "0.7 0.75 0.8 0.85 0.85 0.8", True),  # a few steps: it is seldom as new
+        ("wrong-groups", 95, "0.7 0.75 0.8 0.85 0.85 0.8", False),  # what lies outside meets older weights too
+        ("wrong-groups", 95, "0.7 0.75 0.8 0.85 0.3 0.2", True),
+        ("wrong-groups", 95, "", True),
     ],
 )
-def test_much_is_thrown_away_only_where_held_out_accuracy_fell_or_is_not_known(
-    onset: int, held_out: str, back: bool
+def test_much_is_thrown_away_or_against_what_lies_outside_only_where_held_out_accuracy_fell_or_is_not_known(
+    cause: str, onset: int, held_out: str, back: bool
 ) -> None:
     run = Simulation("auto-full", breaks_at=10_000).run(120)
-    hurt = Finding("policy/entropy-collapse", "critical", "", onset, 110, 120, incident=1)
+    hurt = Finding("policy/kl-runaway", "critical", "", onset, 110, 120, incident=1)
     known = {"accuracy/val": " ".join(f"{value}x1 _x19" for value in held_out.split())} if held_out else {}
     view = history({"reward/mean": "0.7~0.01x100 0.4~0.01x20", **known}, about={"config": {"steps": 240}}).view()
-    wanted = [remedy for remedy, _ in run.arbiter._worth_trying(need("exploration-exhausted", hurt, onset=onset), view)]
+    wanted = [remedy for remedy, _ in run.arbiter._worth_trying(need(cause, hurt, onset=onset), view)]
     assert (ROLL_BACK in wanted) is back
 
 
