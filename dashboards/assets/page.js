@@ -49,7 +49,7 @@
         });
         return JSON.stringify(found) === JSON.stringify(known) ? window.dash_clientside.no_update : found;
       },
-      // What charts get is given to those that are still there: an answer may come when its page was left.
+      // What charts get is given to those that are still there: an answer may come when they were replaced.
       grow: function (growth, ids) {
         return ids.map(function (id) {
           var name = id.chart || id["incident-chart"];

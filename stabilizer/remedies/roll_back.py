@@ -47,7 +47,8 @@ class RollBack(Remedy):
         Damage (a critical finding), and a checkpoint older than the onset. Going back with the cause in place would
         only replay the failure; where no cause can be told, or single steps leapt and those since are as small as
         before, other prompts ahead are the change, and a smaller learning rate is the second answer.
-        More than 50 steps go only where held-out accuracy has fallen, or is not known.
+        More than 50 steps, and what meets a trouble outside of the trainer again, go only where held-out accuracy has
+        fallen, or is not known.
 
     Dose and bounds
         A setting that was changed around the onset gets its former value. Where none was, the learning rate is halved,
