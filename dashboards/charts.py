@@ -54,6 +54,12 @@ def _choice(id: str, label: str, value: str, of: Sequence[tuple[str, str]]) -> d
     return dmc.SegmentedControl(id=id, value=value, size="xs", data=data, **{"aria-label": label})
 
 
+def mounted(ids: Any, kind: str) -> list[str]:
+    """The charts that are on a page, as its browser tells them; what it can't have told is no chart."""
+    told = [id.get(kind) for id in ids if isinstance(id, dict)] if isinstance(ids, list) else []
+    return sorted(name for name in told if isinstance(name, str))
+
+
 def places(placed: Sequence[Placed]) -> list[Any]:
     """The sections, with what is in them as far as that is known."""
     there: dict[str, list[Any]] = {each.section.id: section(each) for each in placed}

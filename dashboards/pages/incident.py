@@ -11,7 +11,7 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, ctx
 from dash.exceptions import PreventUpdate
 
 from dashboards import view
-from dashboards.charts import extend
+from dashboards.charts import extend, mounted
 from dashboards.data.incident import LookAlikes, More, Sheet, Told, charts, grown, key_of, listed, timeline, told
 from dashboards.data.journal import tried
 from dashboards.data.revision import revision
@@ -82,7 +82,7 @@ def register(app: Dash, runs: Runs) -> None:
         running=[(Output("incident-tick", "disabled"), True, False)],  # polls that overlap would add points twice
         prevent_initial_call=True,
     )
-    def follow(_: int, seen: Any, kept: Any, mounted: Any) -> Any:
+    def follow(_: int, seen: Any, kept: Any, there: Any) -> Any:
         run, key, theme, before = _kept(seen)
         followed = runs.get(run)
         if followed is None:
@@ -90,7 +90,7 @@ def register(app: Dash, runs: Runs) -> None:
         spans = ctx.outputs_list[3]
         rev = revision(runs, followed)
         if rev == before:
-            return no_update, no_update, *_grown(followed, kept, theme, mounted, spans)
+            return no_update, no_update, *_grown(followed, kept, theme, there, spans)
         words, figures, sheet = _now(runs, run, key, followed, theme)
         story = rev[:4] != before[:4]  # a request that came or went changes no chart
         drawn = (figures, sheet) if story else (no_update, no_update)
@@ -129,10 +129,10 @@ def _kept(seen: Any) -> tuple[str, str, Theme, list[Any]]:
     return str(row.get("run", "")), str(row.get("n", "")), theme, rev if isinstance(rev, list) else []
 
 
-def _grown(followed: Followed, kept: Any, theme: Theme, mounted: Sequence[Any], spans: Sequence[Any]) -> Any:
+def _grown(followed: Followed, kept: Any, theme: Theme, there: Any, spans: Sequence[Any]) -> Any:
     """What the charts on the page get: new points, the words on their span, what the browser keeps from now on."""
     sheet = Sheet.from_json(kept)
-    if sheet is None or sorted(id["incident-chart"] for id in mounted) != sorted(sheet.charts):
+    if sheet is None or mounted(there, "incident-chart") != sorted(sheet.charts):
         raise PreventUpdate
     try:
         with followed.lock:

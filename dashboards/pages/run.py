@@ -129,10 +129,11 @@ def register(app: Dash, runs: Runs) -> None:
         if followed is None:
             raise PreventUpdate
         look = Look.read(seen.look.run, seen.look.theme, chosen if isinstance(chosen, dict) else {})
-        mounted = [id["chart"] for id in there]
         places = [output["id"]["section"] for output in ctx.outputs_list[1]]
         slots = [output["id"]["slot"] for output in ctx.outputs_list[2]]
-        if sorted(mounted) != sorted(seen.charts):  # two answers crossed: what is there is not what was told
+        if charts.mounted(there, "chart") != sorted(
+            seen.charts
+        ):  # two answers crossed: what is there is not what was told
             seen = Seen(seen.look, broken=seen.broken)
         try:
             found = news(followed, seen, look, visible if isinstance(visible, list) else None)

@@ -296,6 +296,21 @@ def test_hostile_values_break_no_callback(client, value: Any, watching) -> None:
     assert seen.written == [] and not [path for path in seen.opened if "passwd" in path]
 
 
+@pytest.mark.parametrize("there", [None, 0, "x", {}, [None], [[]], [{}], [{"chart": None}], [{"chart": []}]], ids=repr)
+def test_a_page_that_says_nonsense_of_its_charts_is_sent_them_all_anew(client, there: Any, monkeypatch) -> None:
+    seen = client.show(f"?run={RUN}")["seen"]["data"]
+
+    def state(item: dict[str, Any], values: dict[str, Any], _: Any) -> Any:
+        nonsense = item["id"].startswith("{")
+        return {**item, "value": there if nonsense else values.get(f"{item['id']}.{item['property']}")}
+
+    monkeypatch.setattr(client, "_state", state)
+    answer = client.poll(seen)
+    begun = answer["seen"]["data"]
+    assert {*begun["charts"], *begun["rest"]} == {*seen["charts"], *seen["rest"]}
+    assert any(of.startswith('{"section"') for of in answer)
+
+
 def test_nested_without_end_breaks_nothing(client) -> None:
     body = b'{"output":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
     assert client.http.post(

@@ -156,12 +156,14 @@ class Asking:
         self, seen: dict[str, Any], charts: Sequence[str], places: Sequence[str], visible: Sequence[str] | None = None
     ) -> dict[str, Any]:
         """One poll; what the browser keeps of the answer."""
-        values = {"tick.n_intervals": 1, "look.data": seen["look"], "seen.data": seen, "visible.data": visible}
+        values = {
+            "tick.n_intervals": 1, "look.data": seen["look"], "seen.data": seen, "visible.data": visible,
+            '{"chart":["ALL"]}.id': [{"chart": chart} for chart in charts],
+        }  # fmt: skip
         outputs: list[Any] = []
         for part in self.key.strip(".").split("..."):
             id, prop = part.rsplit(".", 1)
             kind = {
-                '{"chart":["ALL"]}': ("chart", charts),
                 '{"section":["ALL"]}': ("section", places),
                 '{"slot":["ALL"]}': ("slot", [*charts, *seen["rest"]]),
             }.get(id)
