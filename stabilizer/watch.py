@@ -46,8 +46,10 @@ from stabilizer.runs.loaded import LoadedRun
 from stabilizer.vocabulary import is_rl
 
 TURNS = 5
-"""Ticks in which every detector that looks for a trend, and sees none, has been asked once: a family at a time, for its
-members share what they look at."""
+"""Ticks from one look for trends to the next while none is seen: all detectors look at the same tick, for they share
+what they look at."""
+FIRST = 2
+"""The tick of a run at which all have looked for the first time."""
 FAST = 5
 """Ticks of confirmation up to which a failure is one that hurries; what takes more to be believed can wait its turn."""
 MAY_WORSEN = 40
@@ -128,8 +130,8 @@ class Watch:
         self._tracks: dict[str, _Track] = {}
         self._closed: list[_Closed] = []
         self._broken: set[str] = set()
-        self._asked = [_turn(self.detectors, turn) for turn in range(TURNS)]
-        self._asked_young = [_turn_when_young(self.detectors, turn) for turn in range(_ROUND)]
+        self._asked = [_due(self.detectors, tick, young=False) for tick in range(TURNS)]
+        self._asked_young = [_due(self.detectors, tick, young=True) for tick in range(_ROUND)]
         self._active: list[Finding] | None = None
         """`active`, once it was asked for after a tick."""
         self._place = {detector.id: place for place, detector in enumerate(self.detectors)}
@@ -447,30 +449,17 @@ def _place(finding: Finding) -> tuple[int, int, str]:
     return finding.incident, finding.onset_step, finding.id
 
 
-def _turn(detectors: Sequence[Detector], turn: int) -> tuple[Detector, ...]:
-    """Who is asked at one tick of `TURNS` when nothing is suspected."""
-    families = sorted({detector.id.split("/")[0] for detector in detectors})
-    places = {family: place % TURNS for place, family in enumerate(families)}
-    return tuple(
-        detector
-        for detector in detectors
-        if not detector.at_end and (detector.confirm == 1 or places[detector.id.split("/")[0]] == turn)
-    )
+def _due(detectors: Sequence[Detector], tick: int, *, young: bool) -> tuple[Detector, ...]:
+    """Who is asked at a tick when nothing is suspected: in a young run everyone in as many ticks as it must stand."""
+
+    def every(detector: Detector) -> int:
+        return min(max(1, detector.confirm), TURNS) if young or detector.confirm == 1 else TURNS
+
+    return tuple(detector for detector in detectors if not detector.at_end and (tick - FIRST) % every(detector) == 0)
 
 
 _ROUND = math.lcm(*range(1, TURNS + 1))
 """Ticks of a young run after which turns begin anew."""
-
-
-def _turn_when_young(detectors: Sequence[Detector], turn: int) -> tuple[Detector, ...]:
-    """Who is asked at one tick of a young run when nothing is suspected: everyone in as many ticks as it must stand."""
-    families = sorted({detector.id.split("/")[0] for detector in detectors})
-    return tuple(
-        detector
-        for detector in detectors
-        if not detector.at_end
-        and (turn - families.index(detector.id.split("/")[0])) % min(max(1, detector.confirm), TURNS) == 0
-    )
 
 
 def _seen(detector: Detector, view: RunView) -> Finding | None:
