@@ -15,13 +15,13 @@ another within them, of the same failure or of one further down while the first 
 marked `held_back`, and raised when the budget is free or it gets worse. Proof (`confirm` = 1) and critical findings are
 never held back, and a declared change frees the budget.
 
-Detectors that hold no proof take turns at being asked, all but those in doubt. One of a failure that
-hurries, when it sees something new, is asked about the ticks it missed as well, so that waiting for its turn is no part
-of what must be waited for. In a young run every detector is, and its turn comes at least every `confirm` ticks, so that
-nothing opens later, or with another onset, than if all were asked at every tick: a failure that must stand for three
-ticks is seen by a look at every third. In doubt, and asked at every tick, is what suspects something, and what was
-silent about an open finding a moment ago; at every third, what opened as information not long ago and may yet warn.
-What stands, stands for long, and is looked at in turn.
+Detectors that hold no proof are asked at every fifth tick, all but those in doubt, and all at the same one, for they
+share what they look at. One of a failure that hurries, when it sees something new, is asked about the ticks it missed
+as well, so that waiting to be asked is no part of what must be waited for. In a young run every detector is, and it is
+asked at least every `confirm` ticks, so that nothing opens later, or with another onset, than if all were asked at
+every tick: a failure that must stand for three ticks is seen by a look at every third. In doubt, and asked at every
+tick, is what suspects something, and what was silent about an open finding a moment ago; at every third, what opened as
+information not long ago and may yet warn. What stands, stands for long, and waits like the rest.
 
 A tick is one logged row, and distances are counted in rows, so that a run logged every ten steps is judged as one
 logged at each. The watch sees nothing but the views it is shown, in the order they are shown, so a live run, its
@@ -45,18 +45,17 @@ from stabilizer.runs.history import RunView
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.vocabulary import is_rl
 
-TURNS = 5
-"""Ticks from one look for trends to the next while none is seen: all detectors look at the same tick, for they share
-what they look at."""
+EVERY = 5
+"""Ticks from one look for trends to the next, while none is seen."""
 FIRST = 2
 """The tick of a run at which all have looked for the first time."""
 FAST = 5
-"""Ticks of confirmation up to which a failure is one that hurries; what takes more to be believed can wait its turn."""
+"""Ticks of confirmation up to which a failure is one that hurries; what takes more to be believed can wait."""
 MAY_WORSEN = 40
 """Ticks for which what opened as information is asked about at every third: much of what hurries becomes a warning in
 them."""
 YOUNG = 120
-"""Ticks in which nothing may open a tick late for the turns that detectors take: a short log has no rows to spare."""
+"""Ticks in which nothing may open late because not all are asked at each: a short log has no rows to spare."""
 RECOVERING = 5
 """Quiet looks in a row after which a finding is recovering."""
 RESOLVED = 20
@@ -130,7 +129,7 @@ class Watch:
         self._tracks: dict[str, _Track] = {}
         self._closed: list[_Closed] = []
         self._broken: set[str] = set()
-        self._asked = [_due(self.detectors, tick, young=False) for tick in range(TURNS)]
+        self._asked = [_due(self.detectors, tick, young=False) for tick in range(EVERY)]
         self._asked_young = [_due(self.detectors, tick, young=True) for tick in range(_ROUND)]
         self._active: list[Finding] | None = None
         """`active`, once it was asked for after a tick."""
@@ -166,14 +165,14 @@ class Watch:
         return changed
 
     def _due(self) -> Sequence[Detector]:
-        """Whose turn has come: proof is looked for at every tick, and what is in doubt is; the rest takes turns,
-        which costs a statistical answer two ticks on average and saves four fifths of the work."""
-        turns = self._asked_young if self._tick <= YOUNG else self._asked
-        turn = turns[self._tick % len(turns)]
+        """Who is asked: proof is looked for at every tick, and what is in doubt is; the rest at every fifth, which
+        costs a statistical answer two ticks on average and saves four fifths of the work."""
+        asked = self._asked_young if self._tick <= YOUNG else self._asked
+        regular = asked[self._tick % len(asked)]
         in_doubt = {id: track.detector for id, track in self._tracks.items() if track.in_doubt(self._tick)}
         if not in_doubt:
-            return turn
-        due = in_doubt | {detector.id: detector for detector in turn}
+            return regular
+        due = in_doubt | {detector.id: detector for detector in regular}
         return [due[id] for id in sorted(due, key=self._place.__getitem__)]
 
     def end(self, view: RunView) -> list[Finding]:
@@ -245,9 +244,9 @@ class Watch:
 
     def _suspect(self, detector: Detector, result: Finding, view: RunView) -> _Track:
         """A new suspicion, and for how many ticks in a row it has been so: those missed are made up for now."""
-        stride = min(detector.confirm, TURNS)
+        stride = min(detector.confirm, EVERY)
         young = self._tick <= YOUNG or self._tick - stride < YOUNG
-        missed = TURNS - 1 if not young and detector.confirm <= FAST else stride - 1 if young else 0
+        missed = EVERY - 1 if not young and detector.confirm <= FAST else stride - 1 if young else 0
         track = _Track(detector, result, self._tick)
         for step in list(self._steps)[-2 : -2 - missed : -1]:
             if track.raised >= detector.confirm or step >= view.step:
@@ -453,13 +452,13 @@ def _due(detectors: Sequence[Detector], tick: int, *, young: bool) -> tuple[Dete
     """Who is asked at a tick when nothing is suspected: in a young run everyone in as many ticks as it must stand."""
 
     def every(detector: Detector) -> int:
-        return min(max(1, detector.confirm), TURNS) if young or detector.confirm == 1 else TURNS
+        return min(max(1, detector.confirm), EVERY) if young or detector.confirm == 1 else EVERY
 
     return tuple(detector for detector in detectors if not detector.at_end and (tick - FIRST) % every(detector) == 0)
 
 
-_ROUND = math.lcm(*range(1, TURNS + 1))
-"""Ticks of a young run after which turns begin anew."""
+_ROUND = math.lcm(*range(1, EVERY + 1))
+"""Ticks of a young run after which the order of looks begins anew."""
 
 
 def _seen(detector: Detector, view: RunView) -> Finding | None:

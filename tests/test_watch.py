@@ -11,7 +11,7 @@ from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
 from stabilizer.records import Event, Finding
 from stabilizer.runs.history import History
-from stabilizer.watch import BUDGET, FOLLOW, MERGE, RECOVERING, REOPEN, RESOLVED, TURNS, YOUNG, Watch
+from stabilizer.watch import BUDGET, EVERY, FOLLOW, MERGE, RECOVERING, REOPEN, RESOLVED, YOUNG, Watch
 from tests.series import history
 
 
@@ -60,7 +60,7 @@ def test_a_finding_opens_after_its_ticks_in_a_row_and_not_after_as_many_scattere
 
 @pytest.mark.parametrize(
     ("quiet", "state"),
-    [(RECOVERING - 1, "open"), (RECOVERING + TURNS, "recovering"), (RESOLVED + TURNS, "resolved")],
+    [(RECOVERING - 1, "open"), (RECOVERING + EVERY, "recovering"), (RESOLVED + EVERY, "resolved")],
 )
 def test_it_stays_open_through_short_gaps_then_recovers_then_is_resolved(quiet: int, state: str) -> None:
     watch = watched(30 + quiet, Says("optim/grad-explosion", range(10, 31)))
@@ -283,7 +283,7 @@ def test_every_warning_counts_once_and_no_critical_finding_is_hidden(seed: int) 
             said = detector.check(view)
             critical = said is not None and said.severity == "critical"
             in_a_row[detector.id] = in_a_row.get(detector.id, 0) + 1 if critical else 0
-            waited = detector.confirm if detector.confirm == 1 else detector.confirm + TURNS - 1
+            waited = detector.confirm if detector.confirm == 1 else detector.confirm + EVERY - 1
             if critical and in_a_row[detector.id] >= waited:
                 stands = [f for f in watch.active() if f.id == detector.id]
                 assert len(stands) == 1 and stands[0].severity == "critical"
@@ -382,12 +382,12 @@ def test_real_detectors_agree_live_and_in_replay_on_a_run_that_breaks() -> None:
 
 
 def test_what_hurries_is_not_late_for_having_waited_for_its_turn_and_what_is_slow_waits() -> None:
-    for start in range(150, 150 + TURNS):
+    for start in range(150, 150 + EVERY):
         fast, slow = (
             watched(start + 20, Says("policy/mismatch", range(start, start + 20), confirm=confirm)).findings()[0]
             for confirm in (3, 5)
         )
-        assert start + 2 <= fast.detected_step <= start + TURNS - 1
-        assert start + 4 <= slow.detected_step <= start + TURNS + 3
+        assert start + 2 <= fast.detected_step <= start + EVERY - 1
+        assert start + 4 <= slow.detected_step <= start + EVERY + 3
     blips = [range(row, row + 2) for row in range(150, 250, 7)]
     assert watched(260, Says("policy/mismatch", *blips)).findings() == []

@@ -131,9 +131,8 @@ def register(app: Dash, runs: Runs) -> None:
         look = Look.read(seen.look.run, seen.look.theme, chosen if isinstance(chosen, dict) else {})
         places = [output["id"]["section"] for output in ctx.outputs_list[1]]
         slots = [output["id"]["slot"] for output in ctx.outputs_list[2]]
-        if charts.mounted(there, "chart") != sorted(
-            seen.charts
-        ):  # two answers crossed: what is there is not what was told
+        told = sorted(seen.charts)
+        if charts.mounted(there, "chart") != told:  # two answers crossed: what is there is not what was told
             seen = Seen(seen.look, broken=seen.broken)
         try:
             found = news(followed, seen, look, visible if isinstance(visible, list) else None)
