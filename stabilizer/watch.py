@@ -129,8 +129,8 @@ class Watch:
         self._tracks: dict[str, _Track] = {}
         self._closed: list[_Closed] = []
         self._broken: set[str] = set()
-        self._asked = [_due(self.detectors, tick, young=False) for tick in range(EVERY)]
-        self._asked_young = [_due(self.detectors, tick, young=True) for tick in range(_ROUND)]
+        self._asked = [_regular(self.detectors, tick, young=False) for tick in range(EVERY)]
+        self._asked_young = [_regular(self.detectors, tick, young=True) for tick in range(_ROUND)]
         self._active: list[Finding] | None = None
         """`active`, once it was asked for after a tick."""
         self._place = {detector.id: place for place, detector in enumerate(self.detectors)}
@@ -448,7 +448,7 @@ def _place(finding: Finding) -> tuple[int, int, str]:
     return finding.incident, finding.onset_step, finding.id
 
 
-def _due(detectors: Sequence[Detector], tick: int, *, young: bool) -> tuple[Detector, ...]:
+def _regular(detectors: Sequence[Detector], tick: int, *, young: bool) -> tuple[Detector, ...]:
     """Who is asked at a tick when nothing is suspected: in a young run everyone in as many ticks as it must stand."""
 
     def every(detector: Detector) -> int:

@@ -229,8 +229,10 @@ class Arbiter(Conduct):
         """Whether going back takes a held-out accuracy that fell, where it is known: from a trouble that lies outside,
         which meets the weights gone back to as well, and where it throws away more than an estimate of where damage
         began may be off."""
+        if need.cause.id in OUTSIDE:
+            return True
         older = [state.step for state in self.controls.checkpoints() if state.step < onset]
-        return need.cause.id in OUTSIDE or (bool(older) and view.step - max(older) > MERGE)
+        return bool(older) and view.step - max(older) > MERGE
 
     def _doubted(self, need: Need) -> list[int]:
         """Onsets of what put the reward in doubt and was not over when an incident began."""

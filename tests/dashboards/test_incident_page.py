@@ -198,6 +198,27 @@ def test_the_charts_of_an_open_incident_get_new_points_alone_and_those_of_an_old
     assert client.call("incident-body", "incident-tick.n_intervals", over_now, list(sheet["charts"])) is None
 
 
+@pytest.mark.parametrize("there", [None, "x", [None], [{}], [{"incident-chart": []}]], ids=repr)
+def test_nonsense_about_the_charts_of_an_incident_is_answered_with_nothing(
+    there: Any, tmp_path: Path, monkeypatch
+) -> None:
+    writer = asking(tmp_path / ASKING)
+    client = over(tmp_path)
+    page = ids(client.open("/incident", f"?run={ASKING}&n=2"))
+    writer.metrics(301, values(301))
+    client.app.runs.get(ASKING)._read = 0
+    poll = {
+        "incident-tick.n_intervals": 1,
+        **{f"{id}.data": page[id]["data"] for id in ("incident-seen", "incident-sheet")},
+    }
+    honest = client._state
+    monkeypatch.setattr(
+        client, "_state",
+        lambda item, *rest: {**item, "value": there} if item["id"].startswith("{") else honest(item, *rest),
+    )  # fmt: skip
+    assert client.call("incident-body", "incident-tick.n_intervals", poll) is None
+
+
 def test_an_incident_that_began_before_the_run_was_taken_up_again_follows_its_present_course(tmp_path: Path) -> None:
     writer = asking(tmp_path / ASKING)
     writer.begin_attempt(301, "resume")
