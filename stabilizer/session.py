@@ -37,6 +37,7 @@ from stabilizer.records import Action, Finding, RunState
 from stabilizer.remedies.controls import Checkpoint
 from stabilizer.remedies.fork import Fork, paired
 from stabilizer.remedies.policy import Arbiter, Mode
+from stabilizer.remedies.probe import Probe, probe
 from stabilizer.runs.directory import HIDDEN, RunWriter, hidden_keys
 from stabilizer.runs.history import History
 from stabilizer.runs.listing import run_state, writer_lives
@@ -469,6 +470,10 @@ class Session:
     def fork(self, changes: Mapping[str, Mapping[str, float]], steps: int) -> Fork:
         """Run copies of the run side by side; the run itself stands where it stood."""
         return paired(self.trainer, changes, steps)
+
+    def probe(self, checkpoint: Checkpoint) -> Probe:
+        """See what the weights of a checkpoint would get now; the run itself stands where it stood."""
+        return probe(self.trainer, checkpoint)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 

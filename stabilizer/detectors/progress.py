@@ -48,6 +48,8 @@ CLEAR = 5.5
 """Standard deviations of a level by which a fall from its best is beyond doubt: the best of many is high by luck."""
 LOST = (0.3, 0.25, 0.25)
 """Share of all the ground ever covered that a fall must lose, in a level and in the slow levels."""
+SMALL = 0.2
+"""Deviations of single rewards by which a difference of two levels is small (Cohen's convention for effects)."""
 SOLVED = 0.95
 """Share of completions solved above which a task counts as solved."""
 SILENT = 0.8
@@ -162,6 +164,15 @@ class Progress:
     def dropped(self) -> bool:
         """Whether it lies below its best by more than noise explains."""
         return self._fall[0]
+
+    @_Once
+    def slight(self) -> bool:
+        """Whether its fall is small beside what answers of one step differ by: nobody's loss of a skill, however sure.
+
+        In a run that has gained next to nothing yet all the ground it ever covered is little, and lost at once.
+        """
+        spread = self._view.series("reward/std").between(0, self.drop_step - 1).last(EARLY).finite().values
+        return bool(len(spread) >= LEVEL and self.best - self.now < SMALL * median(spread))
 
     @property
     def drop_step(self) -> int:

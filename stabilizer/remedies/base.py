@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from stabilizer.remedies import controls
@@ -11,6 +12,8 @@ from stabilizer.runs.history import RunView
 
 Change = dict[str, tuple[float | None, float | None]]
 Course = dict[str, list[float]]
+NOBODY: Mapping[str, int] = MappingProxyType({})
+"""No remedy takes a knob anywhere row by row."""
 
 BACK = 3
 """Rows that say that what a fix waits for has come."""
@@ -70,9 +73,9 @@ class Remedy:
         return self.outlived_by
 
     def given(
-        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
     ) -> Change | None:
-        """The change for a cause in a run that went wrong at `onset`; knobs of `ours` were turned by a remedy."""
+        """The change for a cause in a run that went wrong at `onset`; until the steps of `ours`, remedies turn knobs."""
         return self.against(cause, knobs)
 
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:

@@ -17,6 +17,7 @@ from stabilizer.remedies.fork import Fork
 from stabilizer.remedies.guard import BEFORE, Guard
 from stabilizer.remedies.hold import Held
 from stabilizer.remedies.limits import COOLDOWN, MAX_FAILURES, Limits
+from stabilizer.remedies.probe import COST, Probe
 from stabilizer.remedies.trial import SETTLE, Trial
 from stabilizer.remedies.turns import LR, turns
 from stabilizer.runs.history import RunView
@@ -54,6 +55,9 @@ class Host(Protocol):
     def fork(self, changes: Mapping[str, Mapping[str, float]], steps: int) -> Fork:
         """Run some steps under each of some changes from the present state, and come back as if nothing had been."""
 
+    def probe(self, checkpoint: Checkpoint) -> Probe:
+        """How the weights of a checkpoint are paid now, beside the present ones; nothing is changed by it."""
+
 
 class Conduct:
     """One trial at a time on one run. It decides nothing but whether what was begun stands."""
@@ -79,6 +83,8 @@ class Conduct:
         """Incidents in which what was changed without a word has been put back for good."""
         self._tried: set[tuple[int, str]] = set()
         """Incident and remedy."""
+        self._waits: dict[tuple[int, str], tuple[int, int]] = {}
+        """The step from which a way back that would have won nothing is looked at anew, and the wait until then."""
         self._released: set[str] = set()
         """Remedies that were put back because what they were for was over."""
         self._holding: dict[str, Trial] = {}
@@ -94,7 +100,7 @@ class Conduct:
         self, action: str, remedy: Remedy, change: Change, number: int, onset: int, view: RunView, cause: str = "",
         *, margin: int | None = None,
     ) -> Trial:  # fmt: skip
-        turned = turns(view, onset, self.limits.moves)
+        turned = turns(view, onset, self.limits.courses)
         back = bool(change) and change == {turn.knob: (turn.now, turn.was) for turn in turned}
         if back:
             onset, margin = min(turn.step for turn in turned), 1
@@ -135,7 +141,7 @@ class Conduct:
 
     def _change(self, remedy: Remedy, cause: str, view: RunView, onset: int) -> Change | None:
         """What the remedy would change as the knobs stand now; None when it can't help this run."""
-        change = remedy.given(cause, self.controls.values(), view, onset, self.limits.moves)
+        change = remedy.given(cause, self.controls.values(), view, onset, self.limits.courses)
         return None if change is None or any(knob not in self.controls for knob in change) else change
 
     def _refused(self, trial: Trial, view: RunView) -> str:
@@ -148,7 +154,26 @@ class Conduct:
         if not trial.remedy.rollback:
             return ""
         lost = view.step - trial.target.step if trial.target else 0
-        return self.limits.too_often(trial.cause) or self.limits.too_dear(lost, view) or self._no_better(trial, view)
+        reason = self.limits.too_often(trial.cause) or self.limits.too_dear(lost + COST, view)
+        return reason or self._no_better(trial, view) or self._nothing_won(trial, view)
+
+    def _nothing_won(self, trial: Trial, view: RunView) -> str:
+        """Why there is nothing to be had by going back, as both weights show on the prompts that come next; then it is
+        looked at again later, after ever longer waits, for what goes on may do its damage yet."""
+        if trial.target is None:
+            return ""
+        self.limits.extra += COST
+        try:
+            trial.probe = self.host.probe(trial.target)
+        except Exception as error:  # weights that can't answer at all are no reason to stay
+            text = f"{trial.action}: what going back would win could not be measured: {type(error).__name__}: {error}"
+            self.host.declare(view.step, "note", text)
+            return ""
+        if reason := trial.probe.nothing_won:
+            wait = 2 * self._waits.get((trial.incident, trial.remedy.id), (0, COOLDOWN // 2))[1]
+            self._waits[trial.incident, trial.remedy.id] = (view.step + wait, wait)
+            return reason
+        return ""
 
     @staticmethod
     def _no_better(trial: Trial, view: RunView) -> str:
@@ -187,11 +212,11 @@ class Conduct:
             self._journal(trial, "failed", view.step, reason)
             return True
         if reason := self._tried_on_a_copy(trial, view):
-            self._journal(trial, "rejected", view.step, reason, **self._twin(trial))
+            self._journal(trial, "rejected", view.step, reason, **self._evidence(trial))
             return False
         self._journal(
             trial, "approved", view.step, f"snapshot at step {trial.snapshot.step}",
-            snapshot=trial.snapshot.path.name, **self._twin(trial),
+            snapshot=trial.snapshot.path.name, **self._evidence(trial),
         )  # fmt: skip
         try:
             for knob, (_, after) in trial.change.items():
@@ -209,6 +234,7 @@ class Conduct:
             self._journal(trial, "failed", view.step, f"could not be applied: {type(error).__name__}: {error}")
             return True
         self.limits.note(trial.change, view.step, trial.remedy.orders)
+        self.limits.note_course(trial.course, trial.began - 1)
         data: dict[str, Any] = {"course": trial.course} if trial.course else {}
         if trial.remedy.orders:
             data["orders"] = [*trial.remedy.orders]
@@ -275,10 +301,12 @@ class Conduct:
         return f"on a copy of the run it was {said}: {found.words}" if said in ("worse", "no better") else ""
 
     @staticmethod
-    def _twin(trial: Trial) -> dict[str, Any]:
-        if trial.twin is None:
-            return {}
-        return {"twin": trial.twin, "extra_steps": trial.twin["extra_steps"]}
+    def _evidence(trial: Trial) -> dict[str, Any]:
+        """What was tried and measured before the change, and the steps it cost."""
+        twin = {"twin": trial.twin, "extra_steps": trial.twin["extra_steps"]} if trial.twin else {}
+        if trial.probe is None:
+            return twin
+        return twin | {"probe": trial.probe.record(), "extra_steps": twin.get("extra_steps", 0) + COST}
 
     def _roll_back(self, trial: Trial, targets: list[Checkpoint], text: str) -> Checkpoint:
         """Return to the first of `targets` that is sound; damage shows in loading, before anything is touched."""
@@ -314,7 +342,7 @@ class Conduct:
         so row by row, and whatever else is tried meanwhile is tried against the wrong cause."""
         alone = not (trial.back or trial.target or trial.under or trial.returns)
         known = (trial.incident, RESTORE.id) in self._tried
-        return self._acts and alone and not known and bool(turns(view, trial.onset, self.limits.moves))
+        return self._acts and alone and not known and bool(turns(view, trial.onset, self.limits.courses))
 
     def _escalate(self, trial: Trial, view: RunView, reason: str) -> bool:
         """Damage in spite of a change that goes the right way asks for more of it, from the state before; such trials
@@ -348,7 +376,7 @@ class Conduct:
         text = f"{trial.action} was not enough ({reason}), so the run goes back with what it changed, and more of it"
         self._journal(more, "proposed", view.step, text, hypothesis=more.hypothesis(), builds_on=trial.action)
         if refused := self._refused(more, view):
-            self._journal(more, "rejected", view.step, refused)
+            self._journal(more, "rejected", view.step, refused, **self._evidence(more))
             return False
         self._apply(more, view)
         return self.trial is more
@@ -424,7 +452,7 @@ class Conduct:
         text = f"{trial.action} is kept, and {before.metric} is {level:.3g}, {before.level:.3g} before the onset"
         self._journal(more, "proposed", view.step, text, hypothesis=more.hypothesis(), builds_on=trial.action)
         if refused := self._refused(more, view):
-            self._journal(more, "rejected", view.step, refused)
+            self._journal(more, "rejected", view.step, refused, **self._evidence(more))
         else:
             self._apply(more, view)
 

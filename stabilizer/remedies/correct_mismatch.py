@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
-from stabilizer.remedies.base import MOST_MORE, Change, Remedy, more_prompts, scaled, switched
+from stabilizer.remedies.base import MOST_MORE, NOBODY, Change, Remedy, more_prompts, scaled, switched
 from stabilizer.remedies.lower_lr import LOWEST, LR
 from stabilizer.runs.history import RunView
 from stabilizer.signals import middle
@@ -78,7 +78,7 @@ class CorrectMismatch(Remedy):
         return switched(knobs, "control/mismatch", "tis_token", when=("none",))
 
     def given(
-        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
     ) -> Change | None:
         """The finest weights that leave enough answers, prompts for what they cost, smaller steps for the rest."""
         change = self.change(knobs)

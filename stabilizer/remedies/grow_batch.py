@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from stabilizer.remedies.base import SILENCE, Change, Remedy, more_prompts, scaled
+from stabilizer.remedies.base import NOBODY, SILENCE, Change, Remedy, more_prompts, scaled
 from stabilizer.remedies.evidence import beyond_reach, nothing_to_compare, taught
 from stabilizer.runs.history import RunView
 
@@ -54,7 +54,7 @@ class GrowBatch(Remedy):
         return more or scaled(knobs, "control/minibatches", 0.5, low=1, high=256)
 
     def given(
-        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
     ) -> Change | None:
         """As many more as fell silent, where some did."""
         groups = taught(view, onset) if cause in SILENCING else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stabilizer.records import Action
@@ -48,6 +48,8 @@ class Limits:
     """By cause."""
     moves: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Knob -> when it was last moved, and which way."""
+    courses: dict[str, int] = field(default_factory=dict)
+    """Knob -> the last step at which a fix that goes there row by row turns it."""
     orders: dict[str, int] = field(default_factory=dict)
     """Order -> when a fix last gave it."""
 
@@ -61,6 +63,7 @@ class Limits:
                 last = latest[action.action]
                 cut = last.entry == "applied" or "interrupted" in last.data
                 self.note(action.change, action.step, () if cut else action.data.get("orders", ()))
+                self.note_course(action.data.get("course", {}), int(action.data.get("back_to", action.step)))
                 if cause := action.data.get("back_for"):
                     self.rollbacks[str(cause)] += 1
             elif action.entry == "reverted" and action.remedy == "by-hand":
@@ -75,6 +78,10 @@ class Limits:
         for knob, (before, after) in change.items():
             if before != after:
                 self.moves[knob] = (step, (after or 0.0) - (before or 0.0))
+
+    def note_course(self, course: Mapping[str, Sequence[float]], begins: int) -> None:
+        """A fix takes knobs somewhere row by row, after step `begins`."""
+        self.courses |= {knob: begins + len(values) for knob, values in course.items()}
 
     def lock(self, change: Change, step: int) -> None:
         """A person's word: no machine turns these knobs back soon."""

@@ -8,6 +8,7 @@ fails, and where the run got worse under it, its weights too.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -151,7 +152,7 @@ class Arbiter(Conduct):
             if self._suggested_enough(need.number):
                 return
             asked = self._asked(need.number)
-            known = (need.number, remedy.id) in self._tried and not (asked and remedy is asked.trial.remedy)
+            known = self._is_known(need.number, remedy, view) and not (asked and remedy is asked.trial.remedy)
             if known or (remedy.rollback and not returns) or (remedy.id == "early-stop" and not need.critical):
                 continue
             if remedy.id in HOLD_BACK and need.number in self._put_right:
@@ -162,6 +163,11 @@ class Arbiter(Conduct):
             change = self._change(remedy, need.cause.id, view, onset)
             if change is not None and not objection(remedy, need.cause.id, need.members, self.watch, view):
                 yield remedy, change
+
+    def _is_known(self, number: int, remedy: Remedy, view: RunView) -> bool:
+        """Whether it was tried for an incident, and need not be looked at anew."""
+        until, _ = self._waits.get((number, remedy.id), (math.inf, 0))
+        return (number, remedy.id) in self._tried and view.step < until
 
     def _worth_asking_anew(self, asked: _Question, critical: bool, view: RunView) -> bool:
         """Whether a proposal should be held against the run as it is by now: when it came to damage, and now and then.
@@ -204,7 +210,7 @@ class Arbiter(Conduct):
         diverged = any(rank(finding) <= DIVERGENCE for finding in need.members)
         if not (lost or diverged):
             return False
-        turned = turns(view, need.onset, self.limits.moves)
+        turned = turns(view, need.onset, self.limits.courses)
         return (lost or bool(turned)) and not gained(view, min((turn.step for turn in turned), default=need.onset))
 
     def _onset(self, remedy: Remedy, need: Need, view: RunView) -> int:
@@ -250,7 +256,7 @@ class Arbiter(Conduct):
         outside, leapt = cause in OUTSIDE, diverged and leapt_far(view, need.onset)
         mended = any(_may_mend(remedy, need.cause) for remedy in remedies[1:]) and not (outside and leapt)
         damaged = (diverged or (returns and not outside)) and not mended
-        if ROLL_BACK not in remedies and (damaged or turns(view, need.onset, self.limits.moves)):
+        if ROLL_BACK not in remedies and (damaged or turns(view, need.onset, self.limits.courses)):
             remedies.append(ROLL_BACK)  # whatever did it
         if diverged and (cause == "undetermined" or cause in ROLL_BACK.answers) and LOWER_LR not in remedies:
             remedies.append(LOWER_LR)  # where there is no going back, smaller steps are what contains it
@@ -278,7 +284,7 @@ class Arbiter(Conduct):
         if not allowed or remedy.asks:
             return False
         if reason := self._refused(trial, view):
-            self._journal(trial, "rejected", view.step, reason)
+            self._journal(trial, "rejected", view.step, reason, **self._evidence(trial))
             if "a person should" in reason:
                 self.host.declare(view.step, "note", f"{trial.action} ({remedy.id}): {reason}", incident=need.number)
             return False
@@ -356,7 +362,8 @@ class Arbiter(Conduct):
             self._tried.add((action.incident, action.remedy))
             if "released" in action.data:
                 self._released.add(action.remedy)
-            if "released" in action.data or "interrupted" in action.data:
+            nothing_won = action.entry == "rejected" and "probe" in action.data
+            if "released" in action.data or "interrupted" in action.data or nothing_won:
                 self._tried.discard((action.incident, action.remedy))
         cut = [action for action in latest.values() if action.entry in ("applied", "approved")]
         for action in reversed(cut):  # newest first: one may have been built on another

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.base import NOBODY, Change, Remedy
 from stabilizer.remedies.turns import turned_back
 from stabilizer.runs.history import RunView
 
@@ -51,7 +51,7 @@ class RestoreSetting(Remedy):
         return None  # only the course of the run tells
 
     def given(
-        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
     ) -> Change | None:
         """The former values of what was changed around the onset."""
         return turned_back(view, onset, ours) or None

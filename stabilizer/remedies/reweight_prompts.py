@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from stabilizer.remedies.base import SILENCE, Change, Remedy, more_prompts, switched
+from stabilizer.remedies.base import NOBODY, SILENCE, Change, Remedy, more_prompts, switched
 from stabilizer.remedies.evidence import beyond_reach, faint, nothing_to_compare, silent_groups, taught
 from stabilizer.runs.history import RunView
 
@@ -56,7 +56,7 @@ class ReweightPrompts(Remedy):
         return switched(knobs, FILTER, "resample", when=("off", "drop"))
 
     def given(
-        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
     ) -> Change | None:
         """The switch, and as many prompts as leave no fewer groups to learn from than there were before the onset."""
         change = self.change(knobs)

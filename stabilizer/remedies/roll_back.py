@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from stabilizer.remedies.base import Change, Course, Remedy
+from stabilizer.remedies.base import NOBODY, Change, Course, Remedy
 from stabilizer.remedies.correct_mismatch import CorrectMismatch
 from stabilizer.remedies.evidence import leapt
 from stabilizer.remedies.fewer_epochs import FewerEpochs
@@ -88,7 +88,7 @@ class RollBack(Remedy):
         return _OWN[cause].outlived_by if cause in _OWN else ()
 
     def given(
-        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Collection[str] = ()
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
     ) -> Change | None:
         """What was changed around the onset is changed back; else what answers the cause, if that is known and goes on.
 

@@ -16,6 +16,7 @@ from stabilizer.detectors.progress import progress
 from stabilizer.remedies.base import BACK, Change, Course, Remedy
 from stabilizer.remedies.controls import Checkpoint
 from stabilizer.remedies.guard import Guard
+from stabilizer.remedies.probe import Probe
 from stabilizer.runs.history import RunView
 from stabilizer.watch import Watch
 
@@ -70,6 +71,8 @@ class Trial:
     """The first step at which what it waited for had come; 0 where it has not, or waits for nothing."""
     twin: dict[str, Any] | None = None
     """What a copy of the run did meanwhile without the change."""
+    probe: Probe | None = None
+    """How the weights to go back to were paid beside those gone back from."""
 
     @property
     def depth(self) -> int:

@@ -6,12 +6,12 @@ configuration or a schedule that ran away. The knobs tell it, and so does the le
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from stabilizer.remedies.base import Change
+from stabilizer.remedies.base import NOBODY, Change
 from stabilizer.remedies.controls import KNOBS
 from stabilizer.runs.history import RunView, Series
 from stabilizer.trainer.schedule import KINDS, shares_of_peak
@@ -43,20 +43,20 @@ class Turn(NamedTuple):
     """Learning rate without its knob and its schedule before it left that."""
 
 
-def turns(view: RunView, onset: int, ours: Collection[str] = ()) -> list[Turn]:
+def turns(view: RunView, onset: int, ours: Mapping[str, int] = NOBODY) -> list[Turn]:
     """Every knob that was changed around the onset or since without a word, and the rate where it left its schedule up.
 
-    Not those of `ours`, which a remedy has in its hands; what the schedule does under such a knob is not its doing.
+    Not what a remedy does to a knob of `ours` row by row, up to and with the step named there.
     """
-    return list(view.once(_turns, onset, frozenset(ours), len(view.events())))
+    return list(view.once(_turns, onset, frozenset(ours.items()), len(view.events())))
 
 
-def _turns(view: RunView, onset: int, ours: Collection[str], events: int) -> list[Turn]:
+def _turns(view: RunView, onset: int, ours: Collection[tuple[str, int]], events: int) -> list[Turn]:
     """The same; `events` so many are declared, which may have become more since somebody else asked."""
-    found = []
+    found, until = [], dict(ours)
     for knob in view.varied(_NAMES, onset - BEFORE):
-        series = view.series(knob).between(onset - BEFORE, view.step)
-        row = None if knob in ours else _first_turn(view, series)
+        series = view.series(knob).between(max(onset - BEFORE, until.get(knob, 0) + 1), view.step)
+        row = _first_turn(view, series)
         if row is not None and series.values[-1] != series.values[row - 1]:
             found.append(Turn(knob, int(series.steps[row]), float(series.values[-1]), float(series.values[row - 1])))
     if all(turn.knob != LR for turn in found):
@@ -64,7 +64,7 @@ def _turns(view: RunView, onset: int, ours: Collection[str], events: int) -> lis
     return found
 
 
-def turned_back(view: RunView, onset: int, ours: Collection[str] = ()) -> Change:
+def turned_back(view: RunView, onset: int, ours: Mapping[str, int] = NOBODY) -> Change:
     """From what those knobs are to what they were; empty when nothing was changed."""
     return {turn.knob: (turn.now, turn.was) for turn in turns(view, onset, ours)}
 
@@ -122,4 +122,6 @@ def _first_turn(view: RunView, series: Series) -> int | None:
 
 
 def _declared(view: RunView, step: int) -> bool:
-    return any(abs(event.step - step) <= 1 and event.kind != "note" for event in view.events())
+    """Whether somebody said so, a remedy among them; a note of anything else is no word about a knob."""
+    near = [event for event in view.events() if abs(event.step - step) <= 1]
+    return any(event.kind != "note" or "action" in event.data for event in near)

@@ -16,11 +16,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from time import perf_counter
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from stabilizer.records import Sample
 from stabilizer.remedies.controls import Checkpoint, Controls
+from stabilizer.remedies.probe import BATCHES, Paid
 from stabilizer.trainer import checkpoint as disk
 from stabilizer.trainer.adaptive import AdaptiveKL, TargetEntropy
 from stabilizer.trainer.build_task import build_task
@@ -304,6 +306,30 @@ class Trainer:
         progress.since_best += 1
         if progress.best is None or metrics["accuracy/val"] > progress.best:
             progress.best, progress.best_step, progress.since_best = metrics["accuracy/val"], progress.step, 0
+
+    def paid(self, checkpoint: Checkpoint | None = None) -> Paid:
+        """How the prompts that come next would be paid, and how many held-out problems solved, by the present weights
+        or a checkpoint's. Nothing is learned from it, and the run is left as it was."""
+        before, progress = self.state(), self._progress
+        try:
+            if checkpoint is not None:
+                self._load(self._ring.get(checkpoint) or disk.read(checkpoint))
+                self._progress = progress  # with the prompts and random numbers of the present
+            knobs = read_knobs(self.controls, self.config.policy)._replace(filter_groups="off")
+            rewards = np.concatenate([self._paid_ahead(knobs, batch) for batch in range(BATCHES)])
+            solved = self.validate().get("accuracy/val", math.nan)
+            return Paid(rewards, solved, self.config.validation.problems)
+        finally:
+            self.put_back(before)
+
+    def _paid_ahead(self, knobs: Knobs, batch: int) -> np.ndarray:
+        """Mean reward of each prompt of the next batch, or of one after it."""
+        begins, step = batch * knobs.prompts, self.step + 1 + batch
+        ahead = self.collector.episodes(
+            knobs, lambda count, offset: self._problems(count, begins + offset), partial(self._random_bits, step)
+        )
+        paid_B = torch.tensor([score.reward for score in ahead.scores], dtype=torch.float64)
+        return paid_B.view(-1, knobs.group_size).nanmean(1).numpy()
 
     def _random_bits(self, step: int, purpose: str) -> int:
         """A seed that depends on the seed, the salt and the step alone, so that nothing random needs to be stored."""

@@ -18,6 +18,7 @@ from stabilizer.records import Action, Event
 from stabilizer.remedies.controls import Checkpoint, Controls
 from stabilizer.remedies.fork import Fork, paired
 from stabilizer.remedies.policy import Arbiter, Mode
+from stabilizer.remedies.probe import Paid, Probe, probe
 from stabilizer.runs.history import History
 from stabilizer.watch import Watch
 
@@ -35,6 +36,7 @@ class Simulation:
         earlier: tuple[Action, ...] = (), seed: int = 0, knobs: dict[str, float] | None = None,
         growth: float = 0.003, growth_with_batch: float = 0.0, prompts: int = 16, fork: int = 0,
         drifts_at: int = 10_000, passes_at: int | None = None, rate: Callable[[int], float] | None = None,
+        outside: Callable[[int], float] = lambda tick: 1.0,
     ):  # fmt: skip
         self.controls = Controls(KNOBS | {"control/prompts": prompts} | (knobs or {}), self)
         self._growth, self._growth_with_batch = growth, growth_with_batch
@@ -42,6 +44,8 @@ class Simulation:
         """The step at which what broke it is over and leaves no damage; steps then follow the learning rate too."""
         self._rate, self.ticks = rate, 0
         """What the schedule does to the rate at a tick, whatever the knob says; ticks go on where steps go back."""
+        self._outside = outside
+        """What the world outside of the weights leaves of every reward at a tick."""
         self.watch = Watch()
         self.history = History()
         self.actions: list[Action] = []
@@ -103,7 +107,7 @@ class Simulation:
         state["skill"] = max(0.0, min(0.98, state["skill"] + growth) * (1 - 0.5 * broken))
         share = min(1.0, max(0.0, (1 - state["skill"]) ** 8 + 0.02 * noise[2]))
         return {
-            "reward/mean": max(0.0, state["skill"] + 0.02 * noise[0] * (1 - broken)),
+            "reward/mean": self._outside(self.ticks) * max(0.0, state["skill"] + 0.02 * noise[0] * (1 - broken)),
             "accuracy/train": state["skill"],
             "reward/all_fail_frac": share,
             "reward/zero_std_frac": share,
@@ -160,6 +164,14 @@ class Simulation:
 
     def fork(self, changes, steps: int) -> Fork:
         return paired(self, changes, steps)
+
+    def probe(self, checkpoint: Checkpoint) -> Probe:
+        return probe(self, checkpoint)
+
+    def paid(self, checkpoint: Checkpoint | None = None) -> Paid:
+        state = next((state for saved, state in self._saved if saved == checkpoint), self._state)
+        noise = np.random.default_rng([self.step, checkpoint is None]).normal(size=16)
+        return Paid(self._outside(self.ticks) * (state["skill"] + 0.02 * noise))
 
     # --- Forkable and the orders ---
 

@@ -15,6 +15,7 @@ from stabilizer.remedies.controls import Checkpoint, Controls
 from stabilizer.remedies.fork import Comparison, Fork
 from stabilizer.remedies.guard import Guard
 from stabilizer.remedies.policy import Arbiter, Need, _Question
+from stabilizer.remedies.probe import COST
 from stabilizer.remedies.trial import Trial
 from stabilizer.runs.history import RunView
 from stabilizer.runs.requests import Request
@@ -50,6 +51,51 @@ def test_the_hypothesis_is_written_before_anything_changes() -> None:
     assert {"expects", "guard", "guard_level", "horizon_steps", "undo", "rollback_to"} <= set(
         proposed.data["hypothesis"]
     )
+
+
+def going_back(*, broken: bool, left: float) -> tuple[Simulation, bool]:
+    """A run whose reward has fallen because its weights broke, or to what the world outside leaves of it, and whether
+    it went back."""
+    run = Simulation("off", breaks_at=60 if broken else 10_000, outside=lambda tick: left if tick > 60 else 1.0).run(75)
+    run.arbiter.mode = "auto-full"
+    run.watch.incidents.append(Incident(1, 61))
+    fell = Finding("policy/kl-runaway", "critical", "", 61, 75, 75)
+    return run, run.arbiter._consider(ROLL_BACK, {}, need("undetermined", fell, onset=61), run.history.view())
+
+
+@pytest.mark.parametrize(("broken", "left", "back"), [(True, 1.0, True), (True, 0.5, True), (False, 0.2, False)])
+def test_a_run_goes_back_only_where_the_weights_gone_back_to_are_paid_more_now(
+    broken: bool, left: float, back: bool
+) -> None:
+    run, went = going_back(broken=broken, left=left)
+    probed = next(action for action in run.actions if action.entry == ("approved" if back else "rejected"))
+    assert went is back and run.history.attempt == back
+    assert (probed.data["probe"]["reward_gain"] > 0.1) is back
+    assert back or probed.text.startswith("to go back to step 50 would win nothing: on the same prompts")
+    assert probed.data["extra_steps"] == COST and run.arbiter.limits.extra >= COST
+
+
+def test_what_would_have_won_nothing_is_looked_at_again_after_ever_longer_waits_and_a_restart() -> None:
+    run, _ = going_back(broken=False, left=0.2)
+    arbiter, step = run.arbiter, run.step
+    at = lambda later: SimpleNamespace(step=step + later)  # noqa: E731
+    assert [arbiter._is_known(1, ROLL_BACK, at(later)) for later in (0, 19, 20)] == [True, True, False]
+    fell = Finding("policy/kl-runaway", "critical", "", 61, 75, 75)
+    arbiter._consider(ROLL_BACK, {}, need("undetermined", fell, onset=61), run.history.view())
+    assert [arbiter._is_known(1, ROLL_BACK, at(later)) for later in (39, 40)] == [True, False]
+    again = Simulation("auto-full", earlier=tuple(run.actions))
+    assert not again.arbiter._is_known(1, ROLL_BACK, at(0)) and again.arbiter.limits.extra == 2 * COST
+
+
+def test_weights_that_can_not_even_be_asked_are_no_reason_to_stay() -> None:
+    def broken(checkpoint: Checkpoint) -> None:
+        raise RuntimeError("probability tensor contains nan")
+
+    run = Simulation("auto-full", cause=too_fast)
+    run.probe = broken
+    run.run(150)
+    assert ("roll-back", "verified") in run.entries()
+    assert any("could not be measured: RuntimeError" in event.text for event in run.events)
 
 
 @pytest.mark.parametrize("mode", ["off", "suggest", "auto-safe"])
@@ -386,7 +432,8 @@ def test_with_a_fork_the_journal_says_what_the_run_would_have_done_otherwise() -
     run = Simulation("auto-full", cause=too_fast, fork=10).run(150)
     approved = next(action for action in run.actions if action.entry == "approved")
     twin = approved.data["twin"]
-    assert len(twin["curves"]["no change"]["reward/mean"]) == 10 == approved.data["extra_steps"]
+    assert len(twin["curves"]["no change"]["reward/mean"]) == 10
+    assert approved.data["extra_steps"] == 10 + COST, "the copy's, and what asking both weights cost"
     assert max(twin["curves"]["no change"]["reward/mean"]) < 0.1, "left alone it stays broken"
     assert ("roll-back", "verified") in run.entries()
 
@@ -965,7 +1012,7 @@ def test_a_trial_gives_way_when_it_comes_to_light_that_the_schedule_runs_away(cl
     assert (run.controls.get("control/lr_scale") == 1.0) is climbs
     assert not run.arbiter.limits.failures, "it was not tried to its end"
     assert (
-        RESTORE.given("lr-too-high", run.controls.values(), run.history.view(), 68, run.arbiter.limits.moves)
+        RESTORE.given("lr-too-high", run.controls.values(), run.history.view(), 68, run.arbiter.limits.courses)
         or not climbs
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from stabilizer.records import Event
+from stabilizer.remedies.base import NOBODY
 from stabilizer.remedies.turns import turned_back
 from stabilizer.trainer.schedule import learning_rate
 from stabilizer.trainer.settings import OptimConfig
@@ -12,7 +14,7 @@ from tests.series import history
 ONSET = 60
 
 
-def changed(series: dict[str, str], *, events=(), ours=()):
+def changed(series: dict[str, str], *, events=(), ours=NOBODY):
     return turned_back(history({"reward/mean": "0.5x80", **series}, events=events).view(), ONSET, ours)
 
 
@@ -39,8 +41,20 @@ def test_what_was_declared_is_somebodys_decision(kind: str) -> None:
     assert changed({"control/beta": "0.01x55 0.0x25"}, events=[(55, "note")])
 
 
-def test_a_knob_in_the_hands_of_a_remedy_is_left_to_it() -> None:
-    assert changed({"control/beta": "0.01x55 0.0x25"}, ours=("control/beta",)) == {}
+def test_what_a_remedy_does_row_by_row_is_its_own_and_what_somebody_does_to_its_knob_later_is_not() -> None:
+    climbs = "1x40 0.25x6 0.3x6 0.5x8"
+    assert changed({"control/lr_scale": f"{climbs} 0.5x20"}, ours={"control/lr_scale": 55}) == {}
+    assert changed({"control/lr_scale": f"{climbs} 4x20"}, ours={"control/lr_scale": 55}) == {
+        "control/lr_scale": (4.0, 0.5)
+    }
+
+
+def test_a_note_of_what_a_fix_did_is_a_word_about_its_knob() -> None:
+    series = {"reward/mean": "0.5x80", "control/lr_scale": "1x55 0.9x25"}
+    for data, turned in (({"action": "a1"}, {}), ({}, {"control/lr_scale": (0.9, 1.0)})):
+        run = history(series)
+        run.events.append(Event(56, "note", "kept where it was", data=data))
+        assert turned_back(run.view(), ONSET) == turned
 
 
 @pytest.mark.parametrize(
@@ -82,7 +96,7 @@ def test_a_rate_that_runs_away_under_a_knob_that_a_fix_has_turned_is_seen_unless
 ) -> None:
     factor = float(scale.split()[1].split("x")[0])
     series = {"optim/lr": f"1e-4x55 8e-4x5 {8e-4 * factor:g}x20", "control/lr_scale": scale}
-    found = changed(series, ours=("control/lr_scale",))
+    found = changed(series, events=[(61, "intervention")])
     assert found == ({"control/lr_scale": pytest.approx(turned)} if turned else {})
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 import torch
 
 from stabilizer.remedies.controls import Checkpoint
 from stabilizer.remedies.fork import paired
+from stabilizer.remedies.probe import BATCHES
+from stabilizer.trainer.checkpoint import CheckpointDamaged
 from stabilizer.trainer.ring import Ring
 from tests.trainer.test_loop import weights, without_time
 
@@ -43,6 +46,40 @@ def test_a_copy_that_fails_leaves_the_run_where_it_was(trainer) -> None:
     with pytest.raises(ValueError, match="no knob|has no"):
         paired(run, {"as it is": {}, "nonsense": {"control/magic": 1.0}}, 2)
     assert run.step == 1 and torch.equal(weights(run), before)
+
+
+def test_asking_what_is_paid_leaves_no_trace_and_asks_the_prompts_that_come_next(trainer) -> None:
+    alone, run = trainer(folder="alone"), trainer(folder="asked")
+    for either in (alone, run):
+        either.train_step()
+        either.save_checkpoint()
+        either.train_step()
+    (saved,) = run.checkpoints()
+    now, then, again = run.paid(), run.paid(saved), run.paid()
+    assert np.array_equal(now.rewards, again.rewards) and now.held_out == again.held_out
+    assert run.step == 2 and torch.equal(weights(run), weights(alone))
+    for _ in range(2):
+        ours, theirs = run.train_step().metrics, alone.train_step().metrics
+        if run.step == 3:
+            first = now.rewards[: int(ours["batch/prompts"])]
+            assert first.mean() == pytest.approx(ours["reward/mean"]) and len(now.rewards) == BATCHES * len(first)
+        assert without_time(ours) == without_time(theirs)
+    run.load_checkpoint(saved, vary_data=False)
+    run._progress = alone._progress
+    alone_then = run.paid()
+    assert alone_then.held_out == then.held_out, "of the weights of the checkpoint"
+
+
+def test_asking_for_what_can_not_be_read_leaves_the_run_as_it_was(trainer) -> None:
+    run = trainer()
+    run.train_step()
+    saved = run.save_checkpoint()
+    run.train_step()
+    (saved.path / "model.safetensors").write_bytes(b"x")
+    before = weights(run)
+    with pytest.raises(CheckpointDamaged):
+        run.paid(saved)
+    assert run.step == 2 and torch.equal(weights(run), before)
 
 
 def test_going_back_to_a_snapshot_needs_no_disk(trainer) -> None:

@@ -4,9 +4,10 @@
 
 trains one again and keeps its run directory, for `stabilizer dashboard` and `stabilizer report` to show.
 
-Iterations are counted as they are trained: those that a rollback throws away count, so that every arm trains equally
-many. What the policy can do is measured on held-out problems of its own, the same for all arms, by the greedy answer
-of a sound engine under the configured length limit: a broken sampler or a knob may spoil training, not the yardstick.
+Iterations are counted as they are trained: those that a rollback throws away count, and what it costs to ask whether
+to go back, so that every arm has equally many. What the policy can do is measured on held-out problems of its own, the
+same for all arms, by the greedy answer of a sound engine under the configured length limit: a broken sampler or a knob
+may spoil training, not the yardstick.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from stabilizer.bench.environment import CACHE as CACHES
 from stabilizer.bench.rescue import faults
 from stabilizer.bench.rescue.arms import ARMS, Arm, Memory, loud
 from stabilizer.bench.rescue.plan import OTHER_PROMPTS, Case, plan, quick
+from stabilizer.remedies.probe import COST
 from stabilizer.session import Session, Tick
 from stabilizer.trainer.config import load_config
 from stabilizer.trainer.loop import StepResult, Trainer
@@ -81,15 +83,18 @@ def play(case: Case, arm: str, path: Path, folder: Path = CACHE) -> Outcome:
     try:
         with _patience(PATIENCE_S) as wait_again:
             for tick in ticks:
-                trained += 1
                 wait_again()
-                seen.heed(trained, tick, treatment.after(session, tick, memory))
-                if trained in marks(case.steps):
-                    curve[trained] = accuracy(case, session.trainer, case.steps - trained in LAST)
+                seen.heed(trained + 1, tick, treatment.after(session, tick, memory))
+                for _ in range(1 + _asked(tick)):
+                    trained += 1
+                    if trained in marks(case.steps):
+                        curve[trained] = accuracy(case, session.trainer, case.steps - trained in LAST)
+                    if trained == case.steps:
+                        break
+                    if trained + 1 == case.onset:
+                        _happen(case, session, clock)
                 if trained == case.steps:
                     break
-                if trained + 1 == case.onset:
-                    _happen(case, session, clock)
     except StandsStill:
         ended = "stood still"
     except Exception as error:  # training that died is an outcome like any other
@@ -176,6 +181,11 @@ def _happen(case: Case, session: Session, clock: faults.Clock) -> None:
         look.act(session.trainer)
         if look.declares:
             session.declare(session.trainer.step + 1, look.declares, look.kind.removeprefix("healthy/"))
+
+
+def _asked(tick: Tick) -> int:
+    """Iterations that went into asking what would be won by going back: they teach nothing, and count."""
+    return COST * sum("probe" in action.data for action in tick.actions)
 
 
 class _Seen:

@@ -120,7 +120,7 @@ class KlRunaway(Detector):
         low = (series.values <= np.sqrt(max(at_best, self.material) * now)).nonzero()[0]
         onset = int(series.steps[min(int(low[-1]) + 1, len(series) - 1)]) if len(low) else reward.drop_step
         return self.finding(
-            view, "critical", min(onset, reward.drop_step),
+            view, "warn" if reward.slight else "critical", min(onset, reward.drop_step),
             f"KL to the reference is {now:.3g} nats/token, up from {at_best:.3g} when {reward.metric} was at its"
             f" best (step {reward.peak_step}); {reward.metric} has since fallen from {reward.best:.3g}"
             f" to {reward.now:.3g}",

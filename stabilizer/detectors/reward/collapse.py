@@ -126,7 +126,8 @@ class Collapse(Detector):
             return None
         at_once = self._step(view, reward)  # a wave takes its time, and is not that deep; other data take none
         hint = not (at_once and self._plain(reward, 2.0)) if young else seen and at_once
-        severity = "critical" if moved or lost else "info" if hint else "warn"
+        sure = "warn" if reward.slight else "critical"
+        severity = sure if moved or lost else "info" if hint else "warn"
         also = f"; {', '.join(moved)} moved with it" if moved else "; nothing else moved" if seen else ""
         return self.finding(
             view, severity, reward.drop_step,
