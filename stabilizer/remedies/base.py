@@ -75,7 +75,7 @@ class Remedy:
     def given(
         self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
     ) -> Change | None:
-        """The change for a cause in a run that went wrong at `onset`; until the steps of `ours`, remedies turn knobs."""
+        """The change for a cause in a run that went wrong at `onset`; remedies turn knobs until the steps of `ours`."""
         return self.against(cause, knobs)
 
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:

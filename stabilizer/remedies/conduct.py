@@ -214,10 +214,10 @@ class Conduct:
         if reason := self._tried_on_a_copy(trial, view):
             self._journal(trial, "rejected", view.step, reason, **self._evidence(trial))
             return False
-        self._journal(
-            trial, "approved", view.step, f"snapshot at step {trial.snapshot.step}",
-            snapshot=trial.snapshot.path.name, **self._evidence(trial),
-        )  # fmt: skip
+        words = f"snapshot at step {trial.snapshot.step}"
+        if trial.target and trial.probe:
+            words += f"; step {trial.target.step}: {trial.probe.words}"
+        self._journal(trial, "approved", view.step, words, snapshot=trial.snapshot.path.name, **self._evidence(trial))
         try:
             for knob, (_, after) in trial.change.items():
                 self.controls.set(knob, trial.course[knob][0] if knob in trial.course else after)

@@ -75,13 +75,19 @@ class Probe:
         if self.says_nothing or self._solves_more:
             return ""
         more, error = self.more
-        if more > SURE * error:
-            return ""
+        return "" if more > SURE * error else f"to go back to step {self.step} would win nothing: {self.words}"
+
+    @property
+    def words(self) -> str:
+        """What was measured."""
+        if self.says_nothing:
+            return "nobody could tell what going back would win"
         here, there = float(np.nanmean(self.here.rewards)), float(np.nanmean(self.there.rewards))
-        text = f"on the same prompts its weights are paid {there:.3g}, and the present ones {here:.3g} (± {error:.2g})"
+        text = f"on the same prompts its weights are paid {there:.3g}, and the present ones {here:.3g}"
+        text += f" (± {self.more[1]:.2g})"
         if math.isfinite(self.here.held_out):
             text += f"; of held-out problems they solve {self.there.held_out:.1%}, and these {self.here.held_out:.1%}"
-        return f"to go back to step {self.step} would win nothing: {text}"
+        return text
 
     @property
     def _solves_more(self) -> bool:

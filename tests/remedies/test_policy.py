@@ -71,7 +71,8 @@ def test_a_run_goes_back_only_where_the_weights_gone_back_to_are_paid_more_now(
     probed = next(action for action in run.actions if action.entry == ("approved" if back else "rejected"))
     assert went is back and run.history.attempt == back
     assert (probed.data["probe"]["reward_gain"] > 0.1) is back
-    assert back or probed.text.startswith("to go back to step 50 would win nothing: on the same prompts")
+    assert "on the same prompts its weights are paid" in probed.text
+    assert back or probed.text.startswith("to go back to step 50 would win nothing: ")
     assert probed.data["extra_steps"] == COST and run.arbiter.limits.extra >= COST
 
 

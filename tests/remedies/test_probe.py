@@ -48,4 +48,5 @@ def test_the_reason_says_what_was_measured_and_how_surely() -> None:
     ],
 )
 def test_what_says_nothing_speaks_against_nothing(here: Paid, there: Paid) -> None:
-    assert Probe(40, here, there).nothing_won == ""
+    probe = Probe(40, here, there)
+    assert probe.nothing_won == "" and probe.words == "nobody could tell what going back would win"

@@ -24,7 +24,8 @@ class KlRunaway(Detector):
 
     Signature
         The reward has fallen materially and KL is at least `growth` times what it was when the reward was at its best,
-        and twice what it would be had it grown in proportion to the rows: `critical`. While the reward merely stands
+        and twice what it would be had it grown in proportion to the rows: `critical`, or `warn` after a fall that is
+        small beside what single rewards differ by. While the reward merely stands
         still, `warn` in three cases: KL has left the course of its own past (`departure`), `known` rows or more after
         its first, and doubled; it has tripled within `burst` rows, by `sure` standard errors of its logarithm, which no
         steady drift does and a log too short for a course can show; or it has doubled from the first to the last third

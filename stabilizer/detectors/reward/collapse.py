@@ -30,8 +30,9 @@ class Collapse(Detector):
         for `stays` rows if another metric moved and twice as many if none did. If next to everything is lost it must
         have been so for `stays_lost` rows, and for `stays_ruined` where the reward lies still, another metric moved or
         the fall is `plain`. Critical when another metric moved with it (entropy, KL, gradient norm, length, held-out
-        accuracy) or when `most` of the gain is gone. It stands as long as the loss is not made good, so a run that
-        broke is not called healthy once it has settled.
+        accuracy) or when `most` of the gain is gone, unless the fall is a fifth of a deviation of single rewards at
+        most, which is little, however sure. It stands as long as the loss is not made good, so a run that broke is not
+        called healthy once it has settled.
 
     Why it matters
         It is the outcome all other findings warn of. Continuing seldom helps: the weights are damaged, or the reward no
