@@ -15,6 +15,7 @@ that is killed loses rows of `WRITTEN_S` at most that nobody was told of, and go
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import os
 import platform
@@ -55,6 +56,10 @@ TOGETHER = 64
 """Rows that may be written and shown to the watch at once, where nothing acts on what it says of each."""
 LATE_S = 10.0
 """Seconds that a row may wait for the watch, if the next step takes as long as this one: after slow ones none waits."""
+UNCHANGED = (700, 2000)
+"""Objects made more than freed after which Python looks for cycles by itself, of its versions until 3.12 and since."""
+SELDOM = 10_000
+"""The same while a run trains."""
 WRITTEN_S = 2.0
 """Seconds that it may wait to be written, likewise. Who looks on sees a row so much later, who asks for something is
 heard so much later, and a process that is killed loses the rows of so long."""
@@ -246,7 +251,7 @@ class Session:
         self._patient = patient and self.arbiter.mode in ("off", "suggest")
         self._status("running")
         try:
-            with self._signals():
+            with self._signals(), _cycles_seldom_sought():
                 while not self.trainer.finished and not self.stop_reason and not self.ended_by:
                     self._wait_while_paused()
                     if self.stop_reason:  # asked to end while it paused
@@ -532,6 +537,27 @@ def _refuse_a_second_writer(reader: RunReader) -> None:
         return
     where = f"process {status.get('pid')} on {status.get('host')}"
     raise ValueError(f"{reader.path}: {where} still trains this run; stop it first (SIGTERM saves and ends it)")
+
+
+@contextlib.contextmanager
+def _cycles_seldom_sought() -> Iterator[None]:
+    """A while in which Python looks for reference cycles a tenth as often, and not among what was there before.
+
+    By itself it does so several times a step, and now and then among the million objects of the libraries, which takes
+    half a second. Steps leave some sixty small objects in cycles, and no tensor. Who has chosen a rhythm of their own
+    keeps it.
+    """
+    before = gc.get_threshold()
+    if not gc.isenabled() or before[0] not in UNCHANGED:
+        yield
+        return
+    gc.freeze()
+    gc.set_threshold(SELDOM, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def _forget_unfinished_returns(reader: RunReader) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -421,3 +422,15 @@ def test_what_stands_is_written_anew_when_its_words_are_old_and_no_sooner() -> N
     assert told == [45 + RESTATED, 45 + 2 * RESTATED]
     session._tell_anew(44 + 3 * RESTATED, 1)
     assert len(written) == 3, "a run that ends leaves no old words"
+
+
+@pytest.mark.parametrize(("chosen", "meanwhile"), [((700, 10, 10), 10_000), ((5_000, 10, 10), 5_000)])
+def test_cycles_are_sought_seldom_while_a_run_trains_and_as_before_afterwards(tmp_path, chosen, meanwhile) -> None:
+    usual = gc.get_threshold()
+    gc.set_threshold(*chosen)
+    try:
+        session = Session.start(small_config(2), tmp_path / "run")
+        assert [gc.get_threshold()[0] for _ in session.run()] == [meanwhile] * 2
+        assert gc.get_threshold() == chosen and gc.get_freeze_count() == 0
+    finally:
+        gc.set_threshold(*usual)
