@@ -216,14 +216,8 @@ def test_a_fix_is_approved_in_the_browser_and_the_trainer_applies_it(browser: An
     page.locator("#now").get_by_role("button", name="Yes, approve").first.dispatch_event("click")
     before = watched.last_step()
     watched.until(lambda: watched.last_step() >= before + 3)  # live, while it trains
-    box = page.locator(".graph .nsewdrag").first.bounding_box()
-    y = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + box["width"] * 0.2, y)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.6, y, steps=8)
-    page.mouse.up()
+    watched.zoom(page.locator(".graph").first)
     zoom = "document.querySelector('.js-plotly-plot').layout.xaxis.range.map(end => end.toFixed(3))"
-    watched.until(lambda: float(page.evaluate(zoom)[0]) > 0.5)
     chosen = page.evaluate(zoom)
 
     done = page.locator(".entry-applied, .entry-verified, .entry-reverted")  # a trial may be over by the time it shows
