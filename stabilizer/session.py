@@ -541,23 +541,23 @@ def _refuse_a_second_writer(reader: RunReader) -> None:
 
 @contextlib.contextmanager
 def _cycles_seldom_sought() -> Iterator[None]:
-    """A while in which Python looks for reference cycles a tenth as often, and not among what was there before.
+    """A while in which Python looks for reference cycles a tenth as often.
 
     By itself it does so several times a step, and now and then among the million objects of the libraries, which takes
-    half a second. Steps leave some sixty small objects in cycles, and no tensor. Who has chosen a rhythm of their own
-    keeps it.
+    half a second. Steps leave some sixty small objects in cycles, and no tensor. Who has chosen a rhythm of their own,
+    before or meanwhile, keeps it.
     """
     before = gc.get_threshold()
     if not gc.isenabled() or before[0] not in UNCHANGED:
         yield
         return
-    gc.freeze()
-    gc.set_threshold(SELDOM, *before[1:])
+    ours = (SELDOM, *before[1:])
+    gc.set_threshold(*ours)
     try:
         yield
     finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
+        if gc.get_threshold() == ours:
+            gc.set_threshold(*before)
 
 
 def _forget_unfinished_returns(reader: RunReader) -> None:

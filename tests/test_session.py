@@ -431,6 +431,9 @@ def test_cycles_are_sought_seldom_while_a_run_trains_and_as_before_afterwards(tm
     try:
         session = Session.start(small_config(2), tmp_path / "run")
         assert [gc.get_threshold()[0] for _ in session.run()] == [meanwhile] * 2
-        assert gc.get_threshold() == chosen and gc.get_freeze_count() == 0
+        assert gc.get_threshold() == chosen
+        for _ in Session.start(small_config(1), tmp_path / "other").run():
+            gc.set_threshold(50_000)
+        assert gc.get_threshold()[0] == 50_000, "who chooses a rhythm meanwhile keeps it"
     finally:
         gc.set_threshold(*usual)

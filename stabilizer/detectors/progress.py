@@ -169,8 +169,11 @@ class Progress:
     def slight(self) -> bool:
         """Whether its fall is small beside what answers of one step differ by: nobody's loss of a skill, however sure.
 
-        In a run that has gained next to nothing yet all the ground it ever covered is little, and lost at once.
+        In a run that has gained next to nothing yet all the ground it ever covered is little, and lost at once. Not so
+        where half of all that is ever paid is gone: a skill that is seldom shown can be lost like any other.
         """
+        if self.now < self.best / 2 and np.nanmin(self._series.values) >= 0:
+            return False
         spread = self._view.series("reward/std").between(0, self.drop_step - 1).last(EARLY).finite().values
         return bool(len(spread) >= LEVEL and self.best - self.now < SMALL * median(spread))
 

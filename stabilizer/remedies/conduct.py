@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Action, Finding, JournalEntry
@@ -34,6 +34,15 @@ NO_CHANGE = "no change"
 """Name of the twin that is left alone."""
 
 
+class Wait(NamedTuple):
+    """When a way back that would have won nothing is looked at anew."""
+
+    until: float
+    """Step; infinite once it was looked at."""
+    steps: int
+    """How long the wait is, or was."""
+
+
 class Host(Protocol):
     """What the policy needs of the training process around it."""
 
@@ -56,7 +65,7 @@ class Host(Protocol):
         """Run some steps under each of some changes from the present state, and come back as if nothing had been."""
 
     def probe(self, checkpoint: Checkpoint) -> Probe:
-        """How the weights of a checkpoint are paid now, beside the present ones; nothing is changed by it."""
+        """How the weights of a checkpoint are paid now, beside the present ones; training goes on as it would have."""
 
 
 class Conduct:
@@ -83,8 +92,8 @@ class Conduct:
         """Incidents in which what was changed without a word has been put back for good."""
         self._tried: set[tuple[int, str]] = set()
         """Incident and remedy."""
-        self._waits: dict[tuple[int, str], tuple[int, int]] = {}
-        """The step from which a way back that would have won nothing is looked at anew, and the wait until then."""
+        self._waits: dict[tuple[int, str], Wait] = {}
+        """By incident and remedy. A restart forgets them, and asks at once."""
         self._released: set[str] = set()
         """Remedies that were put back because what they were for was over."""
         self._holding: dict[str, Trial] = {}
@@ -155,13 +164,15 @@ class Conduct:
             return ""
         lost = view.step - trial.target.step if trial.target else 0
         reason = self.limits.too_often(trial.cause) or self.limits.too_dear(lost + COST, view)
-        return reason or self._no_better(trial, view) or self._nothing_won(trial, view)
+        return reason or self._no_better(trial, view) or self._ask_both(trial, view)
 
-    def _nothing_won(self, trial: Trial, view: RunView) -> str:
-        """Why there is nothing to be had by going back, as both weights show on the prompts that come next; then it is
-        looked at again later, after ever longer waits, for what goes on may do its damage yet."""
+    def _ask_both(self, trial: Trial, view: RunView) -> str:
+        """Let the weights to go back to and the present ones answer the prompts that come next; why there is nothing to
+        be had by going back, if so. Then it is looked at again after ever longer waits: what goes on may do its damage
+        yet."""
         if trial.target is None:
             return ""
+        trial.asked = COST
         self.limits.extra += COST
         try:
             trial.probe = self.host.probe(trial.target)
@@ -169,11 +180,13 @@ class Conduct:
             text = f"{trial.action}: what going back would win could not be measured: {type(error).__name__}: {error}"
             self.host.declare(view.step, "note", text)
             return ""
-        if reason := trial.probe.nothing_won:
-            wait = 2 * self._waits.get((trial.incident, trial.remedy.id), (0, COOLDOWN // 2))[1]
-            self._waits[trial.incident, trial.remedy.id] = (view.step + wait, wait)
-            return reason
-        return ""
+        reason = trial.probe.nothing_won
+        if reason:
+            looked = (trial.incident, trial.remedy.id)
+            steps = 2 * self._waits[looked].steps if looked in self._waits else COOLDOWN
+            self._waits[looked] = Wait(view.step + steps, steps)
+            self._tried.add(looked)
+        return reason
 
     @staticmethod
     def _no_better(trial: Trial, view: RunView) -> str:
@@ -204,12 +217,13 @@ class Conduct:
         try:
             trial.snapshot = self.controls.snapshot()
         except OSError as error:
-            self._journal(trial, "failed", view.step, f"no snapshot could be made, so nothing was changed: {error}")
+            reason = f"no snapshot could be made, so nothing was changed: {error}"
+            self._journal(trial, "failed", view.step, reason, **self._evidence(trial))
             return True
         targets = self._ways_back(trial)  # anew: saving the snapshot may have thinned out older states
         if trial.remedy.rollback and not targets:
             reason = f"no checkpoint is older than the onset at step {trial.onset}"
-            self._journal(trial, "failed", view.step, reason)
+            self._journal(trial, "failed", view.step, reason, **self._evidence(trial))
             return True
         if reason := self._tried_on_a_copy(trial, view):
             self._journal(trial, "rejected", view.step, reason, **self._evidence(trial))
@@ -303,10 +317,13 @@ class Conduct:
     @staticmethod
     def _evidence(trial: Trial) -> dict[str, Any]:
         """What was tried and measured before the change, and the steps it cost."""
-        twin = {"twin": trial.twin, "extra_steps": trial.twin["extra_steps"]} if trial.twin else {}
-        if trial.probe is None:
-            return twin
-        return twin | {"probe": trial.probe.record(), "extra_steps": twin.get("extra_steps", 0) + COST}
+        found: dict[str, Any] = {}
+        if trial.twin:
+            found = {"twin": trial.twin, "extra_steps": trial.twin["extra_steps"]}
+        if trial.asked:
+            probe = trial.probe.record() if trial.probe else {}
+            found |= {"probe": probe, "extra_steps": found.get("extra_steps", 0) + trial.asked}
+        return found
 
     def _roll_back(self, trial: Trial, targets: list[Checkpoint], text: str) -> Checkpoint:
         """Return to the first of `targets` that is sound; damage shows in loading, before anything is touched."""

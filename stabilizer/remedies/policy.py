@@ -166,8 +166,8 @@ class Arbiter(Conduct):
 
     def _is_known(self, number: int, remedy: Remedy, view: RunView) -> bool:
         """Whether it was tried for an incident, and need not be looked at anew."""
-        until, _ = self._waits.get((number, remedy.id), (math.inf, 0))
-        return (number, remedy.id) in self._tried and view.step < until
+        wait = self._waits.get((number, remedy.id))
+        return (number, remedy.id) in self._tried and (wait is None or view.step < wait.until)
 
     def _worth_asking_anew(self, asked: _Question, critical: bool, view: RunView) -> bool:
         """Whether a proposal should be held against the run as it is by now: when it came to damage, and now and then.
@@ -270,7 +270,10 @@ class Arbiter(Conduct):
         """Propose a remedy and, where the mode allows, apply it. True when nothing else should be considered now."""
         onset = self._onset(remedy, need, view)
         trial = self._trial(self._next_id(), remedy, change, need.number, onset, view, need.cause.id)
-        self._tried.add((need.number, remedy.id))
+        looked = (need.number, remedy.id)
+        self._tried.add(looked)
+        if looked in self._waits:  # over: what else may speak against it now does not pass with time
+            self._waits[looked] = self._waits[looked]._replace(until=math.inf)
         text = f"{remedy.why}; expected within {trial.window} steps: {remedy.expects}"
         people = left_to_people(remedy, need.cause) if self._acts and not trial.back else ""
         text += f"; not made by itself: {people}" if people else ""

@@ -66,8 +66,12 @@ class Probe:
 
     @property
     def says_nothing(self) -> bool:
-        """Nobody could judge, or both gave the very same answers, as where an engine does not take weights over."""
-        return not math.isfinite(self.more[1]) or bool(np.array_equal(self.here.rewards, self.there.rewards))
+        """Nobody could judge, or both gave the very same answers, as where an engine does not take weights over.
+
+        The same pay for every prompt tells of a reward, not of answers: one that fails grades all alike.
+        """
+        here, there = self.here.rewards, self.there.rewards
+        return not math.isfinite(self.more[1]) or bool(np.array_equal(here, there) and np.ptp(here) > 0)
 
     @property
     def nothing_won(self) -> str:

@@ -62,7 +62,9 @@ class RollBack(Remedy):
         The knob goes back; the branch that was left stays readable.
 
     Side effects
-        The steps since the checkpoint are lost; to ask what would be won costs about four more.
+        The steps since the checkpoint are lost; to ask what would be won costs about four more. Nothing is learned from
+        the answers, and the run goes on as if nobody had asked; but a reward function of your own that remembers its
+        calls (a cache, a curriculum by calls) sees these as well.
 
     References
         PaLM (arXiv 2204.02311) restarted 100 steps before a spike and skipped its batches.

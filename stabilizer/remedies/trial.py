@@ -73,6 +73,8 @@ class Trial:
     """What a copy of the run did meanwhile without the change."""
     probe: Probe | None = None
     """How the weights to go back to were paid beside those gone back from."""
+    asked: int = 0
+    """Steps that it cost to ask them, whether they could answer or not."""
 
     @property
     def depth(self) -> int:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stabilizer.records import Event
 from stabilizer.remedies.base import NOBODY, Change
 from stabilizer.remedies.controls import KNOBS
 from stabilizer.runs.history import RunView, Series
@@ -57,8 +58,11 @@ def _turns(view: RunView, onset: int, ours: Collection[tuple[str, int]], events:
     for knob in view.varied(_NAMES, onset - BEFORE):
         series = view.series(knob).between(max(onset - BEFORE, until.get(knob, 0) + 1), view.step)
         row = _first_turn(view, series)
-        if row is not None and series.values[-1] != series.values[row - 1]:
-            found.append(Turn(knob, int(series.steps[row]), float(series.values[-1]), float(series.values[row - 1])))
+        if row is None:
+            continue
+        was, left, now = series.values[row - 1], _left_at(view, series, row), series.values[-1]
+        if (left - was) * (now - was) > 0:  # neither put back since, nor more than made up for by a fix
+            found.append(Turn(knob, int(series.steps[row]), float(now), float(was)))
     if all(turn.knob != LR for turn in found):
         found += _runaway(view, onset)
     return found
@@ -121,7 +125,22 @@ def _first_turn(view: RunView, series: Series) -> int | None:
     return None
 
 
+def _left_at(view: RunView, series: Series, row: int) -> float:
+    """Where what began without a word had taken the knob when the next word was said about it; where it was before, if
+    that word was a person's: from then on it stands where somebody wants it."""
+    for later in (series.values[row + 1 :] != series.values[row:-1]).nonzero()[0] + row + 1:
+        if words := _words(view, int(series.steps[later])):
+            fix = any(str(event.data.get("action", "")).startswith("a") for event in words)
+            return float(series.values[later - 1] if fix else series.values[row - 1])
+    return float(series.values[-1])
+
+
 def _declared(view: RunView, step: int) -> bool:
-    """Whether somebody said so, a remedy among them; a note of anything else is no word about a knob."""
+    """Whether somebody said so, a remedy among them."""
+    return bool(_words(view, step))
+
+
+def _words(view: RunView, step: int) -> list[Event]:
+    """What was declared about knobs around a step; a note of anything but an action is no word about them."""
     near = [event for event in view.events() if abs(event.step - step) <= 1]
-    return any(event.kind != "note" or "action" in event.data for event in near)
+    return [event for event in near if event.kind != "note" or "action" in event.data]

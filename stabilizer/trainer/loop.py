@@ -105,6 +105,7 @@ class Trainer:
         own_arithmetic = config.rollout.engine == "builtin" and config.precision == "float32"
         self._progress = Progress(seed=config.seed, reuse=own_arithmetic)
         self._unsynced = 0  # updates that the engine has not taken over
+        self._half_loaded = False  # whether a state is being put in place, or that broke off
         self._begin = 0  # the step after which the present attempt began
 
     @property
@@ -134,6 +135,7 @@ class Trainer:
     def train_step(self) -> StepResult:
         """One outer iteration: fresh rollouts, all their updates, and every number worth having about them."""
         began = perf_counter()
+        self._refuse_half_a_state()
         progress, step = self._progress, self.step + 1
         knobs = read_knobs(self.controls, self.config.policy)
         skip = self.controls.take_skip()
@@ -309,18 +311,24 @@ class Trainer:
 
     def paid(self, checkpoint: Checkpoint | None = None) -> Paid:
         """How the prompts that come next would be paid, and how many held-out problems solved, by the present weights
-        or a checkpoint's. Nothing is learned from it, and the run is left as it was."""
-        before, progress = self.state(), self._progress
+        or a checkpoint's. Nothing is learned from it, and the trainer is left as it was."""
+        if checkpoint is None:
+            return self._paid_now()
+        before, begin, progress = self.state(), self._begin, self._progress
+        files = self._ring.get(checkpoint) or disk.read(checkpoint)
         try:
-            if checkpoint is not None:
-                self._load(self._ring.get(checkpoint) or disk.read(checkpoint))
-                self._progress = progress  # with the prompts and random numbers of the present
-            knobs = read_knobs(self.controls, self.config.policy)._replace(filter_groups="off")
-            rewards = np.concatenate([self._paid_ahead(knobs, batch) for batch in range(BATCHES)])
-            solved = self.validate().get("accuracy/val", math.nan)
-            return Paid(rewards, solved, self.config.validation.problems)
+            self._load(files)
+            self._progress = progress  # with the prompts and random numbers of the present
+            return self._paid_now()
         finally:
-            self.put_back(before)
+            self._load(before)
+            self._begin = begin
+
+    def _paid_now(self) -> Paid:
+        knobs = read_knobs(self.controls, self.config.policy)._replace(filter_groups="off")
+        rewards = np.concatenate([self._paid_ahead(knobs, batch) for batch in range(BATCHES)])
+        solved = self.validate().get("accuracy/val", math.nan)
+        return Paid(rewards, solved, len(self.task.held_out(self.config.validation.problems)))
 
     def _paid_ahead(self, knobs: Knobs, batch: int) -> np.ndarray:
         """Mean reward of each prompt of the next batch, or of one after it."""
@@ -362,6 +370,7 @@ class Trainer:
 
     def save_checkpoint(self, *, remember: bool = False) -> Checkpoint:
         """Write the present state and thin out the old ones; raises OSError when it can't be made safe."""
+        self._refuse_half_a_state()
         self._progress.lineage.setdefault(str(self.attempt), self._begin)
         files = self.state()
         saved = disk.write(self._folder, self.step, self.attempt, files)
@@ -404,13 +413,23 @@ class Trainer:
         return None
 
     def _load(self, files: Mapping[str, bytes]) -> dict[str, float]:
+        self._half_loaded = True
         self._progress, knobs, reference = from_files(files, self._weights, self.learner.optimizer)
         self.reference.restore(reference)
         self.learner.moved.start_anew()
         self.engine.sync()
         self._unsynced = 0
         self._begin = self._progress.step
+        self._half_loaded = False
         return knobs
+
+    def _refuse_half_a_state(self) -> None:
+        """Weights of one state and the rest of another must neither learn nor be saved."""
+        if self._half_loaded:
+            raise RuntimeError(
+                "a state could not be put in place, nor the one before it, so that this process holds neither: resume"
+                " the run from its newest checkpoint"
+            )
 
     def save_pretrained(self, path: Path) -> None:
         """Write the policy, adapters merged in, as a folder that `transformers` and vLLM load, and `model` can name."""

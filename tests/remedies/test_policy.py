@@ -15,7 +15,7 @@ from stabilizer.remedies.controls import Checkpoint, Controls
 from stabilizer.remedies.fork import Comparison, Fork
 from stabilizer.remedies.guard import Guard
 from stabilizer.remedies.policy import Arbiter, Need, _Question
-from stabilizer.remedies.probe import COST
+from stabilizer.remedies.probe import COST, Paid, Probe
 from stabilizer.remedies.trial import Trial
 from stabilizer.runs.history import RunView
 from stabilizer.runs.requests import Request
@@ -76,6 +76,27 @@ def test_a_run_goes_back_only_where_the_weights_gone_back_to_are_paid_more_now(
     assert probed.data["extra_steps"] == COST and run.arbiter.limits.extra >= COST
 
 
+def test_what_is_refused_for_good_is_not_proposed_again_at_every_step_once_a_wait_has_run_out() -> None:
+    run = Simulation("auto-full", breaks_at=10_000, outside=lambda tick: 0.2 if tick > 60 else 1.0).run(400)
+    ways = [action for action in run.actions if action.remedy == "roll-back"]
+    assert any("would win nothing" in action.text for action in ways), "it was asked"
+    assert any("it would cost" in action.text for action in ways), "and refused for good in the end"
+    assert len([action for action in ways if action.entry == "proposed"]) < 10
+
+
+def test_a_way_back_that_was_taken_in_the_end_is_known_from_then_on() -> None:
+    run, _ = going_back(broken=False, left=0.2)
+    fell = Finding("policy/kl-runaway", "critical", "", 61, 75, 75)
+    run.probe = lambda checkpoint: Probe(checkpoint.step, run.paid(), Paid(run.paid().rewards + 0.5))
+    assert run.arbiter._consider(ROLL_BACK, {}, need("undetermined", fell, onset=61), run.history.view())
+    assert run.arbiter._is_known(1, ROLL_BACK, SimpleNamespace(step=1000))
+
+
+def test_a_reward_that_fails_for_all_alike_is_no_reason_to_go_back() -> None:
+    run, went = going_back(broken=False, left=0.0)
+    assert not went and "would win nothing" in run.actions[-1].text
+
+
 def test_what_would_have_won_nothing_is_looked_at_again_after_ever_longer_waits_and_a_restart() -> None:
     run, _ = going_back(broken=False, left=0.2)
     arbiter, step = run.arbiter, run.step
@@ -96,6 +117,8 @@ def test_weights_that_can_not_even_be_asked_are_no_reason_to_stay() -> None:
     run.probe = broken
     run.run(150)
     assert ("roll-back", "verified") in run.entries()
+    spent = run.arbiter.limits.extra
+    assert Simulation("auto-full", earlier=tuple(run.actions)).arbiter.limits.extra == spent, "the question is paid for"
     assert any("could not be measured: RuntimeError" in event.text for event in run.events)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,6 +26,10 @@ def paid(mean: float, held_out: float = math.nan, *, seed: int = 0, noise: float
         (paid(0.9, 0.2), paid(0.4, 0.8, seed=1), True),  # paid more, for what nobody wanted
         (paid(0.4, 0.80), paid(0.4, 0.81, seed=1), False),  # one problem in a hundred may be chance
         (paid(0.4, 0.5), paid(0.4, math.nan, seed=1), False),
+        (paid(0.0, 0.6, noise=0), paid(0.0, 0.6, noise=0), False),  # who grades all alike says nothing of weights ...
+        (paid(0.0, 0.2, noise=0), paid(0.0, 0.6, noise=0), True),  # ... and held-out problems do
+        (paid(0.4, 0.375), paid(0.4, 0.5, seed=1), True),
+        (replace(paid(0.4, 0.375), problems=8), replace(paid(0.4, 0.5, seed=1), problems=8), False),  # one of eight
     ],
 )
 def test_going_back_wins_where_more_is_paid_or_more_is_solved_beyond_chance(

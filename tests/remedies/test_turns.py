@@ -49,6 +49,21 @@ def test_what_a_remedy_does_row_by_row_is_its_own_and_what_somebody_does_to_its_
     }
 
 
+@pytest.mark.parametrize(
+    ("series", "fix", "turned"),
+    [
+        ("0.01x40 0.03x10 0.01x15 0.02x15", "a1", None),  # it was over before the fix
+        ("0.8x50 1x15 0.5x15", "a1", None),  # the fix has more than made up for it
+        ("1x50 4x15 2x15", "a1", (2.0, 1.0)),
+        ("1x50 4x15 3x15", "h1", None),  # a person has said what it is to be
+    ],
+)
+def test_what_a_fix_or_a_person_did_about_a_knob_since_counts(series: str, fix: str, turned: tuple | None) -> None:
+    run = history({"reward/mean": "0.5x80", "control/beta": series})
+    run.events.append(Event(66, "intervention", "a word", data={"action": fix}))
+    assert turned_back(run.view(), ONSET) == ({"control/beta": turned} if turned else {})
+
+
 def test_a_note_of_what_a_fix_did_is_a_word_about_its_knob() -> None:
     series = {"reward/mean": "0.5x80", "control/lr_scale": "1x55 0.9x25"}
     for data, turned in (({"action": "a1"}, {}), ({}, {"control/lr_scale": (0.9, 1.0)})):

@@ -11,6 +11,7 @@ import torch
 from stabilizer.remedies.controls import Checkpoint
 from stabilizer.remedies.fork import paired
 from stabilizer.remedies.probe import BATCHES
+from stabilizer.trainer import loop
 from stabilizer.trainer.checkpoint import CheckpointDamaged
 from stabilizer.trainer.ring import Ring
 from tests.trainer.test_loop import weights, without_time
@@ -68,6 +69,46 @@ def test_asking_what_is_paid_leaves_no_trace_and_asks_the_prompts_that_come_next
     run._progress = alone._progress
     alone_then = run.paid()
     assert alone_then.held_out == then.held_out, "of the weights of the checkpoint"
+
+
+def test_asking_after_a_resume_loses_no_state_to_go_back_to(trainer) -> None:
+    lines = []
+    for asks in (False, True):
+        first, run = (trainer("checkpoint.keep=9", folder=f"asks-{asks}") for _ in range(2))
+        for _ in range(3):
+            first.train_step()
+            first.save_checkpoint()
+        run.resume()
+        run.attempt = 1
+        if asks:
+            run.paid(run.checkpoints()[0])
+        run.train_step()
+        run.save_checkpoint()
+        lines.append([(saved.step, saved.attempt) for saved in run.checkpoints()])
+    assert lines[0] == lines[1] == [(1, 0), (2, 0), (3, 0), (4, 1)]
+
+
+def test_weights_of_one_state_with_the_rest_of_another_are_neither_trained_nor_saved(trainer, monkeypatch) -> None:
+    run = trainer()
+    run.train_step()
+    saved = run.save_checkpoint()
+    run.train_step()
+    good, loads = loop.from_files, []
+
+    def breaks_off_going_back(*args):
+        loads.append(args)
+        if len(loads) == 2:
+            raise RuntimeError("out of memory")
+        return good(*args)
+
+    monkeypatch.setattr(loop, "from_files", breaks_off_going_back)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run.paid(saved)
+    for harm in (run.train_step, run.snapshot):
+        with pytest.raises(RuntimeError, match="resume the run from its newest checkpoint"):
+            harm()
+    run.load_checkpoint(saved, vary_data=False)
+    assert run.train_step().step == 2, "a whole state mends it"
 
 
 def test_asking_for_what_can_not_be_read_leaves_the_run_as_it_was(trainer) -> None:

@@ -62,6 +62,11 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
+def test_who_asks_what_weights_solve_is_told_of_how_many_problems(folder) -> None:
+    trainer = Trainer(load_config("config.yaml"), checkpoints=folder / "checkpoints")
+    assert trainer.paid().problems == 4 < trainer.config.validation.problems
+
+
 def stabilizer(*words: str) -> subprocess.CompletedProcess:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.run([sys.executable, "-m", "stabilizer", *words], capture_output=True, text=True, env=environment)

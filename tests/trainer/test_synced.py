@@ -145,6 +145,17 @@ def test_a_later_hand_over_that_arrives_ends_the_refusal(engine, policy):
     assert len(built.generate(encoded(policy, "31524>"), SAMPLING)) == 3
 
 
+def test_after_weights_that_did_not_arrive_those_from_before_are_served_again(engine, policy):
+    built = engine(deaf=(2, 3))
+    before = [parameter.detach().clone() for parameter in policy.model.parameters()]
+    nudge(policy, 1e-2)
+    built.sync()
+    with torch.no_grad():
+        for parameter, value in zip(policy.model.parameters(), before, strict=True):
+            parameter.copy_(value)
+    assert len(built.generate(encoded(policy, "31524>"), SAMPLING)) == 3
+
+
 def test_an_engine_that_never_had_the_weights_is_refused_at_set_up(policy):
     server = CopyServer(policy)
     nudge(policy, 1e-2)

@@ -100,7 +100,8 @@ class SyncedEngine:
         if retries:
             theirs, error, problem = self._hand_over(ours)
         self._refusal = problem
-        self._before = (ours, theirs)
+        if not problem:  # else it still stands where it last stood: what comes next is held against that
+            self._before = (ours, theirs)
         self._versions = self._count_changes()
         return {
             "rollout/sync_error": error,
