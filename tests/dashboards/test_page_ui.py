@@ -54,21 +54,25 @@ class Watched:
 
     def zoom(self, graph: Any) -> list[int]:
         """Drag over a part of a chart, as a hand does; the steps it shows from then on."""
-        shown = "graph => graph.querySelector('.js-plotly-plot').layout.xaxis.range.map(Math.round)"
+        shown = "graph => graph.querySelector('.js-plotly-plot').layout?.xaxis?.range?.map(Math.round) ?? []"
         graph.scroll_into_view_if_needed()
-        before = graph.evaluate(shown)
+        before, after = [], []
 
-        def dragged() -> bool:  # a chart that is drawn just then takes no drag
+        def dragged() -> bool:  # a chart that is drawn just then takes no drag, and one not yet drawn shows no steps
+            before[:] = before or graph.evaluate(shown)
+            if not before:
+                return False
             box = graph.locator(".nsewdrag").bounding_box()
             mouse, y = self.page.mouse, box["y"] + box["height"] / 2
             mouse.move(box["x"] + box["width"] * 0.3, y)
             mouse.down()
             mouse.move(box["x"] + box["width"] * 0.6, y, steps=8)
             mouse.up()
-            return graph.evaluate(shown) != before
+            after[:] = graph.evaluate(shown)
+            return bool(after) and after != before
 
         self.until(dragged, SECONDS)
-        return graph.evaluate(shown)
+        return after
 
     def until(self, condition: Callable[[], bool], seconds: float = SECONDS) -> None:
         deadline = time.monotonic() + seconds
