@@ -94,7 +94,7 @@ class Learner:
         made = not_finite = 0
         with self._checkpointing():
             for row_R in _minibatches(len(batch), knobs, shuffle_seed, batch.mask_BT.device):
-                minibatch = batch.rows(row_R)
+                minibatch = batch.rows(row_R.sort().values)  # rows of one prompt next to each other
                 if made:
                     minibatch = replace(minibatch, entropy_BT=None)
                 row = self._gradient(minibatch, knobs, only_critic=only_critic)

@@ -75,9 +75,9 @@ class Task:
         """The scores of a step's completions, in order."""
         return [self.score(problem, text) for problem, text in zip(problems, completions, strict=True)]
 
-    def encode(self, problem: Problem, tokenizer: Tokenizer) -> list[int]:
-        """The prompt as the policy reads it."""
-        return tokenizer(problem.prompt)["input_ids"]
+    def encode(self, problems: Sequence[Problem], tokenizer: Tokenizer) -> list[list[int]]:
+        """Their prompts as the policy reads them."""
+        return tokenizer([problem.prompt for problem in problems])["input_ids"]
 
     def environment(self, config: SearchConfig) -> Environment | None:
         """What answers the policy's calls; None for a task that is done in one turn."""

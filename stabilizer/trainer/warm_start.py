@@ -60,7 +60,7 @@ def imitation_loss(policy: Policy, task: Task, seed: int, step: int) -> torch.Te
     """Cross-entropy of a batch of demonstrations, only of the tokens that the policy is to write itself."""
     problems = task.training(BATCH, seed=seed, salt=-1, cursor=step * BATCH)
     eos = policy.tokenizer.eos_token_id
-    prompts = [task.encode(problem, policy.tokenizer) for problem in problems]
+    prompts = task.encode(problems, policy.tokenizer)
     rows: list[tuple[list[int], list[int]]] = []
     for i, (problem, prompt) in enumerate(zip(problems, prompts, strict=True)):
         text = task.demonstration(problem, random_bits("demonstration", seed, step, i))
@@ -83,7 +83,7 @@ def imitation_loss(policy: Policy, task: Task, seed: int, step: int) -> torch.Te
 def held_out_accuracy(policy: Policy, task: Task) -> float:
     """Share of held-out problems that the greedy completion solves."""
     problems = task.held_out(256)
-    prompts = [task.encode(problem, policy.tokenizer) for problem in problems]
+    prompts = task.encode(problems, policy.tokenizer)
     greedy = Sampling(group_size=1, temperature=0.0, max_completion=40)
     config = SearchConfig()
     engine, environment = Sampler(policy), task.environment(config)

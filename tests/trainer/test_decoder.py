@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from stabilizer.trainer import decoder
+from stabilizer.trainer.forward import turn
 from stabilizer.trainer.model import Policy, build_tokenizer
 from stabilizer.trainer.rollout.engine import Sampling
 from stabilizer.trainer.rollout.logprobs import completion_logps
@@ -149,8 +150,9 @@ def test_what_was_sampled_can_be_learned_from_and_holds_no_graph(lean, monkeypat
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_in_half_precision_queries_are_turned_as_in_float32_and_rounded(dtype):
     qkv, rope = torch.randn(5, 3 * 8).to(dtype), torch.polar(torch.ones(5, 1, 4), torch.randn(5, 1, 4))
-    wide = decoder.turned(qkv.float(), rope, 16)
-    turned = decoder.turned(qkv.clone(), rope, 16)
+    wide, turned = qkv.float(), qkv.clone()
+    turn(wide, rope, 16)
+    turn(turned, rope, 16)
     assert torch.equal(turned, wide.to(dtype))
     assert torch.equal(turned[:, 16:], qkv[:, 16:])
 

@@ -8,7 +8,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from stabilizer.trainer.model import Policy, build_model, build_tokenizer, load_policy
 from stabilizer.trainer.rollout.engine import Sampling
 from stabilizer.trainer.rollout.logprobs import completion_logps
-from stabilizer.trainer.rollout.sampler import Sampler, choose
+from stabilizer.trainer.rollout.sampler import Sampler
+from stabilizer.trainer.rollout.writing import choose
 from stabilizer.trainer.tasks import TASKS
 
 CPU = torch.device("cpu")
@@ -93,9 +94,13 @@ def test_lengths_masks_and_texts_agree(policy):
     assert rollouts.num_tokens == 32 * 6 + int(rollouts.length_B.sum())
 
 
+def draws(count):
+    return torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
 def test_sampling_follows_the_softmax():
     logits = torch.tensor([2.0, 1.0, 0.0])
-    token_B, logp_B, entropy_B = choose(logits.expand(60_000, 3), 2.0, torch.Generator().manual_seed(0))
+    token_B, logp_B, entropy_B = choose(logits.expand(60_000, 3), 2.0, draws(60_000))
     expected = torch.softmax(logits / 2.0, 0)
     share = torch.bincount(token_B, minlength=3) / 60_000
     assert torch.allclose(share, expected, atol=0.01)  # five standard deviations of a share are 0.01
@@ -109,12 +114,12 @@ def test_the_same_seed_gives_the_same_completions(policy):
 
 
 def test_non_finite_logits_give_a_token_and_show_in_its_log_probability():
-    token_B, logp_B, entropy_B = choose(torch.full((2, 5), math.nan), 1.0, torch.Generator().manual_seed(0))
+    token_B, logp_B, entropy_B = choose(torch.full((2, 5), math.nan), 1.0, draws(2))
     assert token_B.shape == (2,) and logp_B.isnan().all() and entropy_B.isnan().all()
 
 
 def test_a_forbidden_token_adds_nothing_to_the_entropy():
-    _, _, entropy_B = choose(torch.tensor([[0.0, 0.0, -math.inf]]), 1.0, torch.Generator().manual_seed(0))
+    _, _, entropy_B = choose(torch.tensor([[0.0, 0.0, -math.inf]]), 1.0, draws(1))
     assert entropy_B.tolist() == pytest.approx([math.log(2)])
 
 

@@ -68,7 +68,7 @@ def nudge(policy, size=1e-2):
 
 
 def prompts(policy, count):
-    return [TASK.encode(problem, policy.tokenizer) for problem in TASK.held_out(count)]
+    return TASK.encode(TASK.held_out(count), policy.tokenizer)
 
 
 def mixed(policy):

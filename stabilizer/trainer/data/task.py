@@ -62,8 +62,8 @@ class DataTask(Task):
         """Problems `cursor` to `cursor + count` of the stream: every row once an epoch, in an order of the epoch's."""
         return [self.problem(row_at(position, self.size, seed, salt)) for position in range(cursor, cursor + count)]
 
-    def encode(self, problem: Problem, tokenizer: Tokenizer) -> list[int]:
-        return self._prompts.encode(problem.prompt)
+    def encode(self, problems: Sequence[Problem], tokenizer: Tokenizer) -> list[list[int]]:
+        return [self._prompts.encode(problem.prompt) for problem in problems]
 
     def environment(self, config: SearchConfig) -> Environment | None:
         return environment(_documents(config.corpus), config) if config.url or config.corpus else None

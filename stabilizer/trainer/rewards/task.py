@@ -51,8 +51,8 @@ class RewardedTask(Task):
     def training(self, count: int, *, seed: int, salt: int, cursor: int) -> list[Problem]:
         return self._problems.training(count, seed=seed, salt=salt, cursor=cursor)
 
-    def encode(self, problem: Problem, tokenizer: Tokenizer) -> list[int]:
-        return self._problems.encode(problem, tokenizer)
+    def encode(self, problems: Sequence[Problem], tokenizer: Tokenizer) -> list[list[int]]:
+        return self._problems.encode(problems, tokenizer)
 
     def environment(self, config: SearchConfig) -> Environment | None:
         return self._environment

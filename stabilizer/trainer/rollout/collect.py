@@ -124,7 +124,7 @@ class Collector:
         return torch.tensor(solved, dtype=torch.float64)
 
     def _answered(self, problems: list[Problem], sampling: Sampling) -> Episodes:
-        prompts = [self._task.encode(problem, self._tokenizer) for problem in problems]
+        prompts = self._task.encode(problems, self._tokenizer)
         outcomes: list[Outcome] = []
         with self._arithmetic():
             if self._environment is None:

@@ -9,10 +9,14 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from stabilizer.trainer import decoder
+from stabilizer.trainer.forward import completion_states
 from stabilizer.trainer.head import stats_of_logits, token_stats
 from stabilizer.trainer.rollout.rollouts import Rollouts, cat_mask, position_ids
+from stabilizer.trainer.scripted import run_scripted
+from stabilizer.trainer.threads import in_parts, parts_for
 
 
 class TokenStats(NamedTuple):
@@ -57,7 +61,9 @@ def completion_hidden(model: nn.Module, rollouts: Rollouts) -> Tensor:
     """Last hidden states at the positions that predict completion tokens, (B, T, H)."""
     training = torch.is_grad_enabled()
     if decoder.refusal(model, training=training) is None:
-        return _hidden_lean(decoder.read(model, training=training), rollouts)
+        weights, rows = decoder.read(model, training=training), len(rollouts)
+        parts = torch.arange(rows).tensor_split(parts_for(rows, rows))
+        return in_parts(_hidden_lean, weights, [rollouts.rows(part_R) for part_R in parts])
     num_tokens = rollouts.completion_ids_BT.shape[1]
     return model.base_model(**_inputs(rollouts), use_cache=False).last_hidden_state[:, -num_tokens:]
 
@@ -75,26 +81,12 @@ def _spread(value_N: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def _hidden_lean(weights: decoder.Weights, rollouts: Rollouts) -> Tensor:
-    """Every distinct prompt is read once, however many completions it has."""
-    width = rollouts.completion_ids_BT.shape[1]
-    num_tokens = int(rollouts.span_B.max())
-    masked_BL = rollouts.prompt_ids_BP.masked_fill(~rollouts.prompt_mask_BP, -1)
-    prompt_PL, prompt_of_B = masked_BL.unique(dim=0, return_inverse=True)
-    prompt_PL = prompt_PL[:, -int(rollouts.prompt_mask_BP.sum(1).max()) :]  # the rest of a larger batch may be longer
-    mask_PL = prompt_PL >= 0
-    prompts, length = prompt_PL.shape
-    later = torch.arange(num_tokens - 1, device=prompt_PL.device)
-    position_BT = mask_PL.sum(1)[prompt_of_B][:, None] + later
-    states_NH = decoder.hidden_states(
-        weights,
-        torch.cat([prompt_PL.clamp_min(0).flatten(), rollouts.completion_ids_BT[:, : num_tokens - 1].flatten()]),
-        decoder.rope(weights, torch.cat([position_ids(mask_PL).flatten(), position_BT.flatten()])),
-        decoder.shared_prompts(weights, mask_PL, prompt_of_B, num_tokens - 1),
-    )
-    prompt_NH, later_NH = states_NH.split([prompts * length, position_BT.numel()])
-    last_PH = prompt_NH.unflatten(0, (prompts, length))[:, -1]
-    hidden_BTH = torch.cat([last_PH[prompt_of_B][:, None], later_NH.unflatten(0, position_BT.shape)], dim=1)
-    return torch.nn.functional.pad(hidden_BTH, (0, 0, 0, width - num_tokens))
+    prompt_mask_BP, num_tokens = rollouts.prompt_mask_BP, int(rollouts.span_B.max())
+    longest = int(prompt_mask_BP.sum(1).max())  # a prompt of the rest of a larger batch may be longer
+    prompt_ids_BL, prompt_mask_BL = rollouts.prompt_ids_BP[:, -longest:], prompt_mask_BP[:, -longest:]
+    written_BT = rollouts.completion_ids_BT[:, :num_tokens]
+    hidden_BTH = run_scripted(completion_states, weights, prompt_ids_BL, prompt_mask_BL, written_BT)
+    return pad(hidden_BTH, (0, 0, 0, rollouts.completion_ids_BT.shape[1] - num_tokens))
 
 
 def _inputs(rollouts: Rollouts) -> dict[str, Tensor | None]:

@@ -7,23 +7,35 @@ Shape letters: P prompts, B rows = P x group size, L prompt length, T completion
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Sequence
-from typing import Protocol
+from threading import Lock
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 from transformers import DynamicCache
 
 from stabilizer.trainer import decoder
+from stabilizer.trainer.forward import hidden_states
 from stabilizer.trainer.model import Policy
 from stabilizer.trainer.rollout.engine import Sampling
 from stabilizer.trainer.rollout.rollouts import Rollouts, decode, pad_left, position_ids
-from stabilizer.trainer.threads import threads_for
+from stabilizer.trainer.rollout.writing import Choice, Stretch, choose, goes_on, write_on
+from stabilizer.trainer.scripted import run_scripted
+from stabilizer.trainer.threads import in_threads, parts_for, threads_for
 
 FEWER = 0.8
 """Finished rows leave when the rest is below this share: a row costs as much as any other, moving the rest a step."""
+
+
+class Written(NamedTuple):
+    """A stretch, and where it belongs."""
+
+    row_B: Tensor
+    begin: int
+    stretch: Stretch
 
 
 class Sampler:
@@ -41,7 +53,6 @@ class Sampler:
         configured = self._model.generation_config.eos_token_id
         stops |= set(configured if isinstance(configured, list) else [configured] if configured is not None else [])
         self._stops = torch.tensor(sorted(stops), device=self._model.device)
-        self._generator = torch.Generator(self._model.device)
 
     @torch.no_grad()
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> Rollouts:
@@ -50,12 +61,8 @@ class Sampler:
         sampling = self._fitted(prompts, sampling, lean=lean)
         prompt_ids, prompt_mask = pad_left(prompts, self._pad, self._model.device)
         stops = torch.cat([self._stops, self._stops.new_tensor(sampling.stop_ids)])
-        # a tenth cheaper; but a model's own code may keep something of what it computes for the updates
-        mode = torch.inference_mode() if lean else contextlib.nullcontext()
-        with threads_for(self._model, len(prompts) * sampling.group_size), mode:
-            writer: Writer = (LeanWriter if lean else ModelWriter)(self._model, prompt_mask, sampling)
-            written = self._sample(writer, prompt_ids, sampling, stops)
-        ids_BT, logp_BT, entropy_BT, mask_BT = (value_BT.clone() for value_BT in written)  # ordinary tensors again
+        written = (self._by_decoder if lean else self._by_model)(prompt_ids, prompt_mask, sampling, stops)
+        ids_BT, logp_BT, entropy_BT, mask_BT = _together(written, len(prompts) * sampling.group_size, self._pad)
         length_B = mask_BT.sum(1)
         last_B = ids_BT.gather(1, (length_B - 1)[:, None])[:, 0]
         return Rollouts(
@@ -97,84 +104,136 @@ class Sampler:
             )
         return sampling._replace(max_completion=min(sampling.max_completion, positions - longest))
 
-    def _sample(
-        self, writer: Writer, prompt_ids_PL: Tensor, sampling: Sampling, stops: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(ids_BT, logp_BT, entropy_BT, mask_BT), padding behind the end of each row."""
-        generator = self._generator.manual_seed(sampling.seed)
-        rows, device = len(prompt_ids_PL) * sampling.group_size, prompt_ids_PL.device
-        row_B = torch.arange(rows, device=device)  # where the rows still in the batch belong
-        alive_B = torch.ones(rows, dtype=torch.bool, device=device)
-        stop_ids = stops.tolist()
-        written: list[tuple[Tensor, ...]] = []
+    def _by_model(self, ids_PL: Tensor, mask_PL: Tensor, sampling: Sampling, stops: Tensor) -> list[Written]:
+        rows = len(ids_PL) * sampling.group_size
+        with threads_for(self._model, rows):
+            writer = ModelWriter(self._model, mask_PL, sampling)
+            return _write(writer, ids_PL, sampling, stops, Draws(sampling, rows, ids_PL.device))
 
-        logits_BV = writer.prompts(prompt_ids_PL).repeat_interleave(sampling.group_size, 0)
-        while True:
-            token_B, logp_B, entropy_B = choose(logits_BV, sampling.temperature, generator)
-            written.append((row_B, token_B, logp_B, entropy_B, alive_B))
-            if len(written) == sampling.max_completion:
-                break
-            for stop in stop_ids:
-                alive_B = alive_B & (token_B != stop)
-            num_alive = int(alive_B.sum())
-            if num_alive == 0:
-                break
-            if num_alive < FEWER * len(row_B):
-                keep = alive_B.nonzero()[:, 0]
-                row_B, token_B, alive_B = row_B[keep], token_B[keep], alive_B[keep]
-                writer.keep(keep)
-            logits_BV = writer.token(token_B)
+    def _by_decoder(self, ids_PL: Tensor, mask_PL: Tensor, sampling: Sampling, stops: Tensor) -> list[Written]:
+        """Where no operation is worth a second thread, each thread writes what follows some of the prompts."""
+        prompts, size = len(ids_PL), sampling.group_size
+        draws = Draws(sampling, prompts * size, ids_PL.device)
 
-        counts = torch.tensor([len(row_B) for row_B, *_ in written], device=device)
-        step_N = torch.arange(len(written), device=device).repeat_interleave(counts)
-        row_N, *values, alive_N = (torch.cat(parts) for parts in zip(*written, strict=True))
-        place = (row_N[alive_N], step_N[alive_N])  # without what finished rows went on to say
+        def write(of_P: Tensor) -> list[Written]:
+            with torch.inference_mode():  # a tenth cheaper
+                writer = LeanWriter(weights, mask_PL[of_P], sampling)
+                return _write(writer, ids_PL[of_P], sampling, stops, draws, first=int(of_P[0]) * size)
 
-        def spread(value_N: Tensor, filler: float) -> Tensor:
-            value_BT = value_N.new_full((rows, len(written)), filler)
-            value_BT[place] = value_N[alive_N]
-            return value_BT
+        with threads_for(self._model, prompts * size), torch.inference_mode():
+            parts = torch.arange(prompts).tensor_split(parts_for(prompts, prompts * size))
+            weights = decoder.read(self._model, training=False)
+            return [written for part in in_threads(write, parts) for written in part]
 
-        return *map(spread, values, (self._pad, 0.0, 0.0)), spread(alive_N, False)
+
+class Draws:
+    """A random number for every token of every row, the same whatever rows it is written beside."""
+
+    AHEAD = 256
+    """Tokens for which they are drawn at once."""
+
+    def __init__(self, sampling: Sampling, rows: int, device: torch.device):
+        self._shape = sampling.max_completion, rows
+        self._generator = torch.Generator(device).manual_seed(sampling.seed)
+        self._drawn: list[Tensor] = []
+        self._lock = Lock()
+
+    def of(self, row_B: Tensor, token: int) -> Tensor:
+        """Those of some tokens from this one on, (S, B)."""
+        block, place = divmod(token, self.AHEAD)
+        most, rows = self._shape
+        with self._lock:
+            while len(self._drawn) <= block:
+                shape = min(self.AHEAD, most - len(self._drawn) * self.AHEAD), rows
+                self._drawn.append(
+                    torch.rand(shape, dtype=torch.float64, device=row_B.device, generator=self._generator)
+                )
+        drawn_SB = self._drawn[block][place:]
+        return drawn_SB if len(row_B) == rows else drawn_SB[:, row_B]
+
+
+def _write(
+    writer: Writer, ids_PL: Tensor, sampling: Sampling, stops: Tensor, draws: Draws, first: int = 0
+) -> list[Written]:
+    """Behind each of the prompts `group_size` completions, which are the rows from `first` on."""
+    rows, device = len(ids_PL) * sampling.group_size, ids_PL.device
+    row_B = torch.arange(first, first + rows, device=device)  # where the rows still in the batch belong
+    token_B, alive_B = None, torch.ones(rows, dtype=torch.bool, device=device)
+    how = Choice(float(sampling.temperature), stops.tolist(), FEWER)
+    written: list[Written] = []
+    length = 0
+
+    writer.read(ids_PL)
+    while True:
+        stretch = writer.write(how, token_B, alive_B, draws.of(row_B, length))
+        written.append(Written(row_B, length, stretch))
+        length += len(stretch.token_SB)
+        token_B, alive_B = stretch.token_SB[-1], stretch.alive_B
+        num_alive = int(alive_B.sum())
+        if num_alive == 0 or length == sampling.max_completion:
+            return written
+        if num_alive < FEWER * len(row_B):
+            keep = alive_B.nonzero()[:, 0]
+            row_B, token_B, alive_B = row_B[keep], token_B[keep], alive_B[keep]
+            writer.keep(keep)
+
+
+def _together(written: Sequence[Written], rows: int, pad: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(ids_BT, logp_BT, entropy_BT, mask_BT), padding behind the end of each row, where finished rows went on."""
+    width = max(begin + len(stretch.token_SB) for _, begin, stretch in written)
+    fillers = (pad, 0.0, 0.0, False)
+    whole = [part.new_full((rows, width), filler) for part, filler in zip(written[0].stretch, fillers, strict=False)]
+    for row_B, begin, stretch in written:
+        ended_BS, end = ~stretch.alive_SB.T, begin + len(stretch.token_SB)
+        for whole_BT, part_SB, filler in zip(whole, stretch, fillers, strict=False):
+            whole_BT[row_B, begin:end] = part_SB.T.masked_fill(ended_BS, filler)
+    return tuple(whole)
 
 
 class Writer(Protocol):
     """A model in the middle of writing; it knows what was written so far."""
 
-    def prompts(self, ids_PL: Tensor) -> Tensor:
-        """Read the prompts; the logits of what follows each, (P, V)."""
+    def read(self, ids_PL: Tensor) -> None:
+        """Read the prompts, which are then continued on `group_size` rows each."""
 
-    def token(self, ids_B: Tensor) -> Tensor:
-        """One more token on every row; the logits of what follows, (B, V)."""
+    def write(self, how: Choice, token_B: Tensor | None, alive_B: Tensor, draw_SB: Tensor) -> Stretch:
+        """A token more on every row, or several, each with one of its random numbers. `token_B` is the last of each
+        row, None at first; `alive_B` says which have not ended."""
 
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows alone."""
 
 
 class LeanWriter:
-    """By `decoder`, from the weights as they are when it is made."""
+    """By `decoder`, from weights that it read of a model."""
 
-    def __init__(self, model: nn.Module, prompt_mask_PL: Tensor, sampling: Sampling):
-        self._weights = decoder.read(model, training=False)
-        self._cache = decoder.Cache(self._weights, prompt_mask_PL, sampling.group_size, sampling.max_completion)
+    def __init__(self, weights: decoder.Weights, prompt_mask_PL: Tensor, sampling: Sampling):
+        self._weights = weights
+        self._cache = decoder.Cache(weights, prompt_mask_PL, sampling.group_size, sampling.max_completion)
         size = prompt_mask_PL.shape[1] + sampling.max_completion
-        self._rope = decoder.rope(self._weights, torch.arange(size, device=prompt_mask_PL.device))
-        self._padded = not bool(prompt_mask_PL.all())
-        self._position_PL = position_ids(prompt_mask_PL)
+        self._rope = decoder.rope(weights, torch.arange(size, device=prompt_mask_PL.device))
+        self._group_size = sampling.group_size
+        self._padded = not bool(prompt_mask_PL.all())  # else the cache's length is the position of every row
+        self._mask_PL, self._position_PL = prompt_mask_PL, position_ids(prompt_mask_PL)
         self._position_B = prompt_mask_PL.sum(1).repeat_interleave(sampling.group_size)
 
-    def prompts(self, ids_PL: Tensor) -> Tensor:
+    def read(self, ids_PL: Tensor) -> None:
         rope = self._rope[self._position_PL.flatten()]
-        states = decoder.hidden_states(self._weights, ids_PL.flatten(), rope, self._cache.read_prompts)
-        return self._weights.head(states.unflatten(0, ids_PL.shape)[:, -1])
+        layout = decoder.layout(self._mask_PL)
+        states = run_scripted(hidden_states, self._weights, ids_PL.flatten(), rope, layout, self._cache.written)
+        logits_PV = linear(states.unflatten(0, ids_PL.shape)[:, -1], *self._weights.head)
+        self._logits_BV = logits_PV.repeat_interleave(self._group_size, 0)
 
-    def token(self, ids_B: Tensor) -> Tensor:
-        at = self._cache.length  # where nothing is padded, also the position of every row
-        rope = self._rope[self._position_B] if self._padded else self._rope[at : at + 1]
-        states = decoder.hidden_states(self._weights, ids_B, rope, self._cache.read_token)
-        self._cache.length += 1
-        self._position_B = self._position_B + 1
-        return self._weights.head(states)
+    def write(self, how: Choice, token_B: Tensor | None, alive_B: Tensor, draw_SB: Tensor) -> Stretch:
+        cache, position_B = self._cache, self._position_B if self._padded else None
+        stretch = run_scripted(
+            write_on, self._weights, how, self._logits_BV, token_B, alive_B, draw_SB,
+            self._rope, position_B, cache.written, cache.mask, cache.length,
+        )  # fmt: skip
+        read = len(stretch[0]) - (token_B is None)
+        cache.length += read
+        self._position_B = self._position_B + read
+        return Stretch(*stretch)
 
     def keep(self, rows: Tensor) -> None:
         self._cache.keep(rows)
@@ -193,15 +252,22 @@ class ModelWriter:
         self._position = position_ids(prompt_mask_PL)
         self._cache = DynamicCache(config=model.config)
 
-    def prompts(self, ids_PL: Tensor) -> Tensor:
+    def read(self, ids_PL: Tensor) -> None:
         logits_PV = self._forward(ids_PL)
         prompt_of_B = torch.arange(len(ids_PL), device=ids_PL.device).repeat_interleave(self._group_size)
         self._cache.reorder_cache(prompt_of_B)
         self._mask = self._mask.repeat_interleave(self._group_size, 0)
         self._position = self._mask.sum(1)[:, None]
-        return logits_PV
+        self._logits_BV = logits_PV[prompt_of_B]
 
-    def token(self, ids_B: Tensor) -> Tensor:
+    def write(self, how: Choice, token_B: Tensor | None, alive_B: Tensor, draw_SB: Tensor) -> Stretch:
+        logits_BV = self._logits_BV if token_B is None else self._next(token_B)
+        token_B, logp_B, entropy_B = choose(logits_BV, how.temperature, draw_SB[0])
+        return Stretch(
+            token_B[None], logp_B[None], entropy_B[None], alive_B[None], goes_on(alive_B, token_B, how.stops)
+        )
+
+    def _next(self, ids_B: Tensor) -> Tensor:
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(ids_B), 1)], dim=1)
         logits_BV = self._forward(ids_B[:, None])
         self._position = self._position + 1
@@ -227,26 +293,3 @@ def _keeps_a_cache(model: nn.Module) -> bool:
     """Whether the model takes a cache. Others too take the word, and would write on without what stands before."""
     known = type(getattr(model, "get_base_model", lambda: model)())
     return "past_key_values" in inspect.signature(known.forward).parameters
-
-
-def choose(logits_BV: Tensor, temperature: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:
-    """A token per row, its log-probability, and the entropy of what it was drawn from.
-
-    One random number a row, looked up in the running sum of the probabilities: noise for every token of a real
-    vocabulary would cost more than the model. A probability of 0 is never hit. Non-finite logits still give some token,
-    with a non-finite log-probability: evidence for the metrics instead of a crash here.
-    """
-    wide_BV = logits_BV if logits_BV.dtype is torch.float64 else logits_BV.float()
-    if temperature not in (0, 1):
-        wide_BV = wide_BV / temperature
-    logp_BV = torch.log_softmax(wide_BV, dim=-1)
-    p_BV = logp_BV.exp()
-    entropy_B = -(p_BV * logp_BV.clamp_min(torch.finfo(logp_BV.dtype).min)).sum(-1)  # 0 log 0 = 0
-    if temperature == 0:
-        token_B = logp_BV.argmax(-1)
-    else:
-        sum_BV = p_BV.cumsum(-1, dtype=torch.float64)
-        draw_B1 = torch.rand((len(sum_BV), 1), dtype=torch.float64, device=sum_BV.device, generator=generator)
-        token_B = torch.searchsorted(sum_BV, draw_B1 * sum_BV[:, -1:], right=True)[:, 0]
-        token_B = token_B.clamp_max(logp_BV.shape[1] - 1)
-    return token_B, logp_BV.gather(1, token_B[:, None])[:, 0], entropy_B

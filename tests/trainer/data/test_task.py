@@ -82,7 +82,7 @@ def test_a_template_is_filled_with_columns(task, write):
 def test_plain_text_gets_one_bos_and_no_eos(plain_tokenizer, write, task):
     def ids(text, tokenizer):
         data = task(write({"prompt": text, "answer": ""}), tokenizer, held_out=0)
-        return tokenizer.convert_ids_to_tokens(data.encode(first(data), tokenizer))
+        return tokenizer.convert_ids_to_tokens(data.encode([first(data)], tokenizer)[0])
 
     assert ids("hi", plain_tokenizer) == ["<bos>", "h", "i"]
     assert ids("<bos>hi", plain_tokenizer) == ["<bos>", "h", "i"]
@@ -103,7 +103,7 @@ def test_messages_go_through_the_chat_template(task, write, chat_tokenizer):
         "<|im_start|>assistant\n4<|im_end|>\n<|im_start|>user\n+1?<|im_end|>\n<|im_start|>assistant\n"
     )
     assert first(data).prompt == text
-    tokens = chat_tokenizer.convert_ids_to_tokens(data.encode(first(data), chat_tokenizer))
+    tokens = chat_tokenizer.convert_ids_to_tokens(data.encode([first(data)], chat_tokenizer)[0])
     assert tokens.count("<bos>") == 1 and tokens[:2] == ["<bos>", "<|im_start|>"] and tokens[-1] == "\n"
     assert first(data).columns["prompt"] == messages, "reward functions see what the data says"
 
@@ -112,7 +112,7 @@ def test_a_template_that_writes_no_bos_gets_none(task, write):
     tokenizer = character_tokenizer(chat=True)
     tokenizer.chat_template = tokenizer.chat_template.replace("{{ bos_token }}", "")
     data = task(write({"prompt": [{"role": "user", "content": "x"}], "answer": ""}), tokenizer, held_out=0)
-    assert "<bos>" not in tokenizer.convert_ids_to_tokens(data.encode(first(data), tokenizer))
+    assert "<bos>" not in tokenizer.convert_ids_to_tokens(data.encode([first(data)], tokenizer)[0])
 
 
 def test_a_conversation_with_a_system_message_keeps_its_own(task, write, chat_tokenizer):
