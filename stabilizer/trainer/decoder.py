@@ -11,6 +11,7 @@ Shape letters: N tokens, H hidden, A attention heads, K key/value heads, D head 
 B rows (completions), T completion length, S cache length.
 """
 
+import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -128,7 +129,11 @@ def refusal(model: nn.Module, *, training: bool) -> str | None:
 
 def hooked(*modules: nn.Module) -> bool:
     """Whether calling one of these modules does more, or other things, than its class says."""
-    return any(m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in modules)
+    for module in modules:
+        own = vars(module)
+        if own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
+            return True
+    return False
 
 
 def _modules(model: nn.Module) -> Iterator[nn.Module]:
@@ -155,33 +160,31 @@ def _mergeable(module: nn.Module) -> bool:
     )
 
 
-def read(model: nn.Module, *, training: bool) -> Weights:
-    """The present weights. Query, key and value, and gate and up, become one matrix each: fewer, larger products.
-
-    For sampling, matrices are copied in the order in memory that suits a product with few rows.
-    """
+def read(model: nn.Module) -> Weights:
+    """The present weights. Query, key and value, and gate and up, become one matrix each: fewer, larger products."""
     config, base = model.config, model.model
     dtype, device = base.embed_tokens.weight.dtype, base.embed_tokens.weight.device
     head_dim = base.layers[0].self_attn.head_dim
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    order = _order(heads, kv_heads, head_dim).to(device)
     layers = []
     for block in base.layers:
         attention, mlp = block.self_attn, block.mlp
         norms = None
         if hasattr(attention, "q_norm"):
-            query, key = (_paired(norm.weight, head_dim) for norm in (attention.q_norm, attention.k_norm))
+            query, key = attention.q_norm.weight, attention.k_norm.weight
             norms = torch.cat([query.expand(heads, -1), key.expand(kv_heads, -1)])
+            norms = norms.flatten()[order[: norms.numel()]].view(norms.shape)
+        qkv = _stack(attention.q_proj, attention.k_proj, attention.v_proj)
         layers.append(
             Layer(
                 attention_norm=block.input_layernorm.weight,
-                qkv=_stack(
-                    attention.q_proj, attention.k_proj, attention.v_proj, training=training, paired=(2, head_dim)
-                ),
+                qkv=Linear(*(None if x is None else x.index_select(0, order) for x in qkv)),
                 head_norms=norms,
-                out=_stack(attention.o_proj, training=training),
+                out=_stack(attention.o_proj),
                 mlp_norm=block.post_attention_layernorm.weight,
-                gate_up=_stack(mlp.gate_proj, mlp.up_proj, training=training),
-                down=_stack(mlp.down_proj, training=training),
+                gate_up=_stack(mlp.gate_proj, mlp.up_proj),
+                down=_stack(mlp.down_proj),
             )
         )
     return Weights(
@@ -189,7 +192,7 @@ def read(model: nn.Module, *, training: bool) -> Weights:
         padding=base.embed_tokens.padding_idx,
         layers=layers,
         norm=base.norm.weight,
-        head=_stack(model.lm_head, training=training),
+        head=_stack(model.lm_head),
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
@@ -199,18 +202,17 @@ def read(model: nn.Module, *, training: bool) -> Weights:
     )
 
 
-def _stack(*modules: nn.Module, training: bool, paired: tuple[int, int] = (0, 0)) -> Linear:
-    """With `paired` (how many, head size) the heads that the first modules compute are in the order of `_paired`."""
-    layers = [_merged(module) for module in modules]
-    count, head_dim = paired
-    layers[:count] = [Linear(*(_paired(x, head_dim) for x in layer)) for layer in layers[:count]]
-    weight, bias = (_joined(parts) for parts in zip(*layers, strict=True))
-    return Linear(weight if training else weight.T.contiguous().T, bias)
+@functools.cache
+@torch.inference_mode(False)  # it is kept, and used again where there are gradients
+def _order(heads: int, kv_heads: int, head_dim: int) -> Tensor:
+    """Rows 0, 1, ..., D - 1 of every query and key head in the order 0, D/2, 1, D/2 + 1, ...; values as they are."""
+    row = torch.arange((heads + 2 * kv_heads) * head_dim).view(-1, head_dim)
+    row[: heads + kv_heads] = row[: heads + kv_heads].unflatten(1, (2, -1)).transpose(1, 2).flatten(1)
+    return row.flatten()
 
 
-def _paired(x: Tensor | None, head_dim: int) -> Tensor | None:
-    """Rows 0, 1, ..., D - 1 of every head in the order 0, D/2, 1, D/2 + 1, ..."""
-    return None if x is None else x.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).reshape(x.shape)
+def _stack(*modules: nn.Module) -> Linear:
+    return Linear(*(_joined(parts) for parts in zip(*map(_merged, modules), strict=True)))
 
 
 def _joined(parts: tuple[Tensor | None, ...]) -> Tensor | None:

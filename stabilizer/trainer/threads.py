@@ -12,20 +12,19 @@ import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch import nn
 
 from stabilizer.trainer.scripted import unlocked
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
-WORTH = 2**27
-"""Multiplications in a block of layers that are worth a second thread: some milliseconds of one core."""
+WORTH = 2**30
+"""Multiplications in a block of layers from which on each operation is worth a second thread: some ten milliseconds of
+one core."""
 FEWEST = 8
 """Rows below which a part of them costs as much as more would."""
 
@@ -73,60 +72,6 @@ def in_threads(function: Callable[[Job], Result], jobs: Sequence[Job]) -> list[R
     finally:
         wait(others)
     return [first, *(other.result() for other in others)]
-
-
-def in_parts(function: Callable[[Any, Job], Tensor], parameters: Any, jobs: Sequence[Job]) -> Tensor:
-    """`function(parameters, job)` of all jobs, one behind the other, each computed in a thread of its own, and so are
-    its gradients. `parameters` may be tensors, and tuples and lists of such and of what is none."""
-    if len(jobs) == 1:
-        return function(parameters, jobs[0])
-    leaves, structure = tree_flatten(parameters)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-
-    def call(tensors: Sequence[Tensor], job: Job) -> Tensor:
-        given = iter(tensors)
-        filled = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        return function(tree_unflatten(filled, structure), job)
-
-    if torch.is_grad_enabled():
-        return _InParts.apply(call, jobs, *tensors)
-
-    def plain(job: Job) -> Tensor:
-        with torch.no_grad():
-            return call(tensors, job)
-
-    return torch.cat(in_threads(plain, jobs))
-
-
-class _InParts(torch.autograd.Function):
-    """Each job has a graph of its own, made and gone back through in its thread; parameters get the sum over them."""
-
-    @staticmethod
-    def forward(ctx: Any, call: Callable[..., Tensor], jobs: Sequence[Any], *tensors: Tensor) -> Tensor:
-        ctx.leaves = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
-
-        def own(job: Any) -> Tensor:
-            with torch.enable_grad():
-                return call(ctx.leaves, job)
-
-        ctx.results = in_threads(own, jobs)
-        return torch.cat([result.detach() for result in ctx.results])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        wanted = [leaf for leaf in ctx.leaves if leaf.requires_grad]
-        grads = grad.split([len(result) for result in ctx.results])
-        ways = zip(ctx.results, grads, strict=True)
-        parts = in_threads(lambda way: torch.autograd.grad(way[0], wanted, way[1], allow_unused=True), list(ways))
-        del ctx.results
-        sums = iter([_sum(of_one) for of_one in zip(*parts, strict=True)])
-        return None, None, *(next(sums) if leaf.requires_grad else None for leaf in ctx.leaves)
-
-
-def _sum(parts: Sequence[Tensor | None]) -> Tensor | None:
-    known = [part for part in parts if part is not None]
-    return sum(known[1:], known[0]) if known else None
 
 
 @functools.cache

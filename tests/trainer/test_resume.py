@@ -20,6 +20,8 @@ ALGORITHMS = {
     "PPO": (*SETTINGS, "algorithm=ppo", "policy.kl_target=0.001", "optim.adaptive_clip=2"),
     "PPO, shared critic": (*SETTINGS, "algorithm=ppo", "critic.kind=shared", "policy.entropy_target=3"),
     "a reference that was refreshed": (*SETTINGS, "policy.reference_every=2", "policy.beta=0.05"),
+    "GRPO on two threads": (*SETTINGS, "threads=2"),
+    "PPO on two threads": (*SETTINGS, "threads=2", "algorithm=ppo", "critic.kind=shared"),
 }
 
 

@@ -14,9 +14,10 @@ from torch.nn.functional import pad
 from stabilizer.trainer import decoder
 from stabilizer.trainer.forward import completion_states
 from stabilizer.trainer.head import stats_of_logits, token_stats
+from stabilizer.trainer.parts import in_parts
 from stabilizer.trainer.rollout.rollouts import Rollouts, cat_mask, position_ids
 from stabilizer.trainer.scripted import run_scripted
-from stabilizer.trainer.threads import in_parts, parts_for
+from stabilizer.trainer.threads import parts_for
 
 
 class TokenStats(NamedTuple):
@@ -45,25 +46,48 @@ def completion_logps(
     """
     if not _ends_in_a_linear_layer(model):
         return _stats_full(model, rollouts, temperature, entropy_grad=entropy_grad, hidden=hidden)
-    hidden_BTH = completion_hidden(model, rollouts)
     head = model.get_output_embeddings()
     dtype = _head_dtype(head.weight, head_dtype)
-    parts = (hidden_BTH[rollouts.mask_BT], head.weight, head.bias)
-    states_NH, weight, bias = (None if part is None else part.to(dtype) for part in parts)
-    target_N = rollouts.completion_ids_BT[rollouts.mask_BT]
-    with torch.autocast(weight.device.type, enabled=False):
-        stats = token_stats(states_NH, weight, bias, target_N, temperature, entropy_grad=entropy_grad)
-    logp_BT, entropy_BT = (_spread(value_N, rollouts.mask_BT) for value_N in stats)
-    return TokenStats(logp_BT, entropy_BT, hidden_BTH if hidden else None)
+
+    def stats(hidden_BTH: Tensor, weight: Tensor, bias: Tensor | None, rollouts: Rollouts) -> tuple[Tensor, ...]:
+        mask_BT = rollouts.mask_BT
+        states_NH, weight, bias = (None if x is None else x.to(dtype) for x in (hidden_BTH[mask_BT], weight, bias))
+        target_N = rollouts.completion_ids_BT[mask_BT]
+        with torch.autocast(weight.device.type, enabled=False):
+            values = token_stats(states_NH, weight, bias, target_N, temperature, entropy_grad=entropy_grad)
+        logp_BT, entropy_BT = (_spread(value_N, mask_BT) for value_N in values)
+        return (logp_BT, entropy_BT, hidden_BTH) if hidden else (logp_BT, entropy_BT)
+
+    def lean(weights: decoder.Weights, rollouts: Rollouts) -> tuple[Tensor, ...]:
+        return stats(_hidden_lean(weights, rollouts), *weights.head, rollouts)
+
+    if _is_lean(model):
+        logp_BT, entropy_BT, *states = in_parts(lean, decoder.read(model), _parts(rollouts))
+    else:
+        logp_BT, entropy_BT, *states = stats(_hidden_full(model, rollouts), head.weight, head.bias, rollouts)
+    return TokenStats(logp_BT, entropy_BT, states[0] if states else None)
 
 
 def completion_hidden(model: nn.Module, rollouts: Rollouts) -> Tensor:
     """Last hidden states at the positions that predict completion tokens, (B, T, H)."""
-    training = torch.is_grad_enabled()
-    if decoder.refusal(model, training=training) is None:
-        weights, rows = decoder.read(model, training=training), len(rollouts)
-        parts = torch.arange(rows).tensor_split(parts_for(rows, rows))
-        return in_parts(_hidden_lean, weights, [rollouts.rows(part_R) for part_R in parts])
+    if not _is_lean(model):
+        return _hidden_full(model, rollouts)
+    (hidden_BTH,) = in_parts(lambda *part: (_hidden_lean(*part),), decoder.read(model), _parts(rollouts))
+    return hidden_BTH
+
+
+def _is_lean(model: nn.Module) -> bool:
+    return decoder.refusal(model, training=torch.is_grad_enabled()) is None
+
+
+def _parts(rollouts: Rollouts) -> list[Rollouts]:
+    """Rows as they are shared out over threads."""
+    rows = len(rollouts)
+    count = parts_for(rows, rows)
+    return [rollouts] if count == 1 else [rollouts.rows(row_R) for row_R in torch.arange(rows).tensor_split(count)]
+
+
+def _hidden_full(model: nn.Module, rollouts: Rollouts) -> Tensor:
     num_tokens = rollouts.completion_ids_BT.shape[1]
     return model.base_model(**_inputs(rollouts), use_cache=False).last_hidden_state[:, -num_tokens:]
 

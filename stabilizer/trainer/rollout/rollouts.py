@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, TokenizersBackend
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,8 @@ def decode(tokenizer: PreTrainedTokenizerBase, ids_BT: Tensor, length_B: Tensor,
     """Completions as text, without their end token; other special tokens stay visible."""
     kept_B = (length_B - ended_B.long()).tolist()
     rows = [row[:kept] for row, kept in zip(ids_BT.tolist(), kept_B, strict=True)]
+    if getattr(type(tokenizer), "_decode", None) is TokenizersBackend._decode:  # the same, without its detours
+        return tokenizer.backend_tokenizer.decode_batch(rows, skip_special_tokens=False)
     return tokenizer.batch_decode(rows, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 

@@ -122,7 +122,7 @@ class Sampler:
 
         with threads_for(self._model, prompts * size), torch.inference_mode():
             parts = torch.arange(prompts).tensor_split(parts_for(prompts, prompts * size))
-            weights = decoder.read(self._model, training=False)
+            weights = decoder.read(self._model)
             return [written for part in in_threads(write, parts) for written in part]
 
 

@@ -1,0 +1,145 @@
+"""Rows shared out over threads: the same numbers and gradients as in one piece, whoever computes them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from stabilizer.trainer import threads
+from stabilizer.trainer.model import Policy, build_model, build_tokenizer
+from stabilizer.trainer.parts import in_parts
+from stabilizer.trainer.rollout.engine import Sampling
+from stabilizer.trainer.rollout.logprobs import completion_hidden, completion_logps
+from stabilizer.trainer.rollout.sampler import Draws, Sampler
+from stabilizer.trainer.threads import in_threads, parts_for, threads_for
+from tests.trainer.test_decoder import TOKENIZER, qwen2
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def three_threads(monkeypatch):
+    """Torch may use three, and who computed a part is noted."""
+    before, seen = torch.get_num_threads(), []
+    torch.set_num_threads(3)
+    pool = threads._pool
+
+    class Noting:
+        def submit(self, function, job):
+            return pool().submit(lambda: (seen.append(threading.current_thread().name), function(job))[1])
+
+    monkeypatch.setattr(threads, "_pool", Noting)
+    yield seen
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def policy():
+    torch.manual_seed(0)
+    return Policy(qwen2().eval().double(), TOKENIZER)
+
+
+def generate(policy, prompts=("abcd:", "9", "37+58=", "wxyz:", "1+1="), size=8):
+    return Sampler(policy).generate([TOKENIZER(p)["input_ids"] for p in prompts], Sampling(size, 0.8, 9, seed=3))
+
+
+def test_a_completion_is_the_same_whatever_rows_it_is_written_beside(policy, three_threads):
+    shared = generate(policy)
+    assert len(three_threads) == 2
+    torch.set_num_threads(1)
+    alone = generate(policy)
+    assert len(three_threads) == 2
+    assert len(set(shared.length_B.tolist())) > 1
+    assert shared.texts == alone.texts and torch.equal(shared.completion_ids_BT, alone.completion_ids_BT)
+    for name in ("mask_BT", "logp_BT", "entropy_BT", "prompt_ids_BP", "truncated_B"):
+        torch.testing.assert_close(getattr(shared, name), getattr(alone, name), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("entropy_grad", [False, True])
+def test_a_pass_in_parts_has_the_numbers_and_gradients_of_one_in_one_piece(policy, three_threads, hidden, entropy_grad):
+    rollouts = generate(policy)
+    rollouts = rollouts.rows(torch.arange(3, len(rollouts)))  # a group is cut in two
+    three_threads.clear()
+
+    def numbers():
+        policy.model.zero_grad()
+        stats = completion_logps(policy.model, rollouts, 0.8, entropy_grad=entropy_grad, hidden=hidden)
+        loss = stats.logp_BT.sum()
+        assert stats.entropy_BT.requires_grad is entropy_grad
+        if entropy_grad:
+            loss = loss + stats.entropy_BT.square().sum()
+        if hidden:
+            loss = loss + stats.hidden_BTH[rollouts.mask_BT].square().sum()
+        loss.backward()
+        values = [value.detach() for value in (stats.logp_BT, stats.entropy_BT)]
+        return [*values, *(p.grad.clone() for p in policy.model.parameters())]
+
+    with threads_for(policy.model, 500):
+        shared = numbers()
+    assert len(three_threads) == 4  # two forth, two back
+    for a, b in zip(shared, numbers(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+    with torch.no_grad(), threads_for(policy.model, 500):
+        shared = completion_hidden(policy.model, rollouts)
+    assert not shared.requires_grad and len(three_threads) == 6
+    mask = rollouts.mask_BT
+    torch.testing.assert_close(shared[mask], completion_hidden(policy.model, rollouts)[mask].detach())
+
+
+def test_parameters_may_be_of_any_shape_and_need_no_gradient():
+    a, b = torch.ones(2, requires_grad=True), torch.full((2,), 3.0)
+    jobs = [torch.ones(1, 2), 2 * torch.ones(2, 2)]
+    product, plain = in_parts(lambda p, job: (job * p[0] * p[1]["b"] + p[2], job.sum(1)), (a, {"b": b}, 1), jobs)
+    assert product.tolist() == [[4, 4], [7, 7], [7, 7]] and plain.tolist() == [2, 4, 4]
+    assert product.requires_grad and not plain.requires_grad
+    product.sum().backward()
+    assert a.grad.tolist() == [15, 15] and b.grad is None  # 3 x (1 + 2 + 2)
+
+
+def test_every_job_is_done_before_a_failure_is_told():
+    done = []
+
+    def work(job):
+        if job == 0:
+            raise RuntimeError("of the first")
+        done.append(job)
+
+    with pytest.raises(RuntimeError, match="of the first"):
+        in_threads(work, range(4))
+    assert sorted(done) == [1, 2, 3]
+    with pytest.raises(ZeroDivisionError):
+        in_threads(lambda job: 1 // job, [1, 0])
+
+
+def test_rows_are_shared_out_only_while_torch_is_held_to_one_thread_and_there_are_enough():
+    model, before = build_model(build_tokenizer()), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert parts_for(8, 64) == 1
+        with threads_for(model, 64):
+            assert [parts_for(8, 64), parts_for(1, 64), parts_for(8, 15)] == [2, 1, 1]
+            with threads_for(model, 64):
+                assert parts_for(8, 64) == 2
+        with threads_for(model, 100_000_000):
+            assert parts_for(8, 64) == 1
+        assert parts_for(8, 64) == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_random_numbers_belong_to_rows_and_tokens():
+    sampling = Sampling(1, 1.0, Draws.AHEAD + 10, seed=4)
+    row_B = torch.arange(6)
+
+    def numbers(row_B, tokens):
+        draws = Draws(sampling, 6, CPU)
+        return torch.cat([draws.of(row_B, token)[:1] for token in tokens])
+
+    whole = numbers(row_B, range(sampling.max_completion))
+    assert len(whole.unique()) == whole.numel()
+    assert torch.equal(numbers(torch.tensor([4, 1]), range(0, 266, 7)), whole[::7][:, [4, 1]])
+    draws = Draws(sampling, 6, CPU)
+    assert [len(draws.of(row_B, token)) for token in (0, 255, 256, 265)] == [256, 1, 10, 1]

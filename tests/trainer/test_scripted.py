@@ -1,0 +1,71 @@
+"""What torch runs without Python is what Python would run: to the last bit, and there is nothing it can't translate."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from stabilizer.trainer import decoder, scripted
+from stabilizer.trainer.forward import completion_states, hidden_states
+from stabilizer.trainer.rollout.logprobs import completion_logps
+from stabilizer.trainer.rollout.writing import write_on
+from tests.trainer.test_decoder import MODELS, PROMPTS, generate, policy
+
+__all__ = ["policy"]
+
+FUNCTIONS = (completion_states, hidden_states, write_on)
+
+
+@pytest.fixture
+def untranslated(monkeypatch):
+    """As on a Python for which torch translates nothing."""
+    monkeypatch.setattr(scripted, "translation", lambda function: None)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_every_function_is_translated(function):
+    assert scripted.translation(function) is not None
+    assert scripted.unlocked()
+
+
+def everything(policy, prompts):
+    """Rollouts, what the learner says of them, and its gradients."""
+    policy.model.zero_grad()
+    rollouts = generate(policy, prompts)
+    stats = completion_logps(policy.model, rollouts, 0.8, entropy_grad=True)
+    (stats.logp_BT.sum() + stats.entropy_BT.square().sum()).backward()
+    gradients = [p.grad for p in policy.model.parameters()]
+    return [rollouts.completion_ids_BT, rollouts.logp_BT, rollouts.entropy_BT, *stats[:2], *gradients]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("prompts", PROMPTS.values(), ids=PROMPTS)
+def test_translated_or_not_the_numbers_are_the_same(policy, prompts, dtype, monkeypatch):
+    policy.model.to(dtype)
+    assert decoder.refusal(policy.model, training=True) is None
+    translated = [everything(policy, prompts) for _ in range(3)]  # nothing depends on how often one is called
+    monkeypatch.setattr(scripted, "translation", lambda function: None)
+    plain = everything(policy, prompts)
+    for values in zip(plain, *translated, strict=True):
+        assert all(torch.equal(value, values[0]) for value in values[1:])
+
+
+def test_what_cannot_be_translated_runs_as_it_is():
+    def odd(x: Tensor, *rest: object) -> Tensor:
+        return x + len(rest)
+
+    assert scripted.translation(odd) is None
+    assert scripted.run_scripted(odd, torch.ones(1), "a", None).item() == 3
+
+
+def test_without_translation_rows_are_not_shared_out(untranslated):
+    from stabilizer.trainer.threads import parts_for, threads_for
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with threads_for(MODELS["llama"](), 64):
+            assert parts_for(8, 64) == 1
+    finally:
+        torch.set_num_threads(before)
