@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
+from threading import Lock
 from typing import Any, TypeVar
 
 import torch
@@ -29,11 +30,19 @@ def run_scripted(function: Callable[..., Result], *args: Any) -> Result:
         return translated(*args)
 
 
-@functools.cache
 def translation(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """What TorchScript makes of a function; None where it makes nothing of it."""
+    with _one_at_a_time:
+        return _translation(function)
+
+
+_one_at_a_time = Lock()
+
+
+@functools.cache
+def _translation(function: Callable[..., Any]) -> Callable[..., Any] | None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore")  # that it is no longer developed
         try:
             return torch.jit.script(function)
         except Exception:  # noqa: BLE001 (whatever it may be: the function itself does the same)

@@ -232,7 +232,8 @@ class TrainConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model lives; auto takes CUDA where there is one."""
     threads: int = 1
-    """CPU threads torch may use. Models too small to gain from a second one are computed on one whatever this says."""
+    """CPU threads to train with. Where the model is too small for several to share each operation, every one writes and
+    learns from some of the completions by itself; the numbers then differ in the last digits from those of one."""
     model: str = "builtin"
     """'builtin', 'builtin:TASK' (that task's warm start), a folder, or a name on the Hugging Face hub: any causal
     language model with its tokenizer."""
