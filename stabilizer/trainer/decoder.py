@@ -11,6 +11,7 @@ Shape letters: N tokens, H hidden, A attention heads, K key/value heads, D head 
 B rows (completions), T completion length, S cache length.
 """
 
+# Annotations are not postponed here: TorchScript could not read those of the tuples.
 import functools
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -7,6 +7,7 @@ Shape letters: N tokens, H hidden, A attention heads, K key/value heads, D head 
 B rows (completions), T completion length, S cache length, V vocabulary.
 """
 
+# Annotations are not postponed here: TorchScript could not read those of the tuples.
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear, scaled_dot_product_attention, silu

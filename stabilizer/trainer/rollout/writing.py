@@ -3,6 +3,7 @@
 Shape letters: B rows, S tokens of a stretch, V vocabulary.
 """
 
+# Annotations are not postponed here: TorchScript could not read those of the tuples.
 from typing import NamedTuple
 
 import torch
