@@ -139,11 +139,13 @@ def hooked(*modules: nn.Module) -> bool:
 
 def _modules(model: nn.Module) -> Iterator[nn.Module]:
     """All of a model, without the names that torch's own way makes up for each: this is asked at every pass."""
-    waiting = [model]
+    waiting, seen = [model], {model}
     while waiting:
         module = waiting.pop()
         yield module
-        waiting += filter(None, module._modules.values())
+        below = {inner for inner in module._modules.values() if inner is not None} - seen
+        seen |= below
+        waiting += below
 
 
 def _linears(model: nn.Module) -> Iterator[nn.Module]:

@@ -80,8 +80,8 @@ class Trainer:
     """A run in progress. It is also the `Backend` of its own controls."""
 
     def __init__(self, config: TrainConfig, *, checkpoints: Path, attempt: int = 0):
-        torch.set_num_threads(config.threads)
         self.config = config
+        self._take_threads()
         self.attempt = attempt
         """Part of a checkpoint's name; its owner raises it after a rollback, before the next checkpoint is saved."""
         self.controls = Controls(initial_knobs(config), self)
@@ -135,6 +135,7 @@ class Trainer:
     def train_step(self) -> StepResult:
         """One outer iteration: fresh rollouts, all their updates, and every number worth having about them."""
         began = perf_counter()
+        self._take_threads()
         self._refuse_half_a_state()
         progress, step = self._progress, self.step + 1
         knobs = read_knobs(self.controls, self.config.policy)
@@ -283,6 +284,7 @@ class Trainer:
 
         Completions whose reward failed count on neither side; a figure of which nothing is left is left out.
         """
+        self._take_threads()
         wanted = self.config.validation
         problems = self.task.held_out(wanted.problems)
         limit = int(self.controls.get("control/max_completion"))
@@ -440,6 +442,10 @@ class Trainer:
         else:
             self.policy.model.save_pretrained(path)
         self.policy.tokenizer.save_pretrained(path)
+
+    def _take_threads(self) -> None:
+        """Numbers depend on how many there are, and somebody else in the process may have changed that."""
+        torch.set_num_threads(self.config.threads)
 
     # --- setting up -------------------------------------------------------------------------------------------------
 

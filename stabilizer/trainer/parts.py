@@ -53,7 +53,7 @@ class _InParts(torch.autograd.Function):
         ctx.leaves = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
         ctx.parts = in_threads(partial(call, ctx.leaves, True), jobs)
         joined = _joined([tuple(result.detach() for result in part) for part in ctx.parts])
-        moving = [result.requires_grad for result in ctx.parts[0]]
+        moving = [any(result.requires_grad for result in results) for results in zip(*ctx.parts, strict=True)]
         ctx.mark_non_differentiable(*(whole for whole, moves in zip(joined, moving, strict=True) if not moves))
         return joined
 
@@ -64,13 +64,14 @@ class _InParts(torch.autograd.Function):
         split = [grad.split([len(part[0]) for part in ctx.parts]) for grad in grads]
         ways = list(zip(ctx.parts, zip(*split, strict=True), strict=True))
         sums = map(_sum, zip(*in_threads(partial(_back, wanted), ways), strict=True))
-        ctx.parts = None
         return None, None, *(next(sums) if leaf.requires_grad else None for leaf in ctx.leaves)
 
 
 def _back(leaves: Sequence[Tensor], way: tuple[Results, Results]) -> tuple[Tensor | None, ...]:
     """Gradients of one part."""
     pairs = [(result, grad) for result, grad in zip(*way, strict=True) if result.requires_grad]
+    if not pairs:
+        return (None,) * len(leaves)
     results, grads = zip(*pairs, strict=True)
     return torch.autograd.grad(results, leaves, grads, allow_unused=True)
 

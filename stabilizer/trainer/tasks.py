@@ -77,7 +77,7 @@ class Task:
 
     def encode(self, problems: Sequence[Problem], tokenizer: Tokenizer) -> list[list[int]]:
         """Their prompts as the policy reads them."""
-        return tokenizer([problem.prompt for problem in problems])["input_ids"]
+        return tokenizer([problem.prompt for problem in problems])["input_ids"] if problems else []
 
     def environment(self, config: SearchConfig) -> Environment | None:
         """What answers the policy's calls; None for a task that is done in one turn."""

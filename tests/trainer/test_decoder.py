@@ -228,6 +228,14 @@ def test_what_is_not_implemented_is_refused_by_name(reason):
     assert reason in decoder.refusal(model, training=True)
 
 
+def test_a_model_whose_modules_know_their_owner_is_looked_through_once():
+    model = qwen2()
+    model.model.layers[0].owner = model
+    assert decoder.refusal(model, training=True) is None
+    model.model.norm.register_forward_hook(lambda *args: None)
+    assert decoder.refusal(model, training=True) == "a hook or another forward on model.norm"
+
+
 def test_gradient_checkpointing_is_left_to_transformers():
     model = qwen2()
     model.model.gradient_checkpointing = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -15,6 +17,7 @@ from stabilizer.trainer.rollout.logprobs import completion_hidden, completion_lo
 from stabilizer.trainer.rollout.sampler import Draws, Sampler
 from stabilizer.trainer.threads import in_threads, parts_for, threads_for
 from tests.trainer.test_decoder import TOKENIZER, qwen2
+from tests.trainer.test_loop import without_time
 
 CPU = torch.device("cpu")
 
@@ -143,3 +146,60 @@ def test_random_numbers_belong_to_rows_and_tokens():
     assert torch.equal(numbers(torch.tensor([4, 1]), range(0, 266, 7)), whole[::7][:, [4, 1]])
     draws = Draws(sampling, 6, CPU)
     assert [len(draws.of(row_B, token)) for token in (0, 255, 256, 265)] == [256, 1, 10, 1]
+
+
+def test_a_forked_process_has_threads_of_its_own():
+    code = """if True:
+        import os, signal, sys
+        from stabilizer.trainer.threads import in_threads
+        assert in_threads(lambda job: job + 1, [0, 1, 2]) == [1, 2, 3]
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            os._exit(in_threads(lambda job: job + 1, [0, 1, 2]) != [1, 2, 3])
+        sys.exit(os.waitpid(child, 0)[1])
+    """
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=120).returncode == 0
+
+
+def test_what_one_thread_was_held_to_is_no_other_threads_business(policy, three_threads):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def first():
+        with threads_for(policy.model, 10):
+            begun.set()
+            go_on.wait(30)
+
+    other = threading.Thread(target=first)
+    other.start()
+    begun.wait(30)
+    with threads_for(policy.model, 10):
+        go_on.set()
+        other.join()
+    torch.set_num_threads(3)
+    assert parts_for(8, 64) == 1
+
+
+def test_parts_may_differ_in_whether_they_need_gradients():
+    weight = torch.ones(2, requires_grad=True)
+
+    def scaled(weight, job):
+        return (job * (weight if job[0, 0] > 0 else weight.detach()),)
+
+    (result,) = in_parts(scaled, weight, [-torch.ones(1, 2), torch.ones(1, 2)])
+    result.sum().backward()
+    assert result.tolist() == [[-1, -1], [1, 1]] and weight.grad.tolist() == [1, 1]
+    with pytest.raises(RuntimeError, match="second time"):
+        (result,) = in_parts(lambda weight, job: ((job * weight).square(),), weight, [torch.ones(1, 2)] * 2)
+        result.sum().backward(retain_graph=True)
+        result.sum().backward()
+
+
+def test_another_trainer_in_the_process_changes_no_number(trainer):
+    alone = trainer("threads=2", folder="alone")
+    expected = [without_time(alone.train_step().metrics) for _ in range(2)]
+    beside = trainer("threads=2", folder="beside")
+    trainer("threads=1", folder="other")
+    assert [without_time(beside.train_step().metrics) for _ in range(2)] == expected
+    torch.set_num_threads(1)
+    assert beside.validate() == alone.validate()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from torch import Tensor
 
 from stabilizer.trainer import decoder, scripted
 from stabilizer.trainer.forward import completion_states, hidden_states
+from stabilizer.trainer.model import Policy
 from stabilizer.trainer.rollout.logprobs import completion_logps
 from stabilizer.trainer.rollout.writing import write_on
-from tests.trainer.test_decoder import MODELS, PROMPTS, generate, policy
+from tests.trainer.test_decoder import MODELS, PROMPTS, TOKENIZER, generate, policy, qwen2
 
 __all__ = ["policy"]
 
@@ -69,3 +72,23 @@ def test_without_translation_rows_are_not_shared_out(untranslated):
             assert parts_for(8, 64) == 1
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_call_leaves_no_type_behind():
+    policy = Policy(qwen2().eval(), TOKENIZER)
+
+    def types():
+        return sum(
+            isinstance(value, type) and value.__name__ in ("Stretch", "Weights", "Layout") for value in gc.get_objects()
+        )
+
+    gc.disable()
+    try:
+        generate(policy, PROMPTS["padded"])
+        completion_logps(policy.model, generate(policy, PROMPTS["padded"]), 0.8)
+        before = types()
+        for _ in range(3):
+            completion_logps(policy.model, generate(policy, PROMPTS["padded"]), 0.8)
+        assert types() == before
+    finally:
+        gc.enable()

@@ -218,9 +218,9 @@ class LeanWriter:
         self._position_B = prompt_mask_PL.sum(1).repeat_interleave(sampling.group_size)
 
     def read(self, ids_PL: Tensor) -> None:
-        rope = self._rope[self._position_PL.flatten()]
+        turns = self._rope[self._position_PL.flatten()]
         layout = decoder.layout(self._mask_PL)
-        states = run_scripted(hidden_states, self._weights, ids_PL.flatten(), rope, layout, self._cache.written)
+        states = run_scripted(hidden_states, self._weights, ids_PL.flatten(), turns, layout, self._cache.written)
         logits_PV = linear(states.unflatten(0, ids_PL.shape)[:, -1], *self._weights.head)
         self._logits_BV = logits_PV.repeat_interleave(self._group_size, 0)
 
@@ -231,6 +231,7 @@ class LeanWriter:
             self._rope, position_B, cache.written, cache.mask, cache.length,
         )  # fmt: skip
         read = len(stretch[0]) - (token_B is None)
+        self._logits_BV = self._logits_BV[:0]  # those of the prompts are needed once
         cache.length += read
         self._position_B = self._position_B + read
         return Stretch(*stretch)

@@ -47,21 +47,23 @@ def write_on(
     cache: Tensor,
     mask: Tensor | None,
     at: int,
-) -> Stretch:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """As many tokens as there are random numbers, or fewer, behind `token_B`; without it behind `logits_BV`.
 
     `cache` and `mask` are those of a `decoder.Cache` with `at` places filled, `rope` is that of every position.
-    `position_B` says where each row is, if these differ.
+    `position_B` says where each row is, if these differ. The result is what makes up a `Stretch`, which would come back
+    as a type of its own at every call.
     """
     tokens: list[Tensor] = []
     alive: list[Tensor] = []
     logps: list[Tensor] = []
     entropies: list[Tensor] = []
     untold: list[Tensor] = []
+    at_once = 2**20  # logits that are kept, so that what is told of them is computed for many tokens together
     for step in range(len(draw_SB)):
         if token_B is not None:
-            turned_by = rope.narrow(0, at, 1) if position_B is None else rope[position_B]
-            logits_BV = next_logits(w, token_B, turned_by, cache, mask, at)
+            turns = rope.narrow(0, at, 1) if position_B is None else rope[position_B]
+            logits_BV = next_logits(w, token_B, turns, cache, mask, at)
             at += 1
             position_B = None if position_B is None else position_B + 1
         logits_BV = tempered(logits_BV, how.temperature)
@@ -71,7 +73,7 @@ def write_on(
         untold.append(logits_BV)
         alive_B = goes_on(alive_B, token_B, how.stops)
         last = step == len(draw_SB) - 1 or int(alive_B.sum()) < max(1.0, how.fewer * len(alive_B))
-        if last or len(untold) * logits_BV.numel() >= 1048576:
+        if last or len(untold) * logits_BV.numel() >= at_once:
             logp_N, entropy_N = told(torch.cat(untold), torch.cat(tokens[-len(untold) :]))
             logps.append(logp_N)
             entropies.append(entropy_N)
@@ -80,7 +82,7 @@ def write_on(
             break
     shape = [len(tokens), len(alive_B)]
     logp_SB, entropy_SB = torch.cat(logps).view(shape), torch.cat(entropies).view(shape)
-    return Stretch(torch.stack(tokens), logp_SB, entropy_SB, torch.stack(alive), alive_B)
+    return torch.stack(tokens), logp_SB, entropy_SB, torch.stack(alive), alive_B
 
 
 def choose(logits_BV: Tensor, temperature: float, draw_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
