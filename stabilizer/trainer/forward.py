@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import embedding, linear, scaled_dot_product_attention, silu
 
 from stabilizer.trainer.decoder import Layer, Layout, Linear, Weights, layout, rope
+from stabilizer.trainer.rollout.rollouts import position_ids
 
 
 def hidden_states(w: Weights, ids_N: Tensor, turns: Tensor, at: Layout, cache: Tensor | None) -> Tensor:
@@ -40,11 +41,10 @@ def completion_states(w: Weights, prompt_ids_BL: Tensor, prompt_mask_BL: Tensor,
     rows, later = completion_ids_BT.shape[0], completion_ids_BT.shape[1] - 1  # the last token predicts nothing here
     first_B = mask_PL.sum(1)[prompt_of_B]
     position_BT = first_B.unsqueeze(1) + torch.arange(later, device=first_B.device)
-    position_PL = (mask_PL.long().cumsum(-1) - 1).clamp_min(0)
     states_NH = hidden_states(
         w,
         torch.cat([prompt_PL.clamp_min(0).flatten(), completion_ids_BT.narrow(1, 0, later).flatten()]),
-        rope(w, torch.cat([position_PL.flatten(), position_BT.flatten()])),
+        rope(w, torch.cat([position_ids(mask_PL).flatten(), position_BT.flatten()])),
         layout(mask_PL, prompt_of_B, later),
         None,
     )

@@ -92,3 +92,11 @@ def test_a_call_leaves_no_type_behind():
         assert types() == before
     finally:
         gc.enable()
+
+
+def test_what_is_told_of_some_tokens_together_is_true_of_each():
+    policy = Policy(qwen2(vocab_size=3000).eval().double(), TOKENIZER)
+    rollouts = generate(policy, PROMPTS["padded"], group_size=64, max_completion=9)  # two tokens' logits at a time
+    stats = completion_logps(policy.model, rollouts, 0.8)
+    torch.testing.assert_close(rollouts.logp_BT, stats.logp_BT.detach(), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(rollouts.entropy_BT, stats.entropy_BT, rtol=1e-9, atol=1e-9)
