@@ -128,31 +128,27 @@ def refusal(model: nn.Module, *, training: bool) -> str | None:
     return None
 
 
-def hooked(*modules: nn.Module) -> bool:
-    """Whether calling one of these modules does more, or other things, than its class says."""
-    for module in modules:
-        own = vars(module)
-        if own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
-            return True
-    return False
+def hooked(module: nn.Module) -> bool:
+    """Whether calling this module does more, or other things, than its class says."""
+    own = vars(module)
+    return bool(own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own)
 
 
-def _modules(model: nn.Module) -> Iterator[nn.Module]:
+def _modules(model: nn.Module) -> list[nn.Module]:
     """All of a model, without the names that torch's own way makes up for each: this is asked at every pass."""
-    waiting, seen = [model], {model}
-    while waiting:
-        module = waiting.pop()
-        yield module
-        below = {inner for inner in module._modules.values() if inner is not None} - seen
-        seen |= below
-        waiting += below
+    found, seen = [model], {model}
+    for module in found:  # which grows
+        for inner in module._modules.values():
+            if inner is not None and inner not in seen:
+                seen.add(inner)
+                found.append(inner)
+    return found
 
 
 def _linears(model: nn.Module) -> Iterator[nn.Module]:
     for block in model.model.layers:
-        attention, mlp = block.self_attn, block.mlp
-        yield from (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
-        yield from (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+        for part in (block.self_attn, block.mlp):
+            yield from (module for name, module in part._modules.items() if name.endswith("_proj"))
     yield model.lm_head
 
 
@@ -215,23 +211,25 @@ def _order(heads: int, kv_heads: int, head_dim: int) -> Tensor:
 
 
 def _stack(*modules: nn.Module) -> Linear:
-    return Linear(*(_joined(parts) for parts in zip(*map(_merged, modules), strict=True)))
+    weights, biases = zip(*map(_merged, modules), strict=True)
+    return Linear(_joined(weights), _joined(biases))
 
 
 def _joined(parts: tuple[Tensor | None, ...]) -> Tensor | None:
     return parts[0] if parts[0] is None or len(parts) == 1 else torch.cat(parts)
 
 
-def _merged(module: nn.Module) -> Linear:
-    """A linear layer with its active low-rank adapters added to it, W + scale x B A."""
+def _merged(module: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias of a linear layer with its active low-rank adapters added to it, W + scale x B A."""
     if type(module) is nn.Linear:
-        return Linear(module.weight, module.bias)
+        own = module._parameters  # an attribute of a module is looked up in many places first
+        return own["weight"], own["bias"]
     weight = module.base_layer.weight
     if not module.disable_adapters and not module.merged:
         for name in module.active_adapters:
             if name in module.lora_A:
                 weight = weight + module.get_delta_weight(name).to(weight.dtype)
-    return Linear(weight, module.base_layer.bias)
+    return weight, module.base_layer.bias
 
 
 def rope(weights: Weights, position: Tensor) -> Tensor:

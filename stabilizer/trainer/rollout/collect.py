@@ -107,7 +107,7 @@ class Collector:
                 seed(f"rollout {draw}" if draw else "rollout"),
             )
             parts.append(self._answered(fresh, sampling))
-            if _with_signal([score for part in parts for score in part.scores], knobs.group_size) >= knobs.prompts:
+            if draw + 1 < draws and _with_signal(parts, knobs.group_size) >= knobs.prompts:
                 break
         return Episodes(
             [problem for part in parts for problem in part.problems],
@@ -146,8 +146,9 @@ class Collector:
         return Episodes(problems, rollouts, scores, outcomes, len(prompts))
 
 
-def _with_signal(scores: list[Score], group_size: int) -> int:
+def _with_signal(parts: list[Episodes], group_size: int) -> int:
     """Groups whose rewards, where there are any, differ by more than next to nothing."""
+    scores = [score for part in parts for score in part.scores]
     reward_GN = torch.tensor([score.reward for score in scores], dtype=torch.float64).view(-1, group_size)
     valid_GN = torch.tensor([not score.failed for score in scores]).view(-1, group_size)
     return int((~silent_groups(reward_GN, valid_GN)).sum())

@@ -5,6 +5,7 @@ Shape letters: B rows, P distinct prompts, L prompt positions, T completion posi
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -84,7 +85,8 @@ def _parts(rollouts: Rollouts) -> list[Rollouts]:
     """Rows as they are shared out over threads."""
     rows = len(rollouts)
     count = parts_for(rows, rows)
-    return [rollouts] if count == 1 else [rollouts.rows(row_R) for row_R in torch.arange(rows).tensor_split(count)]
+    edges = [rows * part // count for part in range(count + 1)]
+    return [rollouts] if count == 1 else [rollouts.rows(slice(*edge)) for edge in pairwise(edges)]
 
 
 def _hidden_full(model: nn.Module, rollouts: Rollouts) -> Tensor:
@@ -125,9 +127,8 @@ def _inputs(rollouts: Rollouts) -> dict[str, Tensor | None]:
 
 def _ends_in_a_linear_layer(model: nn.Module) -> bool:
     """Whether the logits are known to be a plain linear layer of the base model's last hidden state."""
-    return (
-        type(model) in decoder.MODELS and type(model.lm_head) is nn.Linear and not decoder.hooked(model, model.lm_head)
-    )
+    hooked = type(model) not in decoder.MODELS or decoder.hooked(model) or decoder.hooked(model.lm_head)
+    return not hooked and type(model.lm_head) is nn.Linear
 
 
 def _stats_full(

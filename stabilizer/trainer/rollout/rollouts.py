@@ -40,7 +40,7 @@ class Rollouts:
     def __len__(self) -> int:
         return self.completion_ids_BT.shape[0]
 
-    def rows(self, row_R: Tensor) -> Rollouts:
+    def rows(self, row_R: Tensor | slice) -> Rollouts:
         """Some of the rows, as a minibatch; texts are of no use to it and left out."""
         return replace(
             self,
