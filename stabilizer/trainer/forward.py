@@ -84,8 +84,12 @@ def _queries_keys_values(w: Weights, layer: Layer, x: Tensor, turns: Tensor) -> 
 def _update(w: Weights, layer: Layer, x: Tensor, read: Tensor) -> Tensor:
     """x + out(read), and that + down(silu(gate) * up)."""
     x = _plus(x, read, layer.out)
-    gate, up = linear(_norm(x, layer.mlp_norm, w.eps), layer.gate_up.weight, layer.gate_up.bias).chunk(2, dim=-1)
-    return _plus(x, silu(gate) * up, layer.down)
+    both = linear(_norm(x, layer.mlp_norm, w.eps), layer.gate_up.weight, layer.gate_up.bias)
+    if torch.is_grad_enabled():
+        gate, up = both.chunk(2, dim=-1)
+        return _plus(x, silu(gate) * up, layer.down)
+    half = both.shape[1] // 2
+    return _plus(x, silu(both.narrow(1, 0, half), inplace=True).mul_(both.narrow(1, half, half)), layer.down)
 
 
 def _plus(residual: Tensor, x: Tensor, layer: Linear) -> Tensor:
@@ -120,11 +124,11 @@ def turn(qkv: Tensor, turns: Tensor, count: int) -> None:
 
 def _read_cache(w: Weights, qkv: Tensor, cache: Tensor, mask: Tensor | None, place: int) -> Tensor:
     """What one new token a row takes from those before it and itself, (B, A x D)."""
-    query, new = qkv.split_with_sizes([w.heads, 2 * w.kv_heads], dim=1)
-    cache.select(2, place).copy_(new)
-    keys, values = cache.narrow(2, 0, place + 1).chunk(2, dim=1)
+    cache.select(2, place).copy_(qkv.narrow(1, w.heads, 2 * w.kv_heads))
+    read = cache.narrow(2, 0, place + 1)
+    keys, values = read.narrow(1, 0, w.kv_heads), read.narrow(1, w.kv_heads, w.kv_heads)
     # the queries that share a key head stand in for a sequence of queries
-    query = query.unflatten(1, [w.kv_heads, -1])
+    query = qkv.narrow(1, 0, w.heads).view([len(qkv), w.kv_heads, -1, w.head_dim])
     seen = None if mask is None else mask.narrow(3, 0, place + 1)
     return scaled_dot_product_attention(query, keys, values, attn_mask=seen).flatten(1)
 

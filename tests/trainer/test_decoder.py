@@ -21,6 +21,7 @@ from transformers import (
 from stabilizer.trainer import decoder
 from stabilizer.trainer.forward import turn
 from stabilizer.trainer.model import Policy, build_tokenizer
+from stabilizer.trainer.rollout import logprobs
 from stabilizer.trainer.rollout.engine import Sampling
 from stabilizer.trainer.rollout.logprobs import completion_logps
 from stabilizer.trainer.rollout.sampler import Sampler
@@ -112,8 +113,10 @@ def test_the_sampler_reports_what_the_model_itself_says_of_its_completions(polic
     assert worst < (1e-10 if dtype is torch.float64 else 3e-5)
 
 
+@pytest.mark.parametrize("at_once", [logprobs.AT_ONCE, 0], ids=["all logits at once", "chunk by chunk"])
 @pytest.mark.parametrize("prompts", PROMPTS.values(), ids=PROMPTS)
-def test_the_learner_gets_the_numbers_and_gradients_of_the_model_itself(policy, prompts, monkeypatch):
+def test_the_learner_gets_the_numbers_and_gradients_of_the_model_itself(policy, prompts, at_once, monkeypatch):
+    monkeypatch.setattr(logprobs, "AT_ONCE", at_once)
     policy.model.double()
     rollouts = generate(policy, prompts)
     rollouts = rollouts.rows(torch.randperm(len(rollouts), generator=torch.Generator().manual_seed(0)))

@@ -11,13 +11,13 @@ from torch import Tensor
 from stabilizer.trainer import decoder, scripted
 from stabilizer.trainer.forward import completion_states, hidden_states
 from stabilizer.trainer.model import Policy
-from stabilizer.trainer.rollout.logprobs import completion_logps
-from stabilizer.trainer.rollout.writing import write_on
+from stabilizer.trainer.rollout.logprobs import completion_logps, completion_stats
+from stabilizer.trainer.rollout.writing import read_prompts, write_on
 from tests.trainer.test_decoder import MODELS, PROMPTS, TOKENIZER, generate, policy, qwen2
 
 __all__ = ["policy"]
 
-FUNCTIONS = (completion_states, hidden_states, write_on)
+FUNCTIONS = (completion_states, completion_stats, hidden_states, read_prompts, write_on)
 
 
 @pytest.fixture

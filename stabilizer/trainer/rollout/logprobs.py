@@ -10,15 +10,19 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import linear, pad
 
 from stabilizer.trainer import decoder
 from stabilizer.trainer.forward import completion_states
 from stabilizer.trainer.head import stats_of_logits, token_stats
 from stabilizer.trainer.parts import in_parts
 from stabilizer.trainer.rollout.rollouts import Rollouts, cat_mask, position_ids
+from stabilizer.trainer.rollout.writing import tempered, told
 from stabilizer.trainer.scripted import run_scripted
 from stabilizer.trainer.threads import parts_for
+
+AT_ONCE = 2**20
+"""Logits up to which all of them are kept, as they are when tokens are written: to spare them costs more time."""
 
 
 class TokenStats(NamedTuple):
@@ -60,6 +64,10 @@ def completion_logps(
         return (logp_BT, entropy_BT, hidden_BTH) if hidden else (logp_BT, entropy_BT)
 
     def lean(weights: decoder.Weights, rollouts: Rollouts) -> tuple[Tensor, ...]:
+        if dtype == head.weight.dtype and rollouts.mask_BT.numel() * len(head.weight) <= AT_ONCE:
+            given = _as_written(rollouts)
+            found = run_scripted(completion_stats, weights, *given, rollouts.mask_BT, temperature, entropy_grad)
+            return found if hidden else found[:2]
         return stats(_hidden_lean(weights, rollouts), *weights.head, rollouts)
 
     if _is_lean(model):
@@ -107,12 +115,39 @@ def _spread(value_N: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def _hidden_lean(weights: decoder.Weights, rollouts: Rollouts) -> Tensor:
-    prompt_mask_BP, num_tokens = rollouts.prompt_mask_BP, int(rollouts.span_B.max())
-    longest = int(prompt_mask_BP.sum(1).max())  # a prompt of the rest of a larger batch may be longer
-    prompt_ids_BL, prompt_mask_BL = rollouts.prompt_ids_BP[:, -longest:], prompt_mask_BP[:, -longest:]
-    written_BT = rollouts.completion_ids_BT[:, :num_tokens]
-    hidden_BTH = run_scripted(completion_states, weights, prompt_ids_BL, prompt_mask_BL, written_BT)
-    return pad(hidden_BTH, (0, 0, 0, rollouts.completion_ids_BT.shape[1] - num_tokens))
+    given = _as_written(rollouts)
+    return _widened(run_scripted(completion_states, weights, *given), rollouts.mask_BT.shape[1])
+
+
+def _as_written(rollouts: Rollouts) -> tuple[Tensor, Tensor, Tensor]:
+    """(prompt_ids_BL, prompt_mask_BL, completion_ids_BT) as wide as the longest: those of some rows of a larger batch
+    may be shorter."""
+    longest, num_tokens = int(rollouts.prompt_mask_BP.sum(1).max()), int(rollouts.span_B.max())
+    narrow = rollouts.prompt_ids_BP[:, -longest:], rollouts.prompt_mask_BP[:, -longest:]
+    return *narrow, rollouts.completion_ids_BT[:, :num_tokens]
+
+
+def _widened(value_BTH: Tensor, num_tokens: int) -> Tensor:
+    return pad(value_BTH, (0, 0, 0, num_tokens - value_BTH.shape[1]))
+
+
+def completion_stats(
+    w: decoder.Weights, prompt_ids_BL: Tensor, prompt_mask_BL: Tensor, completion_ids_BT: Tensor, mask_BT: Tensor,
+    temperature: float, entropy_grad: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """(logp_BT, entropy_BT, hidden_BTH), all of few tokens and a small vocabulary in one call that needs no Python."""
+    hidden_BTH = completion_states(w, prompt_ids_BL, prompt_mask_BL, completion_ids_BT)
+    width, num_tokens = mask_BT.shape[1], completion_ids_BT.shape[1]
+    mine_BT = mask_BT.narrow(1, 0, num_tokens)
+    if bool(mine_BT.all()):
+        states_NH, token_N = hidden_BTH.flatten(0, 1), completion_ids_BT.flatten()
+    else:
+        states_NH, token_N = hidden_BTH[mine_BT], completion_ids_BT[mine_BT]
+    logits_NV = tempered(linear(states_NH, w.head.weight, w.head.bias), temperature)
+    logp_N, entropy_N = told(logits_NV, token_N, entropy_grad)
+    logp_BT = torch.zeros_like(mask_BT, dtype=logp_N.dtype).masked_scatter(mask_BT, logp_N)
+    entropy_BT = torch.zeros_like(mask_BT, dtype=logp_N.dtype).masked_scatter(mask_BT, entropy_N)
+    return logp_BT, entropy_BT, pad(hidden_BTH, [0, 0, 0, width - num_tokens])
 
 
 def _inputs(rollouts: Rollouts) -> dict[str, Tensor | None]:

@@ -14,15 +14,13 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 from transformers import DynamicCache
 
 from stabilizer.trainer import decoder
-from stabilizer.trainer.forward import hidden_states
 from stabilizer.trainer.model import Policy
 from stabilizer.trainer.rollout.engine import Sampling
 from stabilizer.trainer.rollout.rollouts import Rollouts, decode, pad_left, position_ids
-from stabilizer.trainer.rollout.writing import Choice, Stretch, choose, goes_on, write_on
+from stabilizer.trainer.rollout.writing import Choice, Stretch, choose, goes_on, read_prompts, write_on
 from stabilizer.trainer.scripted import run_scripted
 from stabilizer.trainer.threads import in_threads, parts_for, threads_for
 
@@ -213,19 +211,18 @@ class LeanWriter:
         size = prompt_mask_PL.shape[1] + sampling.max_completion
         self._rope = decoder.rope(weights, torch.arange(size, device=prompt_mask_PL.device))
         self._group_size = sampling.group_size
-        self._padded = not bool(prompt_mask_PL.all())  # else the cache's length is the position of every row
-        self._mask_PL, self._position_PL = prompt_mask_PL, position_ids(prompt_mask_PL)
-        self._position_B = prompt_mask_PL.sum(1).repeat_interleave(sampling.group_size)
+        self._mask_PL = prompt_mask_PL
+        self._position_B: Tensor | None = None  # where no prompt is padded it is the cache's length on every row
+        if self._cache.mask is not None:
+            self._position_B = prompt_mask_PL.sum(1).repeat_interleave(sampling.group_size)
 
     def read(self, ids_PL: Tensor) -> None:
-        turns = self._rope[self._position_PL.flatten()]
-        layout = decoder.layout(self._mask_PL)
-        states = run_scripted(hidden_states, self._weights, ids_PL.flatten(), turns, layout, self._cache.written)
-        logits_PV = linear(states.unflatten(0, ids_PL.shape)[:, -1], *self._weights.head)
-        self._logits_BV = logits_PV.repeat_interleave(self._group_size, 0)
+        self._logits_BV = run_scripted(
+            read_prompts, self._weights, ids_PL, self._mask_PL, self._group_size, self._rope, self._cache.written
+        )
 
     def write(self, how: Choice, token_B: Tensor | None, alive_B: Tensor, draw_SB: Tensor) -> Stretch:
-        cache, position_B = self._cache, self._position_B if self._padded else None
+        cache, position_B = self._cache, self._position_B
         stretch = run_scripted(
             write_on, self._weights, how, self._logits_BV, token_B, alive_B, draw_SB,
             self._rope, position_B, cache.written, cache.mask, cache.length,
@@ -233,12 +230,12 @@ class LeanWriter:
         read = len(stretch[0]) - (token_B is None)
         self._logits_BV = self._logits_BV[:0]  # those of the prompts are needed once
         cache.length += read
-        self._position_B = self._position_B + read
+        self._position_B = None if position_B is None else position_B + read
         return Stretch(*stretch)
 
     def keep(self, rows: Tensor) -> None:
         self._cache.keep(rows)
-        self._position_B = self._position_B[rows]
+        self._position_B = None if self._position_B is None else self._position_B[rows]
 
 
 class ModelWriter:

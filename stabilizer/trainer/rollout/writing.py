@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
-from stabilizer.trainer.decoder import Weights
-from stabilizer.trainer.forward import next_logits
+from stabilizer.trainer.decoder import Weights, layout
+from stabilizer.trainer.forward import hidden_states, next_logits
+from stabilizer.trainer.rollout.rollouts import position_ids
 
 
 class Stretch(NamedTuple):
@@ -33,6 +35,14 @@ class Choice(NamedTuple):
     """Tokens that end a row."""
     fewer: float
     """A stretch ends when the share of rows that have not ended is below this, so that the others can leave."""
+
+
+def read_prompts(w: Weights, ids_PL: Tensor, mask_PL: Tensor, group_size: int, rope: Tensor, cache: Tensor) -> Tensor:
+    """The logits of what follows each prompt, on each row of its group, (B, V). Keys and values go to the `cache`."""
+    prompts, length = ids_PL.shape
+    states_NH = hidden_states(w, ids_PL.flatten(), rope[position_ids(mask_PL).flatten()], layout(mask_PL), cache)
+    last_PH = states_NH.view([prompts, length, -1]).select(1, length - 1)
+    return linear(last_PH, w.head.weight, w.head.bias).repeat_interleave(group_size, 0)
 
 
 def write_on(
@@ -114,11 +124,13 @@ def chosen(logits_BV: Tensor, temperature: float, draw_B: Tensor) -> Tensor:
     return torch.searchsorted(sum_BV, sought_B1, right=True).squeeze(1).clamp_max(last)
 
 
-def told(logits_NV: Tensor, token_N: Tensor) -> tuple[Tensor, Tensor]:
+def told(logits_NV: Tensor, token_N: Tensor, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
     """Log-probabilities of tokens, and the entropies of what they were drawn from."""
     logp_NV = torch.log_softmax(logits_NV, dim=-1)
-    entropy_N = -(logp_NV.exp() * logp_NV.clamp_min(-3e38)).sum(-1)  # 0 x log 0 = 0
-    return logp_NV.gather(1, token_N.unsqueeze(1)).squeeze(1), entropy_N
+    logp_N = logp_NV.gather(1, token_N.unsqueeze(1)).squeeze(1)
+    if not entropy_grad:
+        logp_NV = logp_NV.detach()
+    return logp_N, -(logp_NV.exp() * logp_NV.clamp_min(-3e38)).sum(-1)  # 0 x log 0 = 0
 
 
 def goes_on(alive_B: Tensor, token_B: Tensor, stops: list[int]) -> Tensor:
