@@ -449,8 +449,14 @@ class RunView:
     def names(self) -> list[str]:
         """Metrics measured at or before this step."""
         if self._names is None:
-            columns, whole = self._history._columns, self.step >= self._history.step
-            self._names = [name for name in columns if (columns[name].rows.size if whole else name in self)]
+            there: dict[_Rows, bool] = {}  # most names are logged together: one look for all of them
+            self._names = []
+            for name, column in self._history._columns.items():
+                rows = column.rows
+                if rows not in there:
+                    there[rows] = rows.upto(self.step) > 0
+                if there[rows]:
+                    self._names.append(name)
         return list(self._names)
 
     def series(self, name: str) -> Series:

@@ -30,15 +30,18 @@ def in_parts(function: Callable[[Any, Any], Results], parameters: Any, jobs: Seq
     leaves, structure = tree_flatten(parameters)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
-    def call(tensors: Sequence[Tensor], grad: bool, job: Any) -> Results:
+    def with_tensors(tensors: Sequence[Tensor]) -> Any:
         given = iter(tensors)
-        filled = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        with torch.set_grad_enabled(grad):  # every thread has its own mind about that
-            return function(tree_unflatten(filled, structure), job)
+        return tree_unflatten([next(given) if isinstance(leaf, Tensor) else leaf for leaf in leaves], structure)
 
     if torch.is_grad_enabled():
-        return _InParts.apply(call, jobs, *tensors)
-    return _joined(in_threads(partial(call, tensors, False), jobs))
+        return _InParts.apply(function, with_tensors, jobs, *tensors)
+    return _joined(in_threads(partial(_call, function, False, parameters), jobs))
+
+
+def _call(function: Callable[[Any, Any], Results], grad: bool, parameters: Any, job: Any) -> Results:
+    with torch.set_grad_enabled(grad):  # every thread has its own mind about that
+        return function(parameters, job)
 
 
 def _joined(results: Sequence[Results]) -> Results:
@@ -49,9 +52,15 @@ class _InParts(torch.autograd.Function):
     """Every part keeps a graph of its own; parameters get the sum of what flows back through all of them."""
 
     @staticmethod
-    def forward(ctx: Any, call: Callable[..., Results], jobs: Sequence[Any], *tensors: Tensor) -> Results:
+    def forward(
+        ctx: Any,
+        function: Callable[[Any, Any], Results],
+        with_tensors: Callable[[Sequence[Tensor]], Any],
+        jobs: Sequence[Any],
+        *tensors: Tensor,
+    ) -> Results:
         ctx.leaves = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
-        ctx.parts = in_threads(partial(call, ctx.leaves, True), jobs)
+        ctx.parts = in_threads(partial(_call, function, True, with_tensors(ctx.leaves)), jobs)
         joined = _joined([tuple(result.detach() for result in part) for part in ctx.parts])
         moving = [any(result.requires_grad for result in results) for results in zip(*ctx.parts, strict=True)]
         ctx.mark_non_differentiable(*(whole for whole, moves in zip(joined, moving, strict=True) if not moves))
@@ -64,7 +73,7 @@ class _InParts(torch.autograd.Function):
         split = [grad.split([len(part[0]) for part in ctx.parts]) for grad in grads]
         ways = list(zip(ctx.parts, zip(*split, strict=True), strict=True))
         sums = iter(_sums(in_threads(partial(_back, wanted), ways)))
-        return None, None, *(next(sums) if leaf.requires_grad else None for leaf in ctx.leaves)
+        return None, None, None, *(next(sums) if leaf.requires_grad else None for leaf in ctx.leaves)
 
 
 def _back(leaves: Sequence[Tensor], way: tuple[Results, Results]) -> tuple[Tensor | None, ...]:

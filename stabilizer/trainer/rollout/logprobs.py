@@ -65,8 +65,7 @@ def completion_logps(
 
     def lean(weights: decoder.Weights, rollouts: Rollouts) -> tuple[Tensor, ...]:
         if dtype == head.weight.dtype and rollouts.mask_BT.numel() * len(head.weight) <= AT_ONCE:
-            given = _as_written(rollouts)
-            found = run_scripted(completion_stats, weights, *given, rollouts.mask_BT, temperature, entropy_grad)
+            found = run_scripted(completion_stats, weights, *_as_written(rollouts), temperature, entropy_grad)
             return found if hidden else found[:2]
         return stats(_hidden_lean(weights, rollouts), *weights.head, rollouts)
 
@@ -111,43 +110,48 @@ def _head_dtype(weight: Tensor, wanted: torch.dtype | None) -> torch.dtype:
 
 def _spread(value_N: Tensor, mask_BT: Tensor) -> Tensor:
     """Values of the tokens under the mask back in their places, 0 elsewhere."""
-    return value_N.new_zeros(mask_BT.shape).masked_scatter(mask_BT, value_N)
+    return torch.zeros_like(mask_BT, dtype=value_N.dtype).masked_scatter(mask_BT, value_N)
 
 
 def _hidden_lean(weights: decoder.Weights, rollouts: Rollouts) -> Tensor:
-    given = _as_written(rollouts)
-    return _widened(run_scripted(completion_states, weights, *given), rollouts.mask_BT.shape[1])
+    hidden_BTH, _ = run_scripted(_narrow_states, weights, *_as_written(rollouts)[:-1])
+    return _widened(hidden_BTH, rollouts.mask_BT.shape[1])
 
 
-def _as_written(rollouts: Rollouts) -> tuple[Tensor, Tensor, Tensor]:
-    """(prompt_ids_BL, prompt_mask_BL, completion_ids_BT) as wide as the longest: those of some rows of a larger batch
-    may be shorter."""
-    longest, num_tokens = int(rollouts.prompt_mask_BP.sum(1).max()), int(rollouts.span_B.max())
-    narrow = rollouts.prompt_ids_BP[:, -longest:], rollouts.prompt_mask_BP[:, -longest:]
-    return *narrow, rollouts.completion_ids_BT[:, :num_tokens]
-
-
-def _widened(value_BTH: Tensor, num_tokens: int) -> Tensor:
-    return pad(value_BTH, (0, 0, 0, num_tokens - value_BTH.shape[1]))
+def _as_written(rollouts: Rollouts) -> tuple[Tensor, ...]:
+    ids_BT, mask_BT, span_B = rollouts.completion_ids_BT, rollouts.mask_BT, rollouts.span_B
+    return rollouts.prompt_ids_BP, rollouts.prompt_mask_BP, ids_BT, span_B, mask_BT
 
 
 def completion_stats(
-    w: decoder.Weights, prompt_ids_BL: Tensor, prompt_mask_BL: Tensor, completion_ids_BT: Tensor, mask_BT: Tensor,
+    w: decoder.Weights, prompt_ids_BP: Tensor, prompt_mask_BP: Tensor, ids_BT: Tensor, span_B: Tensor, mask_BT: Tensor,
     temperature: float, entropy_grad: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """(logp_BT, entropy_BT, hidden_BTH), all of few tokens and a small vocabulary in one call that needs no Python."""
-    hidden_BTH = completion_states(w, prompt_ids_BL, prompt_mask_BL, completion_ids_BT)
-    width, num_tokens = mask_BT.shape[1], completion_ids_BT.shape[1]
-    mine_BT = mask_BT.narrow(1, 0, num_tokens)
+    hidden_BTH, written_BT = _narrow_states(w, prompt_ids_BP, prompt_mask_BP, ids_BT, span_B)
+    mine_BT = mask_BT.narrow(1, 0, written_BT.shape[1])
     if bool(mine_BT.all()):
-        states_NH, token_N = hidden_BTH.flatten(0, 1), completion_ids_BT.flatten()
+        states_NH, token_N = hidden_BTH.flatten(0, 1), written_BT.flatten()
     else:
-        states_NH, token_N = hidden_BTH[mine_BT], completion_ids_BT[mine_BT]
+        states_NH, token_N = hidden_BTH[mine_BT], written_BT[mine_BT]
     logits_NV = tempered(linear(states_NH, w.head.weight, w.head.bias), temperature)
     logp_N, entropy_N = told(logits_NV, token_N, entropy_grad)
-    logp_BT = torch.zeros_like(mask_BT, dtype=logp_N.dtype).masked_scatter(mask_BT, logp_N)
-    entropy_BT = torch.zeros_like(mask_BT, dtype=logp_N.dtype).masked_scatter(mask_BT, entropy_N)
-    return logp_BT, entropy_BT, pad(hidden_BTH, [0, 0, 0, width - num_tokens])
+    return _spread(logp_N, mask_BT), _spread(entropy_N, mask_BT), _widened(hidden_BTH, mask_BT.shape[1])
+
+
+def _narrow_states(
+    w: decoder.Weights, prompt_ids_BP: Tensor, prompt_mask_BP: Tensor, ids_BT: Tensor, span_B: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Hidden states, and tokens, as wide as the longest of these rows: there may be longer ones in the batch."""
+    longest = int(prompt_mask_BP.sum(1).max())
+    start = prompt_ids_BP.shape[1] - longest
+    ids_BL, mask_BL = prompt_ids_BP.narrow(1, start, longest), prompt_mask_BP.narrow(1, start, longest)
+    written_BT = ids_BT.narrow(1, 0, int(span_B.max()))
+    return completion_states(w, ids_BL, mask_BL, written_BT), written_BT
+
+
+def _widened(value_BTH: Tensor, num_tokens: int) -> Tensor:
+    return pad(value_BTH, [0, 0, 0, num_tokens - value_BTH.shape[1]])
 
 
 def _inputs(rollouts: Rollouts) -> dict[str, Tensor | None]:

@@ -208,8 +208,6 @@ class LeanWriter:
     def __init__(self, weights: decoder.Weights, prompt_mask_PL: Tensor, sampling: Sampling):
         self._weights = weights
         self._cache = decoder.Cache(weights, prompt_mask_PL, sampling.group_size, sampling.max_completion)
-        size = prompt_mask_PL.shape[1] + sampling.max_completion
-        self._rope = decoder.rope(weights, torch.arange(size, device=prompt_mask_PL.device))
         self._group_size = sampling.group_size
         self._mask_PL = prompt_mask_PL
         self._position_B: Tensor | None = None  # where no prompt is padded it is the cache's length on every row
@@ -217,8 +215,8 @@ class LeanWriter:
             self._position_B = prompt_mask_PL.sum(1).repeat_interleave(sampling.group_size)
 
     def read(self, ids_PL: Tensor) -> None:
-        self._logits_BV = run_scripted(
-            read_prompts, self._weights, ids_PL, self._mask_PL, self._group_size, self._rope, self._cache.written
+        self._logits_BV, self._rope = run_scripted(
+            read_prompts, self._weights, ids_PL, self._mask_PL, self._group_size, self._cache.written
         )
 
     def write(self, how: Choice, token_B: Tensor | None, alive_B: Tensor, draw_SB: Tensor) -> Stretch:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from stabilizer.trainer.decoder import Weights, layout
+from stabilizer.trainer.decoder import Weights, layout, rope
 from stabilizer.trainer.forward import hidden_states, next_logits
 from stabilizer.trainer.rollout.rollouts import position_ids
 
@@ -37,12 +37,14 @@ class Choice(NamedTuple):
     """A stretch ends when the share of rows that have not ended is below this, so that the others can leave."""
 
 
-def read_prompts(w: Weights, ids_PL: Tensor, mask_PL: Tensor, group_size: int, rope: Tensor, cache: Tensor) -> Tensor:
-    """The logits of what follows each prompt, on each row of its group, (B, V). Keys and values go to the `cache`."""
+def read_prompts(w: Weights, ids_PL: Tensor, mask_PL: Tensor, group_size: int, cache: Tensor) -> tuple[Tensor, Tensor]:
+    """The logits of what follows each prompt, on each row of its group, (B, V), and the `rope` of all positions in the
+    `cache`, to which keys and values go."""
     prompts, length = ids_PL.shape
-    states_NH = hidden_states(w, ids_PL.flatten(), rope[position_ids(mask_PL).flatten()], layout(mask_PL), cache)
+    turns = rope(w, torch.arange(cache.shape[3], device=ids_PL.device))
+    states_NH = hidden_states(w, ids_PL.flatten(), turns[position_ids(mask_PL).flatten()], layout(mask_PL), cache)
     last_PH = states_NH.view([prompts, length, -1]).select(1, length - 1)
-    return linear(last_PH, w.head.weight, w.head.bias).repeat_interleave(group_size, 0)
+    return linear(last_PH, w.head.weight, w.head.bias).repeat_interleave(group_size, 0), turns
 
 
 def write_on(
@@ -52,7 +54,7 @@ def write_on(
     token_B: Tensor | None,
     alive_B: Tensor,
     draw_SB: Tensor,
-    rope: Tensor,
+    turns: Tensor,
     position_B: Tensor | None,
     cache: Tensor,
     mask: Tensor | None,
@@ -60,7 +62,7 @@ def write_on(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """As many tokens as there are random numbers, or fewer, behind `token_B`; without it behind `logits_BV`.
 
-    `cache` and `mask` are those of a `decoder.Cache` with `at` places filled, `rope` is that of every position.
+    `cache` and `mask` are those of a `decoder.Cache` with `at` places filled, `turns` is the `rope` of every position.
     `position_B` says where each row is, if these differ. The result is what makes up a `Stretch`, which would come back
     as a type of its own at every call.
     """
@@ -72,8 +74,8 @@ def write_on(
     at_once = 2**20  # logits that are kept, so that what is told of them is computed for many tokens together
     for step in range(len(draw_SB)):
         if token_B is not None:
-            turns = rope.narrow(0, at, 1) if position_B is None else rope[position_B]
-            logits_BV = next_logits(w, token_B, turns, cache, mask, at)
+            now = turns.narrow(0, at, 1) if position_B is None else turns[position_B]
+            logits_BV = next_logits(w, token_B, now, cache, mask, at)
             at += 1
             position_B = None if position_B is None else position_B + 1
         logits_BV = tempered(logits_BV, how.temperature)
