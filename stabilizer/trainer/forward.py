@@ -58,7 +58,7 @@ def next_logits(w: Weights, ids_B: Tensor, turns: Tensor, cache: Tensor, mask: T
 
     `cache` and `mask` are those of a `decoder.Cache`.
     """
-    x = embedding(ids_B, w.embedding)
+    x = w.embedding.index_select(0, ids_B)
     rows = cache.narrow(1, 0, len(ids_B))
     for i, layer in enumerate(w.layers):
         qkv = _queries_keys_values(w, layer, x, turns)
