@@ -178,14 +178,17 @@ def _write(
 
 def _together(written: Sequence[Written], rows: int, pad: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(ids_BT, logp_BT, entropy_BT, mask_BT), padding behind the end of each row, where finished rows went on."""
-    width = max(begin + len(stretch.token_SB) for _, begin, stretch in written)
-    fillers = (pad, 0.0, 0.0, False)
-    whole = [part.new_full((rows, width), filler) for part, filler in zip(written[0].stretch, fillers, strict=False)]
+    shape = rows, max(begin + len(stretch.token_SB) for _, begin, stretch in written)
+    first = written[0].stretch
+    ids_BT, mask_BT = first.token_SB.new_full(shape, pad), first.alive_SB.new_zeros(shape)
+    logp_BT, entropy_BT = first.logp_SB.new_zeros(shape), first.entropy_SB.new_zeros(shape)
     for row_B, begin, stretch in written:
-        ended_BS, end = ~stretch.alive_SB.T, begin + len(stretch.token_SB)
-        for whole_BT, part_SB, filler in zip(whole, stretch, fillers, strict=False):
-            whole_BT[row_B, begin:end] = part_SB.T.masked_fill(ended_BS, filler)
-    return tuple(whole)
+        place, ended_BS = (row_B, slice(begin, begin + len(stretch.token_SB))), ~stretch.alive_SB.T
+        ids_BT[place] = stretch.token_SB.T.masked_fill(ended_BS, pad)
+        logp_BT[place] = stretch.logp_SB.T.masked_fill(ended_BS, 0.0)
+        entropy_BT[place] = stretch.entropy_SB.T.masked_fill(ended_BS, 0.0)
+        mask_BT[place] = stretch.alive_SB.T
+    return ids_BT, logp_BT, entropy_BT, mask_BT
 
 
 class Writer(Protocol):
