@@ -7,10 +7,11 @@ and every later append tries again: logging must never stop training. The same g
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -122,6 +123,17 @@ class AppendFile:
         self._torn = False
 
 
+@contextlib.contextmanager
+def held(lock: Lock) -> Iterator[None]:
+    """`with lock`. At the interpreter's end nobody waits: a thread that was stopped may hold it, and no other runs."""
+    got = lock.acquire(blocking=not sys.is_finalizing())
+    try:
+        yield
+    finally:
+        if got:
+            lock.release()
+
+
 class Syncer:
     """Waits for the disk in a thread of its own, for those with something better to do. A file that is to be synced
     outlives the process anyway; of what is still to be written, as a heartbeat, a killed process loses the newest."""
@@ -145,7 +157,7 @@ class Syncer:
         if not self._works():
             self._try(what, how)
             return
-        with self._counting:
+        with held(self._counting):
             known = what in self._due
             self._due[what] = how
         if not known:
@@ -179,7 +191,7 @@ class Syncer:
             del what  # nor is it held while there is nothing to do: who asked may be gone
 
     def _next(self, what: Hashable) -> None:
-        with self._counting:
+        with held(self._counting):
             how = self._due.pop(what, None)  # before it is done: what is written meanwhile is asked for anew
         if how is not None:
             self._try(what, how)

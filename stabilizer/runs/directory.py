@@ -40,7 +40,7 @@ from stabilizer.records import (
     encode,
     encode_metrics,
 )
-from stabilizer.runs.append import AppendFile, Syncer
+from stabilizer.runs.append import AppendFile, Syncer, held
 from stabilizer.runs.history import History
 from stabilizer.runs.trend import KEY_METRICS, Trend
 from stabilizer.vocabulary import metric
@@ -377,7 +377,7 @@ class RunWriter:
         return number
 
     def _put(self, name: str, value: Any, number: int, *, sync: bool) -> bool:
-        with self._replacing[name]:
+        with held(self._replacing[name]):
             if number < self._replaced[name]:
                 return True  # a newer one is on its way, or there
             try:

@@ -267,3 +267,12 @@ def test_a_script_that_ends_amid_a_run_ends(tmp_path):
         shutil.rmtree(tmp_path / "run", ignore_errors=True)
         code = textwrap.dedent(script).replace("HOW_MANY", many)
         assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_at_the_interpreters_end_nobody_waits_for_what_a_stopped_thread_holds(monkeypatch):
+    syncer, done = Syncer(), []
+    syncer._due["a"] = lambda: done.append(1)
+    syncer._counting.acquire()  # as by a thread that was stopped amid its work
+    monkeypatch.setattr(append.sys, "is_finalizing", lambda: True)
+    syncer.close()
+    assert done == [1] and syncer._counting.locked()
