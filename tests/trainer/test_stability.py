@@ -1,10 +1,12 @@
 """What keeps a run on the rails, each seen to do its work in the loop and not only in its own formula."""
 
+import itertools
 import math
 
 import pytest
 import torch
 
+from stabilizer.trainer.adaptive import AdaptiveClip
 from stabilizer.trainer.algorithms import ALGORITHMS
 from stabilizer.trainer.metrics import judged, reward_metrics
 from stabilizer.trainer.tasks import Score
@@ -100,6 +102,20 @@ def test_resampling_gives_up_after_its_last_batch(trainer, monkeypatch):
     assert metrics["batch/prompts_drawn"] == 12 and metrics["batch/prompts"] == 0 and "policy/loss" not in metrics
 
 
+def test_resampling_ends_as_soon_as_all_batches_together_teach_enough(trainer, monkeypatch):
+    run = trainer("rollout.prompts=8", "policy.filter_groups=resample", "policy.resample_batches=6")
+    answers = itertools.count()
+
+    def half_of_the_groups_differ(problem, text):
+        number = next(answers)
+        right = number % 2 == 1 and number // 4 % 2 == 1
+        return Score(float(right), right, {"exact": float(right)})
+
+    monkeypatch.setattr(run.task, "score", half_of_the_groups_differ)
+    metrics = run.train_step().metrics
+    assert metrics["batch/prompts_drawn"] == 16 and metrics["batch/prompts"] == 8
+
+
 def test_an_adaptive_coefficient_follows_the_kl(trainer):
     run = trainer("policy.beta=0.01", "policy.kl_target=1e-4", "policy.kl_horizon=1", "optim.lr=2e-3")
     seen = [metrics["policy/beta"] for metrics in steps(run, 5)]
@@ -121,6 +137,14 @@ def test_adaptive_clipping_learns_a_limit_from_its_own_norms(trainer):
     seen = steps(run, 4)
     assert seen[0]["optim/clip_limit"] == 1.0  # the ceiling, as long as there are few norms
     assert seen[-1]["optim/clip_limit"] <= 1.0 and len(run._progress.norms) == 16
+
+
+def test_gradients_are_scaled_down_to_the_adaptive_limit(trainer, monkeypatch):
+    run = trainer("optim.adaptive_clip=1.5", "policy.minibatches=1")
+    monkeypatch.setattr(AdaptiveClip, "step", lambda self, norms, norm, ceiling: (norms, 1e-3))
+    metrics = run.train_step().metrics
+    left = torch.nn.utils.get_total_norm([parameter.grad for parameter in run.learner.parameters]).item()
+    assert metrics["optim/grad_norm"] > 1e-2 and left == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_gradient_norms_are_told_by_block_on_request(trainer):
