@@ -72,3 +72,12 @@ def test_metrics_logged_together_and_apart_keep_their_own_rows() -> None:
     assert view.sound(("a", "d")) and run.fork(5, 1).view().names() == ["v", "a", "b", "c"]
     run.append(91, {"d": float("nan")})
     assert not run.view().sound(("a", "d")) and run.view().sound(("a",))
+
+
+def test_a_look_back_knows_no_metric_that_came_later() -> None:
+    run = History()
+    run.append(1, {"reward/mean": 1.0})
+    run.append(2, {"reward/mean": 1.0, "accuracy/val": 0.5})
+    run.append(3, {"policy/kl_old": 0.1})
+    names = [run.view(step).names() for step in (0, 1, 2, None)]
+    assert names == [[], ["reward/mean"], ["reward/mean", "accuracy/val"], run.names()]

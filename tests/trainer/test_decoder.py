@@ -197,9 +197,15 @@ def patched():
     return model
 
 
-def other_linear():
+def hooked_before():
     model = qwen2()
-    model.model.layers[1].self_attn.q_proj = Wrapped(model.model.layers[1].self_attn.q_proj)
+    model.model.embed_tokens.register_forward_pre_hook(lambda *args: None)
+    return model
+
+
+def other_linear(path):
+    model = qwen2()
+    model.set_submodule(path, Wrapped(model.get_submodule(path)))
     return model
 
 
@@ -212,23 +218,36 @@ def dropping():
     return llama(attention_dropout=0.1).train()
 
 
-REFUSED = {
-    "architecture": lambda: GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=8)),
-    "sliding window": lambda: mistral(sliding_window=8),
-    "rotary embedding": lambda: llama(rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
-    "activation": lambda: llama(hidden_act="gelu"),
-    "hook": hooked,
-    "another forward": patched,
-    "linear layer of type Wrapped": other_linear,
-    "dropout": dropping,
-}
+REFUSED = [
+    ("architecture", lambda: GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=8))),
+    ("sliding window", lambda: mistral(sliding_window=8)),
+    ("rotary embedding", lambda: llama(rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0})),
+    ("activation", lambda: llama(hidden_act="gelu")),
+    ("hook or another forward on model.layers.0.mlp", hooked),
+    ("hook or another forward on model.embed_tokens", hooked_before),
+    ("hook or another forward on model.norm", patched),
+    ("linear layer of type Wrapped", lambda: other_linear("model.layers.1.self_attn.q_proj")),
+    ("linear layer of type Wrapped", lambda: other_linear("model.layers.0.mlp.down_proj")),
+    ("linear layer of type Wrapped", lambda: other_linear("lm_head")),
+    ("dropout", dropping),
+]
 
 
-@pytest.mark.parametrize("reason", REFUSED)
-def test_what_is_not_implemented_is_refused_by_name(reason):
-    model = REFUSED[reason]()
+@pytest.mark.parametrize(("reason", "build"), REFUSED)
+def test_what_is_not_implemented_is_refused_by_name(reason, build):
+    model = build()
     assert reason in decoder.refusal(model, training=False)
     assert reason in decoder.refusal(model, training=True)
+
+
+def test_what_is_hooked_to_the_head_has_its_say():
+    policy = Policy(qwen2().double().eval(), TOKENIZER)
+    rollouts = generate(policy, ["abcd:", "9"])
+    policy.model.lm_head.register_forward_hook(lambda module, args, out: out / 2)
+    warm, cold = (completion_logps(policy.model, rollouts, t, head_dtype=None).logp_BT for t in (0.5, 1.0))
+    assert not torch.allclose(warm, cold)
+    policy.model.lm_head._forward_hooks.clear()
+    assert torch.allclose(completion_logps(policy.model, rollouts, 1.0, head_dtype=None).logp_BT, warm)
 
 
 def test_a_model_whose_modules_know_their_owner_is_looked_through_once():
