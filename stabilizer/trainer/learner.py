@@ -94,8 +94,8 @@ class Learner:
         made = not_finite = 0
         with self._checkpointing():
             for row_R in _minibatches(len(batch), knobs, shuffle_seed, batch.mask_BT.device):
-                rows_R = row_R.sort().values  # those of one prompt next to each other
-                minibatch = batch if len(rows_R) == len(batch) else batch.rows(rows_R)
+                # rows of one prompt next to each other
+                minibatch = batch if len(row_R) == len(batch) else batch.rows(row_R.sort().values)
                 if made:
                     minibatch = replace(minibatch, entropy_BT=None)
                 row = self._gradient(minibatch, knobs, only_critic=only_critic)
@@ -242,13 +242,13 @@ class Learner:
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = total_norm(gradients)
         metrics = {"optim/grad_norm": norm}
-        if self._adaptive_clip:
+        if self._adaptive_clip and gradients:  # none while only the critic learns: 0 is no size to go by
             state, limit = self._adaptive_clip.step(tuple(progress.norms), norm, max_norm)
             progress.norms = list(state)
             metrics["optim/clip_limit"] = limit
         if self._config.optim.block_norms:
             metrics |= _block_norms(self._policy.model)
-        if (scale := limit / (norm + 1e-6)) < 1:
+        if gradients and (scale := limit / (norm + 1e-6)) < 1:
             torch._foreach_mul_(gradients, scale)
         if self._critic:
             norm = torch.nn.utils.clip_grad_norm_(self._critic_parameters, max_norm)

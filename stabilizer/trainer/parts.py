@@ -27,6 +27,8 @@ def in_parts(function: Callable[[Any, Any], Results], parameters: Any, jobs: Seq
     """
     if len(jobs) == 1:
         return function(parameters, jobs[0])
+    if not torch.is_grad_enabled():
+        return _joined(in_threads(partial(_call, function, False, parameters), jobs))
     leaves, structure = tree_flatten(parameters)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
@@ -34,9 +36,7 @@ def in_parts(function: Callable[[Any, Any], Results], parameters: Any, jobs: Seq
         given = iter(tensors)
         return tree_unflatten([next(given) if isinstance(leaf, Tensor) else leaf for leaf in leaves], structure)
 
-    if torch.is_grad_enabled():
-        return _InParts.apply(function, with_tensors, jobs, *tensors)
-    return _joined(in_threads(partial(_call, function, False, parameters), jobs))
+    return _InParts.apply(function, with_tensors, jobs, *tensors)
 
 
 def _call(function: Callable[[Any, Any], Results], grad: bool, parameters: Any, job: Any) -> Results:

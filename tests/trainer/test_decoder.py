@@ -160,6 +160,17 @@ def test_in_half_precision_queries_are_turned_as_in_float32_and_rounded(dtype):
     assert torch.equal(turned[:, 16:], qkv[:, 16:])
 
 
+def test_a_head_wider_than_the_rest_is_computed_as_it_is():
+    policy = Policy(qwen2().eval(), TOKENIZER)
+    rollouts = generate(policy, ["abcd:", "9"])
+    wide = completion_logps(policy.model, rollouts, 0.8).logp_BT
+    head = nn.Linear(policy.model.lm_head.in_features, policy.model.lm_head.out_features, bias=False)
+    head.load_state_dict({"weight": policy.model.lm_head.weight.detach().clone()})
+    policy.model.bfloat16().lm_head = head
+    mixed = completion_logps(policy.model, rollouts, 0.8).logp_BT
+    assert mixed.dtype is torch.float32 and torch.allclose(mixed, wide, atol=0.1)
+
+
 def test_a_minibatch_is_cut_to_its_longest_row_and_comes_back_in_full_width():
     policy = Policy(qwen2().eval(), TOKENIZER)
     rollouts = generate(policy, ["abcd:", "9"], group_size=8, max_completion=20)

@@ -147,6 +147,22 @@ def test_gradients_are_scaled_down_to_the_adaptive_limit(trainer, monkeypatch):
     assert metrics["optim/grad_norm"] > 1e-2 and left == pytest.approx(1e-3, rel=1e-3)
 
 
+def test_gradients_below_their_limit_stay_as_they_are(trainer):
+    run = trainer("optim.max_grad_norm=1000", "policy.minibatches=1")
+    metrics = run.train_step().metrics
+    left = torch.nn.utils.get_total_norm([parameter.grad for parameter in run.learner.parameters]).item()
+    assert left == pytest.approx(metrics["optim/grad_norm"], rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["separate", "shared"])
+def test_while_only_the_critic_learns_the_adaptive_limit_learns_nothing(trainer, kind):
+    run = trainer("algorithm=ppo", f"critic.kind={kind}", "critic.warmup_steps=12", "optim.adaptive_clip=2")
+    seen = steps(run, 13)
+    assert all(metrics["optim/grad_norm"] == 0 and "optim/clip_limit" not in metrics for metrics in seen[:12])
+    assert seen[12]["optim/grad_norm"] > 0 and seen[12]["optim/clip_limit"] > 0 and seen[12]["optim/update_ratio"] > 0
+    assert min(run._progress.norms) > 0
+
+
 def test_gradient_norms_are_told_by_block_on_request(trainer):
     metrics = trainer("optim.block_norms=true", "policy.minibatches=1").train_step().metrics
     parts = [value for name, value in metrics.items() if name.startswith("optim/grad_norm/")]

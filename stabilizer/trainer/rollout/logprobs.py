@@ -64,8 +64,10 @@ def completion_logps(
         return (logp_BT, entropy_BT, hidden_BTH) if hidden else (logp_BT, entropy_BT)
 
     def lean(weights: decoder.Weights, rollouts: Rollouts) -> tuple[Tensor, ...]:
-        if dtype == head.weight.dtype and rollouts.mask_BT.numel() * len(head.weight) <= AT_ONCE:
-            found = run_scripted(completion_stats, weights, *_as_written(rollouts), temperature, entropy_grad)
+        alike = weights.norm.dtype == head.weight.dtype == dtype
+        if alike and rollouts.mask_BT.numel() * len(head.weight) <= AT_ONCE:
+            given = *_as_written(rollouts), rollouts.mask_BT
+            found = run_scripted(completion_stats, weights, *given, temperature, entropy_grad)
             return found if hidden else found[:2]
         return stats(_hidden_lean(weights, rollouts), *weights.head, rollouts)
 
@@ -114,13 +116,12 @@ def _spread(value_N: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def _hidden_lean(weights: decoder.Weights, rollouts: Rollouts) -> Tensor:
-    hidden_BTH, _ = run_scripted(_narrow_states, weights, *_as_written(rollouts)[:-1])
+    hidden_BTH, _ = run_scripted(_narrow_states, weights, *_as_written(rollouts))
     return _widened(hidden_BTH, rollouts.mask_BT.shape[1])
 
 
 def _as_written(rollouts: Rollouts) -> tuple[Tensor, ...]:
-    ids_BT, mask_BT, span_B = rollouts.completion_ids_BT, rollouts.mask_BT, rollouts.span_B
-    return rollouts.prompt_ids_BP, rollouts.prompt_mask_BP, ids_BT, span_B, mask_BT
+    return rollouts.prompt_ids_BP, rollouts.prompt_mask_BP, rollouts.completion_ids_BT, rollouts.span_B
 
 
 def completion_stats(
