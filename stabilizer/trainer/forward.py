@@ -85,7 +85,7 @@ def _update(w: Weights, layer: Layer, x: Tensor, read: Tensor) -> Tensor:
     """x + out(read), and that + down(silu(gate) * up)."""
     x = _plus(x, read, layer.out)
     both = linear(_norm(x, layer.mlp_norm, w.eps), layer.gate_up.weight, layer.gate_up.bias)
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled():  # the gradient of two narrow halves is twice that of a chunk
         gate, up = both.chunk(2, dim=-1)
         return _plus(x, silu(gate) * up, layer.down)
     half = both.shape[1] // 2

@@ -72,7 +72,7 @@ class _InParts(torch.autograd.Function):
         wanted = [leaf for leaf in ctx.leaves if leaf.requires_grad]
         split = [grad.split([len(part[0]) for part in ctx.parts]) for grad in grads]
         ways = list(zip(ctx.parts, zip(*split, strict=True), strict=True))
-        sums = iter(_sums(in_threads(partial(_back, wanted), ways)))
+        sums = map(_sum, zip(*in_threads(partial(_back, wanted), ways), strict=True))
         return None, None, None, *(next(sums) if leaf.requires_grad else None for leaf in ctx.leaves)
 
 
@@ -85,13 +85,6 @@ def _back(leaves: Sequence[Tensor], way: tuple[Results, Results]) -> tuple[Tenso
     return torch.autograd.grad(results, leaves, grads, allow_unused=True)
 
 
-def _sums(parts: Sequence[Sequence[Tensor | None]]) -> list[Tensor | None]:
-    """Of each parameter, over the parts that it has a gradient in."""
-    sums = list(parts[0])
-    for part in parts[1:]:
-        both = [i for i, (a, b) in enumerate(zip(sums, part, strict=True)) if a is not None and b is not None]
-        added = torch._foreach_add([sums[i] for i in both], [part[i] for i in both]) if both else ()
-        sums = [b if a is None else a for a, b in zip(sums, part, strict=True)]
-        for i, value in zip(both, added, strict=True):
-            sums[i] = value
-    return sums
+def _sum(parts: Sequence[Tensor | None]) -> Tensor | None:
+    known = [part for part in parts if part is not None]
+    return sum(known[1:], known[0]) if known else None

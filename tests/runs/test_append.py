@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from stabilizer.runs import append
 from stabilizer.runs.append import QUEUE_LINES, AppendFile, Syncer
+from stabilizer.runs.directory import RunWriter
 
 LINES = [b'{"n":%d,"text":"%s"}\n' % (n, b"x" * (7 * n % 23)) for n in range(9)]
 
@@ -276,3 +278,14 @@ def test_at_the_interpreters_end_nobody_waits_for_what_a_stopped_thread_holds(mo
     monkeypatch.setattr(append.sys, "is_finalizing", lambda: True)
     syncer.close()
     assert done == [1] and syncer._counting.locked()
+
+
+def test_nor_does_a_run_that_is_closed_then(tmp_path, monkeypatch):
+    writer = RunWriter.create(tmp_path / "run", config={}, argv=[])
+    writer.status("running", 1)
+    writer._syncer.close()
+    writer._replacing["status.json"].acquire()  # as by a thread that was stopped amid a heartbeat
+    monkeypatch.setattr(append.sys, "is_finalizing", lambda: True)
+    writer.status("stopped", 2)
+    writer.close()
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "stopped"

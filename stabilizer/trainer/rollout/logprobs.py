@@ -167,8 +167,9 @@ def _inputs(rollouts: Rollouts) -> dict[str, Tensor | None]:
 
 def _ends_in_a_linear_layer(model: nn.Module) -> bool:
     """Whether the logits are known to be a plain linear layer of the base model's last hidden state."""
-    hooked = type(model) not in decoder.MODELS or decoder.hooked(model) or decoder.hooked(model.lm_head)
-    return not hooked and type(model.lm_head) is nn.Linear
+    if type(model) not in decoder.MODELS or type(model.lm_head) is not nn.Linear:
+        return False
+    return not (decoder.hooked(model) or decoder.hooked(model.lm_head))
 
 
 def _stats_full(
