@@ -18,8 +18,9 @@ SMALL = (
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
+def one_thread_and_the_same_draws():
     torch.set_num_threads(1)
+    torch.manual_seed(0)  # so that no test depends on those before it
 
 
 @pytest.fixture

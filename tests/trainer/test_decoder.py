@@ -1,6 +1,7 @@
 """The lean forward pass equals the model's own, or refuses: on random tiny models of every architecture it names."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -174,11 +175,12 @@ def test_a_head_wider_than_the_rest_is_computed_as_it_is():
 
 def test_a_minibatch_is_cut_to_its_longest_row_and_comes_back_in_full_width():
     policy = Policy(qwen2().eval(), TOKENIZER)
-    rollouts = generate(policy, ["abcd:", "9"], group_size=8, max_completion=20)
-    short = rollouts.rows((rollouts.length_B <= rollouts.length_B.min()).nonzero()[:, 0])
-    assert short.length_B.max() < rollouts.mask_BT.shape[1]
+    rollouts = generate(policy, ["abcd:", "9"], max_completion=20)
+    first_BT = rollouts.mask_BT & (torch.arange(20) < 5)
+    length_B = first_BT.sum(1)
+    short = replace(rollouts, mask_BT=first_BT, logp_BT=rollouts.logp_BT * first_BT, length_B=length_B, span_B=length_B)
     stats = completion_logps(policy.model, short, 0.8, hidden=True)
-    assert stats.logp_BT.shape == short.mask_BT.shape == stats.hidden_BTH.shape[:2]
+    assert stats.logp_BT.shape == short.mask_BT.shape == stats.hidden_BTH.shape[:2] == (6, 20)
     assert (stats.logp_BT[~short.mask_BT] == 0).all() and (stats.entropy_BT[~short.mask_BT] == 0).all()
     assert torch.allclose(stats.logp_BT, short.logp_BT, atol=1e-5)
 
