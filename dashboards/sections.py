@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dashboards.look import Look
@@ -47,7 +47,7 @@ def sections(view: RunView, look: Look) -> dict[str, Section]:
     every = [*first, *(chart for family in families.values() for chart in family)]
     known = {chart.id: chart for chart in every}
     pinned = [known[id] for id in look.pins if id in known]
-    free = [chart for chart in every if chart not in pinned]
+    free = [chart for chart in every if chart.id not in look.pins]
     found = dict.fromkeys(SECTIONS, Section("", open=False))
     found["pinned"] = _section("pinned", pinned)
     if look.find:
@@ -57,10 +57,11 @@ def sections(view: RunView, look: Look) -> dict[str, Section]:
             found["found"] = Section("found", problem=str(error))
         if not found["found"].problem:
             return {id: _named(id, section) for id, section in found.items()}
-    found["first"] = _section("first", [chart for chart in first if chart in free])
-    for id, members in _left(families, free).items():
-        still = [chart for chart in members if id == "knobs" and _never_changed(view, chart)]
-        moved = [chart for chart in members if chart not in still] if still else members
+    found["first"] = _section("first", [chart for chart in first if chart.id not in look.pins])
+    for id, members in families.items():
+        members = [chart for chart in members if chart.id not in look.pins]
+        still = dict.fromkeys(chart for chart in members if id == "knobs" and _never_changed(view, chart))
+        moved = [chart for chart in members if chart not in still]
         shown = moved if id in look.open else []
         words = ", ".join(_stands(view, chart) for chart in still)
         found[id] = Section(id, tuple(shown[:MOST]), len(moved), open=id in look.open, still=words)
@@ -69,10 +70,6 @@ def sections(view: RunView, look: Look) -> dict[str, Section]:
 
 def _section(id: str, members: Sequence[Chart]) -> Section:
     return Section(id, tuple(members[:MOST]), len(members))
-
-
-def _left(families: Mapping[str, Sequence[Chart]], free: Sequence[Chart]) -> dict[str, list[Chart]]:
-    return {id: [chart for chart in members if chart in free] for id, members in families.items()}
 
 
 def _never_changed(view: RunView, chart: Chart) -> bool:

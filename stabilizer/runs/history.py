@@ -363,17 +363,15 @@ class History:
         if new:
             _Rows(list(new.values()))
             columns.update(new)
-        at = {id(columns[name]): place for place, name in enumerate(names)}
+        at = {columns[name]: place for place, name in enumerate(names)}
         plan: _Plan = []
         whole = True
-        for column in [columns[name] for name in names]:
-            here = [other for other in column.rows.columns if id(other) in at]
-            if here[0] is not column:
-                continue
-            whole &= len(here) == len(column.rows.columns)
-            places = [at[id(other)] for other in here]
+        for rows in dict.fromkeys(column.rows for column in at):
+            here = [column for column in rows.columns if column in at]
+            whole &= len(here) == len(rows.columns)
+            places = [at[column] for column in here]
             all_of_them = places == list(range(len(names)))
-            plan.append((column.rows.split(here), None if all_of_them else np.array(places)))
+            plan.append((rows.split(here), None if all_of_them else np.array(places)))
         if not whole or len(self._plans) >= MOST_PLANS:
             self._plans.clear()  # what was together is no more
         self._plans[names] = plan
