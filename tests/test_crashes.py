@@ -97,7 +97,7 @@ def check(path: Path) -> None:
 def test_a_change_cut_off_at_any_moment_is_done_or_undone(server, tmp_path, scenario) -> None:
     count = len(operations(server, tmp_path, scenario))
     dice = random.Random(scenario)
-    for number in range(3):
+    for number in range(2):
         killed(server, tmp_path / f"run{number}", scenario, dice.randrange(count))
 
 

@@ -187,11 +187,19 @@ def test_a_failing_watch_never_stops_training(tmp_path) -> None:
     assert any("monitor failed" in event.text for event in RunReader(tmp_path / "run").events)
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "kill -9"])
+PPO, RESAMPLED = ("algorithm=ppo", "policy.beta=0.01"), ("policy.filter_groups=resample",)
+
+
 @pytest.mark.parametrize(
-    "recipe",
-    [(), ("algorithm=ppo", "policy.beta=0.01"), ("policy.filter_groups=resample",)],
-    ids=["GRPO", "PPO", "dynamic sampling"],
+    ("recipe", "how"),
+    [
+        pytest.param((), signal.SIGKILL, id="GRPO-kill -9"),
+        pytest.param(PPO, signal.SIGTERM, id="PPO-SIGTERM"),
+        pytest.param(RESAMPLED, signal.SIGKILL, id="dynamic sampling-kill -9"),
+        pytest.param((), signal.SIGTERM, id="GRPO-SIGTERM", marks=pytest.mark.slow),
+        pytest.param(PPO, signal.SIGKILL, id="PPO-kill -9", marks=pytest.mark.slow),
+        pytest.param(RESAMPLED, signal.SIGTERM, id="dynamic sampling-SIGTERM", marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(tmp_path, how, recipe) -> None:
     process = small_process(tmp_path / "cut", 400, *recipe)

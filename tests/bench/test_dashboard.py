@@ -6,7 +6,10 @@ import json
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_the_table_has_every_row_and_no_metric_file_was_opened() -> None:
     # A process of its own: the bench drives a browser, and there is one driver to a process.
     command = [sys.executable, "-m", "stabilizer", "bench", "dashboard", "--quick", "--json"]

@@ -306,7 +306,7 @@ def test_an_answer_that_was_overtaken_by_a_search_gives_nothing_to_charts_that_w
     page.evaluate("window.dash_clientside.set_props('tick', {disabled: false})")  # as after a long wait
     page.locator("#find").fill("grad_norm")
     watched.until(lambda: page.locator(".chart .js-plotly-plot").count() == 1)
-    with page.expect_response("**/_dash-update-component*") as late:
+    with page.expect_response(lambda answer: answer.request == held[0].request) as late:
         held[0].continue_()
     assert '"Extend"' in late.value.text()
     for step in (last + 2, last + 3):

@@ -141,7 +141,7 @@ def test_the_unit_of_reward_and_gradient_does_not_matter(detector, metric: str) 
 
 
 @each
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
 def test_survives_nan_inf_gaps_duplicates_and_disorder(detector, seed: int) -> None:
     rng = np.random.default_rng(seed)
     run = History()
@@ -240,7 +240,7 @@ def odd(shape: int, size: float, step: int, rng: np.random.Generator) -> float:
     )[shape]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 24))])
 def test_no_detector_fails_on_numbers_of_any_size(seed: int) -> None:
     """Values no trainer means, beside ones it does: a detector may say what it likes, and breaks on none of them."""
     rng = np.random.default_rng(seed)

@@ -67,19 +67,21 @@ def test_healthy_runs_learn_and_hold_nothing_impossible(kind: str) -> None:
         assert reward[-third:].mean() > reward[:third].mean() - 0.02, "a healthy run must not end lower than it began"
 
 
+@pytest.mark.parametrize(
+    "severity", [SEVERITIES[0], *(pytest.param(severity, marks=pytest.mark.slow) for severity in SEVERITIES[1:])]
+)
 @pytest.mark.parametrize("kind", FAULTY)
-def test_a_fault_equals_its_healthy_twin_up_to_the_onset_and_not_from_there_on(kind: str) -> None:
-    for severity in SEVERITIES:
-        case = Case(kind, REPORT_SEEDS + 2, severity)
-        run, truth = build(case)
-        assert not truth.healthy and truth.onset_step is not None and explain(kind)
-        first, last = BEGINS.get(kind) or (0.25, 0.65)
-        assert first * truth.steps < truth.onset_step <= last * truth.steps + 1
-        assert truth.reward_falls_at is None or truth.reward_falls_at >= truth.onset_step
-        ill, well = dict(rows(run)), dict(rows(twin(case)))
-        differ = [step for step in sorted(ill) if repr(ill[step]) != repr(well.get(step))]
-        every = 10 if len(ill) < truth.steps / 5 else 5
-        assert differ and truth.onset_step <= differ[0] < truth.onset_step + every + 1, severity
+def test_a_fault_equals_its_healthy_twin_up_to_the_onset_and_not_from_there_on(kind: str, severity: str) -> None:
+    case = Case(kind, REPORT_SEEDS + 2, severity)
+    run, truth = build(case)
+    assert not truth.healthy and truth.onset_step is not None and explain(kind)
+    first, last = BEGINS.get(kind) or (0.25, 0.65)
+    assert first * truth.steps < truth.onset_step <= last * truth.steps + 1
+    assert truth.reward_falls_at is None or truth.reward_falls_at >= truth.onset_step
+    ill, well = dict(rows(run)), dict(rows(twin(case)))
+    differ = [step for step in sorted(ill) if repr(ill[step]) != repr(well.get(step))]
+    every = 10 if len(ill) < truth.steps / 5 else 5
+    assert differ and truth.onset_step <= differ[0] < truth.onset_step + every + 1
 
 
 def test_group_statistics_come_from_the_same_counts() -> None:

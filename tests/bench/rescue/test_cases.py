@@ -159,6 +159,7 @@ def test_a_plan_leaves_time_to_act_and_healthy_runs_to_harm(half: str) -> None:
 # --- the command ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_quick_bench_runs_and_prints_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

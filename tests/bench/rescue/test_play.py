@@ -203,6 +203,7 @@ def test_training_that_dies_is_scored_where_it_died(tmp_path: Path, monkeypatch:
     assert outcome["curve"][-1][0] == 40
 
 
+@pytest.mark.slow
 def test_a_process_that_was_stopped_for_longer_than_patience_lasts_does_not_stand_still() -> None:
     script = """
 import time
