@@ -110,6 +110,8 @@ class Tick:
     open_incidents: int
     record: Callable[[], None]
     """Writes the row, and those before it, if they wait for that."""
+    troubles: Sequence[str] = ()
+    """What failed at this step and did not end training, and was not told of before."""
 
     @property
     def known(self) -> dict[str, float]:
@@ -157,6 +159,10 @@ class Session:
         self._paused = False
         self._reasons: set[str] = set()
         """Why rewards or environments failed, as far as that is on record."""
+        self._troubles: list[str] = []
+        """What the present tick tells of them."""
+        self.unsaved = ""
+        """Why the newest state that was to be saved is not on disk; empty while it is."""
         self._told: dict[tuple[int, str], int] = {}
         """When each finding, by incident and id, was last written."""
         self._actions: list[Action] = []
@@ -184,7 +190,14 @@ class Session:
             writer.event(0, "note", f"{key} looks like a secret and is not stored: the run can't be resumed without it")
         metrics = trainer.validate()
         trainer.note_validation(metrics)
+        session._note_troubles(0, metrics)
         session.save_checkpoint()
+        if session.unsaved:
+            session._close("failed")
+            raise RunError(
+                f"{path / 'checkpoints'}: the first state could not be saved ({session.unsaved}), and without one"
+                f" nothing could be resumed, gone back to or exported: make room, or choose another place for the run"
+            )
         writer.metrics(0, metrics)
         session.history.append(0, metrics)
         found = session.watch.tick(session.history.view())  # as a replay does: detectors take turns by rows
@@ -261,6 +274,7 @@ class Session:
                     tick = self._observe(Row(result, self.monitor_s, time.time(), time.monotonic()))
                     self.monitor_s = time.perf_counter() - began
                     self._save_if_due(result.step)
+                    self._troubles = []  # the tick has them
                     yield tick
             ended: RunState = "stopped" if self.ended_by else "finished"
             state = {"SIGTERM": "preempted", "SIGINT": "stopped"}.get(self.stop_reason or "", ended)
@@ -301,12 +315,7 @@ class Session:
         self._unwritten.append(row)
         self._waiting.append(row)
         self.writer.samples(step, row.result.samples)
-        for reason in self.trainer.task.failures.keys() - self._reasons:
-            self._reasons.add(reason)
-            self.writer.event(step, "note", f"a reward failed: {reason}")
-        for reason in self.trainer.collector.outages.keys() - self._reasons:
-            self._reasons.add(reason)
-            self.writer.event(step, "note", f"the environment failed: {reason}")
+        self._note_troubles(step, row.result.known)
         self._actions = []
         changed: list[Finding] = []
         if not self._may_wait(row.result.known) or self._asked():
@@ -315,7 +324,35 @@ class Session:
             self._write_down()
             self._status("running")
         incidents = {f.incident for f in self.watch.active() if f.severity != "info"}
-        return Tick(step, self.trainer.config.steps, row, changed, self._actions, len(incidents), self._write_down)
+        return Tick(
+            step,
+            self.trainer.config.steps,
+            row,
+            changed,
+            self._actions,
+            len(incidents),
+            self._write_down,
+            self._troubles,
+        )
+
+    def _note_troubles(self, step: int, known: Mapping[str, float]) -> None:
+        """Put on record, and tell, why a reward or the environment failed, each reason once; and of a validation what
+        it could not grade."""
+        task, outages = self.trainer.task, self.trainer.collector.outages
+        for what, reasons in (("a reward", task.failures), ("the environment", outages)):
+            for reason in [reason for reason in reasons if reason not in self._reasons]:
+                self._reasons.add(reason)
+                self._trouble(step, f"{what} failed: {reason}")
+        if failed := self.trainer.ungraded:
+            so = (
+                "accuracy/val is that of the others" if "accuracy/val" in known else "too few are left for accuracy/val"
+            )
+            self._trouble(step, f"{failed} held-out problems got no reward, so {so}")
+
+    def _trouble(self, step: int, text: str) -> None:
+        """What failed without ending training goes on record, and is told."""
+        self.writer.event(step, "note", text)
+        self._troubles.append(text)
 
     def _write_down(self) -> None:
         """Put on record what waits for it."""
@@ -412,7 +449,14 @@ class Session:
         try:
             self.trainer.save_checkpoint()
         except OSError as error:
-            self.writer.event(self.trainer.step, "note", f"checkpoint could not be saved: {error}")
+            told, self.unsaved = self.unsaved, str(error)
+            text = f"checkpoint could not be saved: {error}"
+            if told:  # as the one before
+                self.writer.event(self.trainer.step, "note", text)
+            else:
+                self._trouble(self.trainer.step, text)
+        else:
+            self.unsaved = ""
 
     def _tell_anew(self, step: int, after: int) -> None:
         """Write down what stands, where it was last written so many steps ago: its numbers have moved on since."""

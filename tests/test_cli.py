@@ -289,7 +289,7 @@ def ticked(step: int, known: dict[str, float], late: Callable[[], dict[str, floa
     class Ticked(SimpleNamespace):
         metrics = property(lambda self: late() | known)
 
-    return Ticked(step=step, steps=90, known=known, findings=[], actions=(), open_incidents=0)
+    return Ticked(step=step, steps=90, known=known, findings=[], actions=(), open_incidents=0, troubles=())
 
 
 def test_only_steps_that_are_printed_are_asked_for_what_is_measured_late(monkeypatch, capsys) -> None:

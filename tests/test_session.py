@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import json
 import os
 import signal
@@ -12,12 +13,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from stabilizer.cli import main
+from stabilizer.commands.train import follow
 from stabilizer.readers import load
 from stabilizer.records import Action, Finding, Metrics
 from stabilizer.runs.directory import chain_hash, replace_json
-from stabilizer.runs.reader import RunReader, read_json, read_records
+from stabilizer.runs.reader import RunError, RunReader, read_json, read_records
 from stabilizer.runs.requests import ask
 from stabilizer.session import RESTATED, Session
 from stabilizer.trainer.config import load_config
@@ -389,6 +392,41 @@ def test_a_run_that_fails_says_so_on_disk_and_to_diagnose_until_it_was_resumed(t
     list(Session.resume(tmp_path / "run").run())
     main(["diagnose", str(tmp_path / "run"), "--json", "--fail-on", "never"])
     assert json.loads(capsys.readouterr().out)["verdict"] != "crashed"
+
+
+def full_disk(*args: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_run_whose_first_state_can_not_be_saved_does_not_begin(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("stabilizer.trainer.checkpoint.write", full_disk)
+    with pytest.raises(RunError, match="the first state could not be saved .*No space left.*make room"):
+        Session.start(small_config(3), tmp_path / "run")
+    assert RunReader(tmp_path / "run").status["state"] == "failed"
+
+
+def test_a_final_state_that_is_not_on_disk_is_told_and_is_no_success(tmp_path, monkeypatch) -> None:
+    session = Session.start(small_config(4, "checkpoint.every=2"), tmp_path / "run")
+    monkeypatch.setattr("stabilizer.trainer.checkpoint.write", full_disk)
+    out = io.StringIO()
+    assert follow(session, Console(file=out, width=200), json=False) == 1
+    said = out.getvalue()
+    assert said.count("checkpoint could not be saved") == 1, "once, not at every checkpoint"
+    assert (
+        "the final state is not on disk ([Errno 28] No space left on device): the newest one there is of step 0" in said
+    )
+
+
+def test_why_a_reward_fails_is_told_at_its_first_failure_and_once(tmp_path) -> None:
+    rewards = tmp_path / "rewards.py"
+    rewards.write_text("def right(completion, answer):\n    assert completion == answer\n    return 1.0\n")
+    session = Session.start(small_config(3, f"reward.functions=['{rewards}:right']"), tmp_path / "run")
+    told = [trouble for tick in session.run() for trouble in tick.troubles]
+    assert [t for t in told if "AssertionError" in t] == ["a reward failed: right: AssertionError (rewards.py line 2)"]
+    assert any("held-out problems got no reward, so too few are left for accuracy/val" in t for t in told)
+    reader = RunReader(tmp_path / "run")
+    assert set(told) <= {event.text for event in reader.events}
+    assert "accuracy/val" not in reader.history.names(), "what could be graded is what was right"
 
 
 def test_a_run_that_a_fix_ended_is_stopped_with_its_reason_and_can_be_gone_on_with(tmp_path) -> None:

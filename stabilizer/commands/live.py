@@ -70,6 +70,8 @@ class LivePrinter:
         self._advanced += max(0, tick.step - self._step) if self._done else 1
         self._done, self._step = self._done + 1, tick.step
         self._keep(tick.known)
+        for trouble in tick.troubles:
+            self._print(Text(f"▲ step {tick.step} · {plain(trouble)}", style="yellow"))
         for finding in tick.findings:
             self._finding(finding)
         for action in tick.actions:
@@ -145,6 +147,8 @@ class JsonPrinter:
     def tick(self, tick: Tick) -> None:
         """Take one step in."""
         self._write({"kind": "step", "step": tick.step, "steps": tick.steps, "metrics": as_json(tick.metrics)})
+        for trouble in tick.troubles:
+            self._write({"kind": "trouble", "step": tick.step, "text": plain(trouble)})
         self.end(tick.findings, tick.actions)
 
     def caught_up(self) -> None:

@@ -84,10 +84,11 @@ def run(args: argparse.Namespace) -> int:
         _check_resume(args)
     need_train_extra()
     _check_overrides(args.set)
-    if not (args.config or args.task or args.variant or args.resume):
+    own_data = any(text.partition("=")[0].strip() == "data.path" for text in args.set)
+    if not (args.config or args.task or args.variant or args.resume or own_data):
         raise UsageError(
             "what should be trained? Give a YAML file or a built-in task (addition, sorting, length or search), or"
-            " --task data with --set data.path=FILE"
+            " --set data.path=FILE for problems of your own"
         )
     from stabilizer.session import Session
     from stabilizer.trainer.config import load_config
@@ -157,6 +158,11 @@ def follow(session: Session, console: Console, *, json: bool) -> int:
         console.print(Text("not everything could be written: " + "; ".join(problems), style="bold red"))
     if not json:
         console.print(ending(session, verdict, ever), soft_wrap=True)  # commands in it are copied: never broken
+    if session.unsaved:
+        newest = max((checkpoint.step for checkpoint in session.trainer.checkpoints()), default=None)
+        there = "there is none of it" if newest is None else f"the newest one there is of step {newest}"
+        console.print(Text(f"the final state is not on disk ({session.unsaved}): {there}", style="bold red"))
+        return 1
     if session.stop_reason == "SIGTERM":
         return 0  # asked to make room, and everything is saved: that is no failure, whatever the verdict
     return 1 if verdict in ("warn", "critical") else 0

@@ -43,6 +43,8 @@ class Tick:
     findings: list[Finding]
     actions: tuple[Action, ...]
     open_incidents: int
+    troubles: tuple[str, ...] = ()
+    """None: what a run told of itself is among its events."""
 
     @property
     def known(self) -> dict[str, float]:

@@ -59,8 +59,8 @@ def read(checkpoint: Checkpoint) -> dict[str, bytes]:
     """The files of a state, each checked against the manifest; CheckpointDamaged says which one is not what it was."""
     try:
         manifest = json.loads((checkpoint.path / MANIFEST).read_bytes())
-        files = {name: (checkpoint.path / name).read_bytes() for name in manifest["files"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        files = {name: (checkpoint.path / name).read_bytes() for name, _ in manifest["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointDamaged(f"{checkpoint.path}: {error}") from error
     if manifest.get("schema") != SCHEMA:
         raise CheckpointDamaged(f"{checkpoint.path}: schema {manifest.get('schema')}, and this version reads {SCHEMA}")

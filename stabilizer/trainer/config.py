@@ -6,6 +6,7 @@ Nothing is guessed: an unknown key or an impossible value is a `ValueError` that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
@@ -60,7 +61,11 @@ def load_config(
             if value is not None or key not in GROUPS:  # a group whose every line is commented out says nothing
                 merged[key] = _typed(where, key, value)
     try:
-        return _build(TrainConfig, merged)
+        config = _build(TrainConfig, merged)
+        for key, value in merged.items():
+            if isinstance(value, float) and not math.isfinite(value) and key != "optim.max_grad_norm":
+                raise ValueError(f"{key} = {value}: must be a finite number")
+        return config
     except ValueError as error:
         key = str(error).split(" = ")[0]
         where = next((where for where, layer in reversed(layers) if key in layer), None)
@@ -171,8 +176,12 @@ def _typed(where: str, key: str, value: Any) -> Any:
     try:
         if value is None and NoneType not in get_args(hint):
             raise ValueError("may not be empty")
+        if value is False and "off" in get_args(hint):
+            value = "off"  # YAML takes the word for a switch
         if isinstance(value, bool) and hint is not bool:
             raise ValueError("not a switch")  # else `true` would become 1
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise ValueError("too large for any arithmetic")
         parser = ArgumentParser(exit_on_error=False)
         parser.add_argument("--value", type=hint)
         return parser.parse_object({"value": value}).value

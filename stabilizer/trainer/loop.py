@@ -45,7 +45,7 @@ from stabilizer.trainer.rollout.logprobs import completion_logps
 from stabilizer.trainer.rollout.rollouts import Rollouts
 from stabilizer.trainer.rollout.turns import Outcome
 from stabilizer.trainer.settings import TrainConfig
-from stabilizer.trainer.state import Progress, Weights, from_files, to_files
+from stabilizer.trainer.state import NEEDED, Progress, Weights, from_files, to_files
 from stabilizer.trainer.tasks import Problem, Score, random_bits
 from stabilizer.trainer.threads import threads_for
 
@@ -107,6 +107,8 @@ class Trainer:
         self._unsynced = 0  # updates that the engine has not taken over
         self._half_loaded = False  # whether a state is being put in place, or that broke off
         self._begin = 0  # the step after which the present attempt began
+        self.ungraded = 0
+        """Held-out problems whose reward failed when the newest step was validated; 0 for one that wasn't."""
 
     @property
     def step(self) -> int:
@@ -135,6 +137,7 @@ class Trainer:
     def train_step(self) -> StepResult:
         """One outer iteration: fresh rollouts, all their updates, and every number worth having about them."""
         began = perf_counter()
+        self.ungraded = 0
         self._take_threads()
         self._refuse_half_a_state()
         progress, step = self._progress, self.step + 1
@@ -282,7 +285,8 @@ class Trainer:
     def validate(self) -> dict[str, float]:
         """Share of the held-out problems that the greedy completion solves; pass@1 and pass@k of sampled ones.
 
-        Completions whose reward failed count on neither side; a figure of which nothing is left is left out.
+        Completions whose reward failed count on neither side, and `ungraded` tells how many those were. Where they are
+        more than half of them there is no figure: what fails may be what is wrong, and the rest looks better for it.
         """
         self._take_threads()
         wanted = self.config.validation
@@ -290,7 +294,11 @@ class Trainer:
         limit = int(self.controls.get("control/max_completion"))
         if not problems:
             return {}
-        metrics = {"accuracy/val": float(self.collector.solved(problems, Sampling(1, 0.0, limit)).nanmean())}
+        solved_P = self.collector.solved(problems, Sampling(1, 0.0, limit))
+        self.ungraded = int(solved_P.isnan().sum())
+        if 2 * self.ungraded > len(problems):
+            return {}
+        metrics = {"accuracy/val": float(solved_P.nanmean())}
         if k := wanted.samples:
             seed = random_bits(self._progress.seed, "validation") >> 1  # the same every time: comparisons are paired
             solved_PK = self.collector.solved(problems, Sampling(k, wanted.temperature, limit, seed)).view(-1, k)
@@ -399,7 +407,7 @@ class Trainer:
         the whole state is sound; CheckpointDamaged otherwise.
         """
         salt = self._progress.salt
-        self._load(self._ring.get(checkpoint) or disk.read(checkpoint))
+        self._load(self._ring.get(checkpoint) or self._read(checkpoint))
         if vary_data:
             self._progress.salt = max(salt, self._progress.salt) + 1
 
@@ -407,12 +415,19 @@ class Trainer:
         """Go on from the newest sound state of the folder, knobs included; damaged ones are passed over."""
         for checkpoint in reversed(disk.scan(self._folder)):
             try:
-                files = disk.read(checkpoint)
+                files = self._read(checkpoint)
             except disk.CheckpointDamaged:
                 continue
             self.controls.set_all(self._load(files))
             return checkpoint
         return None
+
+    def _read(self, checkpoint: Checkpoint) -> dict[str, bytes]:
+        """The files of a state, sound and as many as are needed to go on from it."""
+        files = disk.read(checkpoint)
+        if lacks := NEEDED - files.keys():
+            raise disk.CheckpointDamaged(f"{checkpoint.path}: its manifest names no {min(lacks)}")
+        return files
 
     def _load(self, files: Mapping[str, bytes]) -> dict[str, float]:
         self._half_loaded = True

@@ -119,6 +119,9 @@ def from_files(
     return Progress(**state["progress"]), state["knobs"], reference
 
 
+NEEDED = frozenset({"optimizer.safetensors", "state.json"})
+"""Files without which a state is none, whatever the models are."""
+
 _NOTHING = to_safetensors({})
 
 

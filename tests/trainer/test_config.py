@@ -60,6 +60,8 @@ def test_round_trip_through_json_types():
         ("optim.lr=.nan", ["optim.lr = nan", "above 0"]),
         ("steps=2.5", ["steps = 2.5", "whole number"]),
         ("steps=true", ["steps = True", "whole number"]),
+        ("optim.warmup_steps=9223372036854775808", ["optim.warmup_steps = 9223372036854775808", "whole number"]),
+        ("critic.coef=.inf", ["critic.coef = inf", "a finite number"]),
         ("optim.betas=[1]", ["optim.betas", "two numbers"]),
         ("optim.schedule=sine", ["'sine'", "constant, linear, cosine"]),
         ("task=chess", ["'chess'", "addition, sorting, length, data, search"]),
@@ -75,6 +77,15 @@ def test_errors_say_where_what_and_what_would_do(override, parts):
         load_config("addition", ["rollout.prompts=8", "rollout.group_size=8", override])
     for part in parts:
         assert part in str(error.value).replace("between 1 and 512", "at most 512")
+
+
+def test_off_is_a_word_where_it_is_a_choice_though_yaml_takes_it_for_a_switch(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("policy:\n  filter_groups: off\n")
+    assert load_config(path).policy.filter_groups == "off"
+    assert load_config("addition", ["policy.filter_groups=off"]).policy.filter_groups == "off"
+    with pytest.raises(ValueError, match="must be one of off, drop, resample"):
+        load_config("addition", ["policy.filter_groups=on"])
 
 
 def test_errors_in_a_file_name_the_file(tmp_path):

@@ -133,6 +133,23 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(trainer):
     assert trainer().resume() is None
 
 
+@pytest.mark.parametrize("name", ["optimizer.safetensors", "state.json"])
+def test_a_checkpoint_whose_manifest_lost_a_file_is_passed_over_like_a_damaged_one(trainer, name):
+    run = trainer()
+    saved = []
+    for _ in range(2):
+        run.train_step()
+        saved.append(run.save_checkpoint())
+    manifest = saved[1].path / "manifest.json"
+    said = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(said | {"files": {key: v for key, v in said["files"].items() if key != name}}))
+    with pytest.raises(CheckpointDamaged, match=f"names no {name}"):
+        run.load_checkpoint(saved[1], vary_data=False)
+    assert trainer().resume().step == 1
+    manifest.write_text(json.dumps(said | {"files": list(said["files"])}))
+    assert trainer().resume().step == 1
+
+
 def test_resume_without_a_checkpoint_starts_afresh(trainer):
     run = trainer()
     assert run.resume() is None and run.step == 0 and run.checkpoints() == []

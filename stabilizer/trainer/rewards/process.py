@@ -19,6 +19,8 @@ from stabilizer.trainer.rewards.worker import LENGTH
 
 LOAD_S = 300.0
 """Seconds a function's imports may take, a reward model's loading included."""
+MOST_BYTES = 1 << 32
+"""What no answer is as long as: something else came."""
 LOG_BYTES = 1 << 20
 """What a function printed is thrown away between calls when it is longer than this."""
 
@@ -28,6 +30,8 @@ class CallFailed(Exception):
 
     lost = False
     """Whether it cost the process: it hung or died."""
+    no_list = False
+    """Whether there were values, and not as many as samples."""
 
 
 class ProcessLost(CallFailed):
@@ -44,6 +48,7 @@ class RewardProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile("ab+")
         self._end = lambda: None
+        self._calls = 0
 
     def start(self) -> dict[str, Any]:
         """Load the function unless that is done; returns what it wants. CallFailed when it can't be loaded."""
@@ -72,7 +77,8 @@ class RewardProcess:
         self.start()
         # CPU seconds of all threads together, far beyond what the deadline allows: for when nobody waits any more.
         cpu_s = (timeout_s + 10) * (os.cpu_count() or 1)
-        return [(value, why) for value, why in self._exchange({"lists": lists, "cpu_s": cpu_s}, timeout_s)["scores"]]
+        scores = self._exchange({"lists": lists, "cpu_s": cpu_s}, timeout_s)["scores"]
+        return [(value, why) for value, why in scores]
 
     def close(self) -> None:
         """End the process and everything it started."""
@@ -81,23 +87,39 @@ class RewardProcess:
 
     def _exchange(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         deadline = monotonic() + timeout_s
-        body = pickle.dumps(request)
+        self._calls += 1
+        try:
+            body = pickle.dumps(request | {"id": self._calls})
+        except RecursionError:
+            raise CallFailed("a column of the sample is nested too deeply to be handed over") from None
         try:
             self._log_start = self._trimmed_log()
             self._send(LENGTH.pack(len(body)) + body, deadline)
-            answer = json.loads(self._receive(LENGTH.unpack(self._receive(LENGTH.size, deadline))[0], deadline))
+            size = LENGTH.unpack(self._receive(LENGTH.size, deadline))[0]
+            if size > MOST_BYTES:
+                raise ValueError
+            answer = json.loads(self._receive(size, deadline))
+            if answer["id"] != self._calls:
+                raise ValueError
         except TimeoutError:
             self.close()
-            raise ProcessLost(f"no answer within {timeout_s:.3g} s") from None
+            raise ProcessLost(f"no answer within {timeout_s:.2g} s") from None
         except (EOFError, BrokenPipeError):
             why = self._last_words()
             self.close()
             raise ProcessLost(why) from None
+        except (ValueError, TypeError, KeyError):  # it wrote there itself, or a copy of it does
+            self.close()
+            raise ProcessLost(
+                "something else than its answer came back: does it fork, or write into open files?"
+            ) from None
         except BaseException:  # interrupted half-way: the next answer would be that of this call
             self.close()
             raise
         if "error" in answer:
-            raise CallFailed(answer["error"])
+            failed = CallFailed(answer["error"])
+            failed.no_list = answer["no_list"]
+            raise failed
         return answer
 
     def _send(self, data: bytes, deadline: float) -> None:
@@ -110,7 +132,7 @@ class RewardProcess:
         file, data = self._process.stdout.fileno(), bytearray()
         while len(data) < count:
             _wait(file, select.POLLIN, deadline)
-            part = os.read(file, count - len(data))
+            part = os.read(file, min(count - len(data), 1 << 20))
             if not part:
                 raise EOFError
             data += part

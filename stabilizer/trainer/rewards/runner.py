@@ -19,7 +19,7 @@ from stabilizer.trainer.nearest import nearest
 from stabilizer.trainer.rewards.boxed import has_math_verify
 from stabilizer.trainer.rewards.config import RewardConfig, RewardSpec, read_specs
 from stabilizer.trainer.rewards.process import CallFailed, RewardProcess
-from stabilizer.trainer.rewards.worker import BATCH, SAMPLE
+from stabilizer.trainer.rewards.worker import BATCH, LARGEST, SAMPLE
 from stabilizer.trainer.tasks import Problem, Score
 
 MAX_LOST = 8
@@ -40,7 +40,7 @@ class RewardRunner:
         self.config = config
         self.specs = read_specs(config)
         self.failures: Counter[str] = Counter()
-        """Samples lost so far, by function and reason."""
+        """Samples lost so far, by function and reason; and how often a function was asked again, and why."""
         self.notes: list[str] = []
         self._processes = [RewardProcess(spec.load_request(config.memory_gb)) for spec in self.specs]
         self._threads = ThreadPoolExecutor(len(self.specs), thread_name_prefix="reward")
@@ -59,11 +59,14 @@ class RewardRunner:
             "answers": [problem.answer for problem in problems],
         }
 
-        def one(function: int) -> list[Outcome]:
+        def one(function: int) -> tuple[list[Outcome], str]:
             columns = {name: [p.columns.get(name) for p in problems] for name in self._columns[function]}
             return self._outcomes(self._processes[function], columns | lists)
 
-        outcomes = list(self._threads.map(one, range(len(self.specs))))
+        outcomes, asked_again = zip(*self._threads.map(one, range(len(self.specs))), strict=True)
+        for spec, why in zip(self.specs, asked_again, strict=True):
+            if why:
+                self._count(f"{spec.name}: {why}, so it was asked for one sample at a time")
         return [self._score(sample) for sample in zip(*outcomes, strict=True)]
 
     def close(self) -> None:
@@ -84,6 +87,9 @@ class RewardRunner:
             elif value is not None:
                 components[spec.name] = value
                 total += spec.weight * value
+                if not abs(total) <= LARGEST:
+                    failed = failed or f"{spec.name}: with its weight it comes to {total:g}"
+                    self._count(failed)
                 if spec.name == self.config.solved_by or (solved is None and not self.config.solved_by):
                     solved = value >= self.config.solved_at
         if not components:
@@ -97,14 +103,20 @@ class RewardRunner:
         known = reason in self.failures or len(self.failures) < MAX_REASONS
         self.failures[reason if known else "other reasons"] += 1
 
-    def _outcomes(self, process: RewardProcess, lists: Mapping[str, list[Any]]) -> list[Outcome]:
+    def _outcomes(self, process: RewardProcess, lists: Mapping[str, list[Any]]) -> tuple[list[Outcome], str]:
+        """What it says of each sample, and why it had to be asked for them one by one where no sample shows that."""
         count = len(lists["completions"])
         try:
-            return process.score(dict(lists), self.config.timeout_s)
+            return process.score(dict(lists), self.config.timeout_s), ""
         except CallFailed as error:
             if count == 1:
-                return [(None, str(error))]
-        return self._one_by_one(process, lists, count)
+                return [(None, str(error))], ""
+            outcomes = self._one_by_one(process, lists, count)
+            if any(why for _, why in outcomes):
+                return outcomes, ""
+            if error.no_list:  # no sample makes it do so: it never tells whose its values are
+                return [(None, str(error))] * count, ""
+            return outcomes, str(error)
 
     def _one_by_one(self, process: RewardProcess, lists: Mapping[str, list[Any]], count: int) -> list[Outcome]:
         outcomes: list[Outcome] = [(None, "")] * count

@@ -13,7 +13,6 @@ import importlib
 import importlib.metadata
 import inspect
 import json
-import math
 import os
 import pickle
 import signal
@@ -28,6 +27,9 @@ from typing import Any, BinaryIO
 
 LENGTH = struct.Struct("<Q")
 """What stands before every message: its length in bytes."""
+
+LARGEST = 1e15
+"""Size of a reward beyond which its square no longer fits the trainer's arithmetic: that is a fault, and no score."""
 
 BATCH = {"prompts", "completions", "answers"}
 SAMPLE = {"prompt", "completion", "answer"}
@@ -91,6 +93,10 @@ class Reward:
         return [(None, described(r)) if isinstance(r, BaseException) else _checked(r) for r in results]
 
 
+class NoList(TypeError):
+    """A function of lists gave no list of that length: none of what it says can be told whose it is."""
+
+
 async def _awaited(result: Any) -> Any:
     return await result
 
@@ -98,10 +104,10 @@ async def _awaited(result: Any) -> Any:
 def _as_list(values: Any, count: int) -> list[Any]:
     kind = type(values).__name__
     if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__iter__"):
-        raise TypeError(f"it returned {kind}, not a list of {count} numbers")
+        raise NoList(f"it returned {kind}, not a list of {count} numbers")
     values = list(values)
     if len(values) != count:
-        raise TypeError(f"it returned {len(values)} values for {count} completions")
+        raise NoList(f"it returned {len(values)} values for {count} completions")
     return values
 
 
@@ -114,7 +120,7 @@ def _checked(value: Any) -> tuple[float | None, str]:
         number = float(value)
     except Exception as error:
         return None, described(error)
-    return (number, "") if math.isfinite(number) else (None, f"it returned {number}")
+    return (number, "") if abs(number) <= LARGEST else (None, f"it returned {number:g}")  # nor is NaN
 
 
 def described(error: BaseException) -> str:
@@ -166,20 +172,27 @@ def main() -> None:
     os.dup2(2, 1)
     _die_with_the_trainer()
     runner = asyncio.Runner()
-    reward = None
+    reward, own = None, os.getpid()
     while (request := _read(requests)) is not None:
+        answer, code = {"id": request["id"]}, 0
         try:
             if reward is None:
                 _limit(request["memory_gb"])
                 reward = Reward(load(request), request["options"])
                 about = ("batched", "rest", "columns", "needed")
-                _write(answers, {"about": {name: getattr(reward, name) for name in about}})
+                _write(answers, answer | {"about": {name: getattr(reward, name) for name in about}})
                 continue
             # Should the trainer be gone while the function spins where no thread gets a turn, the kernel ends it.
             signal.setitimer(signal.ITIMER_PROF, request["cpu_s"])
-            answer = {"scores": reward.score(request["lists"], runner)}
+            answer["scores"] = reward.score(request["lists"], runner)
         except BaseException as error:  # SystemExit too: a function must not be able to stop anything
-            answer = {"error": described(error)}
+            answer |= {
+                "error": str(error) if isinstance(error, NoList) else described(error),
+                "no_list": isinstance(error, NoList),
+            }
+            code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+        if os.getpid() != own:  # a copy of this process that the function made and let go: it answers nobody
+            os._exit(code)
         signal.setitimer(signal.ITIMER_PROF, 0)
         _write(answers, answer)
 

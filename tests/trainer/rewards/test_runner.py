@@ -197,6 +197,71 @@ def test_a_batched_function_is_asked_again_sample_by_sample(runner, wrong, reaso
     only_the_third_fails(runner(code, "f")(problems(4), GOOD), reason)
 
 
+def test_a_list_that_never_has_a_value_for_each_sample_is_a_failure_of_all(runner):
+    """One by one it would seem right: it has one value for one sample."""
+    one = runner("def f(completions): return [1.0]", "f")
+    assert set(failed(one, GOOD)) == {"f: it returned 1 values for 4 completions"}
+
+
+def test_that_no_sample_shows_why_all_together_failed_is_told(runner):
+    code = "def f(completions):\n    if len(completions) > 1: raise RuntimeError('x')\n    return [1.0]"
+    one = runner(code, "f")
+    assert rewards(one, GOOD) == [1.0] * 4
+    assert list(one.failures) == ["f: RuntimeError: x (reward.py line 2), so it was asked for one sample at a time"]
+
+
+@pytest.mark.parametrize(
+    "copied",
+    ["return [100.0] * len(completions)", "raise ValueError", "raise SystemExit(1)", "os._exit(0)"],
+)
+def test_a_copy_that_a_function_makes_of_its_process_answers_nobody(runner, copied):
+    code = f"""
+        import os
+        calls = 0
+        def f(completions):
+            global calls
+            calls += 1
+            if (child := os.fork()) == 0:
+                {copied}
+            if calls % 2:
+                os.waitpid(child, 0)
+            return [float(calls)] * len(completions)
+    """
+    one = runner(code, "f")
+    assert [rewards(one, GOOD) for _ in range(4)] == [[float(call)] * 4 for call in (1, 2, 3, 4)]
+
+
+def test_what_is_written_among_the_answers_costs_the_process_and_nothing_else(runner):
+    code = """
+        import os
+        def f(completions):
+            for file in range(3, 20) if "bad" in completions else ():
+                try:
+                    os.write(file, b"x" * 100)
+                except OSError:
+                    pass
+            return [1.0] * len(completions)
+    """
+    one = runner(code, "f")
+    only_the_third_fails(one(problems(4), GOOD), "something else than its answer came back")
+    assert rewards(one, ["x"]) == [1.0]
+
+
+@pytest.mark.parametrize("weight", [1.0, 1e200])
+def test_a_reward_that_no_arithmetic_could_square_is_a_failure(runner, weight):
+    value = 1e16 if weight == 1.0 else 1.0
+    one = runner(f"def f(completion): return {value}", {"use": "f", "weight": weight})
+    assert all("1e+16" in why or "1e+200" in why for why in failed(one, GOOD))
+
+
+def test_a_column_too_deep_to_be_handed_over_costs_its_sample(runner):
+    deep: list = []
+    for _ in range(5000):
+        deep = [deep]
+    one = runner("def f(completion, tree): return 1.0", "f", columns=("tree",))
+    only_the_third_fails(one(problems(4, tree=[0, 0, deep, 0]), GOOD), "nested too deeply")
+
+
 def test_memory_is_limited_where_asked(runner):
     code = "def f(completion):\n    return len(bytearray(2**40 if completion == 'bad' else 1))"
     only_the_third_fails(runner(code, "f", memory_gb=1)(problems(4), GOOD), "MemoryError")
