@@ -20,6 +20,24 @@
     return Math.round(seconds / 86400) + " d";
   }
 
+  // Points that a figure has already are no news: two answers that crossed may both hold them.
+  function unseen(change, figure) {
+    (change.operations || []).forEach(function (points) {
+      var at = points.location, line = figure && figure.data && figure.data[at[1]];
+      if (points.operation !== "Extend" || at.length !== 3 || at[2] !== "x" || !line || !Array.isArray(line.x)) {
+        return;
+      }
+      var last = line.x[line.x.length - 1];
+      var known = points.params.value.filter(function (x) { return x <= last; }).length;
+      change.operations.forEach(function (other) {
+        if (known && other.operation === "Extend" && other.location[1] === at[1]) {
+          other.params.value = other.params.value.slice(known);
+        }
+      });
+    });
+    return change;
+  }
+
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     stabilizer: {
       scheme: scheme,
@@ -50,10 +68,10 @@
         return JSON.stringify(found) === JSON.stringify(known) ? window.dash_clientside.no_update : found;
       },
       // What charts get is given to those that are still there: an answer may come when they were replaced.
-      grow: function (growth, ids) {
-        return ids.map(function (id) {
+      grow: function (growth, ids, figures) {
+        return ids.map(function (id, place) {
           var name = id.chart || id["incident-chart"];
-          return Object.hasOwn(growth, name) ? growth[name] : window.dash_clientside.no_update;
+          return Object.hasOwn(growth, name) ? unseen(growth[name], figures[place]) : window.dash_clientside.no_update;
         });
       },
       age: function (_, beat) {

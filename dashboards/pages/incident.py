@@ -99,7 +99,8 @@ def register(app: Dash, runs: Runs) -> None:
 
     app.clientside_callback(
         ClientsideFunction("stabilizer", "grow"), Output({"incident-chart": ALL}, "figure"),
-        Input("incident-growth", "data"), State({"incident-chart": ALL}, "id"), prevent_initial_call=True,
+        Input("incident-growth", "data"), State({"incident-chart": ALL}, "id"),
+        State({"incident-chart": ALL}, "figure"), prevent_initial_call=True,
     )  # fmt: skip
     app.clientside_callback(
         ClientsideFunction("stabilizer", "watchdog"), Output("incident-tick", "disabled"),

@@ -181,7 +181,7 @@ def _in_the_browser(app: Dash) -> None:
     )  # fmt: skip
     app.clientside_callback(
         ours("stabilizer", "grow"), Output({"chart": ALL}, "figure"), Input("growth", "data"),
-        State({"chart": ALL}, "id"), prevent_initial_call=True,
+        State({"chart": ALL}, "id"), State({"chart": ALL}, "figure"), prevent_initial_call=True,
     )  # fmt: skip
     app.clientside_callback(
         ours("stabilizer_run", "choose"), Output("look", "data"),
