@@ -456,15 +456,12 @@ class Seen:
 
     def __init__(self, folder: Path):
         self.folder = str(folder)
-        self.on = True
         self.opened: list[str] = []
         self.written: list[str] = []
         self.locked: list[str] = []
         self.connected: list[str] = []
 
     def hook(self, event: str, args: tuple[Any, ...]) -> None:
-        if not self.on:
-            return
         if event == "open" and isinstance(args[0], str):
             self.opened.append(args[0])
             flags = args[2] if isinstance(args[2], int) else 0
@@ -479,12 +476,24 @@ class Seen:
             self.connected.append(str(args))
 
     def __enter__(self) -> Seen:
-        sys.addaudithook(self.hook)  # for good: there is no way to take one away
+        first = not _LOOKING
+        _LOOKING[:] = [self]
+        if first:
+            sys.addaudithook(_seen)  # for good: there is no way to take one away, and each slows all tests to come
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.on = False
+        _LOOKING[:] = [None]
         self.written = [path for path in self.written if not path.startswith(("/dev/null", "/proc/self"))]
+
+
+_LOOKING: list[Seen | None] = []
+"""Who is told; empty until the first."""
+
+
+def _seen(event: str, args: tuple[Any, ...], looking: list[Seen | None] = _LOOKING) -> None:
+    if looking[0] is not None:
+        looking[0].hook(event, args)
 
 
 @pytest.fixture
