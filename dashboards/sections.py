@@ -47,19 +47,22 @@ def sections(view: RunView, look: Look) -> dict[str, Section]:
     every = [*first, *(chart for family in families.values() for chart in family)]
     known = {chart.id: chart for chart in every}
     pinned = [known[id] for id in look.pins if id in known]
-    free = [chart for chart in every if chart.id not in look.pins]
+
+    def unpinned(members: Sequence[Chart]) -> list[Chart]:
+        return [chart for chart in members if chart.id not in look.pins]
+
     found = dict.fromkeys(SECTIONS, Section("", open=False))
     found["pinned"] = _section("pinned", pinned)
     if look.find:
         try:
-            found["found"] = _section("found", searched(free, look.find))
+            found["found"] = _section("found", searched(unpinned(every), look.find))
         except ValueError as error:
             found["found"] = Section("found", problem=str(error))
         if not found["found"].problem:
             return {id: _named(id, section) for id, section in found.items()}
-    found["first"] = _section("first", [chart for chart in first if chart.id not in look.pins])
-    for id, members in families.items():
-        members = [chart for chart in members if chart.id not in look.pins]
+    found["first"] = _section("first", unpinned(first))
+    for id, family in families.items():
+        members = unpinned(family)
         still = dict.fromkeys(chart for chart in members if id == "knobs" and _never_changed(view, chart))
         moved = [chart for chart in members if chart not in still]
         shown = moved if id in look.open else []

@@ -325,7 +325,7 @@ class Trainer:
         if checkpoint is None:
             return self._paid_now()
         before, begin, progress = self.state(), self._begin, self._progress
-        files = self._ring.get(checkpoint) or disk.read(checkpoint)
+        files = self._ring.get(checkpoint) or self._read(checkpoint)
         try:
             self._load(files)
             self._progress = progress  # with the prompts and random numbers of the present

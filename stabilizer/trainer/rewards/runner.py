@@ -87,13 +87,13 @@ class RewardRunner:
             elif value is not None:
                 components[spec.name] = value
                 total += spec.weight * value
-                if not abs(total) <= LARGEST:
-                    failed = failed or f"{spec.name}: with its weight it comes to {total:g}"
-                    self._count(failed)
                 if spec.name == self.config.solved_by or (solved is None and not self.config.solved_by):
                     solved = value >= self.config.solved_at
         if not components:
             failed = "no reward function applies to this sample"
+            self._count(failed)
+        if not failed and not abs(total) <= LARGEST:
+            failed = f"the weighted sum of the rewards is {total:g}"
             self._count(failed)
         if failed:
             return Score(math.nan, False, components, failed)

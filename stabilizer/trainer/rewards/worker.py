@@ -180,11 +180,11 @@ def main() -> None:
                 _limit(request["memory_gb"])
                 reward = Reward(load(request), request["options"])
                 about = ("batched", "rest", "columns", "needed")
-                _write(answers, answer | {"about": {name: getattr(reward, name) for name in about}})
-                continue
-            # Should the trainer be gone while the function spins where no thread gets a turn, the kernel ends it.
-            signal.setitimer(signal.ITIMER_PROF, request["cpu_s"])
-            answer["scores"] = reward.score(request["lists"], runner)
+                answer["about"] = {name: getattr(reward, name) for name in about}
+            else:
+                # Should the trainer be gone while the function spins where no thread gets a turn, the kernel ends it.
+                signal.setitimer(signal.ITIMER_PROF, request["cpu_s"])
+                answer["scores"] = reward.score(request["lists"], runner)
         except BaseException as error:  # SystemExit too: a function must not be able to stop anything
             answer |= {
                 "error": str(error) if isinstance(error, NoList) else described(error),
