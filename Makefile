@@ -24,7 +24,7 @@ RUN := OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(P
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
-	@echo "  variables: VARIANT=unstable REMEDY=off|suggest|approve|auto-safe|auto-full PORT=8050 JOBS=2 TORCH_VERSION TORCH_INDEX PYTHON"
+	@echo "  variables: VARIANT=unstable REMEDY=off|suggest|approve|auto-safe|auto-full PORT=8050 JOBS=2 ARGS='more arguments' TORCH_VERSION TORCH_INDEX PYTHON"
 
 # torch first and pinned: the CPU build (+cpu) where the index offers one, else the index's own build.
 $(VENV)/.torch-$(TORCH_VERSION):

@@ -184,7 +184,7 @@ class Session:
             path, config=config_dict(config), task=config.task, steps=config.steps, versions=_versions()
         )
         session = cls(trainer, writer, mode, fork_steps=fork_steps)
-        for note in trainer.task.notes:
+        for note in trainer.notes:
             writer.event(0, "note", note)
         for key in hidden_keys(writer.about["config"]):
             writer.event(0, "note", f"{key} looks like a secret and is not stored: the run can't be resumed without it")
@@ -239,7 +239,7 @@ class Session:
         if checkpoint is None:
             raise ValueError(f"{path / 'checkpoints'}: no checkpoint that can be verified; start the run anew")
         if trainer.finished and reader.status.get("state") == "finished":
-            raise ValueError(f"{path}: {trainer.finished}; there is nothing to go on with")
+            raise ValueError(f"{path}: {trainer.finished}; there is nothing to go on with; {_onward(path)}")
         # A checkpoint newer than every attempt was saved just before its attempt could be declared: it goes on from
         # the newest one declared.
         parent = min(checkpoint.attempt, writer.attempt)
@@ -250,7 +250,10 @@ class Session:
         session = cls(trainer, writer, mode, reader, fork_steps=fork_steps)
         if trainer.finished:  # it died after its last step: what was under way is closed now, and the run with it
             session._close("finished")
-            raise ValueError(f"{path}: {trainer.finished}; there is nothing to go on with, and its records are closed")
+            raise ValueError(
+                f"{path}: {trainer.finished}; there is nothing to go on with, and its records are closed;"
+                f" {_onward(path)}"
+            )
         return session
 
     def run(self, *, patient: bool = False) -> Iterator[Tick]:
@@ -565,6 +568,11 @@ class Session:
 def _late(since: float, known: Mapping[str, float], limit_s: float) -> bool:
     """Whether what waits since then would have waited too long after one more step like this."""
     return time.monotonic() - since + known.get("time/step_s", limit_s) >= limit_s
+
+
+def _onward(path: Path) -> str:
+    """How the weights of a run that is over are trained on."""
+    return f"to train on from its weights, `stabilizer export {path} -o FOLDER`, and a new run with --set model=FOLDER"
 
 
 def _as_told(finding: Finding) -> tuple[Any, ...]:

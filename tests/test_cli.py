@@ -16,6 +16,7 @@ import pytest
 from stabilizer.cli import VERBS, build_parser, main
 from stabilizer.commands import live, train
 from stabilizer.records import Action, Cause, Finding
+from stabilizer.runs.asking import waiting
 from stabilizer.runs.directory import RunWriter, replace_json
 from stabilizer.runs.reader import read_json
 
@@ -250,7 +251,19 @@ def test_a_long_step_takes_requests_and_a_dead_process_does_not(tmp_path, alive,
     pid = status["pid"] if alive else 2**22 + 1  # beyond what Linux gives out
     replace_json(run / "status.json", status | {"t": status["t"] - 3600, "pid": pid})
     assert main(["fix", str(run), "set", "beta=0.01"]) == (0 if alive else 2)
-    assert ("stalled, so nothing would answer" in capsys.readouterr().err) != alive
+    said = capsys.readouterr().err
+    assert ("process is gone" in said and f"train --resume {run}" in said) != alive
+
+
+def test_several_knobs_are_asked_for_at_once_or_none(tmp_path, capsys) -> None:
+    run = run_with_proposal(tmp_path / "run")
+    assert main(["fix", str(run), "set", "minibatches=4", "prompts=many"]) == 2
+    assert "prompts" in capsys.readouterr().err and not list(run.glob("requests/*.json"))
+    assert main(["fix", str(run), "set", "minibatches=4", "prompts=12"]) == 0
+    assert "set minibatches=4 prompts=12" in capsys.readouterr().out
+    assert [(r.kind, r.action) for r in waiting(run)] == [("set", "minibatches=4"), ("set", "prompts=12")]
+    assert main(["fix", str(run), "approve", "a1", "a2"]) == 2
+    assert "one at a time" in capsys.readouterr().err
 
 
 def test_an_unknown_verb_lists_the_verbs() -> None:

@@ -405,6 +405,30 @@ def test_a_run_whose_first_state_can_not_be_saved_does_not_begin(tmp_path, monke
     assert RunReader(tmp_path / "run").status["state"] == "failed"
 
 
+@pytest.mark.parametrize("attempts", [[], None, [{"from_step": 0}], "two"])
+def test_a_run_whose_attempts_are_lost_is_refused_in_words_and_left_as_it_is(tmp_path, attempts, capsys) -> None:
+    run = tmp_path / "run"
+    list(Session.start(small_config(2), run).run())
+    about = read_json(run / "run.json")
+    replace_json(run / "run.json", about | {"attempts": attempts})
+    for _ in range(2):  # it lets go of what it refused
+        assert main(["train", "--resume", str(run)]) == 2
+        assert "names no attempt to go on from" in capsys.readouterr().err
+    assert read_json(run / "run.json")["attempts"] == attempts
+
+
+def test_a_run_that_is_over_says_how_its_weights_are_trained_on(tmp_path, capsys) -> None:
+    run = tmp_path / "run"
+    list(Session.start(small_config(2), run).run())
+    assert main(["train", "--resume", str(run)]) == 2
+    said = capsys.readouterr().err
+    assert "all 2 steps are done" in said and f"export {run} -o FOLDER" in said and "--set model=FOLDER" in said
+    assert main(["export", str(run), "-o", str(tmp_path / "weights")]) == 0
+    more = [word for key in (*SMALL, f"model={tmp_path / 'weights'}") for word in ("--set", key)]
+    assert main(["train", "addition", "--steps", "1", "--runs", str(tmp_path / "more"), *more]) == 0
+    capsys.readouterr()
+
+
 def test_a_final_state_that_is_not_on_disk_is_told_and_is_no_success(tmp_path, monkeypatch) -> None:
     session = Session.start(small_config(4, "checkpoint.every=2"), tmp_path / "run")
     monkeypatch.setattr("stabilizer.trainer.checkpoint.write", full_disk)

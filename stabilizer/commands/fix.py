@@ -30,10 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what", choices=("list", "approve", "reject", "revert", "pause", "resume", "set", "do", "verify")
     )
     parser.add_argument(
-        "id",
-        nargs="?",
-        help="an action as `list` shows it (a1, a2, …, and h1, … by hand); for `set` a knob and its value (beta=0.01,"
-        " filter_groups=drop);"
+        "ids",
+        metavar="id",
+        nargs="*",
+        help="an action as `list` shows it (a1, a2, …, and h1, … by hand); for `set` knobs and their values (beta=0.01"
+        " filter_groups=drop), turned in this order;"
         f" for `do` one of {', '.join(ORDERS)} (restore:120 returns to the state after step 120)",
     )
     parser.epilog = "Knobs: " + ", ".join(_words(knob) for knob in KNOBS.values()) + "."
@@ -44,8 +45,10 @@ def run(args: argparse.Namespace) -> int:
     import time
 
     reader = RunReader(args.run_directory)
-    if args.id and args.what in ("list", "verify", "pause", "resume"):
-        raise ValueError(f"{args.what} takes nothing after it, and {args.id!r} was given")
+    if args.ids and args.what in ("list", "verify", "pause", "resume"):
+        raise ValueError(f"{args.what} takes nothing after it, and {args.ids[0]!r} was given")
+    if len(args.ids) > 1 and args.what != "set":
+        raise ValueError(f"{args.what} takes one at a time, and {len(args.ids)} were given: {', '.join(args.ids)}")
     if args.what == "verify":
         return _verify(args.run_directory, as_object=args.json)
     latest = newest(reader.actions)
@@ -53,22 +56,27 @@ def run(args: argparse.Namespace) -> int:
         _list(latest, reader.history.events, as_object=args.json)
         return 0
     if why := over(reader.status, time.time()):
-        raise ValueError(f"{args.run_directory}: {why}; see `fix RUN list`")
+        goes_on = f"`stabilizer train --resume {args.run_directory}` goes on with it"
+        hint = "see `fix RUN list`" if reader.status.get("state") == "finished" else goes_on
+        raise ValueError(f"{args.run_directory}: {why}; {hint}")
     if args.what == "approve" and (why := idle(reader.status, args.run_directory)):
         raise ValueError(f"{args.run_directory}: {why}")
-    if args.what == "set":
-        _check_knob(args.id or "", reader.history)
-    elif args.what == "do":
-        _check_order(args.id or "", reader)
-    elif args.what not in ("pause", "resume") and (why := misplaced(args.what, args.id, latest)):
-        raise ValueError(why)
-    answered = latest[args.id].hash if args.what in ("approve", "reject", "revert") else ""
-    request = leave(args.run_directory, args.what, args.id or "", proposal=answered)
-    if args.json:
-        print(json.dumps({"request": request.id, "kind": request.kind, "action": request.action}))
-    else:
-        asked = f"asked the run to {args.what} {args.id or ''}".rstrip()
-        print(f"{asked}; it answers after its present step: `stabilizer fix {args.run_directory} list`")
+    asked = args.ids or [""]
+    for what in asked:
+        if args.what == "set":
+            _check_knob(what, reader.history)
+        elif args.what == "do":
+            _check_order(what, reader)
+        elif args.what not in ("pause", "resume") and (why := misplaced(args.what, what, latest)):
+            raise ValueError(why)
+    for what in asked:
+        answered = latest[what].hash if args.what in ("approve", "reject", "revert") else ""
+        request = leave(args.run_directory, args.what, what, proposal=answered)
+        if args.json:
+            print(json.dumps({"request": request.id, "kind": request.kind, "action": request.action}))
+    if not args.json:
+        words = f"asked the run to {args.what} {' '.join(asked)}".rstrip()
+        print(f"{words}; it answers after its present step: `stabilizer fix {args.run_directory} list`")
     return 0
 
 

@@ -20,6 +20,7 @@ from stabilizer.cli import UsageError
 from stabilizer.commands.missing import need_train_extra
 from stabilizer.remedies.policy import MODES, Mode
 from stabilizer.runs.reader import read_json
+from stabilizer.terminal import plain
 
 if TYPE_CHECKING:
     from stabilizer.session import Session
@@ -143,10 +144,9 @@ def follow(session: Session, console: Console, *, json: bool) -> int:
     known = session.history.view().latest("accuracy/val")
     baseline = {} if known is None else {"accuracy/val": known}
     printer: Any = JsonPrinter() if json else LivePrinter(console, baseline, asks)
-    console.print(
-        Text(f"run {session.writer.path} · remedies: {session.arbiter.mode} · Ctrl-C stops and saves", style="dim")
-    )
-    for note in session.trainer.task.notes:
+    run = plain(session.writer.path)
+    console.print(Text(f"run {run} · remedies: {session.arbiter.mode} · Ctrl-C stops and saves", style="dim"))
+    for note in session.trainer.notes:
         console.print(Text(note, style="dim"))
     try:
         for tick in session.run(patient=True):
@@ -171,7 +171,7 @@ def follow(session: Session, console: Console, *, json: bool) -> int:
 def ending(session: Session, verdict: str, ever: str | None) -> Text:
     """The last lines: verdict, what happened on the way, what to do next."""
     good = verdict in ("healthy", "info", "too-short")
-    words = Text()
+    run, words = plain(session.writer.path), Text()
     if good and ever in ("warn", "critical"):
         words.append(f"\n▲ verdict: {verdict} at the end, after an incident ({ever})", style="bold yellow")
     else:
@@ -180,16 +180,17 @@ def ending(session: Session, verdict: str, ever: str | None) -> Text:
         words.append(f"\n{icon} verdict: {verdict}", style=style)
     accuracy = session.history.view().series("accuracy/val").finite()
     if len(accuracy):
-        first, last = accuracy.values[0], accuracy.values[-1]
+        course = f"{accuracy.values[0]:.1%} → " if len(accuracy) > 1 else ""
         asked = len(session.trainer.task.held_out(session.trainer.config.validation.problems))
-        words.append(f"\n  accuracy on {asked} held-out problems: {first:.1%} → {last:.1%} (step {accuracy.steps[-1]})")
+        last = f"{course}{accuracy.values[-1]:.1%} (step {accuracy.steps[-1]})"
+        words.append(f"\n  accuracy on {asked} held-out problems: {last}")
     if not session.stop_reason and session.trainer.step < session.trainer.config.steps:
         words.append(f"\n  ended early: {session.trainer.finished or session.ended_by}")
     if session.stop_reason:
         words.append(f"\n  stopped by {session.stop_reason} at step {session.trainer.step}; ")
-        words.append(f"go on with: {command()} train --resume {session.writer.path}")
-    words.append(f"\n  run directory: {session.writer.path}")
-    words.append(f"\n  look closer:   {command()} diagnose {session.writer.path}")
+        words.append(f"go on with: {command()} train --resume {run}")
+    words.append(f"\n  run directory: {run}")
+    words.append(f"\n  look closer:   {command()} diagnose {run}")
     return words
 
 

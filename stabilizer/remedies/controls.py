@@ -214,6 +214,8 @@ class Controls:
             if value not in knob.choices:
                 raise ValueError(f"{name} = {value!r}: must be {_words(knob)}")
             value = knob.choices.index(value)
+        if not isinstance(value, (int, float)):
+            raise ValueError(f"{name} = {value!r}: must be {_words(knob)}")
         if not knob.low <= value <= knob.high:  # also refuses NaN
             raise ValueError(f"{name} = {value!r}: must be between {knob.low:g} and {knob.high:g}")
         if knob.whole and value != int(value):

@@ -24,8 +24,9 @@ ANSWERS: Mapping[str, tuple[Kind, ...]] = {
 def over(status: Mapping[str, Any], now: float) -> str:
     """Why nothing would answer; empty when somebody might. A run in a long step has no heartbeat, and still answers."""
     state = state_of(status, now)
-    busy = state == "stalled" and writer_lives(dict(status)) is not False
-    return "" if busy or state in ("running", "paused") else f"the run is {state}, so nothing would answer"
+    if state not in ("running", "paused", "stalled"):
+        return f"the run is {state}, so nothing would answer"
+    return "the run's process is gone, so nothing would answer" if writer_lives(dict(status)) is False else ""
 
 
 def idle(status: Mapping[str, Any], run: object) -> str:

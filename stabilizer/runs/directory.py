@@ -197,7 +197,12 @@ class RunWriter:
         claim = _claim(path)
         about = orjson.loads((path / "run.json").read_bytes())
         about.setdefault("metrics", {})
-        return cls(path, about, claim, attempt=about["attempts"][-1]["attempt"])._usable()
+        try:
+            attempt = max(entry["attempt"] for entry in about["attempts"])
+        except (KeyError, TypeError, ValueError):
+            os.close(claim)
+            raise ValueError(f"{path / 'run.json'}: names no attempt to go on from; start the run anew") from None
+        return cls(path, about, claim, attempt=attempt)._usable()
 
     # --- what the run says ------------------------------------------------------------------------------------------
 

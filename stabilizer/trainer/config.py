@@ -99,11 +99,13 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{path}: no such file, and no built-in task of that name; the tasks are {', '.join(TASKS)}")
     try:
-        values = yaml_keys.load(path.read_text(encoding="utf-8")) or {}
+        values = yaml_keys.load(path.read_text(encoding="utf-8"))
     except yaml_keys.KeyTwice as error:
         raise ValueError(f"{path}: {error}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not YAML: {error}") from None
+    if values is None:
+        raise ValueError(f"{path}: no key is set in it; `task: addition` alone is a full configuration")
     if not isinstance(values, dict):
         raise ValueError(f"{path}: must be a mapping of keys to values, and is a {type(values).__name__}")
     return values

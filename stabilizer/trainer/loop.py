@@ -121,6 +121,16 @@ class Trainer:
         return self._progress.best_step
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be known of the task and the model before the first step."""
+        positions = getattr(self.policy.model.config.get_text_config(), "max_position_embeddings", None)
+        longest = self.config.rollout.max_completion
+        if not positions or longest <= positions:
+            return self.task.notes
+        beyond = f"rollout.max_completion = {longest:,} goes beyond the {positions:,} positions this model was made for"
+        return *self.task.notes, f"{beyond}: nothing sound can come of what is written there"
+
+    @property
     def finished(self) -> str | None:
         """Why there is nothing left to do, if so."""
         progress, patience = self._progress, self.config.validation.patience
@@ -182,7 +192,7 @@ class Trainer:
             if self.config.samples.tokens:
                 samples = with_tokens(samples, episodes.rollouts, self.policy.tokenizer)
         ended = perf_counter()
-        if _due(step, knobs.validate_every):
+        if _due(step, knobs.validate_every) or (knobs.validate_every and step == self.config.steps):
             metrics |= self.validate()
             self.note_validation(metrics)
         metrics |= {

@@ -98,10 +98,13 @@ def load_policy(model: str, task: str, device: torch.device, dtype: torch.dtype 
     """
     disable_progress_bar()  # two bars for a load of milliseconds would scribble over whatever shows the run
     kind, _, start = model.partition(":")
+    model = str(Path(model).expanduser()) if model.startswith("~") else model
     source = str(WARM_STARTS / (start or task)) if kind == BUILTIN else model
     if kind == BUILTIN and not Path(source).is_dir():
         there = ", ".join(sorted(folder.name for folder in WARM_STARTS.iterdir()))
         raise ValueError(f"model = {model!r}: no warm start for task {start or task!r}; there are {there}")
+    if kind != BUILTIN and _is_path(model) and not Path(model).is_dir():
+        raise ValueError(f"model = {model!r}: no such folder (and a name on the hub looks like OWNER/NAME)")
     try:
         network = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", trust_remote_code=False)
@@ -115,6 +118,11 @@ def load_policy(model: str, task: str, device: torch.device, dtype: torch.dtype 
         parameter.data = parameter.data.clone()
     _silence(network)
     return Policy(network.to(device).eval(), tokenizer)
+
+
+def _is_path(model: str) -> bool:
+    """Whether this can only mean a folder: no name on the hub begins like that, or has more than two parts."""
+    return model.startswith(("/", ".")) or model.endswith("/") or model.count("/") > 1
 
 
 def _silence(model: PreTrainedModel) -> None:

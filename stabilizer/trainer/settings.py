@@ -50,7 +50,8 @@ class PolicyConfig:
     ratio: Literal["token", "sequence"] = "token"
     """Ratios of single tokens, or one of the whole completion, per token (GSPO)."""
     average: Literal["token", "sequence", "constant"] = "token"
-    """Every token counts the same (DAPO), every completion does (GRPO), or a sum over a fixed length (Dr. GRPO)."""
+    """Every token counts the same (DAPO, and GRPO here), every completion does (GRPO's paper), or a sum over a fixed
+    length (Dr. GRPO)."""
     epsilon_low: float = 0.2
     """How far below 1 a probability ratio may go before its token stops pulling."""
     epsilon_high: float = 0.28

@@ -403,7 +403,8 @@ def test_a_request_nobody_can_meet_is_answered_in_the_events() -> None:
 
 def test_a_knob_outside_its_bounds_is_refused() -> None:
     controls = Controls({"control/beta": 0.0, "control/prompts": 8}, backend=None)
-    for name, value in (("control/beta", 2.0), ("control/beta", float("nan")), ("control/prompts", 2.5)):
+    for name, value in (("control/beta", 2.0), ("control/beta", float("nan")), ("control/prompts", 2.5),
+                        ("control/beta", None), ("control/prompts", [8])):  # fmt: skip
         with pytest.raises(ValueError, match="must be"):
             controls.set(name, value)
     with pytest.raises(ValueError, match="no knob"):

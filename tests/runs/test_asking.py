@@ -33,7 +33,13 @@ def test_one_that_is_over_does_not(state: str) -> None:
 def test_a_long_step_is_no_end_while_the_process_lives() -> None:
     here = {"host": socket.gethostname(), "pid": os.getpid()}
     assert over(status("running", 600, **here), NOW) == ""
-    assert "stalled" in over(status("running", 600, **{**here, "pid": 2**22 + 1}), NOW)
+
+
+@pytest.mark.parametrize("age", [1, 600])
+def test_a_process_that_was_killed_answers_nobody_however_young_its_heartbeat(age: int) -> None:
+    killed = {"host": socket.gethostname(), "pid": 2**22 + 1}  # beyond what Linux gives out
+    assert "process is gone" in over(status("running", age, **killed), NOW)
+    assert over(status("running", 1, **{**killed, "host": "elsewhere"}), NOW) == "", "nobody can see that from here"
 
 
 @pytest.mark.parametrize("odd", [{}, {"state": 7}, {"state": None, "t": "x"}, {"state": ["running"]}])

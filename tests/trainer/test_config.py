@@ -68,6 +68,7 @@ def test_round_trip_through_json_types():
         ("rollout.group_size=1", ["rollout.group_size = 1", "at least 2"]),
         ("policy.minibatches=256", ["policy.minibatches = 256", "at most prompts x group_size = 64"]),
         ("policy.beta=2", ["policy.beta = 2.0", "between 0 and 1"]),
+        ("policy.resample_batches=1000", ["policy.resample_batches = 1000", "between 1 and 64"]),
         ("validation.problems=1000", ["at most", "512"]),
         ("lr", ["must look like key=value"]),
     ],
@@ -114,6 +115,7 @@ def test_errors_in_a_file_name_the_file(tmp_path):
             b"rollout: {prompts: 4}\nrollout: {group_size: 4}",
             ("'rollout' stands in line 1 and again in line 2", "delete one"),
         ),
+        "nothing": (b"# steps: 3\n", ("no key is set in it", "`task: addition`")),
         "no text": (b"\xff\xfe\x00", ("not YAML",)),
     }.values(),
 )

@@ -121,6 +121,18 @@ def test_validation_and_samples_come_when_due(trainer):
     assert one.solved is (one.reward == 1) and one.tokens == ()
 
 
+@pytest.mark.parametrize(("every", "validated"), [(2, [2, 4, 5]), (100, [5]), (0, [])])
+def test_the_last_step_is_validated_too_unless_none_is(trainer, every, validated):
+    run = trainer(f"validation.every={every}", "steps=5")
+    assert [step for step in range(1, 6) if "accuracy/val" in run.train_step().metrics] == validated
+
+
+def test_completions_beyond_the_positions_of_the_model_are_warned_of(trainer):
+    assert trainer("rollout.max_completion=256").notes == ()
+    (note,) = trainer("rollout.max_completion=5000").notes
+    assert "5,000" in note and "256 positions" in note
+
+
 def test_tokens_are_kept_with_their_likelihood_when_asked_for(trainer):
     run = trainer("samples.every=1", "samples.tokens=true")
     for sample in run.train_step().samples:
@@ -373,8 +385,10 @@ def test_a_saved_model_trains_from_its_folder(trainer, tmp_path):
 
 
 def test_a_model_that_is_not_there_is_a_clear_error(trainer, tmp_path):
-    with pytest.raises(ValueError, match="model = .*cannot be loaded"):
+    with pytest.raises(ValueError, match="model = .*no such folder"):
         trainer(f"model={tmp_path / 'nothing'}")
+    with pytest.raises(ValueError, match="model = .*cannot be loaded"):
+        trainer("model=nobody/nothing")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
