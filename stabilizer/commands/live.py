@@ -33,7 +33,7 @@ _COLUMNS = (
     ("KL(ref)", "policy/kl_ref", "{:.3g}"),
 )
 _WIDTH = 10
-LEGEND = "reward: batch mean; train, held-out: share solved, sampled and greedy; KL(ref): nats a token"
+LEGEND = "train, held-out: share solved, sampled and greedy; KL(ref): nats a token"
 
 
 class LivePrinter:
