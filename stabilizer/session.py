@@ -157,6 +157,7 @@ class Session:
         self._door = -math.inf
         """When it was last looked up whether people wait."""
         self._paused = False
+        self._ending = False
         self._reasons: set[str] = set()
         """Why rewards or environments failed, as far as that is on record."""
         self._troubles: list[str] = []
@@ -263,11 +264,11 @@ class Session:
         quick steps may be looked at some at a time (see `TOGETHER`). Where a fix may be made, every step is looked at
         by itself all the same, so that training does not depend on how quick the machine is.
         """
-        state: RunState = "failed"
         self._patient = patient and self.arbiter.mode in ("off", "suggest")
         self._status("running")
-        try:
-            with self._signals(), _cycles_seldom_sought():
+        with self._signals(), _cycles_seldom_sought():
+            state: RunState = "failed"
+            try:
                 while not self.trainer.finished and not self.stop_reason and not self.ended_by:
                     self._wait_while_paused()
                     if self.stop_reason:  # asked to end while it paused
@@ -279,21 +280,29 @@ class Session:
                     self._save_if_due(result.step)
                     self._troubles = []  # the tick has them
                     yield tick
-            ended: RunState = "stopped" if self.ended_by else "finished"
-            state = {"SIGTERM": "preempted", "SIGINT": "stopped"}.get(self.stop_reason or "", ended)
-            if state == ended and self.trainer.step < self.trainer.config.steps and not self.stop_reason:
-                why = self.trainer.finished or self.ended_by
-                self.writer.event(self.trainer.step, "note", f"ended early: {why}")
-        except (GeneratorExit, KeyboardInterrupt):  # whoever looks on has had enough
-            state = "stopped"
-            raise
-        except Exception as error:
-            self._note_failure(error)
-            raise
-        finally:
-            self._part(heeding=state != "failed")
-            if state != "failed":
+                ended: RunState = "stopped" if self.ended_by else "finished"
+                state = {"SIGTERM": "preempted", "SIGINT": "stopped"}.get(self.stop_reason or "", ended)
+                if state == ended and self.trainer.step < self.trainer.config.steps and not self.stop_reason:
+                    why = self.trainer.finished or self.ended_by
+                    self.writer.event(self.trainer.step, "note", f"ended early: {why}")
+            except (GeneratorExit, KeyboardInterrupt):  # whoever looks on has had enough
+                state = "stopped"
+                raise
+            except Exception as error:
+                self._note_failure(error)
+                raise
+            finally:
+                self._end(state)
+
+    def _end(self, state: RunState) -> None:
+        """Save what there is and close the records, however the run ended; being asked to end again changes nothing."""
+        self._ending = True
+        sound = state != "failed" and self.trainer.whole  # after a step that broke off, the states on disk are right
+        try:
+            self._part(heeding=sound)
+            if sound:
                 self.save_checkpoint()
+        finally:
             self._close(state)
 
     def _part(self, *, heeding: bool) -> None:
@@ -552,7 +561,8 @@ class Session:
         def stop(number: int, frame: Any) -> None:
             if self.stop_reason and number == signal.SIGINT:
                 raise KeyboardInterrupt
-            self.stop_reason = signal.Signals(number).name
+            if not self._ending:
+                self.stop_reason = signal.Signals(number).name
 
         try:
             before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}

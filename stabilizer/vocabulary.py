@@ -51,7 +51,7 @@ _METRICS = (
            "The step size the optimizer really used.", "last update"),
     Metric("optim/grad_cosine", "1", "real", "neither", "cosine of the gradients of a step's first two minibatches, over at most 20,000 weights; the second is taken after the first's update",
            "How far two parts of a batch agree: near 0 the gradient is mostly noise, and a larger batch helps.", _STEP),
-    Metric("optim/update_ratio", "1", "positive", "neither", "L2 norm of the change of the weights over the step / L2 norm of the weights; of a model above 20k weights over 20k of them, the same share of every tensor",
+    Metric("optim/update_ratio", "1", "positive", "neither", "L2 norm of the change of the weights over the step / L2 norm of the weights; of a model above 5,000 weights over so many of them, the same share of every tensor",
            "How far the weights moved, relative to their size. Zero means nothing was learned.", _STEP),
     Metric("optim/clip_limit", "1", "positive", "neither", "norm above which adaptive clipping scales a gradient down",
            "A multiple of the run's own recent norms, never above `max_grad_norm`."),

@@ -23,6 +23,7 @@ from stabilizer.runs.directory import chain_hash, replace_json
 from stabilizer.runs.reader import RunError, RunReader, read_json, read_records
 from stabilizer.runs.requests import ask
 from stabilizer.session import RESTATED, Session
+from stabilizer.trainer import loop
 from stabilizer.trainer.config import load_config
 from stabilizer.vocabulary import VOCABULARY
 from stabilizer.watch import watch_run
@@ -394,6 +395,81 @@ def test_a_run_that_fails_says_so_on_disk_and_to_diagnose_until_it_was_resumed(t
     assert json.loads(capsys.readouterr().out)["verdict"] != "crashed"
 
 
+def interrupted_at_once() -> None:
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_a_step_that_is_broken_off_is_neither_saved_nor_seen_after_a_resume(tmp_path) -> None:
+    config = small_config(6, "checkpoint.every=1", "policy.minibatches=4")
+    session = Session.start(config, tmp_path / "run")
+    optimizer = session.trainer.learner.optimizer
+    step, made = optimizer.step, []
+
+    def half_of_the_fourth(*args) -> None:
+        step(*args)
+        made.append(session.trainer.step)
+        if made.count(3) == 2:
+            interrupted_at_once()
+
+    optimizer.step = half_of_the_fourth
+    with pytest.raises(KeyboardInterrupt):
+        list(session.run())
+    assert RunReader(tmp_path / "run").status["state"] == "stopped" and not session.trainer.whole
+    with pytest.raises(RuntimeError, match="broke off in its middle.*resume"):
+        session.trainer.train_step()
+    again = {tick.step: tick.metrics["optim/grad_norm"] for tick in Session.resume(tmp_path / "run").run()}
+    straight = {tick.step: tick.metrics["optim/grad_norm"] for tick in Session.start(config, tmp_path / "other").run()}
+    assert again == {step: straight[step] for step in (4, 5, 6)}
+
+
+def test_a_return_that_is_broken_off_leaves_a_run_that_is_stopped_and_can_go_on(tmp_path, monkeypatch) -> None:
+    session = Session.start(small_config(6), tmp_path / "run")
+    load = loop.from_files
+    with pytest.raises(KeyboardInterrupt):
+        for tick in session.run():
+            if tick.step == 2:
+                ask(tmp_path / "run", "do", "restore:0")
+                monkeypatch.setattr(loop, "from_files", lambda *args: (interrupted_at_once(), load(*args))[1])
+    monkeypatch.undo()
+    assert RunReader(tmp_path / "run").status["state"] == "stopped"
+    assert [tick.step for tick in Session.resume(tmp_path / "run").run()][-1] == 6
+
+
+def test_being_asked_to_end_again_while_the_last_state_is_saved_changes_nothing(tmp_path, monkeypatch) -> None:
+    session = Session.start(small_config(50), tmp_path / "run")
+    save = session.trainer.save_checkpoint
+
+    def asked_again(**how) -> None:
+        if session.trainer.step == 5:
+            signal.raise_signal(signal.SIGTERM)
+        return save(**how)
+
+    monkeypatch.setattr(session.trainer, "save_checkpoint", asked_again)
+    for tick in session.run():
+        if tick.step == 4:
+            signal.raise_signal(signal.SIGTERM)
+    status = RunReader(tmp_path / "run").status
+    assert (status["state"], status["step"]) == ("preempted", 4)
+    assert Session.resume(tmp_path / "run").trainer.step == 4
+
+
+def test_sigterm_before_the_first_step_leaves_a_run_that_can_go_on(tmp_path, monkeypatch, capsys) -> None:
+    begin = Session.start
+
+    def while_it_is_set_up(*args, **how) -> Session:
+        signal.raise_signal(signal.SIGTERM)
+        return begin(*args, **how)
+
+    monkeypatch.setattr(Session, "start", while_it_is_set_up)
+    before = signal.getsignal(signal.SIGTERM)
+    words = [word for key in SMALL for word in ("--set", key)]
+    assert main(["train", "addition", "--steps", "3", "--runs", str(tmp_path), *words]) == 0
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert "stopped by SIGTERM at step 0" in capsys.readouterr().out
+    assert [tick.step for tick in Session.resume(the_run(tmp_path)).run()] == [1, 2, 3]
+
+
 def full_disk(*args: object) -> None:
     raise OSError(28, "No space left on device")
 
@@ -405,7 +481,7 @@ def test_a_run_whose_first_state_can_not_be_saved_does_not_begin(tmp_path, monke
     assert RunReader(tmp_path / "run").status["state"] == "failed"
 
 
-@pytest.mark.parametrize("attempts", [[], None, [{"from_step": 0}], "two"])
+@pytest.mark.parametrize("attempts", [[], None, [{"from_step": 0}], "two", [{"attempt": 1.5}], [{"attempt": None}]])
 def test_a_run_whose_attempts_are_lost_is_refused_in_words_and_left_as_it_is(tmp_path, attempts, capsys) -> None:
     run = tmp_path / "run"
     list(Session.start(small_config(2), run).run())
@@ -415,6 +491,21 @@ def test_a_run_whose_attempts_are_lost_is_refused_in_words_and_left_as_it_is(tmp
         assert main(["train", "--resume", str(run)]) == 2
         assert "names no attempt to go on from" in capsys.readouterr().err
     assert read_json(run / "run.json")["attempts"] == attempts
+
+
+def test_a_run_whose_newest_attempt_is_lost_is_refused_for_its_rows_would_be_mixed(tmp_path, capsys) -> None:
+    run = tmp_path / "run"
+    for begin in (lambda: Session.start(small_config(6), run), lambda: Session.resume(run)):
+        for tick in begin().run():
+            if tick.step % 2 == 0:
+                break
+    states = sorted(state.name for state in (run / "checkpoints").iterdir())
+    about = read_json(run / "run.json")
+    assert [entry["attempt"] for entry in about["attempts"]] == [0, 1]
+    replace_json(run / "run.json", about | {"attempts": about["attempts"][:1]})
+    assert main(["train", "--resume", str(run)]) == 2
+    assert "r0-a1.jsonl holds rows of a later one: restore it" in capsys.readouterr().err
+    assert sorted(state.name for state in (run / "checkpoints").iterdir()) == states
 
 
 def test_a_run_that_is_over_says_how_its_weights_are_trained_on(tmp_path, capsys) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -91,23 +92,48 @@ def run(args: argparse.Namespace) -> int:
             "what should be trained? Give a YAML file or a built-in task (addition, sorting, length or search), or"
             " --set data.path=FILE for problems of your own"
         )
+    console = Console(stderr=args.json, highlight=False)
+    with _asked_to_end() as asked:
+        session = _begun(args)
+        runs, name = session.writer.path.parent, session.writer.path.name
+        with dashboard(runs, name, args.port, console) if args.dashboard else contextlib.nullcontext():
+            session.stop_reason = asked.get("by")
+            return follow(session, console, json=args.json)
+
+
+def _begun(args: argparse.Namespace) -> Session:
+    """The run that was asked for, new or gone on with."""
+    from stabilizer.runs.directory import new_run_id
     from stabilizer.session import Session
     from stabilizer.trainer.config import load_config
 
-    console = Console(stderr=args.json, highlight=False)
     if args.resume:
-        session = Session.resume(args.resume, args.remedy or _mode_of(args.resume), fork_steps=args.fork)
-    else:
-        config = load_config(
-            args.config, overrides=args.set, task=args.task, variant=args.variant, steps=args.steps, seed=args.seed
-        )
-        from stabilizer.runs.directory import new_run_id
+        return Session.resume(args.resume.resolve(), args.remedy or _mode_of(args.resume), fork_steps=args.fork)
+    config = load_config(
+        args.config, overrides=args.set, task=args.task, variant=args.variant, steps=args.steps, seed=args.seed
+    )
+    path = args.runs / new_run_id(config.task)
+    return Session.start(config, path, args.remedy or "suggest", fork_steps=args.fork)
 
-        mode = args.remedy or "suggest"
-        session = Session.start(config, args.runs / new_run_id(config.task), mode, fork_steps=args.fork)
-    runs = args.resume.resolve().parent if args.resume else args.runs
-    with dashboard(runs, session.writer.path.name, args.port, console) if args.dashboard else contextlib.nullcontext():
-        return follow(session, console, json=args.json)
+
+@contextlib.contextmanager
+def _asked_to_end() -> Iterator[dict[str, str]]:
+    """While a run is set up SIGTERM is noted (`by`), and heeded as soon as there is a state to save. The run's own way
+    of heeding it takes over while it trains."""
+    asked: dict[str, str] = {}
+
+    def note(number: int, frame: Any) -> None:
+        asked["by"] = signal.Signals(number).name
+
+    try:
+        before = signal.signal(signal.SIGTERM, note)
+    except ValueError:  # not the main thread: its owner handles signals
+        yield asked
+        return
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _check_overrides(overrides: list[str]) -> None:

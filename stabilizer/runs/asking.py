@@ -20,13 +20,19 @@ ANSWERS: Mapping[str, tuple[Kind, ...]] = {
 }
 """Which answers an action takes, by its newest entry."""
 
+FRESH_S = 15.0
+"""Seconds for which a heartbeat counts for more than that no such process is seen here."""
+
 
 def over(status: Mapping[str, Any], now: float) -> str:
     """Why nothing would answer; empty when somebody might. A run in a long step has no heartbeat, and still answers."""
     state = state_of(status, now)
     if state not in ("running", "paused", "stalled"):
         return f"the run is {state}, so nothing would answer"
-    return "the run's process is gone, so nothing would answer" if writer_lives(dict(status)) is False else ""
+    beat = status.get("t")
+    fresh = isinstance(beat, (int, float)) and now - beat < FRESH_S  # a container's process can't be seen from outside
+    gone = not fresh and writer_lives(dict(status)) is False
+    return "the run's process is gone, so nothing would answer" if gone else ""
 
 
 def idle(status: Mapping[str, Any], run: object) -> str:

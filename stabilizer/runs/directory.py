@@ -198,10 +198,10 @@ class RunWriter:
         about = orjson.loads((path / "run.json").read_bytes())
         about.setdefault("metrics", {})
         try:
-            attempt = max(entry["attempt"] for entry in about["attempts"])
-        except (KeyError, TypeError, ValueError):
+            attempt = _newest_attempt(path, about)
+        except ValueError:
             os.close(claim)
-            raise ValueError(f"{path / 'run.json'}: names no attempt to go on from; start the run anew") from None
+            raise
         return cls(path, about, claim, attempt=attempt)._usable()
 
     # --- what the run says ------------------------------------------------------------------------------------------
@@ -421,6 +421,29 @@ class RunWriter:
                     trend = self._trends.setdefault(name, Trend())
                     for value in table[:, column].tolist():
                         trend.add(value)
+
+
+def _newest_attempt(path: Path, about: Mapping[str, Any]) -> int:
+    """The one a run goes on from; ValueError where that can't be told, for its rows would be mixed with others."""
+    try:
+        numbers = [entry["attempt"] for entry in about["attempts"]]
+        newest = max(numbers)
+    except (KeyError, TypeError, ValueError):
+        numbers, newest = [None], -1
+    if not all(type(number) is int for number in numbers):
+        raise ValueError(f"{path / 'run.json'}: names no attempt to go on from; restore it, or start the run anew")
+    later = [file for file in (path / "metrics").glob("r0-a*.jsonl") if _attempt_of(file) > newest]
+    if rows := [file.name for file in later if file.stat().st_size]:
+        raise ValueError(
+            f"{path / 'run.json'}: its newest attempt is {newest}, and {rows[0]} holds rows of a later one: restore it,"
+            " for to go on would mix the two"
+        )
+    return newest
+
+
+def _attempt_of(metrics: Path) -> int:
+    number = metrics.stem.partition("-a")[2]
+    return int(number) if number.isdecimal() else -1
 
 
 def _claim(path: Path) -> int:

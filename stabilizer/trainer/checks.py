@@ -96,8 +96,8 @@ def check(config: TrainConfig) -> None:
          f"at least 2 with policy.advantage={c.policy.advantage}, because an advantage compares the answers of a group:"
          " with one answer it is always 0"),
         ("policy.filter_groups", c.policy.filter_groups,
-         c.policy.filter_groups == "off" or c.policy.advantage in GROUPED,
-         f"off with policy.advantage={c.policy.advantage}, which compares no groups"),
+         c.policy.filter_groups == "off" or c.rollout.group_size >= 2,
+         "off with rollout.group_size = 1: every group is alike in itself then, and all of them would be left out"),
         ("rollout.vllm.max_model_len", c.rollout.vllm.max_model_len, (c.rollout.vllm.max_model_len or 2) >= 2,
          "at least 2, one token of prompt and one of completion"),
         ("rollout.vllm.max_num_seqs", c.rollout.vllm.max_num_seqs, c.rollout.vllm.max_num_seqs >= 1, "at least 1"),
@@ -143,7 +143,7 @@ def starting_knobs(config: TrainConfig) -> dict[str, float]:
 def _idle_knobs(policy: PolicyConfig) -> set[str]:
     idle = set() if policy.advantage in GROUPED else {"control/advantage", "control/filter_groups"}
     if policy.kl_in == "reward":
-        idle.add("control/kl_kind")  # what is paid is k1, whatever the estimator of a loss would be
+        idle.add("control/kl_kind")  # kinds are there for their gradients, of which a reward has none
     if policy.surrogate == "reinforce":
         idle |= {"control/epsilon_low", "control/epsilon_high"}
     return idle

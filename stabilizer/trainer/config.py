@@ -60,6 +60,8 @@ def load_config(
         for key, value in layer.items():
             if value is not None or key not in GROUPS:  # a group whose every line is commented out says nothing
                 merged[key] = _typed(where, key, value)
+    if merged.get("policy.kl_in") == "reward" and not any("policy.kl_kind" in layer for _, layer in layers[2:]):
+        merged["policy.kl_kind"] = "k1"  # a recipe's estimator was chosen for a loss
     try:
         config = _build(TrainConfig, merged)
         for key, value in merged.items():

@@ -59,15 +59,16 @@ def give_credit(
     """
     device, mask_BT, size = rollouts.mask_BT.device, rollouts.mask_BT, rollouts.group_size
     reward_B = torch.tensor([score.reward for score in scores], dtype=torch.float64, device=device)
+    valid_B = torch.tensor([not score.failed for score in scores], device=device)
+    # by what answers are worth, as they were chosen when they were drawn: length alone makes no group worth while
+    teaches_B = _teaching(knobs, reward_B.view(-1, size), valid_B.view(-1, size), rollouts.truncated_B)
     metrics: dict[str, float] = {}
     if knobs.overlong_buffer:
         buffer = knobs.overlong_buffer * knobs.max_completion
         penalty_B = overlong_penalty(rollouts.length_B, knobs.max_completion, buffer, policy.overlong_factor)
         reward_B = reward_B + penalty_B
         metrics["reward/overlong/mean"] = penalty_B.mean().item()
-    valid_B = torch.tensor([not score.failed for score in scores], device=device)
     reward_GN, valid_GN = reward_B.view(-1, size), valid_B.view(-1, size)
-    teaches_B = _teaching(knobs, reward_GN, valid_GN, rollouts.truncated_B)
 
     kind, return_BT = knobs.advantage, None
     if kind in ("gae", "returns"):
@@ -93,7 +94,7 @@ def give_credit(
 
 def _teaching(knobs: Knobs, reward_GN: Tensor, valid_GN: Tensor, truncated_B: Tensor) -> Tensor:
     teaches_GN = valid_GN
-    if knobs.filter_groups != "off":
+    if knobs.filter_groups != "off" and reward_GN.shape[1] > 1:
         signal_G = ~silent_groups(reward_GN, valid_GN)
         signal_G &= signal_G.cumsum(0) <= knobs.prompts  # `resample` may have found more than were asked for
         teaches_GN = teaches_GN & signal_G[:, None]

@@ -17,7 +17,7 @@ from torch import Tensor
 from stabilizer.trainer.adaptive import AdaptiveClip
 from stabilizer.trainer.corrections import off_policy_mask
 from stabilizer.trainer.critic import Critic
-from stabilizer.trainer.kl import k3, kl_penalty
+from stabilizer.trainer.kl import kl_penalty
 from stabilizer.trainer.knobs import Knobs
 from stabilizer.trainer.losses import average_tokens, denominator, masked_mean, policy_loss
 from stabilizer.trainer.model import Policy
@@ -84,10 +84,9 @@ class Learner:
         self.optimizer.state.clear()
 
     def update(
-        self, step: int, batch: Batch, knobs: Knobs, progress: Progress, *, skip: bool, shuffle_seed: int
+        self, batch: Batch, knobs: Knobs, progress: Progress, *, step: int, skip: bool, shuffle_seed: int
     ) -> dict[str, float]:
         """All updates of a step; a skipped one is computed and reported like any other, only not made."""
-        lr = self._set_lr(step, knobs.lr_scale)
         only_critic = self._critic is not None and (knobs.actor_frozen or step <= self._config.critic.warmup_steps)
         rows: list[dict[str, float]] = []
         halves: list[Tensor] = []
@@ -111,7 +110,6 @@ class Learner:
                 rows.append(row)
         began = perf_counter()
         metrics = _reduced(rows) | {
-            "optim/lr": lr,
             "optim/skipped": not_finite,
             "optim/update_ratio": self.moved.in_step() if made else 0.0,
             "batch/updates": made,
@@ -218,12 +216,9 @@ class Learner:
             ratio_guard=policy.ratio_guard or None,
         )  # fmt: skip
         metrics |= measured
-        if batch.ref_logp_BT is not None:
-            away_BT = (batch.ref_logp_BT - logp_BT.detach()).masked_fill(~mask_BT, 0.0)
-            metrics["policy/kl_ref"] = masked_mean(k3(away_BT), mask_BT)
-            if knobs.beta and policy.kl_in == "loss":
-                kl_BT = kl_penalty(knobs.kl_kind, logp_BT, batch.ref_logp_BT, batch.old_logp_BT, mask_BT)
-                loss = loss + knobs.beta * average_tokens(kl_BT, mask_BT, *averaging)
+        if batch.ref_logp_BT is not None and knobs.beta and policy.kl_in == "loss":
+            kl_BT = kl_penalty(knobs.kl_kind, logp_BT, batch.ref_logp_BT, batch.old_logp_BT, mask_BT)
+            loss = loss + knobs.beta * average_tokens(kl_BT, mask_BT, *averaging)
         metrics["policy/loss"] = loss.detach()
         metrics["policy/entropy"] = masked_mean(entropy_BT.detach(), mask_BT)
         if knobs.entropy_coef:
@@ -242,7 +237,7 @@ class Learner:
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         metrics = {"optim/grad_norm": norm.item()}
-        if self._adaptive_clip and gradients:  # none while only the critic learns: 0 is no size to go by
+        if self._adaptive_clip and metrics["optim/grad_norm"] != 0:  # where nothing pulls, 0 is no size to go by
             state, limit = self._adaptive_clip.step(tuple(progress.norms), metrics["optim/grad_norm"], max_norm)
             progress.norms = list(state)
             metrics["optim/clip_limit"] = limit
@@ -259,8 +254,9 @@ class Learner:
         """The gradient of some of the weights."""
         return torch.cat(slices([p.grad.reshape(-1) for p in self.parameters if p.grad is not None], SAMPLED))
 
-    def _set_lr(self, step: int, scale: float) -> float:
-        """The policy's rate; the critic follows the same schedule from a peak of its own, and no knob scales it."""
+    def set_lr(self, step: int, scale: float) -> float:
+        """Take the rate of a step, and tell the policy's; the critic follows the same schedule from a peak of its own,
+        and no knob scales it."""
         scheduled = learning_rate(self._config.optim, step, self._config.steps)
         rates = [scheduled * scale, scheduled / self._config.optim.lr * self._config.critic.lr]
         for group, rate in zip(self.optimizer.param_groups, rates, strict=False):

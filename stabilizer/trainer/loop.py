@@ -34,6 +34,7 @@ from stabilizer.trainer.kl import kl_penalty
 from stabilizer.trainer.knobs import Knobs
 from stabilizer.trainer.knobs import read as read_knobs
 from stabilizer.trainer.learner import Batch, Learner
+from stabilizer.trainer.losses import masked_mean
 from stabilizer.trainer.metrics import episode_metrics, judged, reward_metrics, rollout_metrics
 from stabilizer.trainer.model import Policy, add_adapters, load_policy, merged_state
 from stabilizer.trainer.reference import Reference
@@ -105,7 +106,7 @@ class Trainer:
         own_arithmetic = config.rollout.engine == "builtin" and config.precision == "float32"
         self._progress = Progress(seed=config.seed, reuse=own_arithmetic)
         self._unsynced = 0  # updates that the engine has not taken over
-        self._half_loaded = False  # whether a state is being put in place, or that broke off
+        self._torn = False  # whether a step is being made, or a state put in place, or either broke off
         self._begin = 0  # the step after which the present attempt began
         self.ungraded = 0
         """Held-out problems whose reward failed when the newest step was validated; 0 for one that wasn't."""
@@ -119,6 +120,11 @@ class Trainer:
     def best_step(self) -> int:
         """The step of the best validation so far; 0 before any."""
         return self._progress.best_step
+
+    @property
+    def whole(self) -> bool:
+        """Whether weights, optimizer and position belong together, as they don't where a step or a load broke off."""
+        return not self._torn
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -149,7 +155,7 @@ class Trainer:
         began = perf_counter()
         self.ungraded = 0
         self._take_threads()
-        self._refuse_half_a_state()
+        self._refuse_if_torn()
         progress, step = self._progress, self.step + 1
         knobs = read_knobs(self.controls, self.config.policy)
         skip = self.controls.take_skip()
@@ -161,9 +167,11 @@ class Trainer:
         with threads_for(self.policy.model, self.learner.tokens_at_once(tokens, len(episodes.rollouts), knobs)):
             batch, credit, metrics = self._prepare(episodes, adapted)
             scored = perf_counter()
+            self._torn = True
+            metrics["optim/lr"] = self.learner.set_lr(step, knobs.lr_scale)
             if len(batch):
                 seed = self._random_bits(step, "shuffle")
-                updates = self.learner.update(step, batch, adapted, progress, skip=skip, shuffle_seed=seed)
+                updates = self.learner.update(batch, adapted, progress, step=step, skip=skip, shuffle_seed=seed)
                 metrics = updates | metrics
         metrics = {"batch/updates": 0} | metrics | {"rollout/staleness": self._unsynced}
         self._unsynced += metrics["batch/updates"]
@@ -177,7 +185,7 @@ class Trainer:
         progress.tokens += tokens
         progress.reuse = progress.reuse and metrics.get("policy/ratio_first_error", 0.0) <= REUSE
         metrics |= self._adapt(adapted, metrics)
-        if _due(step, self.config.policy.reference_every):
+        if progress.reference and _due(step, self.config.policy.reference_every):
             self.reset_reference()
         metrics |= credit.metrics | {
             "tokens/total": progress.tokens,
@@ -202,6 +210,7 @@ class Trainer:
             "time/metrics_s": metrics.get("time/metrics_s", 0.0) + ended - updated,
             "time/step_s": perf_counter() - began,
         }
+        self._torn = False
         later = partial(_measured, episodes.rollouts, episodes.scores, episodes.outcomes, credit.reward_GN)
         return StepResult(step, metrics, samples, later)
 
@@ -211,7 +220,8 @@ class Trainer:
 
     @torch.no_grad()
     def _prepare(self, episodes: Episodes, knobs: Knobs) -> tuple[Batch, Credit, dict[str, float]]:
-        """The rows that will teach, with everything their updates need."""
+        """The rows that will teach, with everything their updates need; and what is to be said of all rows, for those
+        that teach are chosen, and would say it of themselves alone."""
         rollouts, mask_BT = episodes.rollouts, episodes.rollouts.mask_BT
         old_logp_BT, entropy_BT, value_BT = self._old_logps(rollouts, knobs)
         ref_logp_BT = self._reference_logps(rollouts, knobs)
@@ -221,9 +231,14 @@ class Trainer:
                 knobs.mismatch, old_logp_BT, rollouts.logp_BT, mask_BT, self.config.policy.mismatch_cap
             )
             metrics = {name: value.item() for name, value in measured.items()}
+        if entropy_BT is not None:
+            metrics["policy/entropy"] = masked_mean(entropy_BT, mask_BT).item()
         kl_BT = None
-        if ref_logp_BT is not None and self.config.policy.kl_in == "reward":
-            kl_BT = kl_penalty("k1", old_logp_BT, ref_logp_BT, mask_BT=mask_BT)
+        if ref_logp_BT is not None:
+            away_BT = kl_penalty("k3", old_logp_BT, ref_logp_BT, mask_BT=mask_BT)
+            metrics["policy/kl_ref"] = masked_mean(away_BT, mask_BT).item()
+            if self.config.policy.kl_in == "reward":
+                kl_BT = kl_penalty(knobs.kl_kind, old_logp_BT, ref_logp_BT, old_logp_BT, mask_BT)
         credit = give_credit(self.config.policy, knobs, rollouts, episodes.scores, kl_BT=kl_BT, value_BT=value_BT)
         batch = Batch(
             rollouts, mask_BT, old_logp_BT, credit.advantage_BT, entropy_BT,
@@ -390,7 +405,7 @@ class Trainer:
 
     def save_checkpoint(self, *, remember: bool = False) -> Checkpoint:
         """Write the present state and thin out the old ones; raises OSError when it can't be made safe."""
-        self._refuse_half_a_state()
+        self._refuse_if_torn()
         self._progress.lineage.setdefault(str(self.attempt), self._begin)
         files = self.state()
         saved = disk.write(self._folder, self.step, self.attempt, files)
@@ -440,22 +455,22 @@ class Trainer:
         return files
 
     def _load(self, files: Mapping[str, bytes]) -> dict[str, float]:
-        self._half_loaded = True
+        self._torn = True
         self._progress, knobs, reference = from_files(files, self._weights, self.learner.optimizer)
         self.reference.restore(reference)
         self.learner.moved.start_anew()
         self.engine.sync()
         self._unsynced = 0
         self._begin = self._progress.step
-        self._half_loaded = False
+        self._torn = False
         return knobs
 
-    def _refuse_half_a_state(self) -> None:
+    def _refuse_if_torn(self) -> None:
         """Weights of one state and the rest of another must neither learn nor be saved."""
-        if self._half_loaded:
+        if self._torn:
             raise RuntimeError(
-                "a state could not be put in place, nor the one before it, so that this process holds neither: resume"
-                " the run from its newest checkpoint"
+                "a step, or the return to another state, broke off in its middle, so that this process holds neither"
+                " what was before it nor what was to come: resume the run from its newest checkpoint"
             )
 
     def save_pretrained(self, path: Path) -> None:

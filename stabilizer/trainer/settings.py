@@ -67,7 +67,7 @@ class PolicyConfig:
     kl_in: Literal["loss", "reward"] = "loss"
     """Where the KL acts: as a term of the loss, or as a part of what is paid."""
     kl_kind: Literal["k1", "k2", "k3", "k3_is", "k3_k2grad"] = "k3"
-    """Estimator of the KL in the loss; their values and gradients differ in bias."""
+    """Estimator of the KL; their values and gradients differ in bias. In the reward it is k1 unless it is set."""
     kl_target: float = 0.0
     """Nats a token that an adaptive coefficient holds the KL to; 0 for a fixed beta."""
     kl_horizon: int = 100

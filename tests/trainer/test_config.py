@@ -150,3 +150,11 @@ def test_every_key_has_its_docstring():
 def test_every_knob_has_its_initial_value():
     assert set(initial_knobs(load_config("addition"))) == set(KNOBS) - {"control/actor_frozen"}
     assert "control/actor_frozen" in initial_knobs(load_config("addition", ["algorithm=ppo"]))
+
+
+def test_the_kl_in_the_reward_is_k1_unless_another_is_asked_for():
+    assert load_config("addition", ["policy.kl_in=reward"]).policy.kl_kind == "k1"
+    assert load_config("addition", ["policy.kl_in=reward", "policy.kl_kind=k3"]).policy.kl_kind == "k3"
+    assert load_config("addition", ["algorithm=ppo"]).policy.kl_kind == "k1"
+    assert load_config("addition", ["algorithm=ppo", "policy.kl_in=loss"]).policy.kl_kind == "k1"
+    assert load_config("addition").policy.kl_kind == "k3"

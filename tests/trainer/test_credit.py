@@ -113,3 +113,11 @@ def test_advantages_can_be_whitened_and_clipped():
     chosen = given.advantage_BT[rollouts().mask_BT]
     assert chosen.mean().item() == pytest.approx(0, abs=1e-6) and chosen.std().item() == pytest.approx(1)
     assert credit(9, 0, 0, 0, policy=PolicyConfig(advantage_clip=2.0)).advantage_BT.abs().max() == 2
+
+
+def test_a_group_that_differs_by_its_length_alone_is_left_out_like_any_that_is_alike():
+    # lengths 1 3 | 2 4 of at most 4, buffer 2: a penalty of 0.5 for three tokens, 1 for four
+    knobs = {"overlong_buffer": 0.5, "filter_groups": "resample", "prompts": 1}
+    given = credit(1, 1, 1, 0, **knobs)
+    assert given.reward_GN.tolist() == [[1, 0.5], [1, -1]], "it is paid all the same"
+    assert given.teaches_B.tolist() == [False, False, True, True], "and takes the place of no group that was drawn for"

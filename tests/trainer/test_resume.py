@@ -18,6 +18,7 @@ ALGORITHMS = {
     "GRPO": SETTINGS,
     "GRPO with dynamic sampling": (*SETTINGS, "algorithm=dapo", "rollout.group_size=4", "policy.beta=0.01"),
     "PPO": (*SETTINGS, "algorithm=ppo", "policy.kl_target=0.001", "optim.adaptive_clip=2"),
+    "PPO with dynamic sampling": (*SETTINGS, "algorithm=ppo", "policy.filter_groups=resample", "critic.warmup_steps=2"),
     "PPO, shared critic": (*SETTINGS, "algorithm=ppo", "critic.kind=shared", "policy.entropy_target=3"),
     "a reference that was refreshed": (*SETTINGS, "policy.reference_every=2", "policy.beta=0.05"),
     "GRPO on two threads": (*SETTINGS, "threads=2"),

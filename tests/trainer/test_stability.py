@@ -119,7 +119,8 @@ def test_resampling_ends_as_soon_as_all_batches_together_teach_enough(trainer, m
 def test_an_adaptive_coefficient_follows_the_kl(trainer):
     run = trainer("policy.beta=0.01", "policy.kl_target=1e-4", "policy.kl_horizon=1", "optim.lr=2e-3")
     seen = [metrics["policy/beta"] for metrics in steps(run, 5)]
-    assert seen[0] == 0.01 and seen[-1] > seen[1] > seen[0]  # the KL is far above the target from step 2 on
+    # before the first update the KL is 0, and from then on far above the target
+    assert seen[0] == 0.01 and seen[1] < seen[0] and seen[4] > seen[3] > seen[2] > seen[1]
     assert run.controls.get("control/beta") == 0.01  # what people set stays what they set
 
 
@@ -161,6 +162,56 @@ def test_while_only_the_critic_learns_the_adaptive_limit_learns_nothing(trainer,
     assert all(metrics["optim/grad_norm"] == 0 and "optim/clip_limit" not in metrics for metrics in seen[:12])
     assert seen[12]["optim/grad_norm"] > 0 and seen[12]["optim/clip_limit"] > 0 and seen[12]["optim/update_ratio"] > 0
     assert min(run._progress.norms) > 0
+
+
+def test_a_stretch_without_any_gradient_sets_no_limit_of_nothing(trainer, monkeypatch):
+    run = trainer("optim.adaptive_clip=2", "policy.beta=0", "policy.minibatches=4")
+    with monkeypatch.context() as patch:
+        patch.setattr(run.task, "score", lambda problem, text: Score(0.0, False, {"exact": 0.0}))
+        assert all(metrics["optim/grad_norm"] == 0 for metrics in steps(run, 4))
+    answers = itertools.count()
+    monkeypatch.setattr(run.task, "score", lambda *_: Score(float(next(answers) % 2), False, {"exact": 0.0}))
+    metrics = run.train_step().metrics
+    assert metrics["optim/grad_norm"] > 0 and metrics["optim/clip_limit"] > 0 and metrics["optim/update_ratio"] > 0
+
+
+def test_what_is_said_of_the_policy_is_said_of_all_completions_not_of_those_that_teach(trainer):
+    every, chosen = (trainer(f"policy.filter_groups={how}", folder=how) for how in ("off", "drop"))
+    every, chosen = every.train_step().metrics, chosen.train_step().metrics
+    assert 0 < chosen["batch/prompts"] < every["batch/prompts"]
+    for name in ("policy/entropy", "policy/kl_ref", "optim/lr"):
+        assert chosen[name] == every[name], name
+
+
+def test_a_step_in_which_nothing_teaches_still_tells_entropy_kl_and_rate(trainer, monkeypatch):
+    run = trainer("policy.filter_groups=drop", "optim.lr=2e-3")
+    run.train_step()
+    monkeypatch.setattr(run.task, "score", lambda problem, text: Score(0.0, False, {"exact": 0.0}))
+    metrics = run.train_step().metrics
+    assert metrics["batch/updates"] == 0 and "policy/loss" not in metrics
+    assert metrics["policy/entropy"] > 0 and metrics["policy/kl_ref"] > 0 and metrics["optim/lr"] > 0
+
+
+def test_at_beta_0_no_reference_is_loaded_to_be_refreshed(trainer):
+    run = trainer("policy.beta=0", "policy.reference_every=1")
+    steps(run, 2)
+    assert not run._progress.reference and run.reference.weights is None
+
+
+def test_groups_are_left_out_with_a_critic_too_where_it_is_asked_for(trainer):
+    run = trainer("algorithm=ppo", "policy.filter_groups=drop")
+    metrics = run.train_step().metrics
+    alike = round(4 * metrics["reward/zero_std_frac"])
+    assert alike and metrics["batch/prompts"] == 4 - alike
+    with pytest.raises(ValueError, match=r"off with rollout.group_size = 1"):
+        trainer("algorithm=ppo", "policy.filter_groups=drop", "rollout.group_size=1", "rollout.prompts=8")
+
+
+def test_one_answer_a_prompt_is_compared_with_nothing_and_left_out_for_nothing(trainer):
+    run = trainer("algorithm=ppo", "policy.filter_groups=resample")
+    run.controls.set("control/group_size", 1)
+    metrics = run.train_step().metrics
+    assert metrics["batch/prompts_drawn"] == metrics["batch/prompts"] == 4
 
 
 def test_gradient_norms_are_told_by_block_on_request(trainer):

@@ -202,7 +202,7 @@ def critic_lr_times(trainer: Trainer, factor: float) -> None:
         trainer.learner.optimizer.param_groups[1]["lr"] *= factor
         return rate
 
-    wrap(trainer.learner, "_set_lr", around)
+    wrap(trainer.learner, "set_lr", around)
 
 
 def critic_blows(trainer: Trainer, size: float) -> None:

@@ -96,7 +96,8 @@ class Collector:
 
         `problems(count, offset)` gives the prompts that come next, `seed(purpose)` the step's random numbers.
         """
-        draws = self._config.policy.resample_batches if knobs.filter_groups == "resample" else 1
+        again = knobs.filter_groups == "resample" and knobs.group_size > 1
+        draws = self._config.policy.resample_batches if again else 1
         parts: list[Episodes] = []
         for draw in range(draws):
             fresh = problems(knobs.prompts, draw * knobs.prompts)
