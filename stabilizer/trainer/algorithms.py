@@ -71,6 +71,15 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "policy.beta": 0.0,
         "critic.kind": "none",
     },
+    # Gao et al. 2025, arXiv:2511.20347. Steeper for worse answers: they push up every token that was not chosen.
+    "sapo": {
+        "policy.advantage": "group_std",
+        "policy.surrogate": "sapo",
+        "policy.ratio": "token",
+        "policy.average": "sequence",
+        "policy.gate": (1.0, 1.05),
+        "critic.kind": "none",
+    },
     # Ahmadian et al. 2024, arXiv:2402.14740. A completion is one action: its tokens' log-probabilities are summed,
     # which dividing by a constant keeps. Without a ratio only the first update of a batch is right, so there is one.
     "rloo": {

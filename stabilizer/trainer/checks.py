@@ -44,6 +44,7 @@ def check(config: TrainConfig) -> None:
         ("optim.adaptive_clip", c.optim.adaptive_clip, c.optim.adaptive_clip == 0 or c.optim.adaptive_clip > 1,
          "0 (off) or above 1, in units of the median gradient norm"),
         ("optim.micro_batch", c.optim.micro_batch, c.optim.micro_batch >= 0, "0 (all) or more"),
+        ("policy.gate", c.policy.gate, min(c.policy.gate) > 0, "two numbers above 0"),
         ("policy.dual_clip", c.policy.dual_clip, c.policy.dual_clip == 0 or c.policy.dual_clip > 1, "0 or above 1"),
         ("policy.ratio_guard", c.policy.ratio_guard, c.policy.ratio_guard == 0 or c.policy.ratio_guard > 1,
          "0 or above 1"),
@@ -144,7 +145,7 @@ def _idle_knobs(policy: PolicyConfig) -> set[str]:
     idle = set() if policy.advantage in GROUPED else {"control/advantage", "control/filter_groups"}
     if policy.kl_in == "reward":
         idle.add("control/kl_kind")  # kinds are there for their gradients, of which a reward has none
-    if policy.surrogate == "reinforce":
+    if policy.surrogate in ("sapo", "reinforce"):
         idle |= {"control/epsilon_low", "control/epsilon_high"}
     return idle
 

@@ -213,7 +213,7 @@ class Learner:
             surrogate=policy.surrogate, ratio=policy.ratio, average=policy.average,
             epsilon_low=knobs.epsilon_low, epsilon_high=knobs.epsilon_high, dual_clip=policy.dual_clip or None,
             weight_BT=batch.weight_BT, max_completion=knobs.max_completion, normalizer=per_token,
-            ratio_guard=policy.ratio_guard or None,
+            ratio_guard=policy.ratio_guard or None, gate=policy.gate,
         )  # fmt: skip
         metrics |= measured
         if batch.ref_logp_BT is not None and knobs.beta and policy.kl_in == "loss":

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from stabilizer.trainer.kl import k3
 
-Surrogate = Literal["clip", "cispo", "reinforce"]
+Surrogate = Literal["clip", "cispo", "sapo", "reinforce"]
 Ratio = Literal["token", "sequence"]
 Average = Literal["token", "sequence", "constant"]
 
@@ -86,6 +86,7 @@ def policy_loss(
     max_completion: int | None = None,
     normalizer: float | Tensor | None = None,
     ratio_guard: float | None = None,
+    gate: tuple[float, float] = (1.0, 1.05),
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Minus the surrogate objective, averaged by `average_tokens`; returns (loss, metrics).
 
@@ -94,6 +95,9 @@ def policy_loss(
         clip        min(r A, clip(r) A)                  PPO, Schulman et al. 2017, arXiv:1707.06347; two ranges as in
                                                          DAPO, arXiv:2503.14476
         cispo       stop_gradient(clip(r)) A logp        MiniMax-M1, 2025, arXiv:2506.13585: no token loses its gradient
+        sapo        4/t sigmoid(t (r - 1)) A             Gao et al. 2025, arXiv:2511.20347: the gradient fades with
+                                                         the distance from 1 instead of ending; t is the first of
+                                                         `gate` where A > 0, else the second
         reinforce   A logp                               Williams 1992; no ratio, right only for the first update
 
     `ratio="sequence"`: every token of a completion has the completion's ratio, r = exp(mean over its own tokens of
@@ -112,7 +116,7 @@ def policy_loss(
         policy/clip_frac_low     `clip`: A < 0 and r < 1 - epsilon_low;   `cispo`: r < 1 - epsilon_low
         policy/clip_frac_high    `clip`: A > 0 and r > 1 + epsilon_high;  `cispo`: r > 1 + epsilon_high
                                  (at ratio="sequence" of the tokens in completions whose ratio is out; not for
-                                 `reinforce`, where nothing is clipped)
+                                 `sapo` and `reinforce`, where nothing is clipped)
         policy/ratio_max, _min, _p99   of the ratios in use: one per token, or one per completion
         policy/ess               effective sample size of the same ratios as a share, (sum r)^2 / (n sum r^2)
         policy/dual_clip_frac    share of tokens with A < 0 and r > dual_clip
@@ -144,17 +148,20 @@ def policy_loss(
             gain_BT = torch.where(kept_advantage_BT < 0, torch.maximum(gain_BT, dual_clip * kept_advantage_BT), gain_BT)
     elif surrogate == "cispo":
         gain_BT = log_ratio_BT.detach().exp().clamp(low, high) * kept_advantage_BT * logp_BT
+    elif surrogate == "sapo":
+        steep_BT = torch.where(kept_advantage_BT > 0, *map(log_ratio_BT.new_tensor, gate))
+        gain_BT = 4 / steep_BT * torch.sigmoid(steep_BT * torch.expm1(log_ratio_BT)) * kept_advantage_BT
     elif surrogate == "reinforce":
         gain_BT = kept_advantage_BT * logp_BT
     else:
-        raise ValueError(f"surrogate {surrogate!r}: must be one of clip, cispo, reinforce")
+        raise ValueError(f"surrogate {surrogate!r}: must be one of clip, cispo, sapo, reinforce")
     if weight_BT is not None:
         gain_BT = gain_BT * weight_BT.detach().masked_fill(~kept_BT, 0.0)
     loss = -average_tokens(gain_BT, mask_BT, average, max_completion, normalizer)
 
     with torch.no_grad():
         metrics = {"policy/loss": loss.detach()} | _ratio_metrics(token_log_ratio_BT, seen_log_ratio_BT, mask_BT, ratio)
-        if surrogate != "reinforce":
+        if surrogate in ("clip", "cispo"):
             metrics |= _clip_metrics(seen_log_ratio_BT, advantage_BT, mask_BT, low, high, signed=surrogate == "clip")
         if dual_clip is not None:
             bounded_BT = (advantage_BT < 0) & (seen_log_ratio_BT > math.log(dual_clip))

@@ -45,8 +45,9 @@ class PolicyConfig:
     advantage: Advantage = "group_std"
     """What a completion is compared with: its group, scaled or not; the others of its group; the whole batch; nothing;
     or, token by token, nothing (returns) or a critic (gae)."""
-    surrogate: Literal["clip", "cispo", "reinforce"] = "clip"
-    """How the ratio to the sampling policy is held: PPO's clipping, a clipped weight (CISPO), or not at all."""
+    surrogate: Literal["clip", "cispo", "sapo", "reinforce"] = "clip"
+    """How the ratio to the sampling policy is held: PPO's clipping, a clipped weight (CISPO), a gate that closes softly
+    (SAPO), or not at all."""
     ratio: Literal["token", "sequence"] = "token"
     """Ratios of single tokens, or one of the whole completion, per token (GSPO)."""
     average: Literal["token", "sequence", "constant"] = "token"
@@ -56,6 +57,8 @@ class PolicyConfig:
     """How far below 1 a probability ratio may go before its token stops pulling."""
     epsilon_high: float = 0.28
     """How far above 1 a ratio may go. Larger than `epsilon_low`, so that rare good tokens can grow (DAPO)."""
+    gate: tuple[float, float] = (1.0, 1.05)
+    """How steeply `sapo` closes its gate, for better answers than their group and for worse ones."""
     dual_clip: float = 0.0
     """Most that a completion with a negative advantage may weigh, in units of it (3 is usual); 0 for no limit."""
     ratio_guard: float = 0.0
@@ -225,7 +228,7 @@ class TrainConfig:
     task: str = "addition"
     """Name of a built-in task, or `data`, which setting `data.path` implies."""
     algorithm: str = "grpo"
-    """A published recipe: grpo, dr_grpo, dapo, gspo, cispo, rloo, reinforce_pp or ppo."""
+    """A published recipe: grpo, dr_grpo, dapo, gspo, cispo, sapo, rloo, reinforce_pp or ppo."""
     steps: int = 400
     """Outer iterations: rollouts, then all their updates."""
     seed: int = 0

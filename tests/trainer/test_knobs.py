@@ -140,6 +140,7 @@ def test_switches_take_names_and_refuse_others(trainer):
         ("ppo", {"advantage", "filter_groups", "kl_kind"}),  # compares no groups, and pays k1
         ("rloo", {"actor_frozen", "kl_kind", "epsilon_low", "epsilon_high"}),  # has no ratio to clip
         ("cispo", {"actor_frozen"}),
+        ("sapo", {"actor_frozen", "epsilon_low", "epsilon_high"}),
     ],
 )
 def test_a_knob_that_could_not_act_is_not_there_to_be_turned(trainer, algorithm, absent):

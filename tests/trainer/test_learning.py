@@ -67,7 +67,8 @@ def test_it_does_not_learn_from_log_probabilities_shifted_by_one(trainer, monkey
     ("algorithm", "task", "steps", "wanted"),
     [
         ("ppo", "sorting", 200, 0.7), ("ppo", "length", 100, 0.9), ("dapo", "sorting", 200, 0.5),
-        ("gspo", "sorting", 200, 0.6), ("cispo", "sorting", 200, 0.6), ("rloo", "sorting", 200, 0.5),
+        ("gspo", "sorting", 200, 0.6), ("cispo", "sorting", 200, 0.6), ("sapo", "sorting", 200, 0.6),
+        ("rloo", "sorting", 200, 0.5),
         ("reinforce_pp", "sorting", 200, 0.7), ("dr_grpo", "sorting", 200, 0.6),
         ("dr_grpo", "addition", 200, 0.5),
     ],

@@ -75,7 +75,7 @@ def test_an_unknown_average_is_named_with_its_alternatives():
 
 
 @pytest.mark.parametrize("average", ["token", "sequence", "constant"])
-@pytest.mark.parametrize("surrogate", ["clip", "cispo", "reinforce"])
+@pytest.mark.parametrize("surrogate", ["clip", "cispo", "sapo", "reinforce"])
 def test_microbatches_add_up_to_the_minibatch_however_it_is_cut(surrogate, average):
     logp, old, advantage, mask, _ = draw(3)
     options = PLAIN | {"surrogate": surrogate, "average": average, "max_completion": 9}
@@ -153,7 +153,7 @@ def test_dual_clip_bounds_the_loss_of_bad_tokens_only():
     assert metrics["policy/dual_clip_frac"].item() == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize(("surrogate", "bound"), [("cispo", 3.0), ("reinforce", 3.0), ("clip", 1.0)])
+@pytest.mark.parametrize(("surrogate", "bound"), [("cispo", 3.0), ("sapo", 3.0), ("reinforce", 3.0), ("clip", 1.0)])
 def test_a_dual_clip_that_could_not_work_is_refused(surrogate, bound):
     with pytest.raises(ValueError, match=f"dual_clip={bound:g} with surrogate='{surrogate}'"):
         loss_of([[1.0]], [1.0], surrogate=surrogate, dual_clip=bound)
@@ -178,6 +178,28 @@ def test_cispo_keeps_the_gradient_of_clipped_tokens_where_ppo_drops_it():
         assert logp.grad.item() == pytest.approx(slope)
 
 
+def test_sapo_fades_the_gradient_on_both_sides_and_faster_where_answers_were_worse():
+    # ratio 3: 4 sigmoid(1 x 2) = 3.523188 for A = 1;  4/2 sigmoid(2 x 2) = 1.964028 for A = -1, with gates (1, 2)
+    rows = [[3.0], [3.0]]
+    loss, metrics = loss_of(rows, [1.0, -1.0], surrogate="sapo", gate=(1.0, 2.0))
+    assert loss.item() == pytest.approx(-(3.523188 - 1.964028) / 2, abs=1e-6)
+    assert not any("clip" in name for name in metrics)
+
+    def slope(ratio, advantage):
+        logp = torch.tensor([[math.log(ratio)]], dtype=torch.float64, requires_grad=True)
+        options = PLAIN | {"surrogate": "sapo", "gate": (1.0, 2.0)}
+        policy_loss(logp, torch.zeros(1, 1), torch.tensor([[advantage]]), torch.ones(1, 1).bool(), **options)[
+            0
+        ].backward()
+        return -logp.grad.item() / advantage
+
+    # d/dlogp = r 4 sigmoid' : 1 at ratio 1 whatever the gate, as in PPO;  at 3: 3 x 4 x 0.104994 and 3 x 4 x 0.017663
+    assert slope(1.0, 1.0) == pytest.approx(1) and slope(1.0, -1.0) == pytest.approx(1)
+    assert slope(3.0, 1.0) == pytest.approx(1.259922, abs=1e-5) and slope(3.0, -1.0) == pytest.approx(
+        0.211954, abs=1e-5
+    )
+
+
 def test_reinforce_ignores_the_ratio_and_claims_no_clipping():
     # -(2 * -3 + 2 * -1) / 2 = 4
     loss, metrics = loss_of([[1.5, 0.5]], [2.0], logp=[[-3.0, -1.0]], surrogate="reinforce")
@@ -186,7 +208,7 @@ def test_reinforce_ignores_the_ratio_and_claims_no_clipping():
 
 
 def test_an_unknown_surrogate_is_named_with_its_alternatives():
-    with pytest.raises(ValueError, match="'ppo'.*clip, cispo, reinforce"):
+    with pytest.raises(ValueError, match="'ppo'.*clip, cispo, sapo, reinforce"):
         loss_of([[1.0]], [1.0], surrogate="ppo")
 
 
@@ -222,7 +244,7 @@ def test_the_guard_leaves_out_completions_when_they_share_a_ratio():
     assert metrics["policy/guarded_frac"] == 0.5
 
 
-@pytest.mark.parametrize("surrogate", ["clip", "cispo", "reinforce"])
+@pytest.mark.parametrize("surrogate", ["clip", "cispo", "sapo", "reinforce"])
 def test_the_guard_stops_an_infinite_ratio_and_its_gradient(surrogate):
     logp = torch.tensor([[-1.0, -1.0]], requires_grad=True)
     old = torch.tensor([[-math.inf, -1.0]])
@@ -274,7 +296,7 @@ def test_a_batch_without_tokens_costs_nothing_and_moves_nothing():
 
 
 def test_nan_log_probability_makes_loss_and_metrics_nan():
-    for surrogate, ratio in itertools.product(("clip", "cispo", "reinforce"), ("token", "sequence")):
+    for surrogate, ratio in itertools.product(("clip", "cispo", "sapo", "reinforce"), ("token", "sequence")):
         logp = torch.tensor([[math.nan, 0.0], [0.0, 0.0]])
         options = PLAIN | {"surrogate": surrogate, "ratio": ratio}
         loss, metrics = policy_loss(logp, torch.zeros(2, 2), torch.ones(2, 1), torch.ones(2, 2).bool(), **options)
@@ -301,7 +323,7 @@ def draw(seed, rows=8, width=6):
 
 def slow_loss(
     logp, old, advantage, mask, *, surrogate, ratio, average, epsilon_low, epsilon_high,
-    dual_clip=None, weight_BT=None, max_completion=None, ratio_guard=None,
+    dual_clip=None, weight_BT=None, max_completion=None, ratio_guard=None, gate=(1.0, 1.05),
 ):  # fmt: skip
     """The definitions, one token at a time; min, max and clip are written as the choices they are."""
     rows = []
@@ -319,6 +341,9 @@ def slow_loss(
                 loss = -a * logp[b, t]
             elif surrogate == "cispo":
                 loss = -a * bounded * logp[b, t]
+            elif surrogate == "sapo":
+                steep = gate[0] if a > 0 else gate[1]
+                loss = -a * (4 / steep) / (1 + torch.exp(-steep * (r - 1)))
             elif r.item() * a <= bounded * a:
                 loss = -r * a
             else:
@@ -352,7 +377,7 @@ EXTRAS = {
 @pytest.mark.parametrize("extra", EXTRAS)
 @pytest.mark.parametrize("average", ["token", "sequence", "constant"])
 @pytest.mark.parametrize("ratio", ["token", "sequence"])
-@pytest.mark.parametrize("surrogate", ["clip", "cispo", "reinforce"])
+@pytest.mark.parametrize("surrogate", ["clip", "cispo", "sapo", "reinforce"])
 def test_loss_and_gradient_equal_the_slow_version(surrogate, ratio, average, extra):
     options = PLAIN | EXTRAS[extra] | {"surrogate": surrogate, "ratio": ratio, "average": average, "max_completion": 7}
     if surrogate != "clip":
@@ -374,7 +399,7 @@ def test_loss_and_gradient_equal_the_slow_version(surrogate, ratio, average, ext
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("ratio", ["token", "sequence"])
-@pytest.mark.parametrize("surrogate", ["clip", "cispo", "reinforce"])
+@pytest.mark.parametrize("surrogate", ["clip", "cispo", "sapo", "reinforce"])
 def test_masked_positions_never_matter(surrogate, ratio, poison):
     options = PLAIN | {"surrogate": surrogate, "ratio": ratio, "ratio_guard": 2.0}
     if surrogate == "clip":
