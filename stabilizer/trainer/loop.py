@@ -186,7 +186,7 @@ class Trainer:
         progress.reuse = progress.reuse and metrics.get("policy/ratio_first_error", 0.0) <= REUSE
         metrics |= self._adapt(adapted, metrics)
         if progress.reference and _due(step, self.config.policy.reference_every):
-            self.reset_reference()
+            self.reset_reference(self.config.policy.reference_share)
         metrics |= credit.metrics | {
             "tokens/total": progress.tokens,
             "batch/prompts": credit.num_teaching,
@@ -300,9 +300,9 @@ class Trainer:
         self.learner.reset()
         self._progress.optimizer_step = self.step
 
-    def reset_reference(self) -> None:
-        """Let the KL be measured from the present policy on."""
-        self.reference.reset()
+    def reset_reference(self, share: float = 1.0) -> None:
+        """Let the KL be measured from the present policy on, or from between it and what it was measured from."""
+        self.reference.reset(share)
         self._progress.reference_step = self.step
 
     # --- held-out problems ------------------------------------------------------------------------------------------

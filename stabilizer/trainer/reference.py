@@ -29,10 +29,14 @@ class Reference:
         """What was copied at the last reset; None while it is still the starting policy."""
         return self._weights
 
-    def reset(self) -> None:
-        """Make the present policy the reference."""
-        trained = {name: p for name, p in self._policy.named_parameters() if p.requires_grad}
-        self.restore({name: parameter.detach().clone() for name, parameter in trained.items()})
+    def reset(self, share: float = 1.0) -> None:
+        """Make the present policy the reference, or a share of it beside what the reference was."""
+        trained = {name: p.detach().clone() for name, p in self._policy.named_parameters() if p.requires_grad}
+        if share < 1:
+            with self.model() as model:
+                before = dict(model.named_parameters())
+                trained = {name: torch.lerp(before[name], weight, share) for name, weight in trained.items()}
+        self.restore(trained)
 
     def restore(self, weights: dict[str, Tensor] | None) -> None:
         """Take over the weights of an earlier reset; None for the starting policy."""

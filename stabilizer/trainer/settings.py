@@ -77,6 +77,8 @@ class PolicyConfig:
     """Steps over which the adaptive coefficient moves."""
     reference_every: int = 0
     """Steps between refreshes of the reference with the present policy; 0 for never."""
+    reference_share: float = 1.0
+    """Share of the present policy in a refreshed reference; the rest of it is what it was (0.6 is usual in TRL)."""
     entropy_coef: float = 0.0
     """Nats of loss per nat of token entropy, paid as a bonus; negative punishes indecision."""
     entropy_target: float = 0.0

@@ -208,6 +208,19 @@ def test_the_reference_is_refreshed_by_schedule(trainer):
     assert [value > 1e-6 for value in seen] == [False, True, False, True, False]
 
 
+def test_a_refreshed_reference_may_be_a_mean_of_what_it_was_and_the_policy(trainer):
+    run = trainer("policy.beta=0.01", "policy.reference_every=1", "policy.reference_share=0.6", "optim.lr=2e-3")
+    expected = [weight.clone() for weight in weights(run)]
+    for _ in range(2):
+        run.train_step()
+        expected = [0.4 * before + 0.6 * now for before, now in zip(expected, weights(run), strict=True)]
+    with run.reference.model() as model:
+        for parameter, weight in zip(model.parameters(), expected, strict=True):
+            torch.testing.assert_close(parameter, weight)
+    with pytest.raises(ValueError, match="policy.reference_share = 0.6: must be 1 with lora.rank"):
+        trainer("policy.reference_share=0.6", "lora.rank=2")
+
+
 def test_yaml_may_set_every_knob(tmp_path):
     config = load_config("addition", ["policy.filter_groups=drop", "policy.mask_truncated=true", "policy.kl_kind=k2"])
     assert initial_knobs(config)["control/kl_kind"] == "k2"

@@ -21,9 +21,12 @@ ALGORITHMS = {
     "PPO with dynamic sampling": (*SETTINGS, "algorithm=ppo", "policy.filter_groups=resample", "critic.warmup_steps=2"),
     "PPO, shared critic": (*SETTINGS, "algorithm=ppo", "critic.kind=shared", "policy.entropy_target=3"),
     "a reference that was refreshed": (*SETTINGS, "policy.reference_every=2", "policy.beta=0.05"),
+    "a reference that follows": (
+        *SETTINGS, "policy.reference_every=2", "policy.reference_share=0.6", "policy.beta=0.05",
+    ),
     "GRPO on two threads": (*SETTINGS, "threads=2"),
     "PPO on two threads": (*SETTINGS, "threads=2", "algorithm=ppo", "critic.kind=shared"),
-}
+}  # fmt: skip
 
 
 def run_steps(run, count):
