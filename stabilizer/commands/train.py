@@ -85,11 +85,12 @@ def run(args: argparse.Namespace) -> int:
         _check_resume(args)
     need_train_extra()
     _check_overrides(args.set)
-    own_data = any(text.partition("=")[0].strip() == "data.path" for text in args.set)
-    if not (args.config or args.task or args.variant or args.resume or own_data):
+    overrides = [text.partition("=") for text in args.set]
+    paths = [value.strip() for key, _, value in overrides if key.strip() == "data.path"]
+    if not (args.config or args.task or args.variant or args.resume or any(paths)):
         raise UsageError(
             "what should be trained? Give a YAML file or a built-in task (addition, sorting, length or search), or"
-            " --set data.path=FILE for problems of your own"
+            f" --set data.path=FILE for problems of your own{' (data.path is empty)' if paths else ''}"
         )
     from stabilizer.session import Session
     from stabilizer.trainer.config import load_config
