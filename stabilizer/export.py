@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from stabilizer.terminal import plain
 
 if TYPE_CHECKING:
     from stabilizer.remedies.controls import Checkpoint
-    from stabilizer.trainer.loop import Trainer
 
 SHOWN = ("accuracy/val", "reward/mean")
 
@@ -28,22 +27,25 @@ def export_model(run: Path, out: Path, which: str = "best") -> tuple[int, str]:
 
     `which` is best (by validation), last, or a step that has a checkpoint. Raises ValueError when there is none.
     """
+    from stabilizer.trainer.checkpoint import scan
     from stabilizer.trainer.config import config_from_dict
-    from stabilizer.trainer.loop import Trainer
+    from stabilizer.trainer.saved import newest_progress, saved_policy, write_policy
 
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"{out}: not empty; name a folder that is, or does not exist yet")
     loaded = load(run)
-    config = config_from_dict(loaded.history.view().about("config", {}))
-    config = replace(config, device="cpu", rollout=replace(config.rollout, engine="builtin"))
-    trainer = Trainer(config, checkpoints=run / "checkpoints")
-    if trainer.resume() is None:
-        raise ValueError(f"{run / 'checkpoints'}: no checkpoint that can be verified; --to csv writes the metrics")
+    settings = loaded.history.view().about("config", {})
+    # Whatever paid the completions: it is not asked, and its file need not be there any more.
+    config = config_from_dict({**settings, "reward": {"functions": ["exact"]}})
+    folder = run / "checkpoints"
+    progress = newest_progress(folder)
+    if progress is None:
+        raise ValueError(f"{folder}: no checkpoint that can be verified; --to csv writes the metrics")
     validated = loaded.history.view().series("accuracy/val").finite().steps
     compared = len(validated) > 0 and validated[-1] > 0  # else the start is the best for want of another
-    chosen, best = _choose(trainer, which if compared or which != "best" else "last"), trainer.best_step
-    trainer.load_checkpoint(chosen, vary_data=False)
-    trainer.save_pretrained(out)
+    best, states = progress.best_step, progress.line(scan(folder))
+    chosen = _choose(states, best, which if compared or which != "best" else "last")
+    write_policy(saved_policy(config, chosen), config, out)
     analysis = analyse(loaded)
     (out / "training.svg").write_text(_plot(analysis), encoding="utf-8")
     (out / "README.md").write_text(model_card(analysis, chosen.step), encoding="utf-8")
@@ -59,12 +61,12 @@ def _note(step: int, best: int, *, compared: bool) -> str:
     return "no validation was better than the first: this is the policy that training began with" if not step else ""
 
 
-def _choose(trainer: Trainer, which: str) -> Checkpoint:
-    by_step = {checkpoint.step: checkpoint for checkpoint in trainer.checkpoints()}
+def _choose(states: Sequence[Checkpoint], best: int, which: str) -> Checkpoint:
+    by_step = {checkpoint.step: checkpoint for checkpoint in states}
     if which == "last":
         return by_step[max(by_step)]
     if which == "best":
-        return by_step.get(trainer.best_step, by_step[max(by_step)])
+        return by_step.get(best, by_step[max(by_step)])
     if not which.isdigit() or int(which) not in by_step:
         raise ValueError(f"no checkpoint {which!r}; there are best, last, {', '.join(str(step) for step in by_step)}")
     return by_step[int(which)]

@@ -46,6 +46,7 @@ from stabilizer.runs.reader import RunError, RunReader
 from stabilizer.trainer.checkpoint import remove, scan
 from stabilizer.trainer.checks import starting_knobs
 from stabilizer.trainer.config import config_dict, config_from_dict
+from stabilizer.trainer.inputs import anchored, changes, digests
 from stabilizer.trainer.loop import StepResult, Trainer
 from stabilizer.trainer.settings import TrainConfig
 from stabilizer.watch import Watch
@@ -180,10 +181,12 @@ class Session:
     @classmethod
     def start(cls, config: TrainConfig, path: Path, mode: Mode = "suggest", *, fork_steps: int = 0) -> Session:
         """Begin a new run in `path`. With `fork_steps` a fix is first tried on a copy for so many steps."""
+        inputs = digests(config)  # before they are read: an edit meanwhile is then told of, rather than missed
         trainer = Trainer(config, checkpoints=path / "checkpoints")
         writer = RunWriter.create(
-            path, config=config_dict(config), task=config.task, steps=config.steps, versions=_versions()
-        )
+            path, config=config_dict(anchored(config)), task=config.task, steps=config.steps, versions=_versions(),
+            inputs=inputs,
+        )  # fmt: skip
         session = cls(trainer, writer, mode, fork_steps=fork_steps)
         for note in trainer.notes:
             writer.event(0, "note", note)
@@ -255,6 +258,9 @@ class Session:
                 f"{path}: {trainer.finished}; there is nothing to go on with, and its records are closed;"
                 f" {_onward(path)}"
             )
+        inputs = reader.about.get("inputs")
+        for change in changes(inputs) if isinstance(inputs, dict) else ():
+            session._trouble(checkpoint.step + 1, change)
         return session
 
     def run(self, *, patient: bool = False) -> Iterator[Tick]:

@@ -86,17 +86,19 @@ def run(args: argparse.Namespace) -> int:
         _check_resume(args)
     need_train_extra()
     _check_overrides(args.set)
-    own_data = any(text.partition("=")[0].strip() == "data.path" for text in args.set)
-    if not (args.config or args.task or args.variant or args.resume or own_data):
+    overrides = [text.partition("=") for text in args.set]
+    paths = [value.strip() for key, _, value in overrides if key.strip() == "data.path"]
+    if not (args.config or args.task or args.variant or args.resume or any(paths)):
         raise UsageError(
             "what should be trained? Give a YAML file or a built-in task (addition, sorting, length or search), or"
-            " --set data.path=FILE for problems of your own"
+            f" --set data.path=FILE for problems of your own{' (data.path is empty)' if paths else ''}"
         )
     console = Console(stderr=args.json, highlight=False)
     with _asked_to_end() as asked:
         session = _begun(args)
-        runs, name = session.writer.path.parent, session.writer.path.name
-        with dashboard(runs, name, args.port, console) if args.dashboard else contextlib.nullcontext():
+        path = session.writer.path.resolve()
+        shown = dashboard(path.parent, path.name, args.port, console) if args.dashboard else contextlib.nullcontext()
+        with shown:
             session.stop_reason = asked.get("by")
             return follow(session, console, json=args.json)
 
@@ -108,7 +110,7 @@ def _begun(args: argparse.Namespace) -> Session:
     from stabilizer.trainer.config import load_config
 
     if args.resume:
-        return Session.resume(args.resume.resolve(), args.remedy or _mode_of(args.resume), fork_steps=args.fork)
+        return Session.resume(args.resume, args.remedy or _mode_of(args.resume), fork_steps=args.fork)
     config = load_config(
         args.config, overrides=args.set, task=args.task, variant=args.variant, steps=args.steps, seed=args.seed
     )

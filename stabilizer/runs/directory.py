@@ -169,8 +169,12 @@ class RunWriter:
         versions: Mapping[str, str] | None = None,
         metrics: Mapping[str, Any] | None = None,
         argv: Sequence[str] | None = None,
+        inputs: Mapping[str, str] | None = None,
     ) -> RunWriter:
-        """Start a new run directory. FileExistsError when there is a run already, OSError when it can't be made."""
+        """Start a new run directory. FileExistsError when there is a run already, OSError when it can't be made.
+
+        `inputs` says of the files that the run reads what they held when it began: path -> sha256.
+        """
         if (path / "run.json").exists():
             raise FileExistsError(f"{path}: there is a run here already; choose another name or --resume it")
         about = {
@@ -187,6 +191,7 @@ class RunWriter:
             "argv": redacted_words(sys.argv[1:] if argv is None else argv),
             "attempts": [{"attempt": 0, "from_step": 0, "parent": None, "reason": "start"}],
             "metrics": dict(metrics or {}),
+            **({"inputs": dict(inputs)} if inputs else {}),
         }
         replace_json(path / "run.json", about)
         return cls(path, about, _claim(path), attempt=0)._usable()

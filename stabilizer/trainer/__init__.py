@@ -9,7 +9,7 @@
     tasks.py        problems to train on, and what an answer is worth
     data/           problems from a data set
     rewards/        what an answer is worth: built-in functions and anybody's own
-    build_task.py   which of these a configuration means
+    build_task.py   which of these a configuration means; inputs.py: the files it reads, and whether they changed
     environments/   what answers a policy in the middle of an episode: a search tool
 
     model.py        the built-in 110k-parameter model, its tokenizer, and any other causal language model
@@ -25,7 +25,7 @@
     knobs.py        the controls as they stand when a step begins
     metrics.py      what is measured besides the loss
 
-    checkpoint.py   states on disk that can be trusted; state.py: what is in them
+    checkpoint.py   states on disk that can be trusted; state.py: what is in them; saved.py: the policy in one
 
 It knows neither detectors nor dashboards: it returns numbers and reads its knobs anew at every step. Importing this
 package does not import torch; `stabilizer.trainer.loop` does.

@@ -50,7 +50,7 @@ def load_config(
     arguments = {"task": task, "steps": steps, "seed": seed}
     layers.append(("argument", {key: value for key, value in arguments.items() if value is not None}))
 
-    implied = DATA if any(layer.get("data.path") for _, layer in layers) else "addition"
+    implied = DATA if any("data.path" in layer for _, layer in layers) else "addition"
     name = _chosen("task", layers, implied, TASK_DEFAULTS)
     recipe = _chosen("algorithm", layers, "grpo", ALGORITHMS)
     layers.insert(0, (f"defaults of {name}", dict(TASK_DEFAULTS[name])))

@@ -36,7 +36,7 @@ from stabilizer.trainer.knobs import read as read_knobs
 from stabilizer.trainer.learner import Batch, Learner
 from stabilizer.trainer.losses import masked_mean
 from stabilizer.trainer.metrics import episode_metrics, judged, reward_metrics, rollout_metrics
-from stabilizer.trainer.model import Policy, add_adapters, load_policy, merged_state
+from stabilizer.trainer.model import Policy
 from stabilizer.trainer.reference import Reference
 from stabilizer.trainer.ring import Ring
 from stabilizer.trainer.rollout.collect import Collector, Episodes, with_tokens
@@ -45,8 +45,9 @@ from stabilizer.trainer.rollout.engines import build_engine
 from stabilizer.trainer.rollout.logprobs import completion_logps
 from stabilizer.trainer.rollout.rollouts import Rollouts
 from stabilizer.trainer.rollout.turns import Outcome
+from stabilizer.trainer.saved import adapt, newest_state, read_state, starting_policy, write_policy
 from stabilizer.trainer.settings import TrainConfig
-from stabilizer.trainer.state import NEEDED, Progress, Weights, from_files, to_files
+from stabilizer.trainer.state import Progress, Weights, from_files, to_files
 from stabilizer.trainer.tasks import Problem, Score, random_bits
 from stabilizer.trainer.threads import threads_for
 
@@ -89,15 +90,13 @@ class Trainer:
         self.device = _device(config.device)
         self.policy = self._load_policy()
         self.task = build_task(config, self.policy.tokenizer)
-        if lora := config.lora.rank:
-            seed = random_bits(config.seed, "adapters") >> 1
-            add_adapters(self.policy.model, rank=lora, alpha=config.lora.alpha, targets=config.lora.targets, seed=seed)
+        adapt(self.policy, config)
         self.critic = self._build_critic()
         for model in (self.policy.model, self.critic.trunk if self.critic else None):
             if model is not None and config.gradient_checkpointing:
                 model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.engine = build_engine(config.rollout, self.policy)
-        self.reference = Reference(self.policy.model, lambda: self._load_policy().model, adapters=lora > 0)
+        self.reference = Reference(self.policy.model, lambda: self._load_policy().model, adapters=config.lora.rank > 0)
         self.learner = Learner(config, self.policy, self.critic)
         self.collector = Collector(config, self.task, self.policy, self.engine, self.learner.arithmetic)
         self._weights = Weights(self.policy.model, self.critic)
@@ -350,7 +349,7 @@ class Trainer:
         if checkpoint is None:
             return self._paid_now()
         before, begin, progress = self.state(), self._begin, self._progress
-        files = self._ring.get(checkpoint) or self._read(checkpoint)
+        files = self._ring.get(checkpoint) or read_state(checkpoint)
         try:
             self._load(files)
             self._progress = progress  # with the prompts and random numbers of the present
@@ -421,9 +420,7 @@ class Trainer:
 
     def checkpoints(self) -> list[Checkpoint]:
         """Those this run can return to, oldest first; branches that a rollback abandoned are not among them."""
-        known = {*disk.scan(self._folder), *self._ring.checkpoints()}
-        present = [c for c in known if self._progress.on_line(c.step, c.attempt)]
-        return sorted(present, key=lambda checkpoint: (checkpoint.step, checkpoint.attempt))
+        return self._progress.line({*disk.scan(self._folder), *self._ring.checkpoints()})
 
     def load_checkpoint(self, checkpoint: Checkpoint, *, vary_data: bool) -> None:
         """Return to a state; knobs keep their present values.
@@ -432,27 +429,17 @@ class Trainer:
         the whole state is sound; CheckpointDamaged otherwise.
         """
         salt = self._progress.salt
-        self._load(self._ring.get(checkpoint) or self._read(checkpoint))
+        self._load(self._ring.get(checkpoint) or read_state(checkpoint))
         if vary_data:
             self._progress.salt = max(salt, self._progress.salt) + 1
 
     def resume(self) -> Checkpoint | None:
         """Go on from the newest sound state of the folder, knobs included; damaged ones are passed over."""
-        for checkpoint in reversed(disk.scan(self._folder)):
-            try:
-                files = self._read(checkpoint)
-            except disk.CheckpointDamaged:
-                continue
+        if newest := newest_state(self._folder):
+            checkpoint, files = newest
             self.controls.set_all(self._load(files))
             return checkpoint
         return None
-
-    def _read(self, checkpoint: Checkpoint) -> dict[str, bytes]:
-        """The files of a state, sound and as many as are needed to go on from it."""
-        files = disk.read(checkpoint)
-        if lacks := NEEDED - files.keys():
-            raise disk.CheckpointDamaged(f"{checkpoint.path}: its manifest names no {min(lacks)}")
-        return files
 
     def _load(self, files: Mapping[str, bytes]) -> dict[str, float]:
         self._torn = True
@@ -475,13 +462,7 @@ class Trainer:
 
     def save_pretrained(self, path: Path) -> None:
         """Write the policy, adapters merged in, as a folder that `transformers` and vLLM load, and `model` can name."""
-        if self.config.lora.rank:
-            plain = self._load_policy().model
-            plain.load_state_dict(merged_state(self.policy.model))
-            plain.save_pretrained(path)
-        else:
-            self.policy.model.save_pretrained(path)
-        self.policy.tokenizer.save_pretrained(path)
+        write_policy(self.policy, self.config, path)
 
     def _take_threads(self) -> None:
         """Numbers depend on how many there are, and somebody else in the process may have changed that."""
@@ -490,8 +471,7 @@ class Trainer:
     # --- setting up -------------------------------------------------------------------------------------------------
 
     def _load_policy(self) -> Policy:
-        dtype = torch.bfloat16 if self.config.precision == "bfloat16" else torch.float32
-        return load_policy(self.config.model, self.config.task, self.device, dtype)
+        return starting_policy(self.config, self.device)
 
     def _build_critic(self) -> Critic | None:
         kind = self.config.critic.kind

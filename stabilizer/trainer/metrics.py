@@ -9,7 +9,7 @@ Shape letters: G groups, N completions per group, B = G x N rows, T completion p
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import mul
 from typing import NamedTuple
 
@@ -27,18 +27,32 @@ class Judged(NamedTuple):
     rewards: list[float]
     solved: list[bool]
     failed: list[bool]
-    several: bool
-    """Whether any score is the sum of several terms."""
+    summed: bool
+    """Whether components say what the rewards don't: there are several, or one that was given a weight."""
 
 
 def judged(scores: Sequence[Score]) -> Judged:
     """The scores taken apart."""
+    rewards = [score.reward for score in scores]
     return Judged(
-        [score.reward for score in scores],
+        rewards,
         [score.solved for score in scores],
         [score.failed != "" for score in scores],
-        max([len(score.components) for score in scores]) > 1,
+        scores[0].summed or _summed([score.components for score in scores], rewards),
     )
+
+
+def _summed(components: Sequence[Mapping[str, float]], rewards: Sequence[float]) -> bool:
+    """The same told by the numbers alone, of a task that doesn't say."""
+    names = set().union(*components)
+    if len(names) != 1:
+        return len(names) > 1
+    (name,) = names
+    values = [terms.get(name) for terms in components]
+    if values == rewards:
+        return False
+    pairs = zip(values, rewards, strict=True)
+    return any(value is not None and abs(value - reward) > 0 for value, reward in pairs)  # no difference to a NaN is
 
 
 def reward_metrics(scores: Sequence[Score], judged: Judged, paid_GN: Tensor) -> dict[str, float]:
@@ -70,7 +84,7 @@ def reward_metrics(scores: Sequence[Score], judged: Judged, paid_GN: Tensor) -> 
         metrics["reward/all_pass_frac"] = passes.count(size) / groups
         if size > 1:
             metrics["reward/std_group"] = sum([_deviation(group) for group in paid]) / groups
-    if judged.several:
+    if judged.summed:
         metrics |= _component_metrics(scores)
     return metrics
 

@@ -25,6 +25,8 @@ from transformers import (
 )
 from transformers.utils.logging import disable_progress_bar
 
+from stabilizer.trainer.paths import expanded
+
 BUILTIN = "builtin"
 WARM_STARTS = Path(__file__).parent / "warmstart"
 """One folder of starting weights per task, made by `warm_start.py`."""
@@ -98,7 +100,7 @@ def load_policy(model: str, task: str, device: torch.device, dtype: torch.dtype 
     """
     disable_progress_bar()  # two bars for a load of milliseconds would scribble over whatever shows the run
     kind, _, start = model.partition(":")
-    model = str(Path(model).expanduser()) if model.startswith("~") else model
+    model = str(expanded(model, f"model = {model!r}")) if model.startswith("~") else model
     source = str(WARM_STARTS / (start or task)) if kind == BUILTIN else model
     if kind == BUILTIN and not Path(source).is_dir():
         there = ", ".join(sorted(folder.name for folder in WARM_STARTS.iterdir()))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 import torch
 from safetensors.torch import load as from_safetensors
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
+
+from stabilizer.remedies.controls import Checkpoint
 
 
 @dataclass
@@ -55,6 +57,11 @@ class Progress:
         later = [begin for other, begin in self.lineage.items() if int(other) > attempt]
         return str(attempt) in self.lineage and step <= min(later, default=step)
 
+    def line(self, states: Iterable[Checkpoint]) -> list[Checkpoint]:
+        """Those of them that are part of this run's past, oldest first."""
+        present = [state for state in states if self.on_line(state.step, state.attempt)]
+        return sorted(present, key=lambda state: (state.step, state.attempt))
+
 
 class Weights:
     """The tensors a checkpoint holds: what trains, and where all of a model trains its stored buffers too.
@@ -95,10 +102,8 @@ def to_files(
 
 
 @torch.no_grad()
-def from_files(
-    files: Mapping[str, bytes], weights: Weights, optimizer: torch.optim.Optimizer
-) -> tuple[Progress, dict[str, float], dict[str, Tensor] | None]:
-    """Load weights and optimizer state in place; returns the rest. ValueError when the model is another."""
+def load_weights(files: Mapping[str, bytes], weights: Weights) -> None:
+    """Load weights in place; ValueError when the model is another."""
     saved = {kind: from_safetensors(files.get(f"{kind}.safetensors", _NOTHING)) for kind in weights.models}
     present = weights.named()
     if _shapes(saved) != _shapes(present):
@@ -106,6 +111,13 @@ def from_files(
     for kind, tensors in present.items():
         for name, tensor in tensors.items():
             tensor.copy_(saved[kind][name])
+
+
+def from_files(
+    files: Mapping[str, bytes], weights: Weights, optimizer: torch.optim.Optimizer
+) -> tuple[Progress, dict[str, float], dict[str, Tensor] | None]:
+    """Load weights and optimizer state in place; returns the rest. ValueError when the model is another."""
+    load_weights(files, weights)
     optimizer.state.clear()
     parameters = weights.parameters()
     for key, value in from_safetensors(files["optimizer.safetensors"]).items():

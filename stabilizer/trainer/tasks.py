@@ -45,6 +45,8 @@ class Score:
     """By name, before weights; NaN for one that failed, left out for one that does not apply."""
     failed: str = ""
     """Why a reward function or an environment could not say; then the reward is NaN, and nothing is learned from it."""
+    summed: bool = False
+    """Whether the reward is a sum whatever applies here: of several functions, or of one that has a weight."""
 
 
 class Task:

@@ -29,6 +29,14 @@ def test_a_text_of_the_command_line_is_taken_as_it_stands(text):
     assert load_config("addition", [f"data.system_prompt={text}"]).data.system_prompt == text
 
 
+def test_an_empty_path_of_data_is_no_wish_for_a_built_in_task(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("steps: 3\n")
+    with pytest.raises(ValueError, match="data.path = '': must be a file or a data set"):
+        load_config(path, ["data.path="])
+    assert load_config(path, ["data.path="], task="sorting").task == "sorting"
+
+
 def test_every_preset_names_keys_that_exist():
     assert set(TASK_DEFAULTS) == {*TASKS, DATA}
     for name in VARIANTS:

@@ -49,6 +49,27 @@ def test_components_are_reported_when_there_are_several():
     assert (metrics["reward/right/mean"], metrics["reward/short/mean"]) == (0.5, 0.25)
 
 
+def test_components_are_reported_when_no_sample_has_more_than_one():
+    apart = [Score(1.0, True, {"right": 1.0}), Score(0.5, False, {"short": 0.5})]
+    metrics = reward_metrics(apart, group_size=2)
+    assert (metrics["reward/right/mean"], metrics["reward/short/mean"]) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("weighed", "reported"),
+    [
+        ([Score(1.0, True, {"right": 2.0}), Score(0.0, False, {"right": 0.0})], True),
+        ([Score(0.0, True, {"right": 0.0}, summed=True), Score(0.0, False, {"right": 0.0}, summed=True)], True),
+        ([Score(math.nan, False, {"right": float("nan")}, "down"), Score(1.0, True, {"right": 1.0})], False),
+        ([Score(math.nan, False, {}, "down"), Score(1.0, True, {"right": 1.0})], False),
+        ([Score(math.nan, False, {}, "down"), Score(1.0, True, {"right": 2.0})], True),
+        (scores(0, 1), False),
+    ],
+)
+def test_one_component_is_reported_when_it_is_not_the_reward(weighed, reported):
+    assert ("reward/right/mean" in reward_metrics(weighed, group_size=2)) == reported
+
+
 def test_a_nan_reward_is_reported_as_nan():
     metrics = reward_metrics(scores(math.nan, 1.0), group_size=2)
     assert math.isnan(metrics["reward/mean"]) and math.isnan(metrics["reward/std_group"])

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,12 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from stabilizer.cli import main
 from stabilizer.runs.reader import RunReader
+from stabilizer.session import Session
 from stabilizer.trainer.build_task import build_task
-from stabilizer.trainer.config import load_config
+from stabilizer.trainer.config import config_dict, config_from_dict, load_config
+from stabilizer.trainer.inputs import anchored, changes, digests
 from stabilizer.trainer.loop import Trainer
+from stabilizer.trainer.model import load_policy, merged_state
 from tests.trainer.data.conftest import character_tokenizer
 
 REWARD = """
@@ -34,6 +38,16 @@ def fragile(completion, level):
     if level == 1:
         raise ValueError("no such level")
     return 1.0
+
+def judged(completion, api_key=""): return 1.0 * (api_key == "abc")
+
+def low(completion, level): return 0.25 if level < 2 else None
+
+def high(completion, level): return 0.75 if level >= 2 else None
+
+def half(completion): return 0.5
+
+def nothing(completion): return 0.0
 """
 
 CONFIG = """
@@ -94,8 +108,8 @@ def test_train_on_a_data_set_with_a_reward_function(folder, capsys):
     assert total == pytest.approx(exact + 0.5 * close) and 0 < close < 1
     assert view.latest("reward/failed_frac") == 0
     config = reader.about["config"]
-    assert config["task"] == "data" and config["seed"] == 1 and config["data"]["path"] == "sums.jsonl"
-    assert config["reward"]["functions"] == ["exact", {"use": "reward.py:close", "weight": 0.5}]
+    assert config["task"] == "data" and config["seed"] == 1 and config["data"]["path"] == str(folder / "sums.jsonl")
+    assert config["reward"]["functions"] == ["exact", {"use": f"{folder}/reward.py:close", "weight": 0.5}]
 
 
 def test_errors_on_the_way_are_one_line_and_say_what_to_do(folder, capsys):
@@ -188,3 +202,119 @@ def test_files_are_found_beside_the_configuration_that_names_them(tmp_path, monk
     assert str(tmp_path / "mine/reward.py:") in str(config.reward.functions)
     monkeypatch.chdir(tmp_path / "mine")
     assert load_config("config.yaml").data.path == "sums.jsonl"  # here comes first
+
+
+def start(folder: Path, *overrides: str, name: str = "run") -> Session:
+    return Session.start(load_config("config.yaml", ["device=cpu", *overrides]), folder / name)
+
+
+def test_a_run_goes_on_and_is_exported_from_any_folder(folder, tmp_path_factory, monkeypatch, capsys):
+    for part in load_policy("builtin", "addition", torch.device("cpu")):
+        part.save_pretrained("start")
+    lines = (folder / "sums.jsonl").read_text().splitlines(keepends=True)
+    (folder / "asked.jsonl").write_text("".join(lines[:4]))
+    (folder / "corpus.jsonl").write_text('{"text": "11+97=801"}\n')
+    session = start(
+        folder, "model=start", "data.held_out_path=asked.jsonl", "search.corpus=./corpus.jsonl", "search.max_turns=1"
+    )
+    session.stop_reason = "SIGTERM"
+    list(session.run())
+    config = RunReader(folder / "run").about["config"]
+    assert config["model"] == str(folder / "start") and config["search"]["corpus"] == str(folder / "corpus.jsonl")
+    assert config["data"]["held_out_path"] == str(folder / "asked.jsonl")
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert main(["train", "--resume", str(folder / "run"), "--json"]) == 0, capsys.readouterr().err
+    assert main(["export", str(folder / "run"), "-o", "out"]) == 0
+    assert RunReader(folder / "run").status["step"] == 3
+
+
+def test_what_is_no_file_here_keeps_its_name(folder):
+    (folder / "builtin").mkdir()
+    (folder / "exact").touch()
+    config = load_config("config.yaml", ["data.held_out_path=owner/set", "reward.functions=[exact, {use: length}]"])
+    found = anchored(config)
+    assert (found.model, found.data.held_out_path) == ("builtin:addition", "owner/set")
+    assert found.reward == config.reward and found.search == config.search
+    assert found.data.path == str(folder / "sums.jsonl") and config_from_dict(config_dict(found)) == found
+    assert anchored(found) == found
+    assert anchored(load_config("addition")) == load_config("addition")
+
+
+def test_a_name_that_looks_like_a_secret_is_hidden_wherever_its_file_is(folder):
+    session = start(folder, "reward.functions=[{use: 'reward.py:judged', options: {api_key: abc}}]")
+    list(session.run())
+    (entry,) = RunReader(folder / "run").about["config"]["reward"]["functions"]
+    assert entry == {"use": f"{folder}/reward.py:judged", "options": {"api_key": "***"}}
+
+
+def test_a_policy_is_exported_when_what_it_was_trained_with_is_gone(folder, capsys):
+    session = start(folder, "policy.beta=0.01", "lora.rank=2", "optim.lr=5e-3")
+    list(session.run())
+    weights = merged_state(session.trainer.policy.model)
+    for name in ("sums.jsonl", "reward.py", "config.yaml"):
+        (folder / name).unlink()
+    assert main(["export", "run", "-o", "out", "--checkpoint", "last"]) == 0, capsys.readouterr().err
+    loaded = load_policy("out", "addition", torch.device("cpu")).model.state_dict()
+    assert all(torch.equal(loaded[name], weights[name]) for name in weights) and loaded.keys() == weights.keys()
+
+
+def test_what_was_edited_since_a_run_began_is_told_when_it_goes_on(folder, capsys):
+    begun = start(folder)
+    begun.stop_reason = "SIGTERM"
+    list(begun.run())
+    inputs = {
+        str(folder / name): sha256((folder / name).read_bytes()).hexdigest() for name in ("reward.py", "sums.jsonl")
+    }
+    assert RunReader(folder / "run").about["inputs"] == inputs
+    shutil.copytree("run", "same")
+    assert main(["train", "--resume", "same"]) == 0 and "changed since" not in capsys.readouterr().out
+    (folder / "reward.py").write_text(REWARD.replace("right / max", "1 + right / max"))
+    assert main(["train", "--resume", "run"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "has changed since the run began, and is used as it is now" in said and "sums.jsonl" not in said
+    (note,) = [event for event in RunReader(folder / "run").history.events if "since the run began" in event.text]
+    assert note.kind == "note" and note.text.startswith(str(folder / "reward.py")) and note.step == 1
+
+
+def test_files_and_folders_are_known_again_by_what_they_hold(folder):
+    (folder / "rows" / "deep").mkdir(parents=True)
+    (folder / "rows" / "deep" / "a").write_text("1")
+    config = load_config("config.yaml", ["data.held_out_path=rows"])
+    before = digests(config)
+    assert set(before) == {str(folder / name) for name in ("reward.py", "sums.jsonl", "rows")} and not changes(before)
+    (folder / "rows" / "deep" / "a").rename(folder / "rows" / "deep" / "b")
+    (folder / "sums.jsonl").unlink()
+    changed, gone = sorted(changes(before))
+    assert f"{folder / 'rows'} has changed" in changed and f"{folder / 'sums.jsonl'} is gone" in gone
+
+
+@pytest.mark.parametrize("words", [(), ("plain.yaml",), ("--variant", "unstable")])
+@pytest.mark.parametrize("path", ["", "''"])
+def test_an_empty_path_is_no_wish_for_a_built_in_task(folder, capsys, words, path):
+    (folder / "plain.yaml").write_text("steps: 1\n")
+    assert main(["train", *words, "--set", f"data.path={path}", "--steps", "1"]) == 2
+    assert "data.path" in capsys.readouterr().err and not (folder / "runs").exists()
+    assert load_config("plain.yaml", [f"data.path={path.strip()}"], task="addition").task == "addition"
+
+
+def test_two_functions_that_never_judge_the_same_sample_are_both_reported(folder):
+    run = trainer(folder, "reward.functions=[reward.py:low, reward.py:high]", "rollout.prompts=16")
+    metrics = run.train_step().metrics
+    assert metrics["reward/low/mean"] == 0.25 and metrics["reward/high/mean"] == 0.75
+
+
+def test_a_function_with_a_weight_is_reported_as_it_is_even_where_it_pays_nothing(folder):
+    run = trainer(folder, "reward.functions=[{use: 'reward.py:half', weight: 2}]")
+    metrics = run.train_step().metrics
+    assert (metrics["reward/half/mean"], metrics["reward/mean"]) == (0.5, 1.0)
+    run = trainer(folder, "reward.functions=[{use: 'reward.py:nothing', weight: 2}]")
+    assert run.train_step().metrics["reward/nothing/mean"] == 0.0
+    run = trainer(folder, "reward.functions=[reward.py:half]")
+    assert "reward/half/mean" not in run.train_step().metrics, "it is the reward"
+
+
+def test_the_home_of_nobody_is_said_to_be_none(folder, capsys):
+    for override in ("data.path=~nosuchuser/x.jsonl", "reward.functions=['~nosuchuser/r.py:f']", "model=~nosuchuser/m"):
+        assert main(["train", "config.yaml", "--set", override]) == 2
+        said = capsys.readouterr().err
+        assert "no home folder is known for '~nosuchuser'" in said and len(said.splitlines()) == 1, said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.trainer.nearest import nearest
+from stabilizer.trainer.paths import expanded
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Table:
 
 def read_table(path: str, split: str = "train", subset: str = "") -> Table:
     """The rows of a file, a folder saved by `datasets`, or a data set of the hub; ValueError with the place if not."""
-    file = Path(path).expanduser()
+    file = expanded(path, path)
     reader = READERS.get(file.suffix.lower())
     if file.is_file():
         if reader is None:
@@ -101,6 +103,8 @@ def _csv(path: Path) -> Table:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
         columns = tuple(reader.fieldnames or ())
+        if twice := next((name for name, count in Counter(columns).items() if name and count > 1), None):
+            raise ValueError(f"{path} line 1: the header names {twice!r} twice; give one of them another name")
         start = reader.line_num + 1
         for row in reader:
             if None in row or None in row.values():
@@ -137,7 +141,7 @@ READERS: dict[str, Callable[[Path], Table]] = {
 
 def _datasets(path: str, split: str, subset: str) -> Table:
     """A folder `save_to_disk` wrote, any other folder of data files, or a name on the hub."""
-    folder = Path(path).expanduser()
+    folder = expanded(path, path)
     what = "a folder of" if folder.is_dir() else "no file here, so it would be a data set of the hub:"
     if find_spec("datasets") is None:
         raise ValueError(

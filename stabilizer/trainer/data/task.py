@@ -131,7 +131,7 @@ class Prompts:
         empty = next((name for name in self._fields if row[name] is None), None)
         if empty is not None:
             raise ValueError(f"{where}: {empty!r} is empty, and data.template wants to show it")
-        prompt = self.config.template.format_map(row) if self.config.template else row[column]
+        prompt = self._filled(row, where) if self.config.template else row[column]
         what = "the template's text" if self.config.template else f"column {column!r}"
         if isinstance(prompt, str):
             if not prompt:
@@ -170,6 +170,16 @@ class Prompts:
             return 0
         tokens = len(self.encode(text))
         return tokens if tokens > limit else 0
+
+    def _filled(self, row: Mapping[str, Any], where: str) -> str:
+        """The template with a row's columns in it."""
+        try:
+            return self.config.template.format_map(row)
+        except Exception as error:  # of many kinds: what stands behind a colon is up to the value
+            raise ValueError(
+                f"{where}: data.template can't be filled in: {type(error).__name__}: {error}; name a column alone,"
+                " {name}, or behind a colon a format that fits what stands in it"
+            ) from None
 
     def _check(self) -> None:
         if not self._is_chat and self.config.system_prompt:

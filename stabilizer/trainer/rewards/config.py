@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.trainer.nearest import nearest
+from stabilizer.trainer.paths import expanded
 from stabilizer.trainer.rewards import BUILTIN, ENTRY_POINTS
 
 
@@ -91,7 +92,7 @@ def _spec(i: int, entry: str | dict[str, Any]) -> RewardSpec:
 def _found(where: str, use: str) -> tuple[Path | None, str]:
     path, colon, function = use.rpartition(":")
     if colon and path.endswith(".py"):
-        file = Path(path).expanduser().resolve()
+        file = expanded(path, f"{where}: {use}").resolve()
         if not file.is_file():
             raise ValueError(f"{where}: {use}: there is no file {file}")
         return file, function

@@ -39,6 +39,7 @@ class RewardRunner:
     def __init__(self, config: RewardConfig, columns: Collection[str]):
         self.config = config
         self.specs = read_specs(config)
+        self._summed = [spec.weight for spec in self.specs] != [1]
         self.failures: Counter[str] = Counter()
         """Samples lost so far, by function and reason; and how often a function was asked again, and why."""
         self.notes: list[str] = []
@@ -96,8 +97,8 @@ class RewardRunner:
             failed = f"the weighted sum of the rewards is {total:g}"
             self._count(failed)
         if failed:
-            return Score(math.nan, False, components, failed)
-        return Score(total, bool(solved), components)
+            return Score(math.nan, False, components, failed, self._summed)
+        return Score(total, bool(solved), components, "", self._summed)
 
     def _count(self, reason: str) -> None:
         known = reason in self.failures or len(self.failures) < MAX_REASONS

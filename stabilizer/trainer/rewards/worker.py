@@ -9,6 +9,7 @@ the answers. What it prints goes where standard error goes: a file that the trai
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import importlib.metadata
 import inspect
@@ -190,7 +191,7 @@ def main() -> None:
                 "error": str(error) if isinstance(error, NoList) else described(error),
                 "no_list": isinstance(error, NoList),
             }
-            code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+            code = _exit_code(error)
         if os.getpid() != own:  # a copy of this process that the function made and let go: it answers nobody
             os._exit(code)
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -205,8 +206,17 @@ def _read(stream: BinaryIO) -> Any:
     return pickle.loads(body)  # noqa: S301 (from the trainer)
 
 
+def _exit_code(error: BaseException) -> int:
+    """What a process ends with that lets go of this, as Python would have it."""
+    code = error.code if isinstance(error, SystemExit) else 1
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
+
+
 def _write(stream: BinaryIO, message: dict[str, Any]) -> None:
-    sys.stdout.flush()
+    with contextlib.suppress(Exception):  # a function may have closed it, or put something else in its place
+        sys.stdout.flush()
     body = json.dumps(message).encode()
     stream.write(LENGTH.pack(len(body)) + body)
     stream.flush()

@@ -75,6 +75,8 @@ def test_a_json_file_may_hold_its_list_under_one_name(tmp_path):
         ("a.json", b"[1]", "a.json row 1: must be an object"),
         ("a.csv", b"prompt,answer\na,b\na,b,c\n", "a.csv line 3: 3 fields, but the header names 2"),
         ("a.csv", b"prompt,answer\na\n", "a.csv line 2: 1 fields, but the header names 2"),
+        ("a.csv", b"prompt,answer,prompt\na,b,c\n", "a.csv line 1: the header names 'prompt' twice"),
+        ("a.tsv", b"answer\tanswer\n", "a.tsv line 1: the header names 'answer' twice"),
         ("a.txt", b"hello", "unknown kind of file; known are .jsonl"),
     ],
 )
@@ -134,3 +136,13 @@ def test_brackets_without_end_are_refused_with_their_line(tmp_path):
     path.write_text('{"prompt": "x"}\n{"prompt": ' + "[" * 100_000 + "\n")
     with pytest.raises(ValueError, match="deep.jsonl line 2: brackets within brackets"):
         read_table(str(path))
+
+
+def test_columns_without_a_name_are_no_name_given_twice(tmp_path):
+    (tmp_path / "a.csv").write_text("prompt,,\na,,\n")
+    assert read_table(str(tmp_path / "a.csv")).rows[0]["prompt"] == "a"
+
+
+def test_the_home_of_nobody_holds_no_table():
+    with pytest.raises(ValueError, match="^~nosuchuser/a.csv: no home folder is known for '~nosuchuser'"):
+        read_table("~nosuchuser/a.csv")

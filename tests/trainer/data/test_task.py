@@ -155,6 +155,13 @@ GOOD = {"prompt": "hi", "answer": "1"}
         (GOOD, {"template": "{}"}, "{} names no column"),
         (GOOD, {"template": "{prompt.__class__}"}, "names no column"),
         (GOOD, {"template": "{prompt"}, "a brace that is text is written twice: {{ }}"),
+        (GOOD, {"template": "{prompt:{nope}}"}, "line 1: data.template can't be filled in: KeyError: 'nope'; name a"),
+        (GOOD, {"template": "{prompt:d}"}, "line 1: data.template can't be filled in: ValueError: Unknown format"),
+        (
+            {"prompt": ["x"], "answer": ""},
+            {"template": "{prompt:>9}"},
+            "line 2: data.template can't be filled in: TypeE",
+        ),
         (GOOD, {"system_prompt": "x"}, "data.system_prompt needs data.chat=true"),
         (GOOD, {"chat": True}, "no chat template: take a chat model"),
         ({"prompt": "", "answer": ""}, {}, "line 2: column 'prompt' is empty"),

@@ -231,6 +231,32 @@ def test_a_copy_that_a_function_makes_of_its_process_answers_nobody(runner, copi
     assert [rewards(one, GOOD) for _ in range(4)] == [[float(call)] * 4 for call in (1, 2, 3, 4)]
 
 
+@pytest.mark.parametrize(
+    ("code", "left"),
+    [("", 0), ("None", 0), ("0", 0), ("7", 7), ("-1", 255), ("True", 1), ("1.5", 1), ("'oh'", 1)],
+)
+def test_a_copy_ends_with_the_code_that_python_would_give_it(runner, code, left):
+    one = runner(
+        f"""
+        import os, sys
+        def f(completion):
+            if (child := os.fork()) == 0:
+                sys.exit({code})
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        """,
+        "f",
+    )
+    assert rewards(one, ["x"]) == [left]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["sys.stdout.close()", "sys.stdout = None", "sys.stdout = object()", "del sys.stdout"]
+)
+def test_a_function_may_do_to_its_output_what_it_likes(runner, wrong):
+    one = runner(f"import sys\ndef f(completion):\n    if hasattr(sys, 'stdout'): {wrong}\n    return 1", "f")
+    assert [rewards(one, GOOD) for _ in range(2)] == [[1] * 4] * 2 and not one.failures
+
+
 def test_what_is_written_among_the_answers_costs_the_process_and_nothing_else(runner):
     code = """
         import os

@@ -1,0 +1,14 @@
+"""What people write for a path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def expanded(path: str, where: str) -> Path:
+    """The path with `~` written out; ValueError, with `where` it stands, when nobody is called that."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        user = Path(path).parts[0]
+        raise ValueError(f"{where}: no home folder is known for {user!r}; write the whole path") from None
