@@ -19,6 +19,14 @@ EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 
 LINEAR = {"linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
 FAMILIES = {
     "GPT-2": lambda: hf.GPT2Config(**IDS, n_embd=32, n_layer=2, n_head=4, n_positions=64),
+    "GPT-Neo, a mask of fixed size": lambda: hf.GPTNeoConfig(
+        **IDS,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        attention_types=[[["global", "local"], 1]],
+        max_position_embeddings=64,
+    ),
     "Gemma 3, sliding window": lambda: hf.Gemma3TextConfig(**SHAPE, sliding_window=4, query_pre_attn_scalar=8),
     "BLOOM, biases for positions": lambda: hf.BloomConfig(**IDS, hidden_size=32, n_layer=2, n_head=4),
     "Mixtral, experts": lambda: hf.MixtralConfig(**SHAPE, num_local_experts=4),
@@ -50,6 +58,22 @@ def test_the_learner_finds_what_was_sampled_as_likely_as_the_sampler_did(family)
     assert rollouts.padded and len(set(rollouts.length_B.tolist())) > 1  # rows were padded, and some left early
     stats = completion_logps(policy.model, rollouts, 0.8)
     assert torch.allclose(stats.logp_BT, rollouts.logp_BT, atol=2e-5)
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name.startswith("GPT")])
+def test_rows_that_use_up_all_positions_beside_longer_prompts_are_learned_from(family):
+    policy = built(FAMILIES[family]())
+    prompts = [[4 + (row + place) % 30 for place in range(length)] for row, length in enumerate((5, 50, 63, 40))]
+    rollouts = Sampler(policy).generate(prompts, Sampling(4, 0.8, 100, seed=3))
+    assert [int(length_B.max()) for length_B in rollouts.length_B.split(4)][1:] == [14, 1, 24]  # 64 - the prompt
+    assert 24 < int(rollouts.length_B.max()) <= 59  # as one block they would need 63 + this many
+    stats = completion_logps(policy.model, rollouts, 0.8, hidden=True)
+    assert torch.allclose(stats.logp_BT, rollouts.logp_BT, atol=2e-5)
+    some = torch.tensor([1, 6, 9])  # a minibatch, whose rows are shorter than the block
+    alone = completion_logps(policy.model, rollouts.rows(some), 0.8, hidden=True)
+    mask_BT = rollouts.mask_BT[some]
+    assert torch.allclose(alone.logp_BT, stats.logp_BT[some], atol=2e-5)
+    assert torch.allclose(alone.hidden_BTH[mask_BT], stats.hidden_BTH[some][mask_BT], atol=2e-5)
 
 
 @pytest.mark.parametrize(
