@@ -394,7 +394,8 @@ class Trainer:
         self._progress.lineage.setdefault(str(self.attempt), self._begin)
         files = self.state()
         saved = disk.write(self._folder, self.step, self.attempt, files)
-        present = self.checkpoints()
+        there = set(disk.scan(self._folder))  # what only memory holds stands in for nothing on disk: it dies with us
+        present = [checkpoint for checkpoint in self.checkpoints() if checkpoint in there]
         best = [self._progress.best_step] if self.config.checkpoint.best else []
         kept = disk.worth_keeping([checkpoint.step for checkpoint in present], self.config.checkpoint.keep, best)
         for old in present:
