@@ -41,7 +41,7 @@ from stabilizer.trainer.ring import Ring
 from stabilizer.trainer.rollout.collect import Collector, Episodes, with_tokens
 from stabilizer.trainer.rollout.engine import Sampling
 from stabilizer.trainer.rollout.engines import build_engine
-from stabilizer.trainer.rollout.logprobs import completion_logps
+from stabilizer.trainer.rollout.logprobs import completion_logps, has_plain_head
 from stabilizer.trainer.rollout.rollouts import Rollouts
 from stabilizer.trainer.rollout.turns import Outcome
 from stabilizer.trainer.settings import TrainConfig
@@ -84,13 +84,13 @@ class Trainer:
         self._take_threads()
         self.attempt = attempt
         """Part of a checkpoint's name; its owner raises it after a rollback, before the next checkpoint is saved."""
-        self.controls = Controls(initial_knobs(config), self)
         self.device = _device(config.device)
         self.policy = self._load_policy()
         self.task = build_task(config, self.policy.tokenizer)
         if lora := config.lora.rank:
             seed = random_bits(config.seed, "adapters") >> 1
             add_adapters(self.policy.model, rank=lora, alpha=config.lora.alpha, targets=config.lora.targets, seed=seed)
+        self.controls = Controls(self._knobs(), self)
         self.critic = self._build_critic()
         for model in (self.policy.model, self.critic.trunk if self.critic else None):
             if model is not None and config.gradient_checkpointing:
@@ -478,6 +478,13 @@ class Trainer:
     def _load_policy(self) -> Policy:
         dtype = torch.bfloat16 if self.config.precision == "bfloat16" else torch.float32
         return load_policy(self.config.model, self.config.task, self.device, dtype)
+
+    def _knobs(self) -> dict[str, float | str]:
+        """As configured, without what this model has no layer for."""
+        knobs = initial_knobs(self.config)
+        if not has_plain_head(self.policy.model):
+            del knobs["control/head_float32"]
+        return knobs
 
     def _build_critic(self) -> Critic | None:
         kind = self.config.critic.kind

@@ -5,6 +5,8 @@ Shape letters: B rows, P distinct prompts, L prompt positions, T completion posi
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -47,10 +49,11 @@ def completion_logps(
 
     At another temperature the ratio to the sampler's log-probabilities would not be 1 on fresh rollouts. Logits are
     made for tokens under the mask and for no others; the entropy has no gradient unless paid for. The last product is
-    computed at least in `head_dtype`; None leaves it to the model, or to autocast.
+    computed at least in `head_dtype` where the model `has_plain_head`; None leaves it to the model, or to autocast.
     """
     if not _ends_in_a_linear_layer(model):
-        return _stats_full(model, rollouts, temperature, entropy_grad=entropy_grad, hidden=hidden)
+        with _head_in(model, head_dtype):
+            return _stats_full(model, rollouts, temperature, entropy_grad=entropy_grad, hidden=hidden)
     head = model.get_output_embeddings()
     dtype = _head_dtype(head.weight, head_dtype)
 
@@ -193,9 +196,34 @@ def _rows(rollouts: Rollouts) -> _Rows:
 
 def _ends_in_a_linear_layer(model: nn.Module) -> bool:
     """Whether the logits are known to be a plain linear layer of the base model's last hidden state."""
-    if type(model) not in decoder.MODELS or type(model.lm_head) is not nn.Linear:
-        return False
-    return not (decoder.hooked(model) or decoder.hooked(model.lm_head))
+    return type(model) in decoder.MODELS and not decoder.hooked(model) and has_plain_head(model)
+
+
+def has_plain_head(model: nn.Module) -> bool:
+    """Whether the last layer is linear and no more, with no adapter and no hook of somebody's: its product can then be
+    computed in another precision, whatever the model does with it afterwards."""
+    head = model.get_output_embeddings()
+    return type(head) is nn.Linear and not decoder.hooked(head)
+
+
+@contextlib.contextmanager
+def _head_in(model: nn.Module, wanted: torch.dtype | None) -> Iterator[None]:
+    """Have a model compute its last linear layer at least in this precision; gradients go to the weights it has."""
+    if wanted is None or not has_plain_head(model):
+        yield
+        return
+    head = model.get_output_embeddings()
+    dtype = _head_dtype(head.weight, wanted)
+
+    def product(hidden: Tensor) -> Tensor:
+        with torch.autocast(hidden.device.type, enabled=False):
+            return linear(hidden.to(dtype), head.weight.to(dtype), None if head.bias is None else head.bias.to(dtype))
+
+    head.forward = product
+    try:
+        yield
+    finally:
+        del head.forward
 
 
 def _stats_full(
