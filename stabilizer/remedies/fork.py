@@ -117,11 +117,13 @@ class Fork:
 def paired(trainer: Forkable, changes: Mapping[str, Mapping[str, float]], steps: int) -> Fork:
     """Train `steps` under each of some changes of knobs ({} is none) from the present state, then be as before.
 
-    Raises ValueError for a knob that is none; whatever happens, the trainer is put back.
+    Raises ValueError for a knob that is none; whatever happens, the trainer is put back. A request to skip the next
+    update waits for the run's own next step.
     """
     if steps < 1:
         raise ValueError(f"steps = {steps}: must be at least 1")
     state, knobs, step = trainer.state(), trainer.controls.values(), trainer.step
+    skip = trainer.controls.take_skip()
     curves: dict[str, dict[str, list[float]]] = {}
     ends: dict[str, float | None] = {}
     try:
@@ -135,6 +137,8 @@ def paired(trainer: Forkable, changes: Mapping[str, Mapping[str, float]], steps:
                         curve.setdefault(metric, []).append(float(value))
             ends[name] = trainer.validate().get("accuracy/val")
     finally:
+        if skip:
+            trainer.controls.skip_update()
         trainer.put_back(state)
         trainer.controls.set_all(knobs)
     return Fork(step, steps, curves, ends)

@@ -33,9 +33,9 @@ def sequence_advantages(kind: Kind, reward_GN: Tensor, valid_GN: Tensor | None =
     how noise in an all but solved group becomes a full-sized push. The batch's deviation keeps the prompts' weights and
     only fixes the scale. Deviations are of rewards, with n - 1 in the denominator.
 
-    Where `valid_GN` is False the reward failed or was filtered: whatever it holds, it takes part in no mean and no
-    deviation, and its advantage is 0. A reward that is alone in its group has nothing to be compared with: 0 for all
-    kinds that look at groups. A NaN in a valid place stays visible.
+    Where `valid_GN` is False the reward failed, or nothing is learned from its group, filtered or beyond those asked
+    for: whatever it holds, it takes part in no mean and no deviation, and its advantage is 0. A reward that is alone in
+    its group has nothing to be compared with: 0 for all kinds that look at groups. A valid NaN stays visible.
     """
     reward_GN = reward_GN.double()
     valid_GN = torch.ones_like(reward_GN, dtype=torch.bool) if valid_GN is None else valid_GN

@@ -80,7 +80,8 @@ def give_credit(
     else:
         if kl_BT is not None:
             reward_GN = reward_GN - knobs.beta * kl_BT.double().sum(1).view(-1, size)
-        advantage_GN = sequence_advantages(kind, reward_GN, valid_GN)
+        counts_GN = valid_GN & teaches_B.view(-1, size).any(1, keepdim=True)  # of groups that are learned from
+        advantage_GN = sequence_advantages(kind, reward_GN, counts_GN)
         if kind in CENTRED_PER_GROUP:
             metrics["reward/advantage_center_error"] = center_error(advantage_GN, valid_GN)
         advantage_BT = advantage_GN.float().view(-1, 1).expand(mask_BT.shape)

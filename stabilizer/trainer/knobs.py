@@ -29,10 +29,10 @@ class Knobs(NamedTuple):
     group_size: int
     temperature: float
     max_completion: int
-    head_float32: bool
     validate_every: int
     advantage: str
     actor_frozen: bool = False
+    head_float32: bool = True
 
 
 def read(controls: Controls, policy: PolicyConfig) -> Knobs:

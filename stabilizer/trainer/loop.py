@@ -42,7 +42,7 @@ from stabilizer.trainer.ring import Ring
 from stabilizer.trainer.rollout.collect import Collector, Episodes, with_tokens
 from stabilizer.trainer.rollout.engine import Sampling
 from stabilizer.trainer.rollout.engines import build_engine
-from stabilizer.trainer.rollout.logprobs import completion_logps
+from stabilizer.trainer.rollout.logprobs import completion_logps, has_plain_head
 from stabilizer.trainer.rollout.rollouts import Rollouts
 from stabilizer.trainer.rollout.turns import Outcome
 from stabilizer.trainer.saved import adapt, newest_state, read_state, starting_policy, write_policy
@@ -86,11 +86,11 @@ class Trainer:
         self._take_threads()
         self.attempt = attempt
         """Part of a checkpoint's name; its owner raises it after a rollback, before the next checkpoint is saved."""
-        self.controls = Controls(initial_knobs(config), self)
         self.device = _device(config.device)
         self.policy = self._load_policy()
         self.task = build_task(config, self.policy.tokenizer)
         adapt(self.policy, config)
+        self.controls = Controls(self._knobs(), self)
         self.critic = self._build_critic()
         for model in (self.policy.model, self.critic.trunk if self.critic else None):
             if model is not None and config.gradient_checkpointing:
@@ -408,7 +408,8 @@ class Trainer:
         self._progress.lineage.setdefault(str(self.attempt), self._begin)
         files = self.state()
         saved = disk.write(self._folder, self.step, self.attempt, files)
-        present = self.checkpoints()
+        there = set(disk.scan(self._folder))  # what only memory holds stands in for nothing on disk: it dies with us
+        present = [checkpoint for checkpoint in self.checkpoints() if checkpoint in there]
         best = [self._progress.best_step] if self.config.checkpoint.best else []
         kept = disk.worth_keeping([checkpoint.step for checkpoint in present], self.config.checkpoint.keep, best)
         for old in present:
@@ -472,6 +473,13 @@ class Trainer:
 
     def _load_policy(self) -> Policy:
         return starting_policy(self.config, self.device)
+
+    def _knobs(self) -> dict[str, float | str]:
+        """As configured, without what this model has no layer for."""
+        knobs = initial_knobs(self.config)
+        if not has_plain_head(self.policy.model):
+            del knobs["control/head_float32"]
+        return knobs
 
     def _build_critic(self) -> Critic | None:
         kind = self.config.critic.kind

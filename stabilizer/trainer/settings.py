@@ -246,7 +246,7 @@ class TrainConfig:
     precision: Literal["float32", "mixed", "bfloat16"] = "float32"
     """float32; mixed: float32 weights, bfloat16 arithmetic; bfloat16: weights too, at half the memory."""
     head_float32: bool = True
-    """Compute the last layer, logits and log-probabilities in float32 whatever the precision."""
+    """Have the learner compute the last layer, logits and log-probabilities in float32 whatever the precision."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass instead of keeping them."""
     data: DataConfig = field(default_factory=DataConfig)

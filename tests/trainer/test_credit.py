@@ -95,6 +95,23 @@ def test_silent_groups_are_dropped_and_only_as_many_kept_as_asked_for():
     assert credit(1, 1, 1, 1, filter_groups="drop").num_teaching == 0
 
 
+@pytest.mark.parametrize(
+    ("rewards", "filtering", "kept"),
+    [
+        ((1, 0, 8, 8), {"filter_groups": "drop"}, [0.5, -0.5]),
+        ((1, 0, 8, 0), {"filter_groups": "resample", "prompts": 1}, [0.5, -0.5]),
+        # not filtered: mean 4.25, squares 10.5625 + 18.0625 + 14.0625 + 14.0625 = 56.75, over 3, root 4.3493
+        ((1, 0, 8, 8), {}, [0.5, -0.5, 0, 0]),
+    ],
+)
+def test_the_deviation_of_the_batch_is_that_of_the_groups_that_are_learned_from(rewards, filtering, kept):
+    # of (1, 0): the mean 0.5, squares 0.25 + 0.25, over n - 1 = 1 gives 0.5, whose root is 0.7071
+    scale = math.sqrt(0.5 if filtering else 56.75 / 3) + 1e-4
+    expected = [a / scale for a in kept] + [0] * (4 - len(kept))
+    given = credit(*rewards, advantage="batch_std", **filtering)
+    assert given.advantage_BT[:, 0].tolist() == pytest.approx(expected)
+
+
 def test_cut_completions_are_compared_but_do_not_teach_when_masked():
     given = credit(0, 1, 0, 1, mask_truncated=True)
     assert given.teaches_B.tolist() == [True, True, True, False]  # the last has all four tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from stabilizer.remedies.controls import Checkpoint
 from stabilizer.remedies.fork import paired
 from stabilizer.remedies.probe import BATCHES
+from stabilizer.trainer import checkpoint as disk
 from stabilizer.trainer import loop
 from stabilizer.trainer.checkpoint import CheckpointDamaged
 from stabilizer.trainer.ring import Ring
@@ -38,6 +40,18 @@ def test_the_copy_left_alone_is_what_the_run_then_does(trainer) -> None:
     fork = paired(run, {"as it is": {}}, 2)
     seen = [run.train_step().metrics["policy/loss"] for _ in range(2)]
     assert fork.curves["as it is"]["policy/loss"] == seen
+
+
+@pytest.mark.parametrize("change", [{}, {"control/magic": 1.0}])
+def test_a_request_to_skip_an_update_is_kept_for_the_run_itself(trainer, change) -> None:
+    run = trainer()
+    run.train_step()
+    run.controls.obey("skip-update")
+    with contextlib.suppress(ValueError):
+        fork = paired(run, {"as it is": change}, 1)
+        assert fork.curves["as it is"]["batch/updates"][0] > 0
+    assert run.train_step().metrics["batch/updates"] == 0
+    assert run.train_step().metrics["batch/updates"] > 0
 
 
 def test_a_copy_that_fails_leaves_the_run_where_it_was(trainer) -> None:
@@ -132,6 +146,18 @@ def test_going_back_to_a_snapshot_needs_no_disk(trainer) -> None:
     assert saved in run.checkpoints()
     run.load_checkpoint(saved, vary_data=False)
     assert run.step == 1 and torch.equal(weights(run), before)
+
+
+def test_what_memory_holds_does_not_thin_out_the_disk(trainer) -> None:
+    def on_disk(ring: int) -> list[int]:
+        run = trainer("checkpoint.keep=2", f"checkpoint.ring={ring}", folder=f"ring-{ring}")
+        for step in (0, 10, 20, 30, 31, 40, 50, 60):
+            run._progress.step = step
+            run.save_checkpoint(remember=step in (30, 31))
+        return [saved.step for saved in disk.scan(run._folder)]
+
+    # ages seen from 60: 50 and 60 are the newest two, 0 the oldest; of 16-31 the oldest that is there is 40
+    assert on_disk(ring=2) == on_disk(ring=0) == [0, 40, 50, 60]
 
 
 def test_a_regular_checkpoint_is_not_kept_in_memory(trainer) -> None:

@@ -4,11 +4,13 @@ import math
 
 import pytest
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from stabilizer.remedies.controls import KNOBS
 from stabilizer.trainer.checks import initial_knobs
 from stabilizer.trainer.config import load_config
 from stabilizer.trainer.knobs import Knobs, read
+from stabilizer.trainer.model import build_tokenizer
 from stabilizer.vocabulary import VOCABULARY
 from tests.trainer.test_loop import weights
 
@@ -74,6 +76,22 @@ def test_in_low_precision_the_correction_of_mismatch_and_the_head_can_be_turned(
 
     assert torch.equal(third_step("alone", False), third_step("again", False))
     assert not torch.equal(third_step("alone-too", False), third_step("turned", True))
+
+
+def test_the_head_is_a_knob_where_the_model_has_one_that_can_be_turned(trainer, tmp_path):
+    gpt2 = GPT2Config(vocab_size=44, n_embd=32, n_layer=1, n_head=2, n_positions=64, eos_token_id=2)
+    GPT2LMHeadModel(gpt2).save_pretrained(tmp_path / "gpt2")
+    build_tokenizer().save_pretrained(tmp_path / "gpt2")
+
+    def seen(folder, setting):
+        run = trainer(f"model={tmp_path / 'gpt2'}", "precision=bfloat16", f"head_float32={setting}", folder=folder)
+        return run.train_step().metrics["policy/mismatch_kl"]
+
+    assert seen("on", "true") != seen("off", "false")
+    pytest.importorskip("peft")
+    adapted = trainer("lora.rank=2", "lora.targets=lm_head", folder="adapted")
+    assert "control/head_float32" not in adapted.controls
+    assert "control/head_float32" not in adapted.train_step().metrics
 
 
 def test_the_batch_grows_and_shrinks_without_a_restart(trainer):

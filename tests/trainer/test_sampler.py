@@ -168,8 +168,13 @@ def test_a_completion_ends_where_a_table_of_positions_does():
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     policy = Policy(model.eval(), tokenizer)
     rollouts = generate(policy, ["1+1=", "37+58="], group_size=8, max_completion=65536)
-    assert rollouts.completion_ids_BT.shape[1] == 5  # the longer prompt has 7 tokens with its <bos>
-    assert rollouts.truncated_B.any()
+    # with their <bos> the prompts have 5 and 7 tokens: each row may use up its own rest, a long one cuts no other short
+    assert [int(length_B.max()) for length_B in rollouts.length_B.split(8)] == [7, 5]
+    assert torch.equal(
+        rollouts.truncated_B,
+        rollouts.completion_ids_BT.gather(1, rollouts.length_B[:, None] - 1)[:, 0] != tokenizer.eos_token_id,
+    )
+    assert rollouts.truncated_B[:8].any() and rollouts.truncated_B[8:].any()
     with pytest.raises(ValueError, match="prompt of 12 tokens leaves no room in a model with 12 positions"):
         generate(policy, ["1+1=", "1234567890="])
 

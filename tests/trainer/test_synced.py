@@ -314,7 +314,9 @@ def test_an_extra_stop_token_ends_a_completion_and_stays_in_its_text(engine, pol
 
 def test_a_completion_ends_where_the_engine_has_no_more_room(engine, policy):
     (prompt,) = encoded(policy, "99817>")  # 7 tokens, of 12
-    rollouts = engine(max_length=12).generate([prompt], Sampling(1, 0.0, 30))
+    built = engine(max_length=12)
+    rollouts = built.generate([prompt], Sampling(1, 0.0, 30))
+    assert built.max_length == 12
     assert rollouts.length_B.tolist() == [5] and rollouts.truncated_B.all()
     with pytest.raises(ValueError, match="12 tokens leaves no room .* rollout.vllm.max_model_len"):
         engine(max_length=12).generate([[4] * 12], SAMPLING)

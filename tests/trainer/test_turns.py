@@ -33,8 +33,9 @@ class Script:
     A turn that ends in neither `<eos>` nor one of the stop tokens asked for counts as cut by the limit.
     """
 
-    def __init__(self, *turns: list[str]):
+    def __init__(self, *turns: list[str], max_length: int | None = None):
         self.turns = list(turns)
+        self.max_length = max_length
         self.asked: list[tuple[list[list[int]], Sampling]] = []
 
     def generate(self, prompts, sampling):
@@ -200,6 +201,25 @@ def test_a_call_that_used_up_the_budget_is_not_answered():
     environment = Echo()
     rollouts, _ = run(Script(["abc</search>"]), environment=environment, max_completion=4)
     assert environment.seen == [] and rollouts.truncated_B.tolist() == [True]
+
+
+def test_an_episode_without_room_for_its_reply_is_over_and_others_go_on():
+    # <bos>a? is 3 tokens; behind a call of 5 and the reply '=abcd=' of 6 stand 14, and one more must find room
+    for room, goes_on in ((14, False), (15, True)):
+        engine = Script(["abcd</search>", "a</search>"], ["7</answer>"] * (1 + goes_on), max_length=room)
+        rollouts, outcomes = run(engine, group_size=2)
+        long = "abcd</search>=abcd=7</answer>" if goes_on else "abcd</search>"
+        assert rollouts.texts == [long, "a</search>=a=7</answer>"]
+        assert rollouts.truncated_B.tolist() == [not goes_on, False]
+        assert outcomes == [(1 + goes_on, int(goes_on), 0, ""), (2, 1, 0, "")]
+
+
+def test_no_episode_going_on_ends_the_step_and_not_the_run():
+    rollouts, _ = run(Script(["abcd</search>"], max_length=14))
+    assert rollouts.texts == ["abcd</search>"] and rollouts.truncated_B.tolist() == [True]
+    # an environment that failed has failed, however little room there is
+    _, outcomes = run(Script(["fail</search>"], max_length=9))
+    assert outcomes == [(1, 0, 0, "broken")]
 
 
 def test_one_turn_without_any_call_is_what_the_engine_wrote():

@@ -30,6 +30,10 @@ class Sampling(NamedTuple):
 class Engine(Protocol):
     """What the loop needs of a generation engine."""
 
+    @property
+    def max_length(self) -> int | None:
+        """Tokens of prompt and completion together, beyond which one is cut; None where nothing limits them."""
+
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> Rollouts:
         """`sampling.group_size` completions of each prompt (token ids), those of one prompt next to each other."""
 

@@ -5,6 +5,8 @@ Shape letters: B rows, P distinct prompts, L prompt positions, T completion posi
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,7 +18,7 @@ from stabilizer.trainer import decoder
 from stabilizer.trainer.forward import completion_states
 from stabilizer.trainer.head import stats_of_logits, token_stats
 from stabilizer.trainer.parts import in_parts
-from stabilizer.trainer.rollout.rollouts import Rollouts, cat_mask, position_ids
+from stabilizer.trainer.rollout.rollouts import Rollouts, position_ids
 from stabilizer.trainer.rollout.writing import tempered, told
 from stabilizer.trainer.scripted import run_scripted
 from stabilizer.trainer.threads import parts_for
@@ -47,10 +49,11 @@ def completion_logps(
 
     At another temperature the ratio to the sampler's log-probabilities would not be 1 on fresh rollouts. Logits are
     made for tokens under the mask and for no others; the entropy has no gradient unless paid for. The last product is
-    computed at least in `head_dtype`; None leaves it to the model, or to autocast.
+    computed at least in `head_dtype` where the model `has_plain_head`; None leaves it to the model, or to autocast.
     """
     if not _ends_in_a_linear_layer(model):
-        return _stats_full(model, rollouts, temperature, entropy_grad=entropy_grad, hidden=hidden)
+        with _head_in(model, head_dtype):
+            return _stats_full(model, rollouts, temperature, entropy_grad=entropy_grad, hidden=hidden)
     head = model.get_output_embeddings()
     dtype = _head_dtype(head.weight, head_dtype)
 
@@ -99,8 +102,8 @@ def _parts(rollouts: Rollouts) -> list[Rollouts]:
 
 
 def _hidden_full(model: nn.Module, rollouts: Rollouts) -> Tensor:
-    num_tokens = rollouts.completion_ids_BT.shape[1]
-    return model.base_model(**_inputs(rollouts), use_cache=False).last_hidden_state[:, -num_tokens:]
+    rows = _rows(rollouts)
+    return rows.in_place(model.base_model(**rows.inputs, use_cache=False).last_hidden_state)
 
 
 def _head_dtype(weight: Tensor, wanted: torch.dtype | None) -> torch.dtype:
@@ -155,29 +158,81 @@ def _widened(value_BTH: Tensor, num_tokens: int) -> Tensor:
     return pad(value_BTH, [0, 0, 0, num_tokens - value_BTH.shape[1]])
 
 
-def _inputs(rollouts: Rollouts) -> dict[str, Tensor | None]:
-    """What a model of `transformers` is called with."""
-    mask = cat_mask(rollouts)[:, :-1] if rollouts.padded else None
-    return {
-        "input_ids": torch.cat([rollouts.prompt_ids_BP, rollouts.completion_ids_BT], dim=1)[:, :-1],
-        "attention_mask": mask,
-        "position_ids": None if mask is None else position_ids(mask),
-    }
+class _Rows(NamedTuple):
+    """Prompts and completions as a model of `transformers` is called with them."""
+
+    inputs: dict[str, Tensor | None]
+    target_BT: Tensor
+    """What the last outputs predict."""
+    place_BT: Tensor | None
+    """Where among these each completion has its tokens; None: where they are."""
+
+    def in_place(self, value: Tensor) -> Tensor:
+        """The outputs that predict completions, (B, T) or (B, T, H)."""
+        value = value[:, -self.target_BT.shape[1] :]
+        if self.place_BT is None:
+            return value
+        place = self.place_BT if value.dim() == 2 else self.place_BT[..., None].expand(-1, -1, value.shape[2])
+        return value.gather(1, place)
+
+
+def _rows(rollouts: Rollouts) -> _Rows:
+    """Where prompts differ in length, rows end together: the block is then as wide as the longest row, where the
+    longest prompt and the longest completion beside it could be more than the model has positions for."""
+    ids = torch.cat([rollouts.prompt_ids_BP, rollouts.completion_ids_BT], dim=1)
+    if not rollouts.padded:
+        inputs = {"input_ids": ids[:, :-1], "attention_mask": None, "position_ids": None}
+        return _Rows(inputs, rollouts.completion_ids_BT, None)
+    prompt, num_tokens = rollouts.prompt_ids_BP.shape[1], rollouts.completion_ids_BT.shape[1]
+    span_B1, length_B1 = rollouts.span_B[:, None], (rollouts.prompt_mask_BP.sum(1) + rollouts.span_B)[:, None]
+    longest, width = int(span_B1.max()), int(length_B1.max())
+    place_BW = torch.arange(width, device=ids.device) + prompt + span_B1 - width
+    ids = ids.gather(1, place_BW.clamp_min(0))
+    mask = (place_BW >= prompt + span_B1 - length_B1)[:, :-1]
+    inputs = {"input_ids": ids[:, :-1], "attention_mask": mask, "position_ids": position_ids(mask)}
+    place_BT = torch.arange(num_tokens, device=ids.device) + longest - span_B1
+    return _Rows(inputs, ids[:, -longest:], place_BT.clamp_max(longest - 1))
 
 
 def _ends_in_a_linear_layer(model: nn.Module) -> bool:
     """Whether the logits are known to be a plain linear layer of the base model's last hidden state."""
-    if type(model) not in decoder.MODELS or type(model.lm_head) is not nn.Linear:
-        return False
-    return not (decoder.hooked(model) or decoder.hooked(model.lm_head))
+    return type(model) in decoder.MODELS and not decoder.hooked(model) and has_plain_head(model)
+
+
+def has_plain_head(model: nn.Module) -> bool:
+    """Whether the last layer is linear and no more, with no adapter and no hook of somebody's: its product can then be
+    computed in another precision, whatever the model does with it afterwards."""
+    head = model.get_output_embeddings()
+    return type(head) is nn.Linear and not decoder.hooked(head)
+
+
+@contextlib.contextmanager
+def _head_in(model: nn.Module, wanted: torch.dtype | None) -> Iterator[None]:
+    """Have a model compute its last linear layer at least in this precision; gradients go to the weights it has."""
+    if wanted is None or not has_plain_head(model):
+        yield
+        return
+    head = model.get_output_embeddings()
+    dtype = _head_dtype(head.weight, wanted)
+
+    def product(hidden: Tensor) -> Tensor:
+        with torch.autocast(hidden.device.type, enabled=False):
+            return linear(hidden.to(dtype), head.weight.to(dtype), None if head.bias is None else head.bias.to(dtype))
+
+    head.forward = product
+    try:
+        yield
+    finally:
+        del head.forward
 
 
 def _stats_full(
     model: nn.Module, rollouts: Rollouts, temperature: float, *, entropy_grad: bool, hidden: bool
 ) -> TokenStats:
     """By the model's own logits, for whatever it does with them."""
-    num_tokens = rollouts.completion_ids_BT.shape[1]
-    out = model(**_inputs(rollouts), use_cache=False, logits_to_keep=num_tokens, output_hidden_states=hidden)
-    stats = stats_of_logits(out.logits, rollouts.completion_ids_BT, temperature, entropy_grad=entropy_grad)
-    logp_BT, entropy_BT = (value_BT.masked_fill(~rollouts.mask_BT, 0.0) for value_BT in stats)
-    return TokenStats(logp_BT, entropy_BT, out.hidden_states[-1][:, -num_tokens:] if hidden else None)
+    rows = _rows(rollouts)
+    kept = rows.target_BT.shape[1]
+    out = model(**rows.inputs, use_cache=False, logits_to_keep=kept, output_hidden_states=hidden)
+    stats = stats_of_logits(out.logits, rows.target_BT, temperature, entropy_grad=entropy_grad)
+    logp_BT, entropy_BT = (rows.in_place(value).masked_fill(~rollouts.mask_BT, 0.0) for value in stats)
+    return TokenStats(logp_BT, entropy_BT, rows.in_place(out.hidden_states[-1]) if hidden else None)

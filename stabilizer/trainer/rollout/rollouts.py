@@ -72,11 +72,6 @@ def position_ids(mask: Tensor) -> Tensor:
     return (mask.long().cumsum(-1) - 1).clamp_min(0)
 
 
-def cat_mask(rollouts: Rollouts) -> Tensor:
-    """The attention mask of prompt and completion together. Padding on the right needs none: attention is causal."""
-    return torch.cat([rollouts.prompt_mask_BP, torch.ones_like(rollouts.mask_BT)], dim=1)
-
-
 def pad_left(prompts: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """(ids, mask) of prompts of unequal length as one block each."""
     width = max(len(prompt) for prompt in prompts)

@@ -52,11 +52,16 @@ class Sampler:
         stops |= set(configured if isinstance(configured, list) else [configured] if configured is not None else [])
         self._stops = torch.tensor(sorted(stops), device=self._model.device)
 
+    @property
+    def max_length(self) -> int | None:
+        """The model's positions, where these may be a table and not a formula."""
+        return self._positions(lean=decoder.refusal(self._model, training=False) is None)
+
     @torch.no_grad()
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> Rollouts:
         """`group_size` completions per prompt; ValueError for prompts that this model cannot read."""
         lean = decoder.refusal(self._model, training=False) is None
-        sampling = self._fitted(prompts, sampling, lean=lean)
+        self._check(prompts, self._positions(lean=lean))
         prompt_ids, prompt_mask = pad_left(prompts, self._pad, self._model.device)
         stops = torch.cat([self._stops, self._stops.new_tensor(sampling.stop_ids)])
         written = (self._by_decoder if lean else self._by_model)(prompt_ids, prompt_mask, sampling, stops)
@@ -84,29 +89,40 @@ class Sampler:
     def close(self) -> None:
         """Nothing to release."""
 
-    def _fitted(self, prompts: Sequence[Sequence[int]], sampling: Sampling, *, lean: bool) -> Sampling:
-        """With no more room than the model has positions for, where these are a table and not a formula."""
+    def _positions(self, *, lean: bool) -> int | None:
+        return None if lean else getattr(self._model.config, "max_position_embeddings", None)
+
+    def _check(self, prompts: Sequence[Sequence[int]], positions: int | None) -> None:
         vocabulary = self._model.get_input_embeddings().num_embeddings
         for ids in prompts:
             if not ids or max(ids) >= vocabulary:
                 what = f"token {max(ids)} of a model with {vocabulary}" if ids else "no token at all"
                 raise ValueError(f"a prompt holds {what}: the tokenizer in the model's folder is not this model's")
-        positions = getattr(self._model.config, "max_position_embeddings", None)
-        if not positions or lean:
-            return sampling
         longest = max(map(len, prompts))
-        if longest >= positions:
+        if positions and longest >= positions:
             raise ValueError(
                 f"a prompt of {longest} tokens leaves no room in a model with {positions} positions; leave such"
                 f" prompts out (data.max_prompt_tokens), or choose another model"
             )
-        return sampling._replace(max_completion=min(sampling.max_completion, positions - longest))
 
     def _by_model(self, ids_PL: Tensor, mask_PL: Tensor, sampling: Sampling, stops: Tensor) -> list[Written]:
-        rows = len(ids_PL) * sampling.group_size
-        with threads_for(self._model, rows):
-            writer = ModelWriter(self._model, mask_PL, sampling)
-            return _write(writer, ids_PL, sampling, stops, Draws(sampling, rows, ids_PL.device))
+        """All rows together, but for those that the model's positions cut short: prompts of one length have one room,
+        and beside a longer one their tokens would lie where a table of positions has ended."""
+        size, room_P = sampling.group_size, torch.full([len(ids_PL)], sampling.max_completion)
+        if positions := self._positions(lean=False):
+            room_P = room_P.minimum(positions - mask_PL.sum(1).cpu())
+        written: list[Written] = []
+        with threads_for(self._model, len(ids_PL) * size):
+            draws = Draws(sampling, len(ids_PL) * size, ids_PL.device)
+            for room in room_P.unique().tolist():
+                of_P = (room_P == room).nonzero()[:, 0].to(ids_PL.device)
+                longest = int(mask_PL[of_P].sum(1).max())
+                mask = mask_PL[of_P, -longest:]
+                row_B = (of_P[:, None] * size + torch.arange(size, device=of_P.device)).flatten()
+                fitted = sampling._replace(max_completion=room)
+                writer = ModelWriter(self._model, mask, fitted)
+                written += _write(writer, ids_PL[of_P, -longest:], fitted, stops, draws, row_B)
+        return written
 
     def _by_decoder(self, ids_PL: Tensor, mask_PL: Tensor, sampling: Sampling, stops: Tensor) -> list[Written]:
         """Where no operation is worth a second thread, each thread writes what follows some of the prompts."""
@@ -116,7 +132,9 @@ class Sampler:
         def write(of_P: Tensor) -> list[Written]:
             with torch.inference_mode():  # a tenth cheaper
                 writer = LeanWriter(weights, mask_PL[of_P], sampling)
-                return _write(writer, ids_PL[of_P], sampling, stops, draws, first=int(of_P[0]) * size)
+                first = int(of_P[0]) * size
+                row_B = torch.arange(first, first + len(of_P) * size, device=ids_PL.device)
+                return _write(writer, ids_PL[of_P], sampling, stops, draws, row_B)
 
         with threads_for(self._model, prompts * size), torch.inference_mode():
             parts = torch.arange(prompts).tensor_split(parts_for(prompts, prompts * size))
@@ -151,12 +169,10 @@ class Draws:
 
 
 def _write(
-    writer: Writer, ids_PL: Tensor, sampling: Sampling, stops: Tensor, draws: Draws, first: int = 0
+    writer: Writer, ids_PL: Tensor, sampling: Sampling, stops: Tensor, draws: Draws, row_B: Tensor
 ) -> list[Written]:
-    """Behind each of the prompts `group_size` completions, which are the rows from `first` on."""
-    rows, device = len(ids_PL) * sampling.group_size, ids_PL.device
-    row_B = torch.arange(first, first + rows, device=device)  # where the rows still in the batch belong
-    token_B, alive_B = None, torch.ones(rows, dtype=torch.bool, device=device)
+    """Behind each of the prompts `group_size` completions; `row_B` says where the rows still in the batch belong."""
+    token_B, alive_B = None, torch.ones(len(row_B), dtype=torch.bool, device=row_B.device)
     how = Choice(float(sampling.temperature), stops.tolist(), FEWER)
     written: list[Written] = []
     length = 0

@@ -91,6 +91,11 @@ class SyncedEngine:
         if self._refusal:
             raise ValueError(f"this engine cannot serve this model: {self._refusal}")
 
+    @property
+    def max_length(self) -> int:
+        """What the server was started with room for."""
+        return self._server.max_length
+
     def sync(self) -> dict[str, float]:
         """Hand the weights over and check that they arrived; says how well in `rollout/sync_error`."""
         began = perf_counter()

@@ -83,8 +83,9 @@ def play(
     """`sampling.group_size` episodes of each prompt, those of one prompt next to each other.
 
     An episode is over at the model's end token, at a text in `environment.ends`, when the environment fails, after
-    `max_turns` turns, and when the policy has written `sampling.max_completion` tokens; in the last two cases it counts
-    as truncated. Replies take no room from the policy.
+    `max_turns` turns, when the policy has written `sampling.max_completion` tokens, and when the engine could not hold
+    a token more; in the last three cases it counts as truncated. Replies take room from the engine's, and none from the
+    policy's; one behind which nothing could be written is left out.
     """
     stops = _Stops((*environment.calls, *environment.ends), tokenizer)
     episodes = [_Episode(list(prompt)) for prompt in prompts for _ in range(sampling.group_size)]
@@ -103,8 +104,8 @@ def play(
         calling = [e for e in playing if e.calling and e.written < sampling.max_completion]
         if not calling or turn + 1 == max_turns:
             break
-        _add_replies(calling, environment.respond([e.texts[-1] for e in calling]), tokenizer)
-        playing = [e for e in calling if not e.failed]
+        _add_replies(calling, environment.respond([e.texts[-1] for e in calling]), tokenizer, engine.max_length)
+        playing = [e for e in calling if not e.calling and not e.failed]
         if not playing:
             break
     rollouts = _assemble(episodes, prompts, sampling.group_size, tokenizer.pad_token_id, device)
@@ -157,12 +158,17 @@ def _add_turns(
         episode.cut = truncated and not stopped
 
 
-def _add_replies(calling: list[_Episode], replies: list[Reply], tokenizer: PreTrainedTokenizerBase) -> None:
+def _add_replies(
+    calling: list[_Episode], replies: list[Reply], tokenizer: PreTrainedTokenizerBase, max_length: int | None
+) -> None:
+    """What was answered; an episode without room for its reply, and a token behind it, goes on waiting for one."""
     for episode, reply in zip(calling, replies, strict=True):
+        ids = [] if reply.failed else tokenizer(reply.text, add_special_tokens=False)["input_ids"]
+        if not reply.failed and max_length and len(episode.prompt + episode.ids + ids) >= max_length:
+            continue
         episode.calling = False
         episode.replies.append(reply)
         if not reply.failed:
-            ids = tokenizer(reply.text, add_special_tokens=False)["input_ids"]
             episode.extend(ids, [0.0] * len(ids), reply.text, chosen=False)
 
 
