@@ -1,11 +1,15 @@
 """Learning itself: from a fixed seed, in a bounded number of steps, and not at all when the mathematics is broken."""
 
+import copy
 import dataclasses
 
 import numpy as np
 import pytest
+import torch
 
-from stabilizer.trainer import learner
+from stabilizer.trainer import learner, loop
+from stabilizer.trainer.rollout.logprobs import TokenStats
+from stabilizer.trainer.rollout.rollouts import position_ids
 
 SETTINGS = ("rollout.prompts=8", "rollout.group_size=8", "seed=1", "policy.beta=0.02")
 
@@ -51,15 +55,46 @@ def test_it_does_not_learn_with_broken_mathematics(trainer, monkeypatch, algorit
     assert not solves_length(trainer, algorithm)
 
 
-def test_it_does_not_learn_from_log_probabilities_shifted_by_one(trainer, monkeypatch):
-    forward = learner.completion_logps
+def predicted_from(first):
+    """Log-probabilities of completions by the model's own logits, each taken `first` positions after its token.
 
-    def shifted(*arguments, **options):
-        stats = forward(*arguments, **options)
-        return stats._replace(logp_BT=stats.logp_BT.roll(1, 1))
+    -1 is right: a token is predicted from what stands before it. At 0 the model has seen the token it is asked for.
+    """
 
-    monkeypatch.setattr(learner, "completion_logps", shifted)
-    assert not solves_length(trainer, "grpo")
+    def completion_logps(model, rollouts, temperature, **options):
+        ids = torch.cat([rollouts.prompt_ids_BP, rollouts.completion_ids_BT], dim=1)
+        mask = torch.cat([rollouts.prompt_mask_BP, torch.ones_like(rollouts.mask_BT)], dim=1)
+        logits = model(ids, attention_mask=mask, position_ids=position_ids(mask)).logits
+        width = rollouts.completion_ids_BT.shape[1]
+        start = ids.shape[1] - width + first
+        logp_BTV = (logits[:, start : start + width] / temperature).log_softmax(-1)
+        logp_BT = logp_BTV.gather(2, rollouts.completion_ids_BT[:, :, None])[:, :, 0]
+        entropy_BT = -(logp_BTV.exp() * logp_BTV).sum(-1)
+        return TokenStats(*(x.masked_fill(~rollouts.mask_BT, 0.0) for x in (logp_BT, entropy_BT)), None)
+
+    return completion_logps
+
+
+def test_predicted_from_the_position_before_log_probabilities_are_those_that_are_learned_from(trainer):
+    run, seen = trainer("policy.minibatches=1", task="length"), []
+    update = run.learner.update
+    run.learner.update = lambda step, batch, *rest, **options: (
+        seen.append(batch) or update(step, batch, *rest, **options)
+    )
+    before = copy.deepcopy(run.policy.model)
+    run.train_step()
+    (batch,) = seen
+    with torch.no_grad():
+        right, shifted = (predicted_from(first)(before, batch.rollouts, 1.0).logp_BT for first in (-1, 0))
+    torch.testing.assert_close(right, batch.old_logp_BT, rtol=0, atol=1e-4)
+    assert (shifted - batch.old_logp_BT).abs().max() > 1  # so that the next test breaks what it says, and only that
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_it_does_not_learn_to_predict_a_token_from_itself(trainer, monkeypatch, algorithm):
+    for module in (learner, loop):
+        monkeypatch.setattr(module, "completion_logps", predicted_from(0))
+    assert not solves_length(trainer, algorithm)
 
 
 @pytest.mark.slow

@@ -5,8 +5,16 @@ import numpy as np
 import pytest
 import torch
 
-from stabilizer.trainer.metrics import bigrams, distinct, judged, length_reward_correlation, prompt_dependence
+from stabilizer.trainer.metrics import (
+    bigrams,
+    distinct,
+    judged,
+    length_reward_correlation,
+    prompt_dependence,
+    rollout_metrics,
+)
 from stabilizer.trainer.metrics import reward_metrics as measure
+from stabilizer.trainer.rollout.rollouts import Rollouts
 from stabilizer.trainer.tasks import Score
 
 
@@ -172,3 +180,64 @@ def test_wording_is_counted_as_one_would_by_hand_whatever_is_padded_put_in_or_le
             monkeypatch.setattr("stabilizer.trainer.metrics.CELLS", cells)
             found = prompt_dependence(ids_BT, form, size)
             assert found == (None if wanted is None else pytest.approx(wanted, abs=1e-9))
+
+
+# --- all that is said of a step's completions -----------------------------------------------------------------------
+
+
+def rollouts(ids, lengths, logps=None, texts=None, group_size=2):
+    """Completions that are padded with 9 and end before a limit of as many tokens as the rows are wide."""
+    ids_BT, length_B = torch.tensor(ids), torch.tensor(lengths)
+    one_B = torch.ones(len(ids), 1, dtype=torch.bool)
+    return Rollouts(
+        prompt_ids_BP=ids_BT[:, :1], prompt_mask_BP=one_B, completion_ids_BT=ids_BT,
+        mask_BT=torch.arange(ids_BT.shape[1])[None] < length_B[:, None],
+        logp_BT=torch.zeros(ids_BT.shape) if logps is None else torch.tensor(logps), length_B=length_B, span_B=length_B,
+        truncated_B=length_B == ids_BT.shape[1], texts=texts or [""] * len(ids), group_size=group_size,
+    )  # fmt: skip
+
+
+def test_rollout_metrics_by_hand():
+    # two groups of two, the second completion of each longer; the first of each group is solved; -50 stands in padding
+    given = rollouts(
+        ids=[[1, 9, 9, 9], [1, 1, 1, 9], [2, 3, 9, 9], [2, 3, 2, 3]],
+        lengths=[1, 3, 2, 4],
+        logps=[[-1.0, -50, -50, -50], [-7.0, -7, -7, -50], [-2.0, -6, -50, -50], [-8.0] * 4],
+        texts=["a", "b", "c", "c"],
+    )
+    metrics = rollout_metrics(given, judged(scores(1, 0, 1, 0)))
+    assert metrics == pytest.approx(
+        {
+            "rollout/length_mean": 10 / 4,
+            "rollout/length_max": 4,
+            "rollout/length_p90": 4,  # of four the fourth: 0.9 * 4, rounded up
+            "rollout/truncated_frac": 1 / 4,
+            # none; 11 11: 1/2; 23: 0; 23 32 23: 1/3.  Of the six 11, 23 and 32 are different
+            "rollout/repetition": (1 / 2 + 1 / 3) / 4,
+            "rollout/distinct_2": 3 / 6,
+            "rollout/distinct": (1 + 1 / 2) / 2,  # (a, b) and (c, c)
+            "policy/logp_correct": -3,  # (-1 - 2 - 6) / 3 tokens
+            "rollout/prompt_dependence": 1,  # no token in common between the groups
+            # lengths 1 3 2 4 and rewards 1 0 1 0 from their means: (-3 1 -1 3)/2, (1 -1 1 -1)/2: -8/4, over the root of
+            # 20/4 x 4/4
+            "rollout/length_reward_corr": -2 / math.sqrt(5),
+        }
+    )
+
+
+@pytest.mark.parametrize(("rows", "p90"), [(1, 1), (2, 2), (9, 9), (10, 9), (11, 10), (19, 18), (20, 18), (30, 27)])
+def test_nine_of_ten_completions_are_no_longer_than_the_90th_percentile(rows, p90):
+    # lengths 1 to n in disorder: the smallest that at least 90 % of them do not exceed is 0.9 n, rounded up
+    lengths = [1 + 7 * row % rows for row in range(rows)]
+    assert sorted(lengths) == list(range(1, rows + 1))
+    metrics = rollout_metrics(rollouts([[1] * 40] * rows, lengths, group_size=1), judged(scores(*[0] * rows)))
+    assert (metrics["rollout/length_p90"], metrics["rollout/length_max"]) == (p90, rows)
+    assert metrics["rollout/length_mean"] == pytest.approx((rows + 1) / 2)
+
+
+def test_the_likelihood_of_right_answers_is_that_of_their_tokens_with_and_without_padding():
+    # both rows full: (-1 - 2) / 2 of the right one; nothing is said where none is right
+    given = rollouts([[1, 2], [1, 2]], [2, 2], logps=[[-1.0, -2.0], [-30.0, -40.0]])
+    assert rollout_metrics(given, judged(scores(1, 0)))["policy/logp_correct"] == -1.5
+    assert rollout_metrics(given, judged(scores(0, 1)))["policy/logp_correct"] == -35
+    assert "policy/logp_correct" not in rollout_metrics(given, judged(scores(0, 0)))

@@ -47,6 +47,22 @@ def test_recomputing_activations_changes_no_gradient(trainer):
         assert one == pytest.approx(other, rel=1e-4, abs=5e-6)
 
 
+def test_activations_are_recomputed_when_asked_for(trainer):
+    """Each layer of policy and critic runs once for its gradients, and once more in the backward pass."""
+    for wanted, times in (("false", 1), ("true", 2)):
+        run = trainer("algorithm=ppo", "policy.minibatches=1", f"gradient_checkpointing={wanted}", folder=wanted)
+        layers = [layer.self_attn for model in (run.policy.model, run.critic.trunk) for layer in model.model.layers]
+        runs = dict.fromkeys(layers, 0)
+
+        def count(layer, arguments, runs=runs):
+            runs[layer] += torch.is_grad_enabled()
+
+        for layer in layers:
+            layer.register_forward_pre_hook(count)
+        run.train_step()
+        assert list(runs.values()) == [times] * 4, wanted  # of two layers each
+
+
 def test_an_update_that_is_not_finite_is_left_out(trainer, monkeypatch):
     run = trainer()
     run.train_step()
@@ -221,6 +237,79 @@ def test_gradient_norms_are_told_by_block_on_request(trainer):
     assert math.hypot(*parts) == pytest.approx(metrics["optim/grad_norm"], rel=1e-4)
 
 
+# --- bounds within the objective: on the same completions, with and without -------------------------------------------
+
+FAR = ("policy.minibatches=4", "policy.inner_epochs=2", "optim.lr=5e-3", "optim.warmup_steps=0", "rollout.prompts=8")
+"""Updates large enough that later minibatches of a step find another policy than the one that wrote them."""
+
+
+@pytest.mark.parametrize(
+    ("option", "off", "share", "setting"),
+    [
+        ("policy.dual_clip=1.01", 0, "policy/dual_clip_frac", ()),
+        ("policy.ratio_guard=1.01", 0, "policy/guarded_frac", ()),
+        ("policy.off_policy_mask=0.001", 0, "policy/off_policy_masked_frac", ()),
+        ("policy.epsilon_low=0.01", 1, "policy/clip_frac_low", ("policy.epsilon_high=10",)),
+        ("policy.epsilon_high=0.01", 10, "policy/clip_frac_high", ("policy.epsilon_low=1",)),
+        ("critic.clip_range=0.001", 0, "value/clip_frac", ("algorithm=ppo",)),
+    ],
+)
+def test_a_bound_changes_the_update_of_those_that_are_beyond_it(trainer, option, off, share, setting):
+    bound = trainer(*FAR, *setting, option, folder="bound")
+    free = trainer(*FAR, *setting, f"{option.split('=')[0]}={off}", folder="free")
+    metrics, without = bound.train_step().metrics, free.train_step().metrics
+    assert 0 < metrics[share] < 1 and without.get(share, 0) == 0
+    bound_to, free_to = (
+        torch.cat([weights(run), *(p.detach().view(-1) for p in (run.critic.parameters() if run.critic else ()))])
+        for run in (bound, free)
+    )
+    assert not torch.equal(bound_to, free_to)
+
+
+def test_advantages_are_held_within_their_bound(trainer):
+    options = ("samples.every=1", "policy.minibatches=1")
+    free, bound = trainer(*options, folder="free"), trainer(*options, "policy.advantage_clip=0.6", folder="bound")
+    (before, free_samples), (after, bound_samples) = ((weights(run), run.train_step().samples) for run in (free, bound))
+    assert torch.equal(before, after)
+    given = [sample.advantage for sample in free_samples]
+    assert max(given) > 0.6 and any(0 < abs(advantage) < 0.6 for advantage in given)
+    assert [sample.advantage for sample in bound_samples] == pytest.approx([max(-0.6, min(0.6, a)) for a in given])
+    assert not torch.equal(weights(bound), weights(free))
+
+
+def test_a_bonus_keeps_entropy_up_and_a_penalty_takes_it_down(trainer):
+    last = {}
+    for coef in (-0.1, 0, 0.1):
+        options = (f"policy.entropy_coef={coef}", "policy.beta=0", "optim.lr=2e-3", "optim.warmup_steps=0")
+        last[coef] = steps(trainer(*options, folder=str(coef)), 5)[-1]["policy/entropy"]
+    assert last[-0.1] + 0.1 < last[0] < last[0.1] - 0.1
+
+
+# --- the optimizer ----------------------------------------------------------------------------------------------------
+
+
+def test_decay_takes_its_share_of_every_weight_and_changes_nothing_else(trainer):
+    options = ("optim.lr=1e-2", "optim.warmup_steps=0", "policy.minibatches=1")
+    plain, decayed = trainer(*options, folder="plain"), trainer(*options, "optim.weight_decay=0.5", folder="decayed")
+    before = weights(plain)
+    plain.train_step(), decayed.train_step()
+    # lr x weight_decay = 0.005 of what each weight was, beside the same step
+    torch.testing.assert_close(weights(plain) - weights(decayed), 0.005 * before, rtol=0, atol=5e-7)
+    assert before.abs().max() > 0.1
+
+
+def test_averages_of_the_gradient_decay_as_configured(trainer):
+    run = trainer("optim.betas=[0.8,0.95]", "policy.minibatches=1", "algorithm=ppo")
+    run.train_step()
+    moved = [*run.learner.parameters, *run.critic.parameters()]
+    assert max(parameter.grad.abs().max() for parameter in moved) > 1e-3
+    for parameter in moved:
+        # after one update: (1 - 0.8) of the gradient, (1 - 0.95) of its square
+        state, gradient = run.learner.optimizer.state[parameter], parameter.grad
+        torch.testing.assert_close(state["exp_avg"], 0.2 * gradient, rtol=1e-5, atol=1e-12)
+        torch.testing.assert_close(state["exp_avg_sq"], 0.05 * gradient.square(), rtol=1e-5, atol=1e-12)
+
+
 # --- precision, adapters, critic ------------------------------------------------------------------------------------
 
 
@@ -274,6 +363,23 @@ def test_adapters_train_alone_and_the_reference_is_the_model_without_them(traine
     other = trainer("lora.rank=4", "policy.beta=0.01", "policy.minibatches=1", "optim.lr=5e-3")
     other.resume()
     assert steps(other, 1) == steps(run, 1)
+
+
+@pytest.mark.parametrize(
+    ("targets", "adapted"),
+    [
+        ("q_proj, down_proj", {"q_proj", "down_proj"}),
+        ("v_proj", {"v_proj"}),
+        ("all-linear", {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}),
+    ],
+)
+def test_only_the_layers_that_are_named_get_adapters(trainer, targets, adapted):
+    pytest.importorskip("peft")
+    run = trainer("lora.rank=2", f"lora.targets={targets}")
+    learning = [name for name, parameter in run.policy.model.named_parameters() if parameter.requires_grad]
+    assert {name.split(".lora_")[0].split(".")[-1] for name in learning} == adapted
+    assert len(learning) == 2 * 2 * len(adapted)  # A and B, in both blocks
+    assert run.train_step().metrics["optim/update_ratio"] > 0
 
 
 def test_exported_adapters_are_merged_and_say_the_same(trainer, tmp_path):
