@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from stabilizer.remedies.controls import Checkpoint
 
 SHOWN = ("accuracy/val", "reward/mean")
+FILES = ("model", "path", "held_out_path", "corpus", "functions", "use")
+"""Keys of a configuration that may name a file."""
 
 
 def export_model(run: Path, out: Path, which: str = "best") -> tuple[int, str]:
@@ -74,7 +76,7 @@ def _choose(states: Sequence[Checkpoint], best: int, which: str) -> Checkpoint:
 
 def model_card(analysis: Analysis, step: int) -> str:
     """The card, in the form model hubs read. Text from the run is shown without control characters."""
-    config: dict[str, Any] = dict(analysis.run.history.view().about("config", {}))
+    config: dict[str, Any] = _portable(analysis.run.history.view().about("config", {}))
     view = analysis.run.history.view()
     measured = []
     for name in SHOWN:
@@ -117,3 +119,13 @@ def _plot(analysis: Analysis) -> str:
     series = [(name, view.series(name).finite()) for name in SHOWN]
     spans = [(finding.onset_step, finding.last_step) for finding in analysis.findings if finding.severity != "info"]
     return line_chart([(name, s.steps, s.values) for name, s in series if len(s) > 1], spans=spans)
+
+
+def _portable(value: Any, key: str = "") -> Any:
+    """A configuration with files by their names alone: a card is handed on, and nobody there knows these folders."""
+    if isinstance(value, dict):
+        return {name: _portable(inner, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_portable(inner, key) for inner in value]
+    whole = isinstance(value, str) and key in FILES and Path(value).is_absolute()
+    return Path(value).name if whole else value

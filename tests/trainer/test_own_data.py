@@ -226,6 +226,9 @@ def test_a_run_goes_on_and_is_exported_from_any_folder(folder, tmp_path_factory,
     assert main(["train", "--resume", str(folder / "run"), "--json"]) == 0, capsys.readouterr().err
     assert main(["export", str(folder / "run"), "-o", "out"]) == 0
     assert RunReader(folder / "run").status["step"] == 3
+    card = Path("out/README.md").read_text()
+    assert "base_model: start\n" in card and '"path": "sums.jsonl"' in card and '"reward.py:' in card
+    assert str(folder) not in card, "a card is handed on"
 
 
 def test_what_is_no_file_here_keeps_its_name(folder):
