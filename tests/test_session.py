@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from stabilizer.cli import main
-from stabilizer.commands.train import follow
+from stabilizer.commands.train import command, follow
 from stabilizer.readers import load
 from stabilizer.records import Action, Finding, Metrics
 from stabilizer.runs.directory import chain_hash, replace_json
@@ -421,6 +421,15 @@ def test_a_step_that_is_broken_off_is_neither_saved_nor_seen_after_a_resume(tmp_
     again = {tick.step: tick.metrics["optim/grad_norm"] for tick in Session.resume(tmp_path / "run").run()}
     straight = {tick.step: tick.metrics["optim/grad_norm"] for tick in Session.start(config, tmp_path / "other").run()}
     assert again == {step: straight[step] for step in (4, 5, 6)}
+
+
+def test_who_ends_a_run_at_once_is_told_how_to_go_on(tmp_path) -> None:
+    session = Session.start(small_config(6), tmp_path / "run")
+    session.trainer.learner.optimizer.step = lambda *args: interrupted_at_once()
+    out = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        follow(session, Console(file=out, width=500), json=False)
+    assert f"stopped at once; what was saved last is gone on with by: {command()} train --resume" in out.getvalue()
 
 
 def test_a_return_that_is_broken_off_leaves_a_run_that_is_stopped_and_can_go_on(tmp_path, monkeypatch) -> None:

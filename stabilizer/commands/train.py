@@ -179,6 +179,10 @@ def follow(session: Session, console: Console, *, json: bool) -> int:
     try:
         for tick in session.run(patient=True):
             printer.tick(tick)
+    except KeyboardInterrupt:
+        words = f"stopped at once; what was saved last is gone on with by: {command()} train --resume {run}"
+        console.print(Text(words, style="bold"), soft_wrap=True)
+        raise
     finally:
         printer.end(session.parting, session.parting_actions)
     verdict, ever = session.watch.verdict(session.history.view())
