@@ -84,9 +84,10 @@ class Learner:
         self.optimizer.state.clear()
 
     def update(
-        self, batch: Batch, knobs: Knobs, progress: Progress, *, step: int, skip: bool, shuffle_seed: int
+        self, step: int, batch: Batch, knobs: Knobs, progress: Progress, *, skip: bool, shuffle_seed: int
     ) -> dict[str, float]:
         """All updates of a step; a skipped one is computed and reported like any other, only not made."""
+        lr = self.set_lr(step, knobs.lr_scale)
         only_critic = self._critic is not None and (knobs.actor_frozen or step <= self._config.critic.warmup_steps)
         rows: list[dict[str, float]] = []
         halves: list[Tensor] = []
@@ -110,6 +111,7 @@ class Learner:
                 rows.append(row)
         began = perf_counter()
         metrics = _reduced(rows) | {
+            "optim/lr": lr,
             "optim/skipped": not_finite,
             "optim/update_ratio": self.moved.in_step() if made else 0.0,
             "batch/updates": made,

@@ -167,11 +167,12 @@ class Trainer:
             batch, credit, metrics = self._prepare(episodes, adapted)
             scored = perf_counter()
             self._torn = True
-            metrics["optim/lr"] = self.learner.set_lr(step, knobs.lr_scale)
             if len(batch):
                 seed = self._random_bits(step, "shuffle")
-                updates = self.learner.update(batch, adapted, progress, step=step, skip=skip, shuffle_seed=seed)
+                updates = self.learner.update(step, batch, adapted, progress, skip=skip, shuffle_seed=seed)
                 metrics = updates | metrics
+            else:
+                metrics["optim/lr"] = self.learner.set_lr(step, knobs.lr_scale)
         metrics = {"batch/updates": 0} | metrics | {"rollout/staleness": self._unsynced}
         self._unsynced += metrics["batch/updates"]
         if self._unsynced:

@@ -78,7 +78,9 @@ def predicted_from(first):
 def test_predicted_from_the_position_before_log_probabilities_are_those_that_are_learned_from(trainer):
     run, seen = trainer("policy.minibatches=1", task="length"), []
     update = run.learner.update
-    run.learner.update = lambda batch, *rest, **options: seen.append(batch) or update(batch, *rest, **options)
+    run.learner.update = lambda step, batch, *rest, **options: (
+        seen.append(batch) or update(step, batch, *rest, **options)
+    )
     before = copy.deepcopy(run.policy.model)
     run.train_step()
     (batch,) = seen

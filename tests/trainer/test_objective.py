@@ -253,9 +253,9 @@ def first_batch(trainer, *overrides):
             parameter.mul_(1.05)
     seen, update = [], run.learner.update
 
-    def noted(batch, *rest, **options):
+    def noted(step, batch, *rest, **options):
         seen.append(batch)
-        return update(batch, *rest, **options)
+        return update(step, batch, *rest, **options)
 
     run.learner.update = noted
     run.train_step()
