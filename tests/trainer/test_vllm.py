@@ -18,7 +18,7 @@ from stabilizer.trainer.rollout.engine import Sampling
 from stabilizer.trainer.rollout.engines import build_engine
 from stabilizer.trainer.rollout.logprobs import completion_logps
 from stabilizer.trainer.rollout.sampler import Sampler
-from stabilizer.trainer.rollout.synced import StaleWeights
+from stabilizer.trainer.rollout.synced import StaleWeights, learner_scores
 from stabilizer.trainer.settings import RolloutConfig, VllmConfig
 from stabilizer.trainer.tasks import TASKS
 
@@ -298,3 +298,51 @@ def test_heads_that_the_cpu_kernel_does_not_know_are_refused(engine):
 def test_a_context_beyond_the_models_own_is_refused(engine, policy):
     with pytest.raises(ValueError, match="cannot serve this Qwen2ForCausalLM: .*max_model_len"):
         engine(policy, max_model_len=100_000)
+
+
+# --- what is exported -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adapters", [(), ("lora.rank=4",)], ids=["whole", "adapters"])
+def test_an_exported_policy_is_the_one_that_learned(trainer, tmp_path, adapters):
+    if adapters:
+        pytest.importorskip("peft")
+    run = trainer("optim.lr=5e-3", *adapters)
+    start = load_policy("builtin", "addition", CPU)
+    for _ in range(3):
+        run.train_step()
+    run.save_pretrained(tmp_path / "model")
+    texts = ["12+34=46", "7+8=15", "90+9=99", "3+33=36"]
+    with exported(tmp_path / "model") as scores:
+        theirs = scores(texts)
+    moved = 0.0
+    for text, (ids, found) in zip(texts, theirs, strict=True):
+        assert ids == run.policy.tokenizer(text)["input_ids"]
+        ours, before = (learner_scores(model, [ids])[0] for model in (run.policy.model, start.model))
+        assert torch.tensor(found, dtype=torch.float64) == pytest.approx(ours, abs=1e-4)
+        moved = max(moved, (ours - before).abs().max().item())
+    assert moved > 0.05  # the weights are those after training, and vLLM read them from the folder
+
+
+@contextlib.contextmanager
+def exported(folder):
+    """A function giving tokens of texts and log-probabilities of all but the first, by a vLLM started as usual."""
+    with vllm_engine._process_left_alone():
+        vllm = vllm_engine._import_vllm()
+        llm = vllm.LLM(
+            model=str(folder), dtype="float32", max_model_len=64, max_num_seqs=8, logprobs_mode="processed_logprobs",
+            **vllm_engine._memory(VllmConfig(kv_cache_gb=0.1)),
+        )  # fmt: skip
+    params = vllm.SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0)
+
+    def scores(texts):
+        found = [(out.prompt_token_ids, out.prompt_logprobs) for out in llm.generate(texts, params, use_tqdm=False)]
+        return [(ids, [place[i].logprob for place, i in zip(told[1:], ids[1:], strict=True)]) for ids, told in found]
+
+    try:
+        yield scores
+    finally:
+        llm.llm_engine.engine_core.shutdown()
+        from vllm.distributed import cleanup_dist_env_and_memory
+
+        cleanup_dist_env_and_memory()
