@@ -194,8 +194,8 @@ def test_a_resumed_run_is_shown_with_its_neighbours(tmp_path, monkeypatch) -> No
 )  # fmt: skip
 def test_a_resumed_run_keeps_the_remedies_it_had(was, asked, goes_on, tmp_path, monkeypatch) -> None:
     session = pytest.importorskip("stabilizer.session")
-    modes = []
-    monkeypatch.setattr(session.Session, "resume", lambda path, mode, fork_steps: modes.append(mode))
+    modes, resumed = [], SimpleNamespace(writer=SimpleNamespace(path=tmp_path))
+    monkeypatch.setattr(session.Session, "resume", lambda path, mode, fork_steps: modes.append(mode) or resumed)
     monkeypatch.setattr(train, "follow", lambda session, console, json: 0)
     if was:
         (tmp_path / "status.json").write_text(json.dumps({"state": "running", "remedy": was}))
