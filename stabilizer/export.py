@@ -37,6 +37,8 @@ def export_model(run: Path, out: Path, which: str = "best") -> tuple[int, str]:
         raise ValueError(f"{out}: not empty; name a folder that is, or does not exist yet")
     loaded = load(run)
     settings = loaded.history.view().about("config", {})
+    if not isinstance(settings, dict):
+        raise ValueError(f"{run / 'run.json'}: no usable configuration in it, so what the weights are of is not known")
     # Whatever paid the completions: it is not asked, and its file need not be there any more.
     config = config_from_dict({**settings, "reward": {"functions": ["exact"]}})
     folder = run / "checkpoints"

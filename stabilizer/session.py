@@ -195,6 +195,7 @@ class Session:
         metrics = trainer.validate()
         trainer.note_validation(metrics)
         session._note_troubles(0, metrics)
+        writer.metrics(0, metrics)  # before there is a state to go on from, as ever: nobody would make it again
         session.save_checkpoint()
         if session.unsaved:
             session._close("failed")
@@ -202,7 +203,6 @@ class Session:
                 f"{path / 'checkpoints'}: the first state could not be saved ({session.unsaved}), and without one"
                 f" nothing could be resumed, gone back to or exported: make room, or choose another place for the run"
             )
-        writer.metrics(0, metrics)
         session.history.append(0, metrics)
         found = session.watch.tick(session.history.view())  # as a replay does: detectors take turns by rows
         session._unsaid = [replace(finding, t=time.time()) for finding in found]

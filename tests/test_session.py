@@ -517,6 +517,30 @@ def test_a_run_whose_newest_attempt_is_lost_is_refused_for_its_rows_would_be_mix
     assert sorted(state.name for state in (run / "checkpoints").iterdir()) == states
 
 
+def test_there_is_no_state_to_go_on_from_before_the_first_row_is_on_record(tmp_path, monkeypatch) -> None:
+    rows = []
+    save = Session.save_checkpoint
+
+    def seen(session: Session) -> None:
+        rows.append(RunReader(session.writer.path).history.view().series("accuracy/val").steps.tolist())
+        save(session)
+
+    monkeypatch.setattr(Session, "save_checkpoint", seen)
+    Session.start(small_config(2), tmp_path / "run")
+    assert rows == [[0]]
+
+
+@pytest.mark.parametrize("said", [None, True, [], "x"])
+def test_a_damaged_list_of_metrics_is_made_anew(tmp_path, said) -> None:
+    run = tmp_path / "run"
+    ticks = Session.start(small_config(4), run).run()
+    next(ticks)
+    ticks.close()
+    replace_json(run / "run.json", read_json(run / "run.json") | {"metrics": said})
+    assert [tick.step for tick in Session.resume(run).run()] == [2, 3, 4]
+    assert "unit" in read_json(run / "run.json")["metrics"]["reward/mean"]
+
+
 def test_a_run_that_is_over_says_how_its_weights_are_trained_on(tmp_path, capsys) -> None:
     run = tmp_path / "run"
     list(Session.start(small_config(2), run).run())

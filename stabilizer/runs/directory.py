@@ -201,7 +201,8 @@ class RunWriter:
         """Go on with a run of an earlier process; call `begin_attempt` before writing metrics."""
         claim = _claim(path)
         about = orjson.loads((path / "run.json").read_bytes())
-        about.setdefault("metrics", {})
+        if not isinstance(about.get("metrics"), dict):
+            about["metrics"] = {}  # what is said of each is said anew with its next row
         try:
             attempt = _newest_attempt(path, about)
         except ValueError:

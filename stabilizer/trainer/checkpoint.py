@@ -59,7 +59,10 @@ def read(checkpoint: Checkpoint) -> dict[str, bytes]:
     """The files of a state, each checked against the manifest; CheckpointDamaged says which one is not what it was."""
     try:
         manifest = json.loads((checkpoint.path / MANIFEST).read_bytes())
-        files = {name: (checkpoint.path / name).read_bytes() for name, _ in manifest["files"].items()}
+        odd = [name for name in manifest["files"] if not (checkpoint.path / name).is_file()]
+        if odd:
+            raise CheckpointDamaged(f"{checkpoint.path / odd[0]}: no file")
+        files = {name: (checkpoint.path / name).read_bytes() for name in manifest["files"]}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointDamaged(f"{checkpoint.path}: {error}") from error
     if manifest.get("schema") != SCHEMA:

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -21,7 +22,8 @@ def test_writing_again_replaces(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage", ["flip a byte", "cut short", "delete a file", "break the manifest", "delete the manifest"]
+    "damage",
+    ["flip a byte", "cut short", "delete a file", "a pipe in its place", "break the manifest", "delete the manifest"],
 )
 def test_damage_is_noticed(tmp_path, damage):
     saved = disk.write(tmp_path, 5, 0, FILES)
@@ -33,6 +35,9 @@ def test_damage_is_noticed(tmp_path, damage):
             file.write_bytes(b"\x00")
         case "delete a file":
             file.unlink()
+        case "a pipe in its place":  # to read it would wait for ever
+            file.unlink()
+            os.mkfifo(file)
         case "break the manifest":
             manifest.write_text("{")
         case "delete the manifest":

@@ -76,6 +76,8 @@ def test_round_trip_through_json_types():
         ("rollout.group_size=1", ["rollout.group_size = 1", "at least 2"]),
         ("policy.minibatches=256", ["policy.minibatches = 256", "at most prompts x group_size = 64"]),
         ("policy.beta=2", ["policy.beta = 2.0", "between 0 and 1"]),
+        ("policy.gate=[1e39,1]", ["policy.gate = ", "at most 100"]),
+        ("reward.solved_by=exact", ["reward.solved_by = 'exact'", "empty without reward.functions"]),
         ("policy.resample_batches=1000", ["policy.resample_batches = 1000", "between 1 and 64"]),
         ("validation.problems=1000", ["at most", "512"]),
         ("lr", ["must look like key=value"]),
@@ -166,3 +168,10 @@ def test_the_kl_in_the_reward_is_k1_unless_another_is_asked_for():
     assert load_config("addition", ["algorithm=ppo"]).policy.kl_kind == "k1"
     assert load_config("addition", ["algorithm=ppo", "policy.kl_in=loss"]).policy.kl_kind == "k1"
     assert load_config("addition").policy.kl_kind == "k3"
+
+
+def test_a_reward_file_that_is_a_link_to_itself_is_no_file(tmp_path):
+    loop = tmp_path / "reward.py"
+    loop.symlink_to(loop)
+    with pytest.raises(ValueError, match="there is no file .*reward.py"):
+        load_config("addition", [f"reward.functions=[{loop}:mine]"])

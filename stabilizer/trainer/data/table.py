@@ -47,7 +47,7 @@ def read_table(path: str, split: str = "train", subset: str = "") -> Table:
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     elif reader is not None:
-        there = [other.name for other in file.parent.glob("*")] if file.parent.is_dir() else []
+        there = [other.name for other in file.parent.glob("*") if other.is_file()] if file.parent.is_dir() else []
         hint = nearest(file.name, there)
         raise ValueError(f"{file.absolute()}: no such file{f'; nearest there is {hint!r}' if hint else ''}")
     else:

@@ -44,7 +44,10 @@ class RewardSpec:
 
     def load_request(self, memory_gb: float) -> dict[str, Any]:
         """What the worker needs to load it."""
-        source = None if self.file is None else self.file.read_text(encoding="utf-8")
+        try:
+            source = None if self.file is None else self.file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.file}: not UTF-8 text ({error.reason} at byte {error.start})") from None
         return {
             "function": self.function,
             "file": None if self.file is None else str(self.file),
@@ -61,6 +64,8 @@ def read_specs(config: RewardConfig) -> list[RewardSpec]:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
         raise ValueError(f"reward.functions: two are named {twice!r}; give one of them another `name`")
+    if config.solved_by and not names:
+        raise ValueError(f"reward.solved_by = {config.solved_by!r}: must be empty without reward.functions")
     if config.solved_by and config.solved_by not in names:
         raise ValueError(f"reward.solved_by = {config.solved_by!r}: must be one of {', '.join(names)}")
     return specs
@@ -92,10 +97,10 @@ def _spec(i: int, entry: str | dict[str, Any]) -> RewardSpec:
 def _found(where: str, use: str) -> tuple[Path | None, str]:
     path, colon, function = use.rpartition(":")
     if colon and path.endswith(".py"):
-        file = expanded(path, f"{where}: {use}").resolve()
+        file = expanded(path, f"{where}: {use}")
         if not file.is_file():
-            raise ValueError(f"{where}: {use}: there is no file {file}")
-        return file, function
+            raise ValueError(f"{where}: {use}: there is no file {file.absolute()}")
+        return file.resolve(), function
     if use.endswith(".py"):
         raise ValueError(f"{where}: {use}: which function of it? Write {use}:FUNCTION")
     entries = {entry.name for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
