@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stabilizer.records import Action, JournalEntry
-from stabilizer.remedies.controls import Checkpoint, in_words, parse_order, parse_turn
+from stabilizer.remedies.controls import Checkpoint, Controls, in_words, parse_order, parse_turn
 from stabilizer.runs import journal
 from stabilizer.runs.journal import BY_HAND
 from stabilizer.runs.requests import Request, look, settle, waits
@@ -30,6 +30,17 @@ MAX_COMPLAINTS = 20
 
 
 _THE_LINK = {"follow_symlinks": False} if os.access in os.supports_follow_symlinks else {}
+
+
+def _check_batch(controls: Controls) -> None:
+    """What a configuration may not ask for, nobody may turn it to either."""
+    parts = controls.get("control/minibatches")
+    rows = controls.get("control/prompts") * controls.get("control/group_size")
+    if parts > rows:
+        raise ValueError(
+            f"control/minibatches = {parts:g} would be more than prompts x group_size = {rows:g}, and a minibatch be"
+            " empty: turn the others first"
+        )
 
 
 @dataclass(frozen=True)
@@ -170,8 +181,8 @@ class Desk:
             if request.kind == "set":
                 self._turn(request, *parse_turn(request.action))
             elif request.action == "snapshot":  # a copy disturbs nothing
-                self._session.trainer.controls.snapshot()
-                self._declare("checkpoint", f"snapshot, asked for by {request.by}", by=request.by)
+                saved = self._session.trainer.controls.snapshot(keep=True)
+                self._declare("checkpoint", f"snapshot of step {saved.step}, asked for by {request.by}", by=request.by)
             else:
                 order, _ = parse_order(request.action)
                 state = self._state_before(request.action) if order == "restore" else None
@@ -183,7 +194,11 @@ class Desk:
     def _turn(self, request: Request, knob: str, value: float | str) -> None:
         controls = self._session.trainer.controls
         before, after = controls.set(knob, value)
-        controls.set(knob, before)  # it can be done; now it is written down, and then done
+        try:
+            if after != before:
+                _check_batch(controls)
+        finally:
+            controls.set(knob, before)  # it can be done; now it is written down, and then done
         words = f"{knob} {in_words(knob, before)} → {in_words(knob, after)}, set by {request.by}"
         if after == before:
             self._declare("note", words, by=request.by)

@@ -157,6 +157,8 @@ class Session:
         """Rows that the watch has not been shown."""
         self._door = -math.inf
         """When it was last looked up whether people wait."""
+        self.heard: Callable[[str], None] = lambda signal: None
+        """Told at once, within a signal handler, that the run is asked to end."""
         self._paused = False
         self._ending = False
         self._reasons: set[str] = set()
@@ -569,6 +571,7 @@ class Session:
                 raise KeyboardInterrupt
             if not self._ending:
                 self.stop_reason = signal.Signals(number).name
+                self.heard(self.stop_reason)
 
         try:
             before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}

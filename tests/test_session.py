@@ -121,10 +121,21 @@ def test_a_knob_is_turned_by_hand_from_outside(tmp_path) -> None:
     assert told["control/kl_kind k3 → k2, set by cli"] == "intervention"
     # what changes nothing is no new beginning for the detectors
     assert told["control/filter_groups off → off, set by cli"] == "note"
-    assert told["snapshot, asked for by cli"] == "checkpoint"
+    assert told["snapshot of step 3, asked for by cli"] == "checkpoint"
     assert any("refused" in text and "between 1 and 4096" in text for text in told)
     assert any("refused" in text and "compares the answers of a group" in text for text in told)
     assert all(event.data["by"] == "cli" for event in reader.history.events if event.step >= 3)
+
+
+def test_no_knob_is_turned_to_what_a_configuration_may_not_ask_for(tmp_path) -> None:
+    for tick in Session.start(small_config(4), tmp_path / "run").run():  # 4 prompts x 4 answers
+        if tick.step == 1:
+            for turn in ("minibatches=17", "minibatches=16", "prompts=3"):
+                ask(tmp_path / "run", "set", turn)
+    history = RunReader(tmp_path / "run").history
+    assert list(history.view().series("batch/updates").values) == [2, 2, 16, 16]
+    refused = [event.text.split(" refused")[0] for event in history.events if " refused" in event.text]
+    assert refused == ["set 'minibatches=17'", "set 'prompts=3'"]
 
 
 def test_what_was_asked_for_by_hand_is_listed_with_its_answer(tmp_path, capsys) -> None:
@@ -477,6 +488,21 @@ def test_sigterm_before_the_first_step_leaves_a_run_that_can_go_on(tmp_path, mon
     assert signal.getsignal(signal.SIGTERM) == before
     assert "stopped by SIGTERM at step 0" in capsys.readouterr().out
     assert [tick.step for tick in Session.resume(the_run(tmp_path)).run()] == [1, 2, 3]
+
+
+def test_who_asks_a_run_to_end_is_told_at_once_that_it_was_heard(tmp_path, capfd) -> None:
+    session = Session.start(small_config(6), tmp_path / "run")
+    score = session.trainer.task.score
+
+    def amid_a_step(*args):
+        if session.trainer.step == 2 and not session.stop_reason:
+            signal.raise_signal(signal.SIGINT)
+            assert "ends after this step, and saves; Ctrl-C again ends it at once" in capfd.readouterr().err
+        return score(*args)
+
+    session.trainer.task.score = amid_a_step
+    follow(session, Console(file=io.StringIO()), json=False)
+    assert session.trainer.step == 3
 
 
 def full_disk(*args: object) -> None:

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from stabilizer.records import Action, Event, as_json
-from stabilizer.remedies.controls import KNOBS, ORDERS, Knob, parse_order, parse_turn
+from stabilizer.remedies.controls import KNOBS, ORDERS, Knob, in_words, parse_order, parse_turn
 from stabilizer.runs.asking import idle, leave, misplaced, over
 from stabilizer.runs.history import History
 from stabilizer.runs.journal import newest, verify
@@ -76,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps({"request": request.id, "kind": request.kind, "action": request.action}))
     if not args.json:
         words = f"asked the run to {args.what} {' '.join(asked)}".rstrip()
-        print(f"{words}; it answers after its present step: `stabilizer fix {args.run_directory} list`")
+        when = "it answers after its present step, or when it goes on"
+        print(f"{words}; {when}: `stabilizer fix {args.run_directory} list`")
     return 0
 
 
@@ -142,8 +143,8 @@ def _list(latest: dict[str, Action], events: Sequence[Event], *, as_object: bool
 def _turned(knob: str, before: float | None, after: float | None) -> str:
     if before == after:
         return f"{knob} warmed up again to {after:g}" if after is not None else knob
-    return f"{knob} {_number(before)} → {_number(after)}"
+    return f"{knob} {_value(knob, before)} → {_value(knob, after)}"
 
 
-def _number(value: float | None) -> str:
-    return "?" if value is None else f"{value:g}"
+def _value(knob: str, value: float | None) -> str:
+    return "?" if value is None else in_words(knob, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
@@ -176,6 +177,7 @@ def follow(session: Session, console: Console, *, json: bool) -> int:
     console.print(Text(f"run {run} · remedies: {session.arbiter.mode} · Ctrl-C stops and saves", style="dim"))
     for note in session.trainer.notes:
         console.print(Text(note, style="dim"))
+    session.heard = _say_heard
     try:
         for tick in session.run(patient=True):
             printer.tick(tick)
@@ -198,6 +200,13 @@ def follow(session: Session, console: Console, *, json: bool) -> int:
     if session.stop_reason == "SIGTERM":
         return 0  # asked to make room, and everything is saved: that is no failure, whatever the verdict
     return 1 if verdict in ("warn", "critical") else 0
+
+
+def _say_heard(signal: str) -> None:
+    """By the shortest way there is: a signal may come amid a line that is being printed."""
+    more = "; Ctrl-C again ends it at once, without saving" if signal == "SIGINT" else ""
+    with contextlib.suppress(OSError):
+        os.write(2, f"\n{signal}: the run ends after this step, and saves{more}\n".encode())
 
 
 def ending(session: Session, verdict: str, ever: str | None) -> Text:

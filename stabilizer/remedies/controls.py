@@ -75,8 +75,8 @@ class Checkpoint:
 class Backend(Protocol):
     """What the trainer lends to `Controls`."""
 
-    def snapshot(self) -> Checkpoint:
-        """Make the present state safe, on disk; raises OSError when that can't be done."""
+    def snapshot(self, *, keep: bool = False) -> Checkpoint:
+        """Make the present state safe, on disk, for good or until it is thinned out; OSError when it can't be."""
 
     def checkpoints(self) -> list[Checkpoint]:
         """Those of this run that can be returned to, oldest first."""
@@ -195,9 +195,12 @@ class Controls:
         """Make the present policy the reference: the KL is measured, and paid, from here on."""
         self._backend.reset_reference()
 
-    def snapshot(self) -> Checkpoint:
-        """Make the present state safe before a change; when that raises OSError, nothing may be changed."""
-        return self._backend.snapshot()
+    def snapshot(self, *, keep: bool = False) -> Checkpoint:
+        """Make the present state safe before a change; when that raises OSError, nothing may be changed.
+
+        What people ask for is to `keep`; other states are thinned out as they grow old.
+        """
+        return self._backend.snapshot(keep=keep)
 
     def checkpoints(self) -> list[Checkpoint]:
         """States that can be returned to, oldest first."""

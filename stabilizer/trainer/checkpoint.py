@@ -59,10 +59,10 @@ def read(checkpoint: Checkpoint) -> dict[str, bytes]:
     """The files of a state, each checked against the manifest; CheckpointDamaged says which one is not what it was."""
     try:
         manifest = json.loads((checkpoint.path / MANIFEST).read_bytes())
-        odd = [name for name in manifest["files"] if not (checkpoint.path / name).is_file()]
-        if odd:
+        names = list(manifest["files"].keys())
+        if odd := [name for name in names if not (checkpoint.path / name).is_file()]:
             raise CheckpointDamaged(f"{checkpoint.path / odd[0]}: no file")
-        files = {name: (checkpoint.path / name).read_bytes() for name in manifest["files"]}
+        files = {name: (checkpoint.path / name).read_bytes() for name in names}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointDamaged(f"{checkpoint.path}: {error}") from error
     if manifest.get("schema") != SCHEMA:

@@ -97,7 +97,7 @@ def _default(f: Any) -> Any:
 
 def _shown(value: Any) -> str:
     if value is None or value == "":
-        return "none"
+        return "none" if value is None else "empty"
     if isinstance(value, bool):
         return str(value).lower()
     return str(list(value)) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -399,8 +399,10 @@ class Trainer:
         self._load(state)
         self._begin = begin
 
-    def snapshot(self) -> Checkpoint:
-        """Save the present state for a fix to go back to: on disk, and in memory as far as it fits."""
+    def snapshot(self, *, keep: bool = False) -> Checkpoint:
+        """Save the present state to go back to: on disk, with `keep` for good, and in memory as far as it fits."""
+        if keep and self.step not in self._progress.kept:
+            self._progress.kept.append(self.step)
         return self.save_checkpoint(remember=True)
 
     def save_checkpoint(self, *, remember: bool = False) -> Checkpoint:
@@ -411,8 +413,8 @@ class Trainer:
         saved = disk.write(self._folder, self.step, self.attempt, files)
         there = set(disk.scan(self._folder))  # what only memory holds stands in for nothing on disk: it dies with us
         present = [checkpoint for checkpoint in self.checkpoints() if checkpoint in there]
-        best = [self._progress.best_step] if self.config.checkpoint.best else []
-        kept = disk.worth_keeping([checkpoint.step for checkpoint in present], self.config.checkpoint.keep, best)
+        also = [*self._progress.kept, *([self._progress.best_step] if self.config.checkpoint.best else [])]
+        kept = disk.worth_keeping([checkpoint.step for checkpoint in present], self.config.checkpoint.keep, also)
         for old in present:
             if old.step not in kept:
                 disk.remove(old)

@@ -49,6 +49,8 @@ class Progress:
     """The step of it."""
     since_best: int = 0
     """Validations since then."""
+    kept: list[int] = field(default_factory=list)
+    """Steps whose states somebody asked for: they are never thinned out."""
     lineage: dict[str, int] = field(default_factory=dict)
     """Attempt (as text) -> the step it began after. A checkpoint off this line was left behind by a rollback."""
 

@@ -124,7 +124,7 @@ class Simulation:
 
     # --- Backend ---
 
-    def snapshot(self) -> Checkpoint:
+    def snapshot(self, *, keep: bool = False) -> Checkpoint:
         return self.save_checkpoint()
 
     def save_checkpoint(self) -> Checkpoint:

@@ -185,6 +185,26 @@ def test_old_checkpoints_are_thinned_and_step_0_stays(trainer):
     assert steps[0] == 0 and steps[-2:] == [11, 12] and len(steps) <= 7
 
 
+def test_a_state_that_somebody_asked_for_is_never_thinned_out(trainer):
+    run = trainer("checkpoint.keep=2")
+    run.train_step()
+    run.save_checkpoint()
+    run.train_step()
+    asked = run.controls.snapshot(keep=True)
+    run.train_step()
+    passing = run.controls.snapshot()
+    for _ in range(6):
+        run.train_step()
+        run.save_checkpoint()
+    again = trainer("checkpoint.keep=2")
+    again.resume()
+    for _ in range(12):
+        again.train_step()
+        again.save_checkpoint()
+    there = [state.step for state in again.checkpoints()]
+    assert asked.step in there and passing.step not in there
+
+
 def test_controls_snapshot_and_restore_go_through_the_trainer(trainer):
     run = trainer()
     run.train_step()

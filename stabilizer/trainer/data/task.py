@@ -46,7 +46,9 @@ class DataTask(Task):
             raise ValueError(f"{table.name}: all {len(rows)} usable rows are held out; lower data.held_out")
         if aside is not table and taken:
             notes.append(f"{taken} of {len(rows)} rows are not trained on, because their prompts are held out")
-        notes.append(f"{len(self._rows)} rows to train on, {len(self._aside)} held out")
+        again = taken - len(first) if aside is table else 0
+        repeats = f", {again} left out because they repeat the prompts of those" if again else ""
+        notes.append(f"{len(self._rows)} rows to train on, {len(self._aside)} held out{repeats}")
         self.size = len(self._rows)
         self.notes = (*notes, *self._prompts.notes)
 
