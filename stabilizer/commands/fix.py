@@ -143,8 +143,4 @@ def _list(latest: dict[str, Action], events: Sequence[Event], *, as_object: bool
 def _turned(knob: str, before: float | None, after: float | None) -> str:
     if before == after:
         return f"{knob} warmed up again to {after:g}" if after is not None else knob
-    return f"{knob} {_value(knob, before)} → {_value(knob, after)}"
-
-
-def _value(knob: str, value: float | None) -> str:
-    return "?" if value is None else in_words(knob, value)
+    return f"{knob} {in_words(knob, before)} → {in_words(knob, after)}"

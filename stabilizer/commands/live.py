@@ -179,15 +179,11 @@ def finding_lines(finding: Finding) -> tuple[Text, str]:
 def action_lines(action: Action) -> tuple[Text, str]:
     """An entry of the journal, and why."""
     change = ", ".join(
-        f"{knob} {_value(knob, before)} → {_value(knob, after)}" for knob, (before, after) in action.change.items()
+        f"{knob} {in_words(knob, before)} → {in_words(knob, after)}" for knob, (before, after) in action.change.items()
     )
     line = Text(f"↻ step {action.step} · {plain(action.action)} {plain(action.remedy)} {action.entry}", style="cyan")
     line.append(f" · {plain(change)}" if change else "", style="default")
     return line, plain(action.text)
-
-
-def _value(knob: str, value: float | None) -> str:
-    return "?" if value is None else in_words(knob, value)
 
 
 def _duration(seconds: float) -> str:

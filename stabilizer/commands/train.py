@@ -202,11 +202,11 @@ def follow(session: Session, console: Console, *, json: bool) -> int:
     return 1 if verdict in ("warn", "critical") else 0
 
 
-def _say_heard(signal: str) -> None:
+def _say_heard(name: str) -> None:
     """By the shortest way there is: a signal may come amid a line that is being printed."""
-    more = "; Ctrl-C again ends it at once, without saving" if signal == "SIGINT" else ""
+    more = "; Ctrl-C again ends it at once, without saving" if name == "SIGINT" else ""
     with contextlib.suppress(OSError):
-        os.write(2, f"\n{signal}: the run ends after this step, and saves{more}\n".encode())
+        os.write(2, f"\n{name}: the run ends after this step, and saves{more}\n".encode())
 
 
 def ending(session: Session, verdict: str, ever: str | None) -> Text:

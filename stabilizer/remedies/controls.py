@@ -95,8 +95,10 @@ ORDERS = ("skip-update", "reset-optimizer", "reset-reference", "snapshot", "rest
 """What can be done to a run beside turning knobs; `restore:120` returns to step 120, `restore` to the newest state."""
 
 
-def in_words(name: str, value: float) -> str:
-    """A knob's value as people say it: a switch's setting by its name."""
+def in_words(name: str, value: float | None) -> str:
+    """A knob's value as people say it: a switch's setting by its name, ? where it is not known."""
+    if value is None:
+        return "?"
     choices = KNOBS[name].choices if name in KNOBS else ()
     return choices[int(value)] if choices and value in range(len(choices)) else f"{value:g}"
 
