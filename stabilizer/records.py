@@ -12,11 +12,13 @@ out. Unknown metric names are kept as they are; unknown fields of our own record
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import orjson
+
+from stabilizer import json_text
 
 SCHEMA = 1
 
@@ -188,7 +190,7 @@ def encode_metrics(record: Metrics) -> bytes:
 
 def decode_metrics(line: bytes) -> Metrics:
     """The record of one line, or RecordError saying what is wrong with it."""
-    row = _object(line)
+    row = _object(line, orjson.loads)  # values in `m` that are no numbers are refused, and nothing walks the rest
     try:
         step, values = row["step"], row["m"]
     except KeyError as missing:
@@ -201,7 +203,7 @@ def decode_metrics(line: bytes) -> Metrics:
     for name, value in () if plain else values.items():
         if value is None:
             word = non_finite.get(name) if isinstance(non_finite, dict) else None
-            if word in _NON_FINITE:
+            if isinstance(word, str) and word in _NON_FINITE:
                 out[name] = _NON_FINITE[word]
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             out[name] = value
@@ -243,7 +245,7 @@ def encode(record: Sample | Event | Finding | Action) -> bytes:
 
 def decode(kind: type, line: bytes) -> Any:
     """A record of `kind` from a line; unknown or missing fields raise RecordError."""
-    row = _object(line)
+    row = _object(line, json_text.loads)
     fields = kind.__dataclass_fields__
     if unknown := sorted(set(row) - set(fields)):
         raise RecordError(f"{kind.__name__} has no field {unknown[0]!r}")
@@ -331,10 +333,10 @@ def as_json(record: Any) -> Any:
     return _plain(record)
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def _object(line: bytes, loads: Callable[[bytes], Any]) -> dict[str, Any]:
     try:
-        row = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
+        row = loads(line)
+    except ValueError as error:
         raise RecordError(f"not JSON: {error}") from None
     if not isinstance(row, dict):
         raise RecordError(f"not a JSON object but {type(row).__name__}")

@@ -432,13 +432,13 @@ class Session:
             self._tell(changed, step, wait=not self._patient)
             self._tell_anew(step, RESTATED)
             if heeding:
-                self.desk.look()
+                self._heed()
             self.arbiter.tick(view, self.desk.answers() if heeding else [])
             if heeding:
                 self.desk.settle()
                 self.desk.return_if_asked()
         except Exception as error:  # the monitor never harms training; its own failure is on record
-            self.writer.event(step, "note", f"monitor failed: {type(error).__name__}: {error}")
+            self._note_monitor_failure(step, error)
         return changed
 
     def _wait_while_paused(self) -> None:
@@ -446,12 +446,22 @@ class Session:
             self._write_down()  # who paused may take any time
         while self._paused and not self.stop_reason:
             self._status("paused")
+            self._heed()
             try:
-                self.desk.look()
                 self.desk.return_if_asked()
             except Exception as error:  # as after a step: whatever somebody asks for never ends the run
-                self.writer.event(self.trainer.step, "note", f"monitor failed: {type(error).__name__}: {error}")
+                self._note_monitor_failure(self.trainer.step, error)
             time.sleep(0.2)
+
+    def _heed(self) -> None:
+        """Take in what people ask for; whatever they left in the folder, remedies are looked after all the same."""
+        try:
+            self.desk.look()
+        except Exception as error:
+            self._note_monitor_failure(self.trainer.step, error)
+
+    def _note_monitor_failure(self, step: int, error: Exception) -> None:
+        self.writer.event(step, "note", f"monitor failed: {type(error).__name__}: {error}")
 
     def _status(self, state: RunState) -> None:
         self.writer.status(state, self.trainer.step, remedy=self.arbiter.mode)

@@ -19,6 +19,7 @@ from stabilizer.runs.reader import RunReader
 from stabilizer.runs.requests import ask
 from stabilizer.session import Session
 from stabilizer.trainer.config import load_config
+from tests.deep import nested
 
 SMALL = ["rollout.prompts=2", "rollout.group_size=2", "validation.problems=4", "checkpoint.every=5"]
 
@@ -189,6 +190,68 @@ def test_what_lies_in_the_folder_and_is_no_request_is_told_once(tmp_path) -> Non
     list(session.run())
     assert said(path).count("requests/rubbish.json is not heeded: no request") == 1
     assert said(path).count("requests/link.json is not heeded: a symbolic link") == 1
+
+
+BAD_REQUESTS = {
+    "deep-object.json": f'{{"kind": "set", "action": {nested(990)}, "by": "x", "t": 1}}',
+    "deep-list.json": nested(990, "list"),
+    "deeper.json": nested(5_000),
+    "kind-is-a-list.json": '{"kind": ["pause"], "action": "", "by": "x", "t": 1}',
+    "action-is-an-object.json": '{"kind": "set", "action": {"prompts": 3}, "by": "x", "t": 1}',
+    "by-is-a-number.json": '{"kind": "pause", "action": "", "by": 7, "t": 1}',
+    "t-is-text.json": '{"kind": "pause", "action": "", "by": "x", "t": "nan"}',
+    "t-is-true.json": '{"kind": "pause", "action": "", "by": "x", "t": true}',
+    "no-time.json": '{"kind": "pause", "action": "", "by": "x"}',
+    "list.json": '["pause"]', "null.json": "null", "empty.json": "", "binary.json": "\0" * 100,
+}  # fmt: skip
+
+
+def test_a_bad_request_costs_only_itself(tmp_path) -> None:
+    path = tmp_path / "run"
+    session = start(path, 6)
+    folder = path / "requests"
+    for tick in session.run():
+        if tick.step == 1:
+            folder.mkdir()
+            for name, text in BAD_REQUESTS.items():
+                (folder / name).write_text(text)
+            (folder / "folder.json").mkdir()
+            with open(folder / "huge.json", "wb") as file:
+                file.truncate(4 << 30)
+            ask(path, "set", "prompts=3", by="ada")
+    reader, told = RunReader(path), said(path)
+    assert "monitor failed" not in told and reader.history.view().latest("batch/prompts") == 3
+    for name in (*BAD_REQUESTS, "folder.json", "huge.json"):
+        assert told.count(f"requests/{name} is not heeded: ") == 1, name
+    assert "folder.json is not heeded: not a plain file" in told
+    assert "huge.json is not heeded: larger than 65536 bytes" in told
+    assert "deep-list.json is not heeded: no request: nested more than 100 levels deep" in told
+    assert {file.name for file in folder.iterdir()} == {*BAD_REQUESTS, "folder.json", "huge.json"}
+
+
+def test_a_bad_request_left_before_a_resume_costs_only_itself(tmp_path) -> None:
+    path = tmp_path / "run"
+    for tick in (session := start(path, 6)).run():
+        if tick.step == 2:
+            session.stop_reason = "SIGTERM"
+    (path / "requests").mkdir()
+    (path / "requests/deep.json").write_text(BAD_REQUESTS["deep-object.json"])
+    ask(path, "set", "prompts=3")
+    list(Session.resume(path).run())
+    assert "monitor failed" not in said(path) and RunReader(path).history.view().latest("batch/prompts") == 3
+
+
+def test_remedies_are_looked_after_while_requests_can_not_be_taken_in(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "run"
+    session = start(path, 3)
+    seen: list[int] = []
+    tick_as_ever = session.arbiter.tick
+    monkeypatch.setattr(session.desk, "look", full_disk)
+    monkeypatch.setattr(
+        session.arbiter, "tick", lambda view, asked: seen.append(view.step) or tick_as_ever(view, asked)
+    )
+    list(session.run())
+    assert seen == [1, 2, 3] and "monitor failed: OSError" in said(path)
 
 
 def test_a_knob_that_a_crash_left_elsewhere_is_put_where_the_journal_says(tmp_path) -> None:

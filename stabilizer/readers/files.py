@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from stabilizer import json_text
 from stabilizer.runs.reader import RunError
 
 MAX_BYTES = 2**30
@@ -37,13 +36,9 @@ def json_value(path: Path) -> Any:
     """A JSON file in which NaN, Infinity and -Infinity may stand, as Python writes them."""
     raw = content(path)
     try:
-        return orjson.loads(raw)  # three times as fast, but knows neither NaN nor integers beyond 64 bits
-    except orjson.JSONDecodeError:
-        pass
-    try:
-        return json.loads(raw)
-    except RecursionError:
-        raise RunError(f"{path}: nested too deeply to be a log; is this the right file?") from None
+        return json_text.loads_python(raw)
+    except json_text.NestedTooDeep as error:
+        raise RunError(f"{path}: {error}, so it is no log; is this the right file?") from None
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         byte = raw[error.start]
@@ -94,6 +89,8 @@ def config_file(path: Path) -> dict[str, Any]:
             f"{path}: --config takes .yaml, .yml, .json, .toml or a script ({', '.join(SCRIPTS)}), not"
             f" {suffix or 'a file without suffix'}"
         )
+    if json_text.too_deep(value):
+        raise RunError(f"{path}: nested more than {json_text.MAX_NESTING} levels deep, so it is no configuration")
     if not isinstance(value, dict):
         raise RunError(f"{path}: a configuration is a mapping of keys to values, this holds a {type(value).__name__}")
     return {str(key): item for key, item in _unwrapped(value).items()}
@@ -205,12 +202,9 @@ def _value(text: str) -> tuple[Any, ...]:
     if not text:
         return ()
     try:
-        return (orjson.loads(text),)
-    except orjson.JSONDecodeError:
-        try:
-            return (json.loads(text),)
-        except (ValueError, RecursionError):
-            return (None,)
+        return (json_text.loads_python(text),)
+    except ValueError:
+        return (None,)
 
 
 def beside(file: Path, notes: list[str]) -> dict[str, Any]:

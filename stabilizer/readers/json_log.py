@@ -11,12 +11,12 @@ which metric is guessed and said (`names.GUESSES`).
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from stabilizer.json_text import loads_python
 from stabilizer.readers.console import head
 from stabilizer.readers.files import json_lines, json_value
 from stabilizer.readers.names import STEP_KEYS, named_log
@@ -68,8 +68,8 @@ def _records(path: Path) -> list[Any]:
 def _object(line: bytes) -> bool:
     """Whether a line is an object by itself."""
     try:
-        return line.startswith(b"{") and isinstance(json.loads(line.decode("utf-8", "replace")), dict)
-    except (ValueError, RecursionError):
+        return line.startswith(b"{") and isinstance(loads_python(line.decode("utf-8", "replace")), dict)
+    except ValueError:
         return False
 
 

@@ -7,12 +7,12 @@ and the others are named.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from stabilizer.json_text import loads_python
 from stabilizer.readers.names import named_log
 from stabilizer.readers.steps import rows_of
 from stabilizer.runs.loaded import LoadedRun
@@ -94,7 +94,7 @@ def _settings(base: sqlite3.Connection, run: str) -> dict[str, Any]:
 
 def _object(text: Any) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
+        value = loads_python(text)
+    except (ValueError, TypeError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -14,7 +14,6 @@ whatever the reward function returned (`acc`, `format_reward`, ...). It is the o
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from itertools import islice
@@ -22,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
+from stabilizer import json_text
 from stabilizer.readers import rollouts, verl_names
 from stabilizer.readers.files import config_file
 from stabilizer.readers.naming import Naming, Row, named_run
@@ -186,12 +185,9 @@ def _lines(file: Path) -> Iterator[bytes]:
 def _record(line: bytes) -> dict[str, Any] | None:
     """A completion, its score a float and its step an int; None when it is none. NaN may stand in it."""
     try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            return None
+        record = json_text.loads_python(line)
+    except ValueError:
+        return None
     if not isinstance(record, dict) or not (isinstance(record.get("input"), str) and "output" in record):
         return None
     step, score = step_number(record.get("step")), record.get("score")

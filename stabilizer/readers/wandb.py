@@ -12,13 +12,13 @@ message: the run, its configuration, and one `history` record a call of `log()`.
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from stabilizer.json_text import loads_python
 from stabilizer.readers.names import named_log
 from stabilizer.readers.protobuf import fields
 from stabilizer.readers.steps import rows_of
@@ -185,8 +185,8 @@ def _item(body: bytes) -> tuple[str, Any]:
 
 def _json(text: bytes) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return loads_python(text)
+    except ValueError:
         return None
 
 

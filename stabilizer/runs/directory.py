@@ -28,6 +28,7 @@ import numpy as np
 import orjson
 
 from stabilizer import __version__
+from stabilizer.json_text import MAX_NESTING, too_deep
 from stabilizer.records import (
     SCHEMA,
     Action,
@@ -177,6 +178,10 @@ class RunWriter:
         """
         if (path / "run.json").exists():
             raise FileExistsError(f"{path}: there is a run here already; choose another name or --resume it")
+        if too_deep([[config, metrics]]):  # as they lie in `run.json`, which no reader would take
+            raise ValueError(
+                f"{path}: the configuration is nested more than {MAX_NESTING - 2} levels deep; give a flatter one"
+            )
         about = {
             "schema": SCHEMA,
             "run": path.name,
@@ -199,8 +204,10 @@ class RunWriter:
     @classmethod
     def reopen(cls, path: Path) -> RunWriter:
         """Go on with a run of an earlier process; call `begin_attempt` before writing metrics."""
+        from stabilizer.runs.reader import read_json
+
         claim = _claim(path)
-        about = orjson.loads((path / "run.json").read_bytes())
+        about = read_json(path / "run.json")
         if not isinstance(about.get("metrics"), dict):
             about["metrics"] = {}  # what is said of each is said anew with its next row
         try:

@@ -33,6 +33,8 @@ NOT_RECIPE = frozenset(
 """Settings in which runs of one configuration may differ."""
 MAX_SETTINGS = 400
 MAX_DEPTH = 8
+MAX_PROBLEM = 400
+"""Characters that are told of what keeps a run from being listed."""
 
 
 @dataclass(frozen=True)
@@ -138,10 +140,20 @@ def run_line(path: Path, id: str, now: float) -> RunLine:
 
 def read_line(path: Path, id: str) -> tuple[RunLine, dict[str, Any]]:
     """A run as its small files tell it, but for what depends on the time, and its status for `as_of` to tell that."""
+    try:
+        return _read_line(path, id)
+    except Exception as error:  # whatever one run holds, the others are listed
+        return _unreadable(path, id, f"{path} can't be listed: {type(error).__name__}: {error}"[:MAX_PROBLEM])
+
+
+def _unreadable(path: Path, id: str, problem: str) -> tuple[RunLine, dict[str, Any]]:
+    return RunLine(id, path, "unreadable", problem=problem), {"state": "unreadable"}
+
+
+def _read_line(path: Path, id: str) -> tuple[RunLine, dict[str, Any]]:
     about, status, summary = (read_json(path / name) for name in SMALL_FILES)
     if not about:
-        problem = f"{path / 'run.json'} is not a readable JSON object"
-        return RunLine(id, path, "unreadable", problem=problem), {"state": "unreadable"}
+        return _unreadable(path, id, f"{path / 'run.json'} is not a readable JSON object")
     metrics = summary.get("metrics")
     metrics = metrics if isinstance(metrics, dict) else {}
     task, trainer, config = word(about.get("task")), word(about.get("trainer")), settings(about.get("config"))

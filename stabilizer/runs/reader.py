@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from stabilizer import json_text
 from stabilizer.records import Action, Event, Finding, Metrics, RecordError, Sample, decode, decode_metrics
 from stabilizer.runs.blocks import Block, Blocks
 from stabilizer.runs.history import History
@@ -122,12 +121,13 @@ def _take_metrics(tail: Tail) -> list[Block]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A small JSON object of the run directory; {} when it is missing, unreadable, no plain file or not small."""
+    """A small JSON object of the run directory; {} when it is missing, damaged, nested too deep, no plain file or not
+    small."""
     try:
         if not path.is_file() or path.stat().st_size > MAX_SMALL:
             return {}
-        value = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
+        value = json_text.loads(path.read_bytes())
+    except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -179,7 +179,10 @@ class RunReader:
         elif not self.about and not os.access(self.path / "run.json", os.R_OK):
             raise RunError(f"{self.path / 'run.json'}: Permission denied; check the path and its rights")
         elif not self.about:
-            raise RunError(f"{self.path / 'run.json'}: not readable as a JSON object; restore it or delete the folder")
+            raise RunError(
+                f"{self.path / 'run.json'}: not readable as a JSON object, or nested more than"
+                f" {json_text.MAX_NESTING} levels deep; restore it or delete the folder"
+            )
         self.status = read_json(self.path / "status.json")
         attempts = self._attempts()
         records = {entry["attempt"]: self._new_metrics(entry["attempt"]) for entry in attempts}

@@ -12,6 +12,7 @@ trains, or to root, and be a plain file of modest size. What is not is left wher
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import stat
@@ -24,6 +25,8 @@ from typing import Any, Literal, get_args
 
 import orjson
 
+from stabilizer import json_text
+
 Kind = Literal["approve", "reject", "revert", "pause", "resume", "set", "do"]
 MAX_BYTES = 64 * 1024
 MAX_TAKEN = 100
@@ -32,6 +35,8 @@ LIFE = 500
 """Steps for which a proposal waits for an answer: what it was made for is another run by then."""
 MAX_WORDS = 200
 """Characters of an action or a name that count."""
+
+NO_REQUEST = "no request: it must be a JSON object with the texts kind, action and by, and t in seconds"
 
 _ID = re.compile(r"[0-9a-f]{32}")
 
@@ -146,15 +151,25 @@ def _read(path: Path, trusted: set[int]) -> Request | str:
             return f"belongs to user {status.st_uid}, who may not ask anything of this run"
         if status.st_size > MAX_BYTES:
             return f"larger than {MAX_BYTES} bytes"
-        return _decode(path.stem, orjson.loads(os.read(handle, MAX_BYTES)))
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
-        return "no request: it must be a JSON object with kind, action, by and t"
+        return _decode(path.stem, json_text.loads(os.read(handle, MAX_BYTES)))
+    except json_text.NestedTooDeep as error:
+        return f"no request: {error}"
+    except (OSError, ValueError):
+        return NO_REQUEST
     finally:
         os.close(handle)
 
 
 def _decode(id: str, row: Any) -> Request | str:
-    words = {name: str(row.get(name, ""))[:MAX_WORDS] for name in ("action", "by", "proposal")}
-    if row["kind"] not in get_args(Kind):
-        return f"asks for {str(row['kind'])[:40]!r}, which nobody can; there are {', '.join(get_args(Kind))}"
-    return Request(id, row["kind"], words["action"], words["by"], float(row["t"]), words["proposal"])
+    if not isinstance(row, dict):
+        return NO_REQUEST
+    kind, t = row.get("kind"), row.get("t")
+    words = [row.get(name, "") for name in ("action", "by", "proposal")]
+    if not all(isinstance(word, str) for word in (kind, *words)):
+        return NO_REQUEST
+    if isinstance(t, bool) or not isinstance(t, (int, float)) or not math.isfinite(t):
+        return NO_REQUEST
+    if kind not in get_args(Kind):
+        return f"asks for {kind[:40]!r}, which nobody can; there are {', '.join(get_args(Kind))}"
+    action, by, proposal = (word[:MAX_WORDS] for word in words)
+    return Request(id, kind, action, by, float(t), proposal)

@@ -19,6 +19,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from stabilizer import json_text
 from stabilizer.remedies.controls import Checkpoint
 
 SCHEMA = 2
@@ -58,7 +59,7 @@ def write(folder: Path, step: int, attempt: int, files: Mapping[str, bytes]) -> 
 def read(checkpoint: Checkpoint) -> dict[str, bytes]:
     """The files of a state, each checked against the manifest; CheckpointDamaged says which one is not what it was."""
     try:
-        manifest = json.loads((checkpoint.path / MANIFEST).read_bytes())
+        manifest = json_text.loads((checkpoint.path / MANIFEST).read_bytes())
         names = list(manifest["files"].keys())
         if odd := [name for name in names if not (checkpoint.path / name).is_file()]:
             raise CheckpointDamaged(f"{checkpoint.path / odd[0]}: no file")

@@ -5,11 +5,11 @@ A policy outlives its data: to hand it on takes the weights and what the model i
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
 
+from stabilizer.json_text import loads_python
 from stabilizer.remedies.controls import Checkpoint
 from stabilizer.trainer import checkpoint as disk
 from stabilizer.trainer.model import Policy, add_adapters, load_policy, merged_state
@@ -39,7 +39,7 @@ def newest_state(folder: Path) -> tuple[Checkpoint, dict[str, bytes]] | None:
 def newest_progress(folder: Path) -> Progress | None:
     """Where a run stands by that state."""
     newest = newest_state(folder)
-    return Progress(**json.loads(newest[1]["state.json"])["progress"]) if newest else None
+    return Progress(**loads_python(newest[1]["state.json"])["progress"]) if newest else None
 
 
 def starting_policy(config: TrainConfig, device: torch.device) -> Policy:

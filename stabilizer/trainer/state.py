@@ -11,6 +11,7 @@ from safetensors.torch import load as from_safetensors
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
+from stabilizer import json_text
 from stabilizer.remedies.controls import Checkpoint
 
 
@@ -125,7 +126,7 @@ def from_files(
     for key, value in from_safetensors(files["optimizer.safetensors"]).items():
         name, _, quantity = key.rpartition("/")
         optimizer.state[parameters[name]][quantity] = value.clone().to(parameters[name].device)
-    state = json.loads(files["state.json"])
+    state = json_text.loads_python(files["state.json"])
     device = next(iter(parameters.values())).device
     reference = None
     if "reference.safetensors" in files:
