@@ -12,6 +12,7 @@ import pytest
 
 from stabilizer.cli import main
 from stabilizer.records import Action, Finding, Sample
+from stabilizer.runs import listing
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.reader import RunError, RunReader, read_records
 from tests.deep import DEPTHS, nested
@@ -83,6 +84,22 @@ def test_every_verb_tells_of_a_damaged_run_in_words(runs: Path, levels: int, cap
         assert main([*map(str, words)]) == 2
         told = capsys.readouterr().err
         assert "run.json" in told and "restore it" in told and "bug" not in told, words
+
+
+def test_whatever_keeps_one_run_from_being_listed_the_others_are(runs: Path, capsys, monkeypatch) -> None:
+    settings = listing.settings
+    damage(runs / "damaged/run.json", 1)  # the configuration is {"a": 1}
+
+    def fails(config: object) -> dict:
+        if "a" in config:
+            raise RuntimeError("a fault nobody thought of")
+        return settings(config)
+
+    monkeypatch.setattr(listing, "settings", fails)
+    assert main(["runs", str(runs), "--json"]) == 0
+    rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["sound"]["state"] == "finished" and rows["damaged"]["state"] == "unreadable"
+    assert "a fault nobody thought of" in rows["damaged"]["problem"]
 
 
 def test_a_sound_run_beside_a_damaged_one_is_diagnosed(runs: Path) -> None:

@@ -245,11 +245,8 @@ def test_remedies_are_looked_after_while_requests_can_not_be_taken_in(tmp_path, 
     path = tmp_path / "run"
     session = start(path, 3)
     seen: list[int] = []
-    tick_as_ever = session.arbiter.tick
     monkeypatch.setattr(session.desk, "look", full_disk)
-    monkeypatch.setattr(
-        session.arbiter, "tick", lambda view, asked: seen.append(view.step) or tick_as_ever(view, asked)
-    )
+    monkeypatch.setattr(session.arbiter, "tick", lambda view, asked: seen.append(view.step))
     list(session.run())
     assert seen == [1, 2, 3] and "monitor failed: OSError" in said(path)
 

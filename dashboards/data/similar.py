@@ -6,6 +6,7 @@ newest `MAX_RUNS`, which the page says.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,7 +83,10 @@ class Archive:
         known = self._known.get(path)
         if known is None or known[0] != stamp:
             small = stamp[1] <= MAX_BYTES and stamp[3] <= MAX_BYTES
-            known = self._known[path] = (stamp, _read(id, files) if small else ())
+            found: tuple[Past, ...] = ()
+            with contextlib.suppress(Exception):  # whatever another run holds, it costs only what is told of it
+                found = _read(id, files) if small else ()
+            known = self._known[path] = (stamp, found)
         return known[1]
 
 

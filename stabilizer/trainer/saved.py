@@ -23,6 +23,10 @@ def read_state(checkpoint: Checkpoint) -> dict[str, bytes]:
     files = disk.read(checkpoint)
     if lacks := NEEDED - files.keys():
         raise disk.CheckpointDamaged(f"{checkpoint.path}: its manifest names no {min(lacks)}")
+    try:
+        loads_python(files["state.json"])
+    except ValueError as error:
+        raise disk.CheckpointDamaged(f"{checkpoint.path / 'state.json'}: {error}") from None
     return files
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from page_client import CALM, RUN, Client, addresses
 
+from stabilizer.records import Cause, Finding, encode
 from tests.deep import DEPTHS, nested
 from tests.test_damaged_runs import damage
 
@@ -52,3 +53,12 @@ def test_a_browser_shows_the_list_with_the_damaged_run_in_it(browser: Any, serve
     table = page.inner_text(".runs-table")
     assert RUN in table and CALM in table and "unreadable" in table
     page.close()
+
+
+def test_causes_of_no_use_in_one_run_leave_the_incidents_of_the_others_open(client: Client, runs_folder: Path) -> None:
+    finding = Finding(
+        "optim/grad-spike", "warn", "x", 3, 4, 5, incident=1, causes=(Cause("a", 1, ""), Cause("b", 0, ""))
+    )
+    line = encode(finding).replace(b'"confidence":1', b'"confidence":{}')
+    (runs_folder / CALM / "findings.jsonl").write_bytes(line)
+    assert "optim/grad-explosion" in json.dumps(client.open("/incident", f"?run={RUN}&n=2"), default=str)

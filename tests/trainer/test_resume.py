@@ -1,5 +1,6 @@
 """Stopping and going on must not show; going back must, when it is asked to."""
 
+import hashlib
 import json
 import math
 import subprocess
@@ -11,6 +12,7 @@ import torch
 from stabilizer.remedies.controls import Checkpoint
 from stabilizer.trainer.checkpoint import CheckpointDamaged
 from stabilizer.trainer.config import config_dict
+from tests.deep import DEPTHS, nested
 from tests.trainer.test_loop import weights, without_time
 
 SETTINGS = ("validation.every=2", "checkpoint.every=2", "policy.inner_epochs=2")
@@ -151,6 +153,27 @@ def test_a_checkpoint_whose_manifest_lost_a_file_is_passed_over_like_a_damaged_o
         run.load_checkpoint(saved[1], vary_data=False)
     assert trainer().resume().step == 1
     manifest.write_text(json.dumps(said | {"files": list(said["files"])}))
+    assert trainer().resume().step == 1
+
+
+@pytest.mark.parametrize("levels", DEPTHS)
+def test_a_checkpoint_with_nested_files_is_passed_over_like_a_damaged_one(trainer, levels):
+    run = trainer()
+    saved = []
+    for _ in range(3):
+        run.train_step()
+        saved.append(run.save_checkpoint())
+    (saved[2].path / "manifest.json").write_text(f'{{"schema": 2, "files": {nested(levels)}}}')
+    state = f'{{"progress": {nested(levels)}, "knobs": {{}}}}'.encode()
+    (saved[1].path / "state.json").write_bytes(state)
+    manifest = saved[1].path / "manifest.json"
+    said = json.loads(manifest.read_text())
+    said["files"]["state.json"] = {"size": len(state), "sha256": hashlib.sha256(state).hexdigest()}
+    manifest.write_text(json.dumps(said))
+    for checkpoint in saved[1:]:
+        with pytest.raises(CheckpointDamaged, match=r"levels|limit"):
+            run.load_checkpoint(checkpoint, vary_data=False)
+    assert run.step == 3  # nothing was touched
     assert trainer().resume().step == 1
 
 
