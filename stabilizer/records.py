@@ -253,12 +253,7 @@ def decode(kind: type, line: bytes) -> Any:
         record = kind(**{name: _restore(kind, name, value) for name, value in row.items()})
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise RecordError(f"not a {kind.__name__}: {error}") from None
-    for name, spec in fields.items():
-        value, wanted = getattr(record, name), _FIELD_TYPES.get(spec.type, object)
-        allowed = _FIELD_WORDS.get(spec.type)
-        if not isinstance(value, wanted) or (allowed and value not in allowed):
-            raise RecordError(f"not a {kind.__name__}: {name!r} is {value!r:.60}")
-    return record
+    return _checked(record)
 
 
 _OPTIONAL = frozenset({"solved", "tokens", "logps"})
@@ -272,11 +267,22 @@ _FIELD_WORDS: dict[Any, Any] = {
 }  # fmt: skip
 
 
+def _checked(record: Any) -> Any:
+    """The record; RecordError where a field holds another type than it is declared with."""
+    kind = type(record)
+    for name, spec in kind.__dataclass_fields__.items():
+        value, wanted = getattr(record, name), _FIELD_TYPES.get(spec.type, object)
+        allowed = _FIELD_WORDS.get(spec.type)
+        if not isinstance(value, wanted) or (allowed and value not in allowed):
+            raise RecordError(f"not a {kind.__name__}: {name!r} is {value!r:.60}")
+    return record
+
+
 def _restore(kind: type, name: str, value: Any) -> Any:
     if kind is Finding and name == "causes":
-        return tuple(Cause(**cause) for cause in value)
+        return tuple(_checked(Cause(**cause)) for cause in value)
     if kind is Finding and name == "remedies":
-        return tuple(RemedyAdvice(**{**advice, "change": _change(advice["change"])}) for advice in value)
+        return tuple(_checked(RemedyAdvice(**{**advice, "change": _change(advice["change"])})) for advice in value)
     if kind is Action and name == "change":
         return _change(value)
     if kind is Sample and name in ("tokens", "logps"):

@@ -55,10 +55,18 @@ def test_a_browser_shows_the_list_with_the_damaged_run_in_it(browser: Any, serve
     page.close()
 
 
-def test_causes_of_no_use_in_one_run_leave_the_incidents_of_the_others_open(client: Client, runs_folder: Path) -> None:
-    finding = Finding(
-        "optim/grad-spike", "warn", "x", 3, 4, 5, incident=1, causes=(Cause("a", 1, ""), Cause("b", 0, ""))
-    )
-    line = encode(finding).replace(b'"confidence":1', b'"confidence":{}')
-    (runs_folder / CALM / "findings.jsonl").write_bytes(line)
-    assert "optim/grad-explosion" in json.dumps(client.open("/incident", f"?run={RUN}&n=2"), default=str)
+def test_findings_that_can_not_be_opened_leave_the_incidents_of_other_runs(client: Client, runs_folder: Path) -> None:
+    findings = runs_folder / CALM / "findings.jsonl"
+    findings.unlink(missing_ok=True)
+    findings.symlink_to(findings)
+    seen = {"incident-seen.data": {"run": RUN, "n": "2"}}
+    assert "in 2 runs" in str(client.call("incident-similar", "incident-seen.data", seen))
+
+
+def test_a_cause_of_the_wrong_type_costs_its_line(client: Client, runs_folder: Path) -> None:
+    causes = (Cause("a", 1, ""), Cause("b", 0, ""))
+    line = encode(Finding("optim/grad-spike", "warn", "x", 3, 4, 5, incident=1, causes=causes))
+    (runs_folder / CALM / "findings.jsonl").write_bytes(line.replace(b'"confidence":1', b'"confidence":{}') + line)
+    page = client.app.runs.get(CALM).page()
+    assert [card.id for card in page.cards] == ["optim/grad-spike"] and page.notes[0].startswith("1 lines")
+    client.open("/incident", f"?run={CALM}")
