@@ -198,6 +198,15 @@ def test_a_nested_line_of_a_log_costs_only_itself(tmp_path: Path, levels: int) -
     assert (told["steps"], told["skipped_lines"]) == (20, 1)
 
 
+@pytest.mark.parametrize("levels", [150, 300, 990])
+def test_a_nested_value_in_a_trainer_state_costs_only_itself(tmp_path: Path, levels: int, capsys) -> None:
+    text = json.dumps({"global_step": 20, "log_history": [{**row, "x": "HERE"} for row in ROWS]})
+    (tmp_path / "trainer_state.json").write_text(text.replace('"HERE"', nested(levels), 1).replace("HERE", ""))
+    main(["diagnose", str(tmp_path / "trainer_state.json"), "--json"])
+    told = capsys.readouterr()
+    assert json.loads(told.out)["source"]["steps"] == 20 and "bug" not in told.err
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

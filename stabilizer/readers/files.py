@@ -32,11 +32,11 @@ def content(path: Path) -> bytes:
     return raw
 
 
-def json_value(path: Path) -> Any:
-    """A JSON file in which NaN, Infinity and -Infinity may stand, as Python writes them."""
+def json_value(path: Path, *, walked: bool = True) -> Any:
+    """A JSON file in which NaN, Infinity and -Infinity may stand, as Python writes them. `walked` as in `json_text`."""
     raw = content(path)
     try:
-        return json_text.loads_python(raw)
+        return json_text.loads_python(raw, walked=walked)
     except json_text.NestedTooDeep as error:
         raise RunError(f"{path}: {error}, so it is no log; is this the right file?") from None
     except UnicodeDecodeError as error:
