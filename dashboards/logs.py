@@ -112,6 +112,12 @@ class Log:
         with self._lock:
             return replace(self._reader, status=_timed(self._reader.status, now)), self._rewrites
 
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found in it so far. Asking does not move it to the front."""
+        with self._lock:
+            return self._reader.findings
+
     def line(self, id: str, now: float) -> RunLine:
         """The log in a list."""
         with self._lock:
@@ -259,6 +265,12 @@ class Logs:
             log.asked = time.monotonic()
             self._urgent.set()
         return log
+
+    def findings(self, path: Path) -> list[Finding] | None:
+        """What was found in a log, None when the path is none."""
+        with self._lock:
+            log = self._logs.get(path)
+        return log.findings if log else None
 
     def line(self, path: Path, id: str, now: float) -> RunLine | None:
         """A log's line in a list, None when the path is none."""
