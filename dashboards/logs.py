@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from dashboards.contained import Contained
 from stabilizer.analysis import Analysis, analyse
 from stabilizer.readers import load, tensorboard
 from stabilizer.readers.folder import may_be_log
@@ -295,7 +296,9 @@ class Logs:
         def ask(path: Path) -> str:
             return self._format(path, before)
 
-        found = [place for root in self.roots for place in find(root, ask)][:MAX_LOGS]
+        inside = Contained(self.roots)  # asked anew each time: a link may come deep in a folder
+        places = [place for root in self.roots for place in find(root, ask)][:MAX_LOGS]
+        found = [place for place in places if inside.holds(place.path)]
         with self._lock:
             self._logs = {path: self._logs.get(path) or Log(path, format) for path, format in found}
 

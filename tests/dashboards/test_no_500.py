@@ -325,3 +325,29 @@ def test_a_run_that_cannot_be_read_costs_similar_incidents_only_itself(client: C
     link_to_itself(folder)
     told = client.call("incident-similar", "incident-seen.data", {"incident-seen.data": {"run": RUN, "n": "2"}})
     assert "20250101-000000-older-0001" in json.dumps(told)
+
+
+@pytest.mark.parametrize("name", ["", "run.json", "findings.jsonl", "metrics/r0-a0.jsonl", "samples/000010-r0.jsonl"])
+def test_a_link_out_of_the_folder_is_not_followed(client: Client, folder: Path, name: str) -> None:
+    outside = folder.parent / "outside"
+    eventful(outside).close()
+    log(outside, 10, [sample(10, 0, 1.0, "secret-word")])
+    own(folder)
+    place = folder / "odd" / name
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    place.symlink_to(outside / name)
+    assert "odd" not in {line.id for line in client.app.runs.lines()}
+    assert "secret-word" not in json.dumps([opened(client, path, query) for path, query in pages("odd")])
+    assert client.app.runs.get("odd") is None and client.app.runs.get(RUN) is not None
+
+
+def test_a_log_that_is_a_link_out_of_the_folder_is_not_read(client: Client, folder: Path) -> None:
+    outside = folder.parent / "secret.log"
+    outside.write_text(console(40))
+    (folder / "linked.log").symlink_to(outside)
+    logs(folder.parent / "theirs")
+    (folder / "theirs").symlink_to(folder.parent / "theirs" / "their-run")
+    (folder / "inside.log").write_text(console(40))
+    (folder / "again.log").symlink_to("inside.log")
+    client.app.runs.logs.settle()
+    assert {line.id for line in client.app.runs.lines() if line.source} == {"inside.log", "again.log"}
