@@ -29,9 +29,9 @@ def tools(look: Look, problem: str = "") -> html.Div:
         [
             html.Div(
                 [
-                    dmc.TextInput(id="find", value=look.find, placeholder="search metrics (regex)   /", size="xs",
+                    dmc.TextInput(id="find", value=look.find, placeholder="search metrics (a*b, a|b)   /", size="xs",
                                   debounce=300, className="find",
-                                  **{"aria-label": "search metrics by regular expression"}),
+                                  **{"aria-label": "search metrics: * is any text, | is or"}),
                     html.Span(problem, id="find-problem", className="problem", role="status"),
                 ],
                 className="finder",

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from dashboards.contained import Contained
 from stabilizer.analysis import Analysis, analyse
 from stabilizer.readers import load, tensorboard
 from stabilizer.readers.folder import may_be_log
@@ -111,6 +112,12 @@ class Log:
         self.asked = time.monotonic()
         with self._lock:
             return replace(self._reader, status=_timed(self._reader.status, now)), self._rewrites
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found in it so far. Asking does not move it to the front."""
+        with self._lock:
+            return self._reader.findings
 
     def line(self, id: str, now: float) -> RunLine:
         """The log in a list."""
@@ -260,6 +267,12 @@ class Logs:
             self._urgent.set()
         return log
 
+    def findings(self, path: Path) -> list[Finding] | None:
+        """What was found in a log, None when the path is none."""
+        with self._lock:
+            log = self._logs.get(path)
+        return log.findings if log else None
+
     def line(self, path: Path, id: str, now: float) -> RunLine | None:
         """A log's line in a list, None when the path is none."""
         with self._lock:
@@ -283,7 +296,9 @@ class Logs:
         def ask(path: Path) -> str:
             return self._format(path, before)
 
-        found = [place for root in self.roots for place in find(root, ask)][:MAX_LOGS]
+        inside = Contained(self.roots)  # asked anew each time: a link may come deep in a folder
+        places = [place for root in self.roots for place in find(root, ask)][:MAX_LOGS]
+        found = [place for place in places if inside.holds(place.path)]
         with self._lock:
             self._logs = {path: self._logs.get(path) or Log(path, format) for path, format in found}
 

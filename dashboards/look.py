@@ -27,7 +27,7 @@ class Look:
     y: Y = "auto"
     smooth: int = 0
     find: str = ""
-    """A regular expression over the names of metrics."""
+    """What is searched for in the names of metrics."""
     open: tuple[str, ...] = ()
     """Families that are unfolded."""
     pins: tuple[str, ...] = ()

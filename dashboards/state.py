@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from dashboards.contained import Contained
 from dashboards.logs import Log, LogReader, Logs
 from stabilizer.figures.families import every_chart
 from stabilizer.figures.marks import Incident, incidents
@@ -80,6 +81,7 @@ class Runs:
         self._lock = threading.Lock()
         self._paths: dict[str, Path] = {}
         self.logs = Logs(self.roots)
+        self.contained = Contained(self.roots)
         self._listing = threading.Lock()
         self._listed: list[RunLine] = []
         self._listed_t = -1.0
@@ -87,11 +89,14 @@ class Runs:
         self._followed: OrderedDict[str, Followed] = OrderedDict()
 
     def scan(self) -> dict[str, Path]:
-        """Run ids and their folders, newest first. Two runs of one name get their parent's in front."""
+        """Run ids and their folders, newest first. Two runs of one name get their parent's in front.
+
+        A run that leads out of the folders that were given, by a link, is passed over.
+        """
         found: dict[Path, None] = {}
         for root in self.roots:
             try:
-                found |= dict.fromkeys(list_runs(root))
+                found |= dict.fromkeys(filter(self.contained.holds, list_runs(root)))
             except OSError:
                 continue
         found |= dict.fromkeys(self.logs.paths())

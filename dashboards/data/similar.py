@@ -1,7 +1,7 @@
 """Past incidents like this one, in the other runs: the same failure or the same cause, and how each ended.
 
-Two small files per run are read, each kept until it changes; a folder of thousands of runs is looked at as far as the
-newest `MAX_RUNS`, which the page says.
+Two small files per run are read, each kept until it changes; of a log, what was found in it so far counts. A folder of
+thousands of runs is looked at as far as the newest `MAX_RUNS`, which the page says.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from dashboards.state import Card, Runs
 from stabilizer.figures.marks import incidents
 from stabilizer.records import Action, Finding
-from stabilizer.runs.reader import read_records
+from stabilizer.runs.reader import RunError, read_records
 
 MAX_RUNS = 300
 MAX_BYTES = 4 * 1024 * 1024
@@ -78,6 +78,8 @@ class Archive:
         return Similar(shown, max(0, len(ranked) - MAX_SHOWN), len(looked), len(paths))
 
     def _of(self, id: str, path: Path) -> tuple[Past, ...]:
+        if (findings := self._runs.logs.findings(path)) is not None:
+            return _past(id, findings, ())
         files = (path / "findings.jsonl", path / "actions.jsonl")
         stamp = tuple(part for file in files for part in _stamp(file))
         known = self._known.get(path)
@@ -91,10 +93,14 @@ class Archive:
 
 
 def _read(id: str, files: Sequence[Path]) -> tuple[Past, ...]:
-    findings = read_records(files[0], Finding).records
-    if not findings:
+    try:
+        findings = read_records(files[0], Finding).records
+        return _past(id, findings, read_records(files[1], Action).records if findings else ())
+    except (OSError, RunError):  # its own page says why it can't be read
         return ()
-    actions = read_records(files[1], Action).records
+
+
+def _past(id: str, findings: Sequence[Finding], actions: Sequence[Action]) -> tuple[Past, ...]:
     found = []
     for incident in incidents(findings):
         causes = next((finding.causes for finding in incident.findings if finding.causes), ())

@@ -22,6 +22,8 @@ class Accepted(NamedTuple):
     how: str
 
 
+MAX_MESSAGE = 4000
+"""Characters of a message that are looked at; the trainers know no longer ones."""
 _TRL_WHOLE_GROUPS = re.compile(
     r"The (global|effective) (train|eval) batch size \((\d+(?: (?:x|\*) \d+){1,2})\) must be (?:evenly )?divisible by "
     r"the number of generations (?:per prompt|used for evaluation) \((\d+)\)"
@@ -51,6 +53,7 @@ _SENTENCES = {
 
 def accepted(message: str) -> Accepted:
     """The settings that would do instead of those that a trainer's message refuses, or a way to find them."""
+    message = message[:MAX_MESSAGE]
     for sign, answer in _ANSWERS:
         if found := sign.search(message):
             return answer(found)

@@ -43,7 +43,7 @@ SOURCES = {".py", ".sh", ".js", ".c", ".cpp", ".cu", ".rs", ".go", ".yaml", ".ym
 _CHUNK = 1 << 20
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
 _RAY = re.compile(r"^\s?\((?:[^()\s][^()]{0,80} )?pid=\d+(?:, ip=[^()\s]{1,60})?\)\s?")
-_REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
+_REPEATED = re.compile(r"\[repeated \d{1,9}x across cluster\].*$")
 WRAPPED = ('[{"stream_name"', ',{"stream_name"', '{"stream_name"')
 
 
@@ -146,13 +146,21 @@ def _unwrapped(path: Path) -> Iterator[Line]:
         yield Line(number, held, False)
 
 
-_ITEM = re.compile(r"(['\"])(.{1,300}?)\1: (?:(['\"])(.{0,100}?)\3|([^,{}]{0,100}))(?:,\s+|\}|$)")
+# A quoted text ends at the first quote that no backslash stands before, so each character is looked at once.
+_ITEM = re.compile(
+    r"(?:'((?:[^'\\]|\\.){1,300}+)'|\"((?:[^\"\\]|\\.){1,300}+)\"): "
+    r"(?:(?:'((?:[^'\\]|\\.){0,100}+)'|\"((?:[^\"\\]|\\.){0,100}+)\")|([^,{}]{0,100}+))(?:,\s+|\}|$)"
+)
 
 
 def python_dict(text: str) -> dict[str, str | None]:
     """The items of a flat dictionary as Python prints it, values as text: numbers may be quoted or `nan`."""
-    items = ((match[2], match[4] if match[3] else match[5].strip()) for match in _ITEM.finditer(text[1:]))
-    return {key: None if value == "None" else value for key, value in items}
+    found: dict[str, str | None] = {}
+    for match in _ITEM.finditer(text, 1):
+        key, other_key, single, double, bare = match.groups()
+        value = bare.strip() if bare is not None else single if single is not None else double
+        found[key or other_key] = None if value == "None" else value
+    return found
 
 
 # --- failures ------------------------------------------------------------------------------------------------------

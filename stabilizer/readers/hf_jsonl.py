@@ -32,7 +32,7 @@ LLAMA_FACTORY_NAMES = {
 SWIFT, LLAMA_FACTORY, TRAINER = "ms-swift", "llama-factory", "trl"
 
 _SWIFT = re.compile(rb'"global_step/max_steps"\s*:\s*"\d+/\d+"')
-_LLAMA_FACTORY = re.compile(rb'\A\s*\{[^\n]*"current_steps"\s*:\s*\d+[^\n]*"total_steps"\s*:\s*\d+')
+_LLAMA_FACTORY = re.compile(rb'\A\s*\{(?=[^\n]*"current_steps"\s*:\s*\d)[^\n]*"total_steps"\s*:\s*\d')
 _TRAINER = re.compile(rb'\A\s*\{(?=[^\n]*"epoch"\s*:)(?=[^\n]*"(?:learning_rate|reward)"\s*:)[^\n]*"step"\s*:\s*\d+')
 _NOT_METRICS = frozenset({
     "global_step/max_steps", "percentage", "elapsed_time", "remaining_time", "current_steps", "total_steps",

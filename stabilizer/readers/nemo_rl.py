@@ -73,7 +73,7 @@ DIFFERS = {
 _TEST = re.compile(r"validation-.+/accuracy\Z")
 """One of several validation sets, each under a prefix of its own."""
 _SIGN = re.compile(rb"Step \d+/\d+\s*={5,}")
-_STEP = re.compile(r"={5,}\s*Step (\d{1,15})/(\d{1,15})\s*={5,}")
+_STEP = re.compile(r"={5}\s*Step (\d{1,15})/(\d{1,15})\s*={5}")
 _ITEM = re.compile(r"^\s*(?:•|-)\s*([^:]{1,80}): ([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf))(s?)(?: |$|,)")
 _SECTIONS = (
     ("Validation", "validation"), ("Timing", "timing/train"), ("Performance", "performance"),

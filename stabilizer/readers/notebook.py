@@ -30,11 +30,11 @@ NAME = "notebook"
 WHAT = "a Jupyter notebook with the output of a training"
 
 CONSOLES = (easyr1, verl_console, trl_console)
-_TABLE = re.compile(r"<table.*?</table>", re.DOTALL | re.IGNORECASE)
-_ROW = re.compile(r"<tr[^>]*>(.*?)</tr>", re.DOTALL | re.IGNORECASE)
-_CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.DOTALL | re.IGNORECASE)
-_TAG = re.compile(r"<[^>]*>")
-_PROGRESS = re.compile(r"\[\s*\d+/(\d+)\s")
+_MARKUP = re.compile(r"<(/?)(table|tr|th|td)\b[^<>]*>", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]*>")
+_PROGRESS = re.compile(r"\[\s*\d{1,15}/(\d{1,15})\s")
+MAX_CELL = 1000
+"""Characters of a cell that are read; a name or a number takes fewer."""
 _SPOKEN = {"Training Loss": "loss", "Validation Loss": "eval_loss"}
 
 
@@ -100,13 +100,35 @@ def _tables(outputs: list[tuple[str, str]]) -> Iterator[tuple[list[dict[str, Any
         if kind != "html" or "<table" not in page.lower():
             continue
         progress = _PROGRESS.search(_TAG.sub(" ", page[:5_000]))
-        for table in _TABLE.findall(page):
-            rows = [[_plain(cell) for cell in _CELL.findall(row)] for row in _ROW.findall(table)]
+        for rows in _rows(page):
             if len(rows) < 2 or "Step" not in rows[0]:
                 continue
             heads = ["step" if name == "Step" else _SPOKEN.get(name, name.replace(" / ", "/")) for name in rows[0]]
             records = [dict(_numbers(heads, cells)) for cells in rows[1:]]
             yield [record for record in records if "step" in record], int(progress[1]) if progress else None
+
+
+def _rows(page: str) -> Iterator[list[list[str]]]:
+    """The cells of each table that ends, row by row. The page is gone through once, whatever tags it leaves open."""
+    rows: list[list[str]] | None = None
+    cell = None
+    for mark in _MARKUP.finditer(page):
+        ends, tag = bool(mark[1]), mark[2].lower()
+        if tag == "table":
+            if ends and rows is not None:
+                yield rows
+            rows, cell = None if ends else [], None
+        elif rows is None:
+            continue
+        elif tag == "tr":
+            cell = None
+            if not ends:
+                rows.append([])
+        elif not ends:
+            cell = mark.end()
+        elif cell is not None and rows:
+            rows[-1].append(_plain(page[cell : min(mark.start(), cell + MAX_CELL)]))
+            cell = None
 
 
 def _numbers(heads: list[str], cells: list[str]) -> Iterator[tuple[str, float]]:

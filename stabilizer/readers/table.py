@@ -30,7 +30,7 @@ NAME = "csv"
 WHAT = "a table with a head: a column of steps and one a metric (CSV), or step, metric, value"
 
 METRIC_COLUMNS = ("metric", "name", "key", "tag", "metric_name", "series")
-_EXPORT = re.compile(r"(?P<run>.+?) - (?P<metric>[^\s].*)")
+_EXPORT = re.compile(r"(?P<run>.+?) - (?P<metric>[^\s].*)", re.DOTALL)
 _BOUNDS = ("__MIN", "__MAX")
 
 

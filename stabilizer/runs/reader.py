@@ -49,7 +49,7 @@ class Tail:
         """Complete lines that came since the last call. A file that shrank or was replaced is read anew."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # a run is a folder, a log may be a file
             return
         except OSError as error:  # a link that leads to itself, or a file of somebody else's
             raise RunError(f"{self.path}: {error.strerror}; it can't be read") from None

@@ -13,7 +13,7 @@ from stabilizer.preflight.config import ConfigError, Parsed, Setting, limited
 
 FORM = "toml"
 SUFFIXES = (".toml",)
-_TABLE = re.compile(r"^\s*\[\[?\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
+_TABLE = re.compile(r"^\s*\[\[?([^\[\]]+)\]\]?\s*(?:#.*)?$")
 _PAIR = re.compile(r"^\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=\s*(.*)$")
 _SIMPLE = re.compile(r"(\"[^\"\\]*\"|'[^']*'|[^\s#\[{\"']+)\s*(?:#.*)?$")
 
@@ -39,7 +39,7 @@ def insert(parsed: Parsed, key: str, value: Any) -> tuple[int, str]:
     offset = 0
     for line in parsed.text.splitlines(keepends=True):
         match = _TABLE.match(line)
-        if match and match.group(1) == table:
+        if match and match.group(1).strip() == table:
             return offset + len(line), f"{'' if line.endswith(chr(10)) else chr(10)}{name} = {written(value)}\n"
         offset += len(line)
     if not table:
@@ -68,7 +68,7 @@ def _places(text: str) -> dict[str, tuple[int, tuple[int, int] | None]]:
     for count, line in enumerate(text.splitlines(keepends=True), 1):
         bare = line.rstrip("\r\n")
         if match := _TABLE.match(bare):
-            table = "" if bare.lstrip().startswith("[[") else f"{match.group(1)}."
+            table = "" if bare.lstrip().startswith("[[") else f"{match.group(1).strip()}."
         elif match := _PAIR.match(bare):
             key = table + ".".join(part.strip().strip("\"'") for part in match.group(1).split("."))
             simple = _SIMPLE.fullmatch(match.group(2))
