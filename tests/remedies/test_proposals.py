@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from stabilizer.records import Cause
+from stabilizer.records import Action, Cause
 from stabilizer.remedies import ROLL_BACK
 from stabilizer.remedies.controls import Checkpoint
+from stabilizer.remedies.cost import cost
 from stabilizer.remedies.guard import Guard
 from stabilizer.remedies.trial import Trial
 from stabilizer.runs.requests import LIFE, Request
@@ -149,3 +150,31 @@ def test_a_return_that_ends_below_where_the_run_was_is_not_verified(
     judged, words = trial.judge(quiet, view)
     assert judged == outcome
     assert f"against {before:.1f}"[:11] in words and "just before the fix and 0.1" in words
+
+
+def test_the_price_of_a_return_is_its_steps_and_what_was_learned_since() -> None:
+    held = " ".join(f"{0.1 + 0.02 * n:.2f}x1 nanx9" for n in range(10))
+    view = history({"reward/mean": "0.2x50 0.6x50", "accuracy/val": held}).view()
+    probe = {"step": 30, "reward_gain": -0.2, "reward_gain_error": 0.03, "accuracy/val_here": 0.28,
+             "accuracy/val_there": 0.14}  # fmt: skip
+    proposed = Action("a1", "proposed", "roll-back", 40, data={"hypothesis": {"rollback_to": 30}, "probe": probe})
+    steps, accuracy, reward, equal = cost(proposed, view, view.step)
+    assert steps == f"{view.step - 30} steps would be thrown away: the run is at step {view.step}."
+    assert accuracy.startswith("accuracy/val: 0.28 now, 0.14 at step 30 ") and "+0.14 since then" in accuracy
+    assert reward.startswith("reward/mean: 0.6 now, 0.2 at step 30 (mean of 10 steps, +0.4 since then")
+    assert "at step 40, the checkpoint's weights got -0.2 ± 0.03 reward, and solved 14.0%" in equal
+    assert cost(proposed, None, 99)[0] == "69 steps would be thrown away: the run is at step 99."
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"hypothesis": 3}, {"hypothesis": {"rollback_to": "x", "cost": 7}}, {"probe": []}]
+)
+def test_a_proposal_that_says_nothing_of_its_price_has_none(data: dict[str, object]) -> None:
+    assert cost(Action("a1", "proposed", "lower-lr", 3, data=data), None, 9) == ()
+
+
+def test_a_slower_step_is_part_of_the_price() -> None:
+    words = {"hypothesis": {"rollback_to": None, "cost": "steps up to 2 times as long"}}
+    assert cost(Action("a1", "proposed", "grow-batch", 3, data=words), None, 9) == (
+        "It costs steps up to 2 times as long.",
+    )
