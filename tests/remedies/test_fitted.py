@@ -8,8 +8,10 @@ import pytest
 
 from stabilizer.analysis import analyse
 from stabilizer.readers import load
-from stabilizer.records import Cause, RemedyAdvice
+from stabilizer.records import Cause, Finding, RemedyAdvice, Severity
 from stabilizer.remedies import advise, fitted
+from stabilizer.runs.history import RunView
+from stabilizer.watch import Watch
 from tests.series import history
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
@@ -64,3 +66,26 @@ def test_what_is_told_of_a_sample_run_fits_its_state(sample: str) -> None:
     assert not any(GOES_ON in one.how or one.safety == "hard" for one in told)
     if found.verdict in ("healthy", "info"):
         assert not any(one.id == "roll-back" for one in told)
+
+
+@pytest.mark.parametrize(("severity", "trainer", "hard"), [
+    ("critical", "stabilizer", True), ("info", "stabilizer", False), ("critical", "trl", False)
+])  # fmt: skip
+def test_a_watch_advises_something_hard_only_for_harm_to_a_run_of_ours(
+    severity: Severity, trainer: str, hard: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Seen:
+        """Sees the same at every tick."""
+
+        id, confirm, at_end = "policy/kl-runaway", 1, False
+
+        def check(self, view: RunView) -> Finding:
+            return Finding(self.id, severity, "it ran away", 20, view.step, view.step)
+
+    monkeypatch.setattr("stabilizer.watch.causes", lambda found, view: (Cause("lr-too-high", 0.8, ""),))
+    run = history({"reward/mean": "0.5x40", "control/lr_scale": "1x40"})
+    run.about = {"trainer": trainer}
+    watch = Watch((Seen(),))
+    watch.tick(run.view())
+    (finding,) = watch.active()
+    assert finding.remedies and any(one.safety == "hard" for one in finding.remedies) is hard
