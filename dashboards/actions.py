@@ -58,21 +58,22 @@ def known(runs: Runs, token: Any) -> bool:
 def _shown(found: Offers) -> list[Any]:
     if found.waits:
         return [html.Span(f"◔ {found.waits}", className="waits", role="status")]
-    if found.refused:
-        return [html.Span(found.refused, className="quiet small")]
-    return [_button(offer, found) for offer in found.offers]
+    why = [html.Span(found.refused, className="quiet small", role="status")] if found.refused else []
+    return [*why, *[_button(offer, found) for offer in found.offers]]
 
 
 def _button(offer: Offer, found: Offers) -> Any:
     id = {"type": "ask", "run": found.run, "of": found.action, "kind": offer.kind}
     look = "ask main" if offer.kind in ("approve", "resume") else "ask"
     if not offer.warning:
-        return html.Button(offer.label, id=id, className=look)
+        button = html.Button(offer.label, id=id, className=look)
+        return html.Span([button, html.Span(" ".join(offer.cost), className="quiet small")]) if offer.cost else button
     return html.Details(
         [
             html.Summary(f"{offer.label} …", className=look),
             html.Div(
-                [html.P(offer.warning), html.Button(f"Yes, {offer.label.lower()}", id=id, className="ask main")],
+                [html.P(text) for text in (offer.warning, *offer.cost)]
+                + [html.Button(f"Yes, {offer.label.lower()}", id=id, className="ask main")],
                 className="sure",
             ),
         ],

@@ -213,7 +213,7 @@ class Log:
             self._refused = self.hidden = False
 
     def _judge(self, found: Analysis, watched: _Watched) -> None:
-        findings = list(found.findings)
+        findings = found.as_recorded
         notes = _told(watched)
         if watched.stopped is not None:
             notes += (

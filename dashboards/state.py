@@ -23,6 +23,7 @@ from stabilizer.figures.families import every_chart
 from stabilizer.figures.marks import Incident, incidents
 from stabilizer.figures.words import change_words, definition, short
 from stabilizer.records import SEVERITIES, Action, Finding, worst
+from stabilizer.remedies import fitted
 from stabilizer.runs.history import History, RunView
 from stabilizer.runs.listing import (
     SMALL_FILES,
@@ -36,6 +37,7 @@ from stabilizer.runs.listing import (
 )
 from stabilizer.runs.listing import whole_number as _whole
 from stabilizer.runs.listing import word as _word
+from stabilizer.runs.loaded import imported
 from stabilizer.runs.reader import MAX_SMALL, RunReader, read_json, read_records
 
 FOLLOWED = 12
@@ -55,6 +57,8 @@ KEY_METRICS = (
     ("Entropy", ("policy/entropy",)),
 )
 MAX_KEYS = 5
+MOST_NOTES = 5
+"""Notes of the reader of a foreign log that its page shows."""
 ENTRY_WORDS = {
     "after_step": "counted from step", "back_for": "because of", "back_to": "back to the state after step",
     "builds_on": "goes on from", "extra_steps": "steps done again", "guard": "must not suffer:",
@@ -318,6 +322,8 @@ class Card:
     severity: str
     state: str
     open: bool
+    harm: bool
+    """Whether it stands and is more than information."""
     summary: str
     onset: int
     detected: int
@@ -422,8 +428,14 @@ def page_of(reader: RunReader | LogReader, now: float) -> Page:
         step=view.step, attempt=view.attempt, numbers=key_numbers(view), skipped=reader.skipped,
     )  # fmt: skip
     if not isinstance(reader, LogReader):
-        return page
+        return replace(page, notes=(*said_by_import(reader.about), *page.notes))
     return replace(page, verdict=reader.verdict, notes=(*reader.notes, *page.notes))
+
+
+def said_by_import(about: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where an imported run came from, and what its reader had to say; empty of any other run."""
+    source = imported(about)
+    return (f"Imported from a log ({source.format}).", *source.notes[:MOST_NOTES]) if source else ()
 
 
 def glimpse_of(path: Path, brief: Brief, now: float) -> Page:
@@ -450,6 +462,7 @@ def _page(
     actions: Sequence[Action], *, step: int, attempt: int, numbers: tuple[KeyNumber, ...], skipped: int,
 ) -> Page:  # fmt: skip
     found = incidents(findings)
+    skipped += source.skipped_lines if (source := imported(about)) else 0
     return Page(
         name=path.name,
         task=_word(about.get("task")),
@@ -462,7 +475,7 @@ def _page(
         attempt=attempt,
         verdict=verdict_of(found, _word(read_json(path / "summary.json").get("verdict"))),
         numbers=numbers,
-        cards=cards_of(found),
+        cards=cards_of(found, about, state_of(status, now)),
         journal=journal_of(actions),
         notes=(f"{skipped:,} lines of this run could not be read and were left out",) if skipped else (),
     )
@@ -490,10 +503,11 @@ def key_numbers(view: RunView) -> tuple[KeyNumber, ...]:
     return tuple(out[:MAX_KEYS])
 
 
-def cards_of(found: Sequence[Incident]) -> tuple[Card, ...]:
-    """Incidents as cards: those that stand first, then the newest."""
+def cards_of(found: Sequence[Incident], about: Mapping[str, Any], state: str) -> tuple[Card, ...]:
+    """Incidents as cards, with advice that fits the run's state: those that stand first, then the newest."""
     ranked = sorted(found, key=lambda incident: (incident.open, incident.onset), reverse=True)
-    return tuple(_card(incident) for incident in ranked)
+    ours = about.get("trainer", "stabilizer") == "stabilizer"
+    return tuple(_card(incident, ours=ours, state=state) for incident in ranked)
 
 
 def journal_of(actions: Iterable[Action]) -> tuple[Trial, ...]:
@@ -504,9 +518,11 @@ def journal_of(actions: Iterable[Action]) -> tuple[Trial, ...]:
     return tuple(_trial(entries) for entries in reversed(groups.values()))
 
 
-def _card(incident: Incident) -> Card:
+def _card(incident: Incident, *, ours: bool, state: str) -> Card:
     lead = incident.lead
     advice = next((finding.remedies for finding in incident.findings if finding.remedies), ())
+    harm = any(finding.state != "resolved" and finding.severity != "info" for finding in incident.findings)
+    advice = fitted(advice, harm=harm, state=state, ours=ours)
     causes = next((finding.causes for finding in incident.findings if finding.causes), ())
     return Card(
         number=incident.number,
@@ -514,6 +530,7 @@ def _card(incident: Incident) -> Card:
         severity=incident.severity,
         state=lead.state,
         open=incident.open,
+        harm=harm,
         summary=lead.summary,
         onset=incident.onset,
         detected=min(finding.detected_step for finding in incident.findings),

@@ -19,14 +19,12 @@ from stabilizer.forecast import Forecast, forecast
 from stabilizer.health import Healthy, healthy, unproven_fall
 from stabilizer.readers.knobs import configured_rate, has_setting, how
 from stabilizer.records import SCHEMA, SEVERITIES, Cause, Finding, RemedyAdvice, worst
-from stabilizer.remedies import BY_ID, for_cause
+from stabilizer.remedies import BY_ID, LIVE, fitted, for_cause
 from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import summary
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.vocabulary import is_rl, metric
 from stabilizer.watch import watch_run
-
-LIVE_STATES = frozenset({"created", "running", "paused", "stalled"})
 
 
 class NotChecked(NamedTuple):
@@ -97,7 +95,12 @@ class Analysis:
     @property
     def live(self) -> bool:
         """Whether more is to come: the answer is as of `last_step`."""
-        return self.state in LIVE_STATES
+        return self.state in LIVE
+
+    @property
+    def as_recorded(self) -> list[Finding]:
+        """The findings in the order in which a run directory holds them: the newest of one failure is the last."""
+        return sorted(self.findings, key=lambda finding: (finding.attempt, finding.detected_step))
 
     @property
     def blind_spots(self) -> tuple[NotChecked, ...]:
@@ -114,10 +117,17 @@ def analyse(run: LoadedRun, detectors: tuple[Detector, ...] = DETECTORS) -> Anal
     replayed = watch.findings()
     extra = _recorded_only(run, replayed)
     onsets: dict[int, int] = {}
+    harmful: set[int] = set()
     for finding in (*replayed, *extra):
         onsets[finding.incident] = min(finding.onset_step, onsets.get(finding.incident, finding.onset_step))
+        if finding.state != "resolved" and finding.severity != "info":
+            harmful.add(finding.incident)
     findings = sorted(
-        (_spelled_out(finding, run, onsets[finding.incident]) for finding in (*replayed, *extra)), key=_order
+        (
+            _spelled_out(finding, run, onsets[finding.incident], harm=finding.incident in harmful)
+            for finding in (*replayed, *extra)
+        ),
+        key=_order,
     )
     if extra:
         standing = worst(f.severity for f in findings if f.state != "resolved")
@@ -228,16 +238,19 @@ def _recorded_only(run: LoadedRun, replayed: Iterable[Finding]) -> list[Finding]
     ]  # a crash after which a new attempt began ended that attempt and not the run
 
 
-def _spelled_out(finding: Finding, run: LoadedRun, onset: int) -> Finding:
-    """The finding with each remedy's `how` in the words of the user's trainer.
+def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: bool) -> Finding:
+    """The finding with its remedies as they fit the state of the run, each with `how` in the words of its trainer.
 
-    `onset` is that of its incident, for what goes back goes back to before all of it. What the trainer has no setting
-    for comes last.
+    `onset` is that of its incident, for what goes back goes back to before all of it; `harm` says whether the incident
+    stands and is more than information. What the trainer has no setting for comes last.
     """
     if finding.id in ENDINGS and "next" in finding.evidence:
         return _said_by_the_log(finding)
     trainer = run.source.trainer
-    if trainer == "stabilizer":
+    ours = trainer == "stabilizer"
+    state = str(run.history.about.get("state", ""))
+    finding = replace(finding, remedies=fitted(finding.remedies, harm=harm, state=state, ours=ours))
+    if ours:
         return replace(finding, remedies=tuple(r if r.how else replace(r, how="by hand") for r in finding.remedies))
     config = run.history.about.get("config") or {}
     rates = run.history.view().series("optim/lr").finite().values.tolist()
@@ -257,7 +270,8 @@ def _said_by_the_log(finding: Finding) -> Finding:
     said = finding.evidence
     todo = str(said["next"])
     todo += "" if "restart" in todo else "; needs a restart, because the run has ended"
-    remedies = tuple(RemedyAdvice(r.id, r.safety, {}, r.why, todo) for r in for_cause(said["cause"]))
+    remedies = [RemedyAdvice(r.id, r.safety, {}, r.why, todo) for r in for_cause(said["cause"])]
+    remedies = fitted(remedies, harm=True, state="", ours=False)
     return replace(finding, causes=(Cause(said["cause"], 0.95, said["what"]),), remedies=remedies)
 
 

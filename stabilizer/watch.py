@@ -40,7 +40,7 @@ from stabilizer.detectors.base import Detector
 from stabilizer.diagnosis import causes
 from stabilizer.diagnosis.graph import is_integrity, may_follow
 from stabilizer.records import SEVERITIES, Cause, Event, Finding, RemedyAdvice, Severity, worst
-from stabilizer.remedies import advise
+from stabilizer.remedies import advise, fitted
 from stabilizer.runs.history import RunView
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.vocabulary import is_rl
@@ -395,7 +395,10 @@ class Watch:
         begun_again = all(track.opened > incident.opened for track in members)
         if not (begun_again and incident.causes and found[0].id == "undetermined"):
             incident.causes = found  # what was told of an incident is not forgotten because it came back in part
-        incident.remedies = advise(incident.causes, view, incident.onset_step)
+        harm = any(track.finding.severity != "info" for track in members)
+        ours = view.about("trainer", "stabilizer") == "stabilizer"
+        advice = advise(incident.causes, view, incident.onset_step)
+        incident.remedies = fitted(advice, harm=harm, state="running", ours=ours)
         for track in members:
             told = track.finding
             track.finding = replace(told, causes=incident.causes, remedies=incident.remedies)

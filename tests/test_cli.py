@@ -244,6 +244,27 @@ def test_approving_is_refused_where_nothing_would_be_done(mode, code, tmp_path, 
     assert main(["fix", str(run), "reject", "a1"]) == 0
 
 
+def test_the_command_line_says_what_an_approval_would_cost(tmp_path, capsys) -> None:
+    writer = RunWriter.create(tmp_path / "run", config={}, argv=[])
+    for step in range(1, 41):
+        writer.metrics(step, {"reward/mean": 0.01 * step})
+    data = {"hypothesis": {"rollback_to": 15}}
+    writer.action(Action("a1", "proposed", "roll-back", 20, safety="hard", data=data))
+    writer.status("running", 40, remedy="approve", force=True)
+    run = str(tmp_path / "run")
+    assert main(["fix", run, "list"]) == 0
+    listed = " ".join(capsys.readouterr().out.split())
+    assert "If it is approved: 25 steps would be thrown away" in listed and "reward/mean: 0.355 now, 0.105" in listed
+    assert main(["fix", run, "list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["cost"][0].startswith("25 steps")
+    assert main(["fix", run, "approve", "a1"]) == 0
+    assert "25 steps would be thrown away" in capsys.readouterr().out
+    writer.action(Action("a1", "expired", "roll-back", 41, safety="hard", text="the incident is over"))
+    assert main(["fix", run, "approve", "a1"]) == 2
+    assert "a1 has expired, at step 41: the incident is over" in capsys.readouterr().err
+    writer.close()
+
+
 @pytest.mark.parametrize("alive", [True, False])
 def test_a_long_step_takes_requests_and_a_dead_process_does_not(tmp_path, alive, capsys) -> None:
     run = run_with_proposal(tmp_path / "run")

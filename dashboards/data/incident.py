@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -20,6 +21,7 @@ from stabilizer.figures.incident import around, cut, order_figure, within
 from stabilizer.figures.marks import Incident, incidents, open_spans
 from stabilizer.figures.words import concerns, definition, short
 from stabilizer.runs.history import RunView
+from stabilizer.runs.listing import state_of
 from stabilizer.runs.reader import RunReader
 from stabilizer.vocabulary import VOCABULARY
 
@@ -81,13 +83,13 @@ def key_of(card: Card) -> str:
 
 def listed(reader: RunReader) -> tuple[Card, ...]:
     """The incidents of a run, those that stand first, then the newest."""
-    return cards_of(incidents(reader.findings))
+    return cards_of(incidents(reader.findings), reader.about, state_of(reader.status, time.time()))
 
 
 def told(reader: RunReader, run: str, key: str) -> Told | None:
     """One incident, looked up among those there are; None when there is none of that name."""
     found = incidents(reader.findings)
-    cards = cards_of(found)
+    cards = cards_of(found, reader.about, state_of(reader.status, time.time()))
     keys = [key_of(card) for card in cards]
     if key not in keys:
         return None

@@ -135,6 +135,9 @@ def _hypothesis(life: Sequence[Action]) -> Hypothesis | None:
     if entry is None:
         return None
     card: Mapping[str, Any] = entry.data["hypothesis"]
+    made = next((later.data for later in reversed(life) if later.entry == "applied" and "guard" in later.data), {})
+    if made:  # measured just before the change, which may be long after the proposal
+        card = {**card, **{name: made[name] for name in ("guard", "guard_level") if name in made}}
     undo, back, horizon = card.get("undo"), whole_number(card.get("rollback_to")), card.get("horizon_steps")
     return Hypothesis(
         why=entry.text.partition("; expected within")[0],

@@ -7,14 +7,15 @@ tells that somebody asked, so this server remembers what it asked itself, for a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from dashboards.state import Brief, Followed, Runs
 from stabilizer.records import Action
+from stabilizer.remedies.cost import cost
 from stabilizer.runs import asking
 from stabilizer.runs.journal import newest
-from stabilizer.runs.listing import state_of
+from stabilizer.runs.listing import state_of, whole_number
 from stabilizer.runs.reader import RunReader
 from stabilizer.runs.requests import Kind
 
@@ -33,6 +34,8 @@ class Offer:
     kind: str
     label: str
     warning: str = ""
+    cost: tuple[str, ...] = ()
+    """What it would cost the run as it stands now."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def leave(runs: Runs, run: str, kind: str, action: str = "") -> Offers:
     with followed.lock:  # of two presses at once the second sees the first's request
         now = offers(runs, run, action)
         if kind not in {offer.kind for offer in now.offers}:
-            return now
+            return now if now.waits or now.refused else replace(now, refused=_too_late(followed, kind, action))
         asked: tuple[Kind, str] = ("do", "snapshot") if kind == "snapshot" else (cast("Kind", kind), action)
         try:
             answered = {entry.action: entry.hash for entry in followed.refresh().actions}.get(action, "")
@@ -98,8 +101,24 @@ def _offers(runs: Runs, run: str, followed: Followed, reader: RunReader | Brief,
     if "approve" in fitting and (why := asking.idle(reader.status, followed.path)):
         return Offers(run, action, refused=why)
     for kind in fitting:
-        found.append(Offer(kind, LABELS[kind], _warning(kind, latest[action], reader.actions)))
+        costs = _cost(latest[action], reader) if kind == "approve" else ()
+        found.append(Offer(kind, LABELS[kind], _warning(kind, latest[action], reader.actions), costs))
     return Offers(run, action, tuple(found))
+
+
+def _cost(proposed: Action, reader: RunReader | Brief) -> tuple[str, ...]:
+    """What approving it would cost by now. The numbers of a large run may not be read yet."""
+    if isinstance(reader, Brief):
+        step = whole_number(reader.status.get("step"))
+        return cost(proposed, None, step) if step is not None else ()
+    view = reader.history.view()
+    return cost(proposed, view, view.step)
+
+
+def _too_late(followed: Followed, kind: str, action: str) -> str:
+    """Why an answer to a proposal can't be given any more."""
+    latest = newest(followed.refresh().actions)
+    return asking.misplaced(kind, action, latest) if action in latest else ""
 
 
 def _waits(runs: Runs, followed: Followed, reader: RunReader | Brief, action: str, now: float) -> str:

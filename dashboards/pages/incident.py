@@ -396,7 +396,10 @@ def _causes(page: Told) -> list[Any]:
 
 
 def _advice(page: Told) -> list[Any]:
-    title = html.H2("What to do")
+    title = html.H2("What to do" if page.card.open else "Next time")
+    if not page.card.advice and not page.card.harm:
+        over = "It only informs." if page.card.open else "It is over."
+        return [title, empty("Nothing to do", f"{over} The run needs no change for it.")]
     if not page.card.advice:
         return [title, empty("No advice", "Nothing is known to help against this cause in this run.")]
     cards = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from stabilizer.records import Action, Event, as_json
 from stabilizer.remedies.controls import KNOBS, ORDERS, Knob, in_words, parse_order, parse_turn
+from stabilizer.remedies.cost import cost
 from stabilizer.runs.asking import idle, leave, misplaced, over
 from stabilizer.runs.history import History
 from stabilizer.runs.journal import newest, verify
@@ -42,8 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List the journal or check it, or leave a request for the training process."""
-    import time
-
     reader = RunReader(args.run_directory)
     if args.ids and args.what in ("list", "verify", "pause", "resume"):
         raise ValueError(f"{args.what} takes nothing after it, and {args.ids[0]!r} was given")
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         return _verify(args.run_directory, as_object=args.json)
     latest = newest(reader.actions)
     if args.what == "list":
-        _list(latest, reader.history.events, as_object=args.json)
+        _list(latest, reader, as_object=args.json)
         return 0
     if why := over(reader.status, time.time()):
         goes_on = f"`stabilizer train --resume {args.run_directory}` goes on with it"
@@ -72,8 +72,13 @@ def run(args: argparse.Namespace) -> int:
     for what in asked:
         answered = latest[what].hash if args.what in ("approve", "reject", "revert") else ""
         request = leave(args.run_directory, args.what, what, proposal=answered)
+        price = _cost(latest[what], reader) if args.what == "approve" else ()
         if args.json:
-            print(json.dumps({"request": request.id, "kind": request.kind, "action": request.action}))
+            said = {"request": request.id, "kind": request.kind, "action": request.action}
+            print(json.dumps(said | ({"cost": price} if price else {})))
+        else:
+            for sentence in price:
+                print(plain(sentence))
     if not args.json:
         words = f"asked the run to {args.what} {' '.join(asked)}".rstrip()
         when = "it answers after its present step, or when it goes on"
@@ -118,9 +123,21 @@ def _check_order(order: str, reader: RunReader) -> None:
         raise ValueError(f"no checkpoint of step {step} to return to; there are: {steps}")
 
 
-def _list(latest: dict[str, Action], events: Sequence[Event], *, as_object: bool) -> None:
+def _cost(action: Action, reader: RunReader) -> tuple[str, ...]:
+    """What approving it would cost by now; empty for what waits for no answer."""
+    if action.entry != "proposed" or action.safety == "advice":
+        return ()
+    view = reader.history.view()
+    return cost(action, view, view.step)
+
+
+def _list(latest: dict[str, Action], reader: RunReader, *, as_object: bool) -> None:
+    events: Sequence[Event] = reader.history.events
+    waits = not (over(reader.status, time.time()) or idle(reader.status, reader.path))
+    costs = {name: _cost(action, reader) if waits else () for name, action in latest.items()}
     if as_object:
-        print(json.dumps([as_json(action) for action in latest.values()]))
+        rows = [as_json(action) | ({"cost": costs[name]} if costs[name] else {}) for name, action in latest.items()]
+        print(json.dumps(rows))
         return
     console = Console(highlight=False)
     by_hand = [event for event in events if event.data.get("by") and event.data.get("action") not in latest]
@@ -135,7 +152,8 @@ def _list(latest: dict[str, Action], events: Sequence[Event], *, as_object: bool
         change = ", ".join(_turned(knob, before, after) for knob, (before, after) in action.change.items())
         about = f" · incident {action.incident}" if action.incident else ""
         console.print(Text(plain(f"{action.action}  {action.remedy}  {action.entry} at step {action.step:,}{about}")))
-        for line in ("" if change in action.text else change, action.text):
+        price = f"If it is approved: {' '.join(costs[action.action])}" if costs[action.action] else ""
+        for line in ("" if change in action.text else change, action.text, price):
             if line:
                 console.print(Padding(Text(plain(line)), (0, 0, 0, 4), expand=False))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -91,6 +92,9 @@ BY_ID = {remedy.id: remedy for remedy in REMEDIES}
 RECOVERS = 3
 """Rows without a number in a row that are no single bad batch."""
 
+LIVE = frozenset({"created", "running", "paused", "stalled"})
+"""States of a run whose process may still take an order."""
+
 FIRST: dict[str, tuple[str, ...]] = {
     "no-kl-anchor": ("roll-back", "raise-beta"),
     "exploration-exhausted": ("target-entropy", "raise-entropy"),
@@ -170,16 +174,44 @@ def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> 
     return tuple(advice)
 
 
-def _how(remedy: Remedy, change: Change, ours: bool = True) -> str:
+def fitted(advice: Sequence[RemedyAdvice], *, harm: bool, state: str, ours: bool) -> tuple[RemedyAdvice, ...]:
+    """Advice as it fits the state of a run: nothing hard without harm, and nothing for a process that is not there.
+
+    `harm`: the incident stands and is more than information. `state` is that of a run directory; of a foreign log
+    nobody can be ordered to do anything, so that what would be a hard change is a person's, in the next run.
+    """
+    live = ours and state in LIVE
+    fit = []
+    for one in advice:
+        hard = one.safety == "hard"
+        if hard and not harm:
+            continue
+        remedy = BY_ID.get(one.id)
+        if live or remedy is None and not hard:
+            fit.append(one)
+            continue
+        if ours and remedy is not None and one.safety != "advice":
+            if remedy.orders and not one.change:
+                continue  # an order to a process that is gone
+            one = replace(one, how=_how(remedy, dict(one.change), state=state))
+        fit.append(replace(one, safety="advice") if hard else one)
+    return tuple(fit)
+
+
+def _how(remedy: Remedy, change: Change, ours: bool = True, *, state: str = "running") -> str:
     """How to do it in our own trainer; readers of other trainers' logs say it in that trainer's words."""
     turned = in_words(change)
     if remedy.safety == "advice":
         words = f"{remedy.by_hand or 'by hand'}{f' ({turned})' if turned else ''}"
         return f"{words}; {remedy.restart or 'needs a restart'}" if ours else words
-    parts = [ORDER_WORDS[order] for order in remedy.orders] + ([f"set {turned}"] if turned else [])
-    done = " and ".join(parts)
+    setting = [f"set {turned}"] if turned else []
+    if not ours or state not in LIVE:
+        when = "in the next run" if state == "finished" or not ours else "when the run is resumed, or in the next one"
+        first = ["begin with a checkpoint from before the onset"] if remedy.rollback else []
+        return f"{when}: {' and '.join([*first, *setting])}"
+    done = " and ".join([ORDER_WORDS[order] for order in remedy.orders] + setting)
     if remedy.rollback:
-        done = f"return to a checkpoint from before the onset and {done}"
+        done = " and ".join(filter(None, ["return to a checkpoint from before the onset", done]))
     if remedy.asks:
         return f"{done}; only a person's word does it (--remedy approve asks)"
     mode = "auto-safe" if remedy.safety == "soft" else "auto-full"

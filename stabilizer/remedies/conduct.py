@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 from stabilizer.detectors.progress import progress
 from stabilizer.records import Action, Finding, JournalEntry
 from stabilizer.remedies import LOWER_LR, RESTORE, ROLL_BACK
-from stabilizer.remedies.arbitration import HOLD_BACK, OVERSHOT
+from stabilizer.remedies.arbitration import HOLD_BACK, IN_DOUBT, OVERSHOT
 from stabilizer.remedies.base import Change, Remedy, in_words
 from stabilizer.remedies.controls import Checkpoint, Controls
 from stabilizer.remedies.evidence import steps_usual
@@ -21,7 +21,7 @@ from stabilizer.remedies.probe import COST, Probe
 from stabilizer.remedies.trial import SETTLE, Trial
 from stabilizer.remedies.turns import LR, turns
 from stabilizer.runs.history import RunView
-from stabilizer.watch import Watch
+from stabilizer.watch import RESOLVED, Watch
 
 Mode = Literal["off", "suggest", "approve", "auto-safe", "auto-full"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -120,7 +120,8 @@ class Conduct:
         before = view
         if target:
             before = view.at(target.step) if progress(view.at(target.step)) else view.at(onset - 1)
-        guard = Guard.of(before, remedy.horizon)
+        now = Guard.of(view, remedy.horizon)
+        guard = Guard.of(before, remedy.horizon) if target else now
         knobs = self.controls.values()
         steps = {} if back else remedy.course(change, knobs)
         course = {knob: values for knob, values in steps.items() if knob in self.controls}
@@ -132,6 +133,9 @@ class Conduct:
             critical=any(f.severity == "critical" for f in self.watch.active() if f.incident == number),
             change={knob: (knobs[knob], knobs[knob]) for knob in course if knob not in change} | change,
             guard=guard,
+            before=now if target else None,
+            in_doubt=bool(target) and bool(self._doubted(onset)),
+            findings=tuple(dict.fromkeys(finding.id for finding in self._standing(number))),
             cause=cause,
             course=course,
             back=back,
@@ -143,6 +147,22 @@ class Conduct:
             began=view.step + 1,
             window=guard.window(remedy.horizon),
         )
+
+    def _standing(self, number: int) -> list[Finding]:
+        """Findings of an incident that call for something: neither information nor what a fix has made harmless."""
+        members = [f for f in self.watch.active() if f.incident == number and f.severity != "info"]
+        members = [f for f in members if not (self._own_step(f) or self._is_back(f))]
+        return [f for f in members if (number, f.id) not in self._outlived]
+
+    def _own_step(self, finding: Finding) -> bool:
+        """A reward that stepped when a setting was put back: another temperature is paid otherwise, and is no loss."""
+        near = self._restored is not None and abs(finding.onset_step - self._restored) <= SETTLE
+        return near and finding.id.startswith("reward/")
+
+    def _doubted(self, onset: int) -> list[int]:
+        """Onsets of what put the reward in doubt and was not over when an incident began."""
+        late = [f for f in self.watch.findings() if f.severity != "info" and f.last_step >= onset - RESOLVED]
+        return [f.onset_step for f in late if f.causes and f.causes[0].id in IN_DOUBT]
 
     def _members(self, number: int) -> set[str]:
         """Findings that an incident ever had."""
@@ -164,7 +184,13 @@ class Conduct:
             return ""
         lost = view.step - trial.target.step if trial.target else 0
         reason = self.limits.too_often(trial.cause) or self.limits.too_dear(lost + COST, view)
-        return reason or self._no_better(trial, view) or self._ask_both(trial, view)
+        return reason or self._wins_nothing(trial, view)
+
+    def _wins_nothing(self, trial: Trial, view: RunView) -> str:
+        """Why there is nothing to be had by going back, as the run stands and as both weights are paid now."""
+        if not trial.remedy.rollback:
+            return ""
+        return self._no_better(trial, view) or self._ask_both(trial, view)
 
     def _ask_both(self, trial: Trial, view: RunView) -> str:
         """Let the weights to go back to and the present ones answer the prompts that come next; why there is nothing to
@@ -249,7 +275,9 @@ class Conduct:
             return True
         self.limits.note(trial.change, view.step, trial.remedy.orders)
         self.limits.note_course(trial.course, trial.began - 1)
-        data: dict[str, Any] = {"course": trial.course} if trial.course else {}
+        data: dict[str, Any] = {"guard": trial.level_before.metric, "guard_level": trial.level_before.level}
+        if trial.course:
+            data["course"] = trial.course
         if trial.remedy.orders:
             data["orders"] = [*trial.remedy.orders]
         if trial.holds is not None:
@@ -542,7 +570,8 @@ class Conduct:
     def _measured(trial: Trial, view: RunView) -> dict[str, Any]:
         reward = progress(view)
         now = reward.now if reward else None
-        return {"reward": now, "guard": trial.guard.metric, "guard_level": trial.guard.level, "ticks": trial.ticks}
+        guard = trial.level_before
+        return {"reward": now, "guard": guard.metric, "guard_level": guard.level, "ticks": trial.ticks}
 
     def _revert(self, trial: Trial, view: RunView, reason: str, **data: Any) -> None:
         self._undo(trial.change)

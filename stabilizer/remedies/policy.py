@@ -18,7 +18,6 @@ from stabilizer.remedies import LOWER_LR, REMEDIES, RESTORE, ROLL_BACK, fitting
 from stabilizer.remedies.arbitration import (
     DIVERGENCE,
     HOLD_BACK,
-    IN_DOUBT,
     OUTSIDE,
     gained,
     held_out_holds,
@@ -33,11 +32,11 @@ from stabilizer.remedies.conduct import MODES, Conduct, Host, Mode
 from stabilizer.remedies.controls import Controls
 from stabilizer.remedies.evidence import leapt_far
 from stabilizer.remedies.limits import COOLDOWN, MAX_FAILURES, quiet_hours
-from stabilizer.remedies.trial import SETTLE, Trial
+from stabilizer.remedies.trial import Trial
 from stabilizer.remedies.turns import LR, turns
 from stabilizer.runs.history import RunView
 from stabilizer.runs.requests import LIFE, Request
-from stabilizer.watch import MERGE, RESOLVED, Watch
+from stabilizer.watch import MERGE, Watch
 
 __all__ = ["MODES", "Arbiter", "Host", "Mode"]
 
@@ -125,9 +124,7 @@ class Arbiter(Conduct):
 
     def _need(self, number: int, view: RunView) -> Need | None:
         """What an incident calls for; None where it is to be left alone for now."""
-        members = [f for f in self.watch.active() if f.incident == number and f.severity != "info"]
-        members = [f for f in members if not (self._own_step(f) or self._is_back(f))]
-        members = [f for f in members if (number, f.id) not in self._outlived]
+        members = self._standing(number)
         incident, critical = self.watch.incident(number), any(f.severity == "critical" for f in members)
         if not members or not incident.causes or self._suggested_enough(number):
             return None
@@ -153,16 +150,24 @@ class Arbiter(Conduct):
                 return
             asked = self._asked(need.number)
             known = self._is_known(need.number, remedy, view) and not (asked and remedy is asked.trial.remedy)
-            if known or (remedy.rollback and not returns) or (remedy.id == "early-stop" and not need.critical):
+            if known or self._speaks_against(remedy, need, view, returns=returns):
                 continue
-            if remedy.id in HOLD_BACK and need.number in self._put_right:
-                continue  # the run was well with its settings as they are again: smaller steps mend no weights
-            onset = self._onset(remedy, need, view)
-            if remedy.rollback and self._wants_proof(need, onset, view) and held_out_holds(view):
-                continue
-            change = self._change(remedy, need.cause.id, view, onset)
-            if change is not None and not objection(remedy, need.cause.id, need.members, self.watch, view):
+            change = self._change(remedy, need.cause.id, view, self._onset(remedy, need, view))
+            if change is not None:
                 yield remedy, change
+
+    def _speaks_against(self, remedy: Remedy, need: Need, view: RunView, *, returns: bool) -> str:
+        """Why a remedy is not the answer to an incident as the run stands; empty where it may be."""
+        if remedy.rollback and not returns:
+            return "there is no damage any more that going back would mend"
+        if remedy.id == "early-stop" and not need.critical:
+            return "there is no damage any more that would be a reason to stop"
+        if remedy.id in HOLD_BACK and need.number in self._put_right:
+            return "the settings are as they were when the run was well, and smaller steps mend no weights"
+        if remedy.rollback and self._wants_proof(need, self._onset(remedy, need, view), view):
+            if holds := held_out_holds(view):
+                return holds
+        return objection(remedy, need.cause.id, need.members, self.watch, view)
 
     def _is_known(self, number: int, remedy: Remedy, view: RunView) -> bool:
         """Whether it was tried for an incident, and need not be looked at anew."""
@@ -195,11 +200,6 @@ class Arbiter(Conduct):
         if instead:
             self._tried.discard((trial.incident, trial.remedy.id))
 
-    def _own_step(self, finding: Finding) -> bool:
-        """A reward that stepped when a setting was put back: another temperature is paid otherwise, and is no loss."""
-        near = self._restored is not None and abs(finding.onset_step - self._restored) <= SETTLE
-        return near and finding.id.startswith("reward/")
-
     def _returns(self, need: Need, view: RunView) -> bool:
         """Whether a checkpoint from before it may be the answer: there is damage, seen for long enough to be believed;
         or nothing was learned, so nothing is lost, since a divergence that began with a known change, or since a loss
@@ -221,7 +221,7 @@ class Arbiter(Conduct):
         """
         if not remedy.rollback:
             return need.onset
-        doubted = self._doubted(need)
+        doubted = self._doubted(need.onset)
         onset = min([need.onset, *doubted])
         reward = progress(view)
         if not doubted and reward and reward.peak_step > onset and gained(view.at(reward.peak_step), onset):
@@ -239,11 +239,6 @@ class Arbiter(Conduct):
             return True
         older = [state.step for state in self.controls.checkpoints() if state.step < onset]
         return bool(older) and view.step - max(older) > MERGE
-
-    def _doubted(self, need: Need) -> list[int]:
-        """Onsets of what put the reward in doubt and was not over when an incident began."""
-        late = [f for f in self.watch.findings() if f.severity != "info" and f.last_step >= need.onset - RESOLVED]
-        return [f.onset_step for f in late if f.causes and f.causes[0].id in IN_DOUBT]
 
     def _candidates(self, need: Need, view: RunView, *, returns: bool) -> list[Remedy]:
         """Remedies in the order of trying; damage done by a divergence is gone back from first.
@@ -277,10 +272,16 @@ class Arbiter(Conduct):
         text = f"{remedy.why}; expected within {trial.window} steps: {remedy.expects}"
         people = left_to_people(remedy, need.cause) if self._acts and not trial.back else ""
         text += f"; not made by itself: {people}" if people else ""
-        self._journal(trial, "proposed", view.step, text, hypothesis=trial.hypothesis())
+        asks = self.mode == "approve" and remedy.safety != "advice"
+        won = self._wins_nothing(trial, view) if asks else ""  # whoever is asked is told what it would win
+        told = self._evidence(trial) if asks and not won else {}
+        self._journal(trial, "proposed", view.step, text, hypothesis=trial.hypothesis(), **told)
         if remedy.safety == "advice" or people:
             return False
-        if self.mode == "approve":
+        if won:
+            self._journal(trial, "rejected", view.step, won, **self._evidence(trial))
+            return False
+        if asks:
             self._questions[trial.action] = _Question(trial, asked=view.step)
             return True
         allowed = self.mode == "auto-full" or (self.mode == "auto-safe" and remedy.safety == "soft")
@@ -326,31 +327,82 @@ class Arbiter(Conduct):
 
     def _apply_approved(self, view: RunView) -> bool:
         """Apply what a person approved, with the knobs and checkpoints as they are now."""
-        approved = next((a for a, question in self._questions.items() if question.approved_by), None)
+        approved = next((a for a, q in self._questions.items() if q.approved_by and not self._recovers(q.trial)), None)
         if approved is None:
             return False
-        asked = self._questions.pop(approved).trial
+        question = self._questions.pop(approved)
+        asked = question.trial
+        if reason := self._lapsed(asked, view):
+            self._lapse(question, view, reason)
+            return False
         change = self._change(asked.remedy, asked.cause, view, asked.onset)
         if change is None:
-            self._journal(
-                asked, "expired", view.step, "the knobs have changed since it was proposed; it no longer applies"
-            )
+            self._lapse(question, view, "the knobs have changed since it was proposed; it no longer applies")
             return False
         trial = self._trial(approved, asked.remedy, change, asked.incident, asked.onset, view, asked.cause)
+        if reason := self._wins_nothing(trial, view):
+            self._lapse(question, view, reason, **self._evidence(trial))
+            return False
         self._apply(trial, view)
         return True
 
+    def _recovers(self, asked: Trial) -> bool:
+        """Whether nothing of what called for a fix was seen of late: then it waits until that is back, or resolved."""
+        members = self._standing(asked.incident)
+        return bool(members) and all(finding.state == "recovering" for finding in members)
+
+    def _lapsed(self, asked: Trial, view: RunView) -> str:
+        """Why the premises of a proposal hold no longer; empty while it would be made today as well."""
+        members, incident = self._standing(asked.incident), self.watch.incident(asked.incident)
+        if not members:
+            only = any(finding.incident == asked.incident for finding in self.watch.active())
+            over = "what is left of the incident calls for no fix" if only else "the incident is over"
+            return f"{over}, so it is no longer needed"
+        if asked.findings and not any(finding.id in asked.findings for finding in members):
+            return f"{', '.join(asked.findings)} called for it, and no longer stands"
+        if incident.causes and incident.causes[0].id != asked.cause:
+            return f"the cause is {incident.causes[0].id} by now, and was {asked.cause or 'not known'} then"
+        return self._unfounded(asked, members, view)
+
+    def _unfounded(self, asked: Trial, members: list[Finding], view: RunView) -> str:
+        """Why a hard remedy would not be proposed for the same incident as the run stands by now.
+
+        A soft one that a person wants costs little and is undone if it does not help.
+        """
+        if asked.remedy.safety != "hard":
+            return ""
+        incident = self.watch.incident(asked.incident)
+        cause = next((cause for cause in incident.causes if cause.id == asked.cause), Cause(asked.cause, 0.0, ""))
+        critical = any(finding.severity == "critical" for finding in members)
+        need = Need(asked.incident, members, cause, incident.onset_step, critical)
+        returns = self._returns(need, view)
+        return self._speaks_against(asked.remedy, need, view, returns=returns)
+
+    def _lapse(self, question: _Question, view: RunView, reason: str, **data: object) -> None:
+        """Put on record that a proposal expired. It may be made again if the incident calls for it again."""
+        trial, by = question.trial, question.approved_by
+        self._questions.pop(trial.action, None)
+        text = f"approved by {by}, and not applied: {reason}" if by else reason
+        self._journal(trial, "expired", view.step, text, **data)
+        if "probe" not in data:  # else it is looked at again after a wait
+            self._tried.discard((trial.incident, trial.remedy.id))
+
     def _expire(self, view: RunView) -> None:
-        if not self._questions:
-            return
-        standing = {finding.incident for finding in self.watch.active()}
-        for action, question in list(self._questions.items()):
-            if question.trial.incident not in standing:
-                del self._questions[action]
-                self._journal(question.trial, "expired", view.step, "the incident is over, so it is no longer needed")
-            elif not question.approved_by and view.step - question.asked >= LIFE:
-                del self._questions[action]
-                self._journal(question.trial, "expired", view.step, f"nobody answered within {LIFE} steps")
+        """Close proposals whose premises are gone, and those that nobody has answered for long."""
+        standing = {finding.incident for finding in self.watch.active()} if self._questions else set()
+        for question in list(self._questions.values()):
+            trial, waited = question.trial, view.step - question.asked
+            if trial.incident not in standing:
+                self._lapse(question, view, "the incident is over, so it is no longer needed")
+            elif question.approved_by:
+                continue  # looked at when it is applied
+            elif waited >= LIFE:
+                del self._questions[trial.action]
+                self._journal(trial, "expired", view.step, f"nobody answered within {LIFE} steps")
+            elif trial.remedy.rollback and waited % COOLDOWN == COOLDOWN - 1:
+                members = self._standing(trial.incident)
+                if members and (reason := self._unfounded(trial, members, view)):
+                    self._lapse(question, view, reason)
 
     # --- after a restart --------------------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ class RollBack(Remedy):
     )  # fmt: skip
     rollback = True
     why = "the weights are damaged: only a state from before the onset learns again, and only without what damaged it"
-    expects = "the incident's findings are quiet and the reward is at least what it was at the checkpoint"
+    expects = "the incident's findings are quiet, and the reward is no lower than at the checkpoint and before the fix"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return _LOWER_LR.change(knobs)

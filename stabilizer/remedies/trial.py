@@ -40,7 +40,14 @@ class Trial:
     """Whether there was damage already when it began."""
     change: Change
     guard: Guard = field(default_factory=Guard)
+    before: Guard | None = None
+    """How the run stood just before the change; None where that is `guard` itself. A rollback's own guard is how the
+    run stood at the checkpoint."""
     cause: str = ""
+    in_doubt: bool = False
+    """The reward was no measure of what was learned when it was proposed."""
+    findings: tuple[str, ...] = ()
+    """Findings that called for it when it was proposed."""
     course: Course = field(default_factory=dict)
     returns: Checkpoint | None = None
     """The state it begins from, where that is not the present one and not for the onset to say."""
@@ -77,6 +84,11 @@ class Trial:
     """Steps that it cost to ask them, whether they could answer or not."""
 
     @property
+    def level_before(self) -> Guard:
+        """The metric to keep, and where it stood just before the change."""
+        return self.before or self.guard
+
+    @property
     def depth(self) -> int:
         """How many trials stand or fall together with it, itself among them."""
         return 1 + len(self.chain())
@@ -90,6 +102,7 @@ class Trial:
         metric = next(iter(self.change), None)
         return {
             "cause": self.cause,
+            "findings": list(self.findings),
             "expects": self.remedy.expects,
             "guard": self.guard.metric,
             "guard_direction": "not lower",
@@ -144,11 +157,29 @@ class Trial:
             return "verified", f"{self.guard.metric} is {compared}"
         if standing := self._standing(watch, view):
             return "failed", f"still true after {self.ticks} steps: {standing}"
+        if self.before:
+            return self._beside_what_it_left(self.before, view)
         short = level is None or (state == "open" and self.guard.level - level > self.guard.tolerance)
         if short and not self.target:  # what did the damage is not put back because chance has a say in the level
             self.harmed = not (self.remedy.harmless or self.critical or level is None)  # none of its own
             return "failed", f"{self.guard.metric} is {compared}, below the guard of {self.guard.level:.3g}"
         return "verified", f"findings quiet and {self.guard.metric} {compared}"
+
+    def _beside_what_it_left(self, before: Guard, view: RunView) -> tuple[Outcome, str]:
+        """A rollback beside the run just before it: the newest rows count, for the first ones are from further back.
+
+        A reward that was in doubt then (`in_doubt`) can't be compared.
+        """
+        rows = max(self.window // 2, math.ceil(before.every))
+        state, level = before.verdict(view, max(self.began, view.step - rows + 1), rows)
+        now = "unknown" if level is None else f"{level:.3g} on average"
+        then = f"{before.level:.3g}" if math.isfinite(before.level) else "nothing known"
+        text = f"{before.metric} {now} over the last {rows} steps, against {then} just before the fix"
+        if self.target and self.guard.metric == before.metric and math.isfinite(self.guard.level):
+            text += f" and {self.guard.level:.3g} at step {self.target.step}"
+        if state == "worse" and not self.in_doubt:
+            return "failed", f"going back has not paid: {text}"
+        return "verified", f"findings quiet and {text}"
 
     def _lessened(self, view: RunView) -> tuple[Outcome, str]:
         """Of what makes harmless and takes nothing away: what is still broken still shows, in the reward too, so that

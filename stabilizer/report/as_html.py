@@ -125,6 +125,7 @@ def _incident(analysis: Analysis, incident: Incident) -> str:
         f"<li><b>{safe(cause.id)}</b>{_confidence(cause)}<br>{safe(cause.why)}</li>" for cause in leading.causes
     )
     remedies = "".join(_remedy(remedy, analysis.run.source.trainer) for remedy in leading.remedies)
+    head = "What to do" if incident.open else "Next time"
     return (
         f"<section id='incident-{incident.incident}'><h2><span class='{_tone(incident.severity)}'>"
         f"{ICONS[incident.severity]}</span> Incident {incident.incident} "
@@ -132,7 +133,7 @@ def _incident(analysis: Analysis, incident: Incident) -> str:
         f"{findings}<div class='plots {'one' if len(shown) == 1 else ''}'>{plots}</div>"
         "<div class=columns>"
         f"<div><h3>Why</h3>{f'<ul>{causes}</ul>' if causes else '<p>No rule explains what was seen.</p>'}</div>"
-        + (f"<div><h3>What to do, in this order, one at a time</h3><ol>{remedies}</ol></div>" if remedies else "")
+        + (f"<div><h3>{head}, in this order, one at a time</h3><ol>{remedies}</ol></div>" if remedies else "")
         + "</div></section>"
     )
 

@@ -53,7 +53,7 @@ def markdown(analysis: Analysis) -> str:
                 sure = "" if cause.id == "undetermined" else f" ({cause.confidence:.0%})"
                 lines.append(f"- **{md(cause.id)}**{sure}: {md(cause.why)}")
         if leading.remedies:
-            lines += ["", "What to do, one at a time:", ""]
+            lines += ["", f"{'What to do' if incident.open else 'Next time'}, one at a time:", ""]
             for place, remedy in enumerate(leading.remedies, 1):
                 change = changed(remedy, analysis.run.source.trainer)
                 lines.append(

@@ -52,6 +52,8 @@ def misplaced(kind: str, name: str | None, latest: Mapping[str, Action]) -> str:
         return f"{kind} needs an action: one of {', '.join(latest) or '(there are none yet)'}"
     if name not in latest:
         return f"no action {name!r} in the journal; there are {', '.join(latest) or 'none yet'}"
+    if latest[name].entry == "expired":
+        return f"action {name} has expired, at step {latest[name].step:,}: {latest[name].text}"
     if kind not in ANSWERS.get(latest[name].entry, ()):
         return f"action {name} is {latest[name].entry}, so it can't be asked to {kind}"
     return ""

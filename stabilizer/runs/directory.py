@@ -171,10 +171,13 @@ class RunWriter:
         metrics: Mapping[str, Any] | None = None,
         argv: Sequence[str] | None = None,
         inputs: Mapping[str, str] | None = None,
+        created: float | None = None,
+        imported: Mapping[str, Any] | None = None,
     ) -> RunWriter:
         """Start a new run directory. FileExistsError when there is a run already, OSError when it can't be made.
 
-        `inputs` says of the files that the run reads what they held when it began: path -> sha256.
+        `inputs` says of the files that the run reads what they held when it began: path -> sha256. `created` is when
+        the run began, where that is not now, and `imported` what is known of the log that it is made from.
         """
         if (path / "run.json").exists():
             raise FileExistsError(f"{path}: there is a run here already; choose another name or --resume it")
@@ -189,7 +192,7 @@ class RunWriter:
             "trainer": trainer,
             "steps": steps,
             "clock": clock,
-            "created": time.time(),
+            "created": time.time() if created is None else created,
             "config": redacted(config),
             "versions": {"stabilizer": __version__, "python": platform.python_version(), **(versions or {})},
             "hardware": {"machine": platform.machine(), "cpus": os.cpu_count(), "system": platform.system()},
@@ -197,6 +200,7 @@ class RunWriter:
             "attempts": [{"attempt": 0, "from_step": 0, "parent": None, "reason": "start"}],
             "metrics": dict(metrics or {}),
             **({"inputs": dict(inputs)} if inputs else {}),
+            **({"imported": dict(imported)} if imported else {}),
         }
         replace_json(path / "run.json", about)
         return cls(path, about, _claim(path), attempt=0)._usable()
@@ -246,7 +250,10 @@ class RunWriter:
 
     def event(self, step: int, kind: str, text: str, **data: Any) -> Event:
         """Declare something that was not measured."""
-        event = Event(step=step, kind=kind, text=text, t=time.time(), attempt=self.attempt, data=data)
+        return self.record(Event(step=step, kind=kind, text=text, t=time.time(), attempt=self.attempt, data=data))
+
+    def record(self, event: Event) -> Event:
+        """Write an event as it is, with the time it has."""
         self._events.append(encode(event))
         return event
 
@@ -294,10 +301,13 @@ class RunWriter:
             self._summary_t = 0.0
         return attempt
 
-    def status(self, state: RunState, step: int, *, remedy: str | None = None, force: bool = False) -> None:
-        """The heartbeat, at most once a second unless the state changed. `remedy` is the mode, kept once given."""
+    def status(
+        self, state: RunState, step: int, *, remedy: str | None = None, force: bool = False, t: float | None = None
+    ) -> None:
+        """The heartbeat, at most once a second unless the state changed. `remedy` is the mode, kept once given; `t` is
+        when the run was last seen, where that is not now."""
         self._catch_up()
-        now = time.time()
+        now = time.time() if t is None else t
         self._remedy = self._remedy if remedy is None else remedy
         said = (state, self.attempt, self._remedy, len(self._made))
         if not force and said == self._said and now - self._status_t < 1.0:

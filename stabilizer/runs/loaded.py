@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from stabilizer.records import Action, Finding, Sample
 from stabilizer.runs.history import History, RunView
@@ -70,10 +71,22 @@ class NoMetrics(RunError):
         self.run = run
 
 
+def imported(about: Mapping[str, Any]) -> Source | None:
+    """What an imported run says of the log it came from; None of a run that was not imported."""
+    said = about.get("imported")
+    if not isinstance(said, Mapping):
+        return None
+    files, notes = (tuple(map(str, v)) if isinstance(v := said.get(k), list) else () for k in ("files", "notes"))
+    steps, skipped = (v if type(v := said.get(k)) is int else 0 for k in ("steps", "skipped_lines"))
+    return Source(str(said.get("format", "")), str(about.get("trainer", "")), files, steps, skipped, notes)
+
+
 def load_own(path: Path) -> LoadedRun:
     """A run directory of ours."""
     reader = RunReader(path)
     trainer = str(reader.about.get("trainer", "stabilizer"))
     files = tuple(str(file) for file in sorted((path / "metrics").glob("*.jsonl")))
-    source = Source("stabilizer", trainer, files, len(set(reader.ticks)), reader.skipped)
+    origin = imported(reader.about) or Source("", "", (), 0)
+    skipped = reader.skipped + origin.skipped_lines
+    source = Source("stabilizer", trainer, files, len(set(reader.ticks)), skipped, origin.notes)
     return LoadedRun(path.name, source, reader.histories, reader.ticks, reader.findings, reader.actions)

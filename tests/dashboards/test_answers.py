@@ -166,6 +166,30 @@ def test_a_hard_change_is_confirmed_with_what_it_costs(tmp_path: Path) -> None:
     assert "goes back to the state after step 250" in words and "Yes, approve" in words
 
 
+def test_before_a_return_is_approved_the_page_says_what_would_be_lost(tmp_path: Path) -> None:
+    from dashboards.app import build
+
+    asking(tmp_path / ASKING, safety="hard", back=250).close()
+    words = json.dumps(incident(Client(build([tmp_path]))))
+    assert "50 steps would be thrown away: the run is at step 300." in words
+    assert "reward/mean: " in words and " at step 250 (mean of 10 steps, " in words
+
+
+def test_an_answer_to_a_proposal_that_has_expired_says_so(client, folder: Path, writer: RunWriter) -> None:
+    incident(client)
+    entry(writer, "expired", 301, "the incident is over, so it is no longer needed")
+    fresh(client)
+    assert "a1 has expired, at step 301: the incident is over" in press(client, "approve")
+    assert requests(folder / ASKING) == []
+
+
+def test_the_level_to_keep_is_told_as_it_was_measured_at_the_change(client, writer: RunWriter) -> None:
+    assert "stays at 0.71 or above" in json.dumps(incident(client))
+    entry(writer, "applied", 302, "set", guard="reward/mean", guard_level=0.44)
+    fresh(client)
+    assert "stays at 0.44 or above" in json.dumps(incident(client))
+
+
 def test_a_soft_change_needs_no_second_press(client) -> None:
     assert "Yes," not in json.dumps(incident(client))
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,16 @@ from synthetic_run import healthy, logs
 
 from dashboards import logs as module
 from dashboards.app import build
+from dashboards.data.incident import listed
 from dashboards.logs import Later, Logs
 from dashboards.state import Runs, page_of
+from stabilizer.readers import load
 from stabilizer.readers.places import MAX_LOGS, find
+from stabilizer.records import Finding, RemedyAdvice
+from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.importing import write_run
+from stabilizer.runs.reader import RunReader
+from tests.readers.test_imports import collapsed
 
 SAMPLES = Path(__file__).parent.parent / "readers" / "samples"
 
@@ -204,3 +212,45 @@ def test_the_thread_reads_what_is_there_and_ends_when_told(folder: Path) -> None
     finally:
         runs.logs.stop()
         module.Log._judge = take
+
+
+def incident_told(client: Client, run: str) -> list[dict[str, object]]:
+    """The incidents of a run as its page tells them."""
+    return [asdict(card) for card in listed(client.app.runs.get(run).refresh())]
+
+
+def test_the_page_of_an_import_says_what_the_page_of_its_log_says(tmp_path: Path) -> None:
+    log = collapsed(tmp_path / "log")
+    write_run(load(log), tmp_path / "runs" / "copy")
+    client = Client(build([log, tmp_path / "runs"]))
+    client.app.runs.logs.settle()
+    cards = incident_told(client, "copy")
+    assert cards == incident_told(client, "log") and any(card["advice"] for card in cards)
+    place, copy = (page_of(client.app.runs.get(run).refresh(), client.app.runs.clock()) for run in ("log", "copy"))
+    assert (copy.verdict, copy.numbers, copy.trainer) == (place.verdict, place.numbers, place.trainer)
+    assert copy.notes == ("Imported from a log (trl_trainer_state).", *place.notes[1:])
+    lines = {line.id: line for line in client.app.runs.lines()}
+    assert lines["copy"].created == pytest.approx(lines["log"].created)
+
+
+def test_the_page_of_a_run_that_is_over_advises_nothing_hard(tmp_path: Path) -> None:
+    writer = RunWriter.create(tmp_path / "own", config={}, argv=[])
+    hard = RemedyAdvice(
+        "roll-back", "hard", {"control/lr_scale": (1.0, 0.5)}, "damaged", "return while the run goes on"
+    )
+    soft = RemedyAdvice("lower-lr", "soft", {"control/lr_scale": (1.0, 0.5)}, "too large", "set while the run goes on")
+    for step in range(1, 40):
+        writer.metrics(step, {"reward/mean": 0.5})
+    for number, (severity, state) in enumerate((("critical", "resolved"), ("info", "open"), ("critical", "open")), 1):
+        writer.finding(
+            Finding("policy/kl-runaway", severity, "it ran away", 10, 12, 30, state=state, incident=number,
+                    remedies=(hard, soft))
+        )  # fmt: skip
+    runs = Runs([tmp_path])
+    for state, kept in (("running", ["hard", "soft"]), ("finished", ["advice", "soft"])):
+        writer.status(state, 39, force=True)
+        page = page_of(RunReader(tmp_path / "own"), runs.clock())
+        advice = {card.number: card.advice for card in page.cards}
+        assert [[safety for _, safety, *_ in advice[number]] for number in (1, 2, 3)] == [["soft"], ["soft"], kept]
+    assert not any("while the run goes on" in how for card in page.cards for *_, how in card.advice)
+    writer.close()

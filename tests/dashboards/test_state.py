@@ -97,7 +97,7 @@ def test_page_tells_incidents_with_cause_evidence_and_journal(runs_folder: Path)
 def test_newest_record_of_a_finding_counts() -> None:
     records = [replace(SPIKE, state="open"), replace(PLATEAU, state="open"), replace(SPIKE, state="resolved")]
     assert verdict_of(incidents(records)) == "info"
-    assert [card.open for card in cards_of(incidents(records))] == [True, False]
+    assert [card.open for card in cards_of(incidents(records), {}, "running")] == [True, False]
 
 
 def test_key_numbers_say_unit_and_step_and_show_nan(tmp_path: Path) -> None:

@@ -814,7 +814,10 @@ def test_a_loss_that_is_back_after_a_return_is_not_returned_from_again_unless_a_
     known = (Cause(cause, 0.7, ""),)
     hurt = Finding(id=back, severity="critical", summary="", onset_step=50, detected_step=55, last_step=60, incident=1)
     run.arbiter.watch = SimpleNamespace(
-        active=lambda: [hurt], incident=lambda number: Incident(1, 50, [back], known), detectors=()
+        active=lambda: [hurt],
+        findings=lambda: [hurt],
+        incident=lambda number: Incident(1, 50, [back], known),
+        detectors=(),
     )
     change = {"control/lr_scale": (1.0, 0.5)} if changed else {}
     trial = Trial("a1", ROLL_BACK, 1, 50, True, change, target=Checkpoint(40, 0, Path("step-40")), harmed=True)

@@ -1,0 +1,91 @@
+"""Advice fits the state of a run: nothing hard without harm, nothing for a process that is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stabilizer.analysis import analyse
+from stabilizer.readers import load
+from stabilizer.records import Cause, Finding, RemedyAdvice, Severity
+from stabilizer.remedies import advise, fitted
+from stabilizer.runs.history import RunView
+from stabilizer.watch import Watch
+from tests.series import history
+
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
+GOES_ON = "while the run goes on"
+
+
+def advice(*, ours: bool = True) -> tuple[RemedyAdvice, ...]:
+    """What is advised against a learning rate that is too high."""
+    rows = {"reward/mean": "0.5x40", "optim/lr": "1e-5x40"}
+    rows |= {"control/lr_scale": "1x40", "control/epsilon_high": "0.28x40"} if ours else {}
+    return advise((Cause("lr-too-high", 0.8, ""),), history(rows).view(), 20)
+
+
+def test_a_live_run_in_trouble_is_told_what_may_be_done_while_it_goes_on() -> None:
+    live = fitted(advice(), harm=True, state="running", ours=True)
+    assert live == advice() and {one.safety for one in live} >= {"hard", "soft"}
+    assert all(GOES_ON in one.how for one in live)
+
+
+@pytest.mark.parametrize("state", ["running", "finished"])
+@pytest.mark.parametrize("ours", [True, False])
+def test_without_harm_nothing_hard_is_advised(state: str, ours: bool) -> None:
+    fit = fitted(advice(), harm=False, state=state, ours=ours)
+    assert fit and not any(one.safety == "hard" or one.id == "roll-back" for one in fit)
+
+
+@pytest.mark.parametrize(("state", "when"), [("finished", "in the next run: "), ("stopped", "when the run is resumed")])
+def test_a_run_that_is_over_is_told_of_the_next_one(state: str, when: str) -> None:
+    fit = fitted(advice(), harm=True, state=state, ours=True)
+    assert fit[0].id == "roll-back" and "begin with a checkpoint from before the onset" in fit[0].how
+    for one in fit:
+        assert one.how.startswith(when) and GOES_ON not in one.how and one.safety != "hard"
+
+
+def test_an_order_is_no_advice_to_a_process_that_is_gone() -> None:
+    order = RemedyAdvice("reset-optimizer", "hard", {}, "its averages are wrong", "stabilizer fix RUN do ...")
+    assert fitted([order], harm=True, state="running", ours=True) == (order,)
+    assert fitted([order], harm=True, state="finished", ours=True) == ()
+
+
+def test_nobody_tells_a_foreign_log_what_to_do_while_it_goes_on() -> None:
+    foreign = advice(ours=False)
+    assert foreign and not any(GOES_ON in one.how or "--remedy" in one.how for one in foreign)
+    assert {one.safety for one in fitted(foreign, harm=True, state="", ours=False)} <= {"soft", "advice"}
+
+
+@pytest.mark.parametrize("sample", sorted(path.parent.name for path in SAMPLES.glob("*/run.json")))
+def test_what_is_told_of_a_sample_run_fits_its_state(sample: str) -> None:
+    found = analyse(load(SAMPLES / sample))
+    assert found.state == "finished"
+    told = [remedy for finding in found.findings for remedy in finding.remedies]
+    assert not any(GOES_ON in one.how or one.safety == "hard" for one in told)
+    if found.verdict in ("healthy", "info"):
+        assert not any(one.id == "roll-back" for one in told)
+
+
+@pytest.mark.parametrize(("severity", "trainer", "hard"), [
+    ("critical", "stabilizer", True), ("info", "stabilizer", False), ("critical", "trl", False)
+])  # fmt: skip
+def test_a_watch_advises_something_hard_only_for_harm_to_a_run_of_ours(
+    severity: Severity, trainer: str, hard: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Seen:
+        """Sees the same at every tick."""
+
+        id, confirm, at_end = "policy/kl-runaway", 1, False
+
+        def check(self, view: RunView) -> Finding:
+            return Finding(self.id, severity, "it ran away", 20, view.step, view.step)
+
+    monkeypatch.setattr("stabilizer.watch.causes", lambda found, view: (Cause("lr-too-high", 0.8, ""),))
+    run = history({"reward/mean": "0.5x40", "control/lr_scale": "1x40"})
+    run.about = {"trainer": trainer}
+    watch = Watch((Seen(),))
+    watch.tick(run.view())
+    (finding,) = watch.active()
+    assert finding.remedies and any(one.safety == "hard" for one in finding.remedies) is hard
