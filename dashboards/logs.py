@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from stabilizer.analysis import Analysis, analyse
+from stabilizer.durations import spoken
 from stabilizer.readers import load, tensorboard
 from stabilizer.readers.folder import may_be_log
 from stabilizer.readers.places import MAX_LOGS, find, format_of
@@ -210,7 +211,7 @@ class Log:
         notes = _told(watched)
         if watched.stopped is not None:
             notes += (
-                f"Detectors had {BUDGET_S:g} s and came to step {watched.stopped:,}; "
+                f"Detectors had {spoken(BUDGET_S)} and came to step {watched.stopped:,}; "
                 "`stabilizer diagnose` goes through all of it.",
             )
         with self._lock:
