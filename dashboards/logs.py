@@ -20,6 +20,7 @@ import numpy as np
 
 from dashboards.contained import Contained
 from stabilizer.analysis import Analysis, analyse
+from stabilizer.durations import spoken
 from stabilizer.readers import load, tensorboard
 from stabilizer.readers.folder import may_be_log
 from stabilizer.readers.places import MAX_LOGS, find, format_of
@@ -217,7 +218,7 @@ class Log:
         notes = _told(watched)
         if watched.stopped is not None:
             notes += (
-                f"Detectors had {BUDGET_S:g} s and came to step {watched.stopped:,}; "
+                f"Detectors had {spoken(BUDGET_S)} and came to step {watched.stopped:,}; "
                 "`stabilizer diagnose` goes through all of it.",
             )
         with self._lock:

@@ -6,7 +6,7 @@ What is healthy is decided in `health`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -109,9 +109,13 @@ class Analysis:
         return self.not_checked if self.run.source.steps and self.verdict != "not-rl" else ()
 
 
-def analyse(run: LoadedRun, detectors: tuple[Detector, ...] = DETECTORS) -> Analysis:
-    """Replay the run and say what there is to say."""
-    watch = watch_run(run, detectors)
+def analyse(
+    run: LoadedRun,
+    detectors: tuple[Detector, ...] = DETECTORS,
+    told: Callable[[int, int], None] = lambda row, rows: None,
+) -> Analysis:
+    """Replay the run and say what there is to say; `told` hears how far it has come (row, of rows)."""
+    watch = watch_run(run, detectors, told)
     view = run.history.view()
     verdict, gravest = watch.verdict(view)
     replayed = watch.findings()

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stabilizer.durations import spoken
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
 
@@ -186,7 +187,7 @@ def _time(view: RunView) -> Healthy | None:
     ends = _ends(view.series("time/step_s"))
     if ends is None or ends.start <= 0 or not 0.5 < ends.now / ends.start < 1.3:
         return None
-    return Healthy("steps keep their pace", f"{ends.start:.3g} s at the start, {ends.now:.3g} s now")
+    return Healthy("steps keep their pace", f"{spoken(ends.start)} at the start, {spoken(ends.now)} now")
 
 
 _CHECKS: tuple[tuple[Callable[[RunView], Healthy | None], tuple[str, ...]], ...] = (

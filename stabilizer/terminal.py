@@ -74,15 +74,16 @@ def sparkline(series: Series, width: int, *, log: bool = False, ascii_only: bool
     )
 
 
-def show(analysis: Analysis, out: Console) -> None:
-    """Print the whole page."""
-    _Page(analysis, out).print()
+def show(analysis: Analysis, out: Console, *, everything: bool = False) -> None:
+    """Print the page; with `everything` also each detector that had nothing to look at."""
+    _Page(analysis, out, everything=everything).print()
 
 
 class _Page:
     """One analysis being printed; `ascii` where the terminal can't show more."""
 
-    def __init__(self, analysis: Analysis, out: Console):
+    def __init__(self, analysis: Analysis, out: Console, *, everything: bool):
+        self.everything = everything
         self.analysis = analysis
         self.out = out
         self.ascii = not (out.encoding or "").lower().startswith("utf")
@@ -253,10 +254,14 @@ class _Page:
     def _not_checked(self) -> None:
         from stabilizer.readers.logged_as import asked_for  # here, because readers tell errors in this page's words
 
-        if not self.analysis.blind_spots:
+        blind = self.analysis.blind_spots
+        if not blind:
+            return
+        if not self.everything:
+            self._title(f"Not checked, for want of a metric: {len(blind)}  (--all says which, and what to log)")
             return
         self._title("Not checked, for want of a metric")
-        for item in self.analysis.blind_spots:
+        for item in blind:
             wants = plain(asked_for(item.needs, self.analysis.run.source.trainer))
             said = f"log {wants}" + (" of more problems, or more often (see the head)" if item.why else "")
             self._line(Text.assemble(f"{'-' if self.ascii else '·'} {plain(item.id)}", (f": {said}", "dim")), 2)

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from stabilizer.detectors import DETECTORS, ENDINGS
@@ -484,10 +484,16 @@ def _incident_of(event: Event) -> int:
     return incident if isinstance(incident, int) else 0
 
 
-def watch_run(run: LoadedRun, detectors: Sequence[Detector] = DETECTORS) -> Watch:
-    """Replay a run as it was written; the watch then holds what a live one would have held."""
+def watch_run(
+    run: LoadedRun, detectors: Sequence[Detector] = DETECTORS, told: Callable[[int, int], None] = lambda row, rows: None
+) -> Watch:
+    """Replay a run as it was written; the watch then holds what a live one would have held.
+
+    `told` hears of every row before it is judged: which one, of how many.
+    """
     watch = Watch(detectors)
-    for view in run.views():
+    for row, view in enumerate(run.views(), 1):
+        told(row, len(run.ticks))
         watch.tick(view)
     watch.end(run.history.view())
     return watch

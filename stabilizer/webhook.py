@@ -28,6 +28,7 @@ from typing import Any
 
 import orjson
 
+from stabilizer.durations import spoken
 from stabilizer.runs.journal import newest
 from stabilizer.runs.listing import list_runs, run_state, writer_lives
 from stabilizer.runs.reader import read_json, read_records
@@ -107,9 +108,8 @@ class Answers:
             raise Refused(400, "Stabilizer-Timestamp is whole seconds, Stabilizer-Nonce 16 to 64 of A-Z a-z 0-9 - _")
         now, sent = self._now(), float(stamp)
         if not -AHEAD_S <= now - sent <= WINDOW_S:
-            raise Refused(
-                401, f"the message is {now - sent:+.0f} s old; {WINDOW_S:.0f} s is the most (check the clocks)"
-            )
+            age = f"{spoken(now - sent)} old" if now >= sent else f"dated {spoken(sent - now)} in the future"
+            raise Refused(401, f"the message is {age}; {spoken(WINDOW_S)} is the most (check the clocks)")
         if sent < int(self._began):
             raise Refused(401, "the message is from before this server started; sign it anew")
         with self._lock:

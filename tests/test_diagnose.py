@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
+import os
+import pty
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -515,3 +521,48 @@ def test_what_is_wanting_is_said_in_the_trainers_words(trainer, ours, said):
 
 def test_every_switch_is_for_a_metric_that_the_trainers_table_has():
     assert all(logged_as(trainer, ours) for trainer, switches in SWITCHES.items() for ours in switches)
+
+
+def test_checks_that_lack_a_metric_are_one_line_until_all_are_asked_for(tmp_path, capsys):
+    log = write(tmp_path, broken_state())
+    main(["diagnose", str(log)])
+    folded = capsys.readouterr().out
+    main(["diagnose", str(log), "--all"])
+    whole = capsys.readouterr().out
+    missing = [item["id"] for item in answer(capsys, log)[1]["not_checked"]]
+    assert missing, "JSON lists them in either case"
+    (line,) = [line for line in folded.splitlines() if "Not checked" in line]
+    assert line.split("  ")[0].endswith(f": {len(missing)}") and "--all" in line
+    assert [name for name in missing if f"· {name}: log" in folded] == []
+    assert [name for name in missing if f"· {name}: log" not in whole] == []
+
+
+def long_log(folder: Path) -> Path:
+    """A log that takes some seconds to judge."""
+    log = folder / "long.csv"
+    rows = (f"{step},{0.5 + 0.1 * math.sin(step)},{1 + 0.1 * math.cos(step)},0.4\n" for step in range(1, 15_001))
+    log.write_text("step,reward/mean,policy/entropy,optim/grad_norm\n" + "".join(rows))
+    return log
+
+
+def test_a_terminal_is_told_how_far_a_long_diagnosis_is_and_left_clean(tmp_path):
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "stabilizer", "diagnose", str(long_log(tmp_path)), "--json"]
+    diagnosis = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    answered, _ = diagnosis.communicate(timeout=120)
+    said = b""
+    with contextlib.suppress(OSError):  # that is how a terminal ends whose other side is closed
+        while part := os.read(ours, 4096):
+            said += part
+    os.close(ours)
+    assert json.loads(answered)["source"]["steps"] == 15_000
+    lines = said.decode().split("\r\x1b[2K")
+    assert any(re.search(r"judging row [\d,]+ of 15,000: \S", line) for line in lines), said
+    assert lines[-1] == "" and "\n" not in said.decode()
+
+
+def test_a_pipe_is_told_nothing_of_how_far_a_diagnosis_is(tmp_path):
+    command = [sys.executable, "-m", "stabilizer", "diagnose", str(long_log(tmp_path)), "--json"]
+    done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    assert done.stderr == b""

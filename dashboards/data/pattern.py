@@ -14,6 +14,8 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from stabilizer.durations import spoken
+
 SECONDS = 3.0
 MAX_PATTERN = 300
 HITS = 5
@@ -79,7 +81,7 @@ def _patterned(pattern: str, texts: Sequence[str], seconds: float) -> list[Hits 
         )
     except subprocess.TimeoutExpired:
         raise PatternError(
-            f"{pattern!r} takes more than {seconds:g} s on these texts; make it narrower, without .* at its start"
+            f"{pattern!r} takes more than {spoken(seconds)} on these texts; make it narrower, without .* at its start"
         ) from None
     except subprocess.SubprocessError:
         raise PatternError(f"{pattern!r} could not be tried; look for plain words instead") from None

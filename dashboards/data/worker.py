@@ -15,6 +15,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from stabilizer.durations import spoken
+
 if TYPE_CHECKING:
     from dashboards.data.comparison import Answer, Asked
 
@@ -46,7 +48,7 @@ class Worker:
         except (OSError, EOFError, pickle.UnpicklingError):
             self.close()
             raise ValueError(
-                f"the comparison was given up: it took more than {self.seconds:g} s, or more memory than there is; "
+                f"the comparison was given up: it took more than {spoken(self.seconds)}, or more memory than there is; "
                 "choose fewer runs"
             ) from None
         finally:

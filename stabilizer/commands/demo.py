@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -12,10 +13,14 @@ from rich.console import Console
 from rich.text import Text
 
 from stabilizer.commands.missing import need_train_extra
-from stabilizer.commands.train import add_run_arguments, command, dashboard, follow
+from stabilizer.commands.train import add_run_arguments, command, dashboard, follow, found
 
 if TYPE_CHECKING:
+    from stabilizer.records import Finding
     from stabilizer.session import Session
+
+_RUN = ("variant", "steps", "seed")
+"""Arguments that the same run is trained with again."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train and report; with `--posthoc` only show the sample runs."""
+    """Train and report; with `--posthoc` only show the sample runs. What was found is no failure of the demo: the exit
+    code is 0 when training came to its end, and 1 when it was stopped or its state could not be saved."""
     if args.posthoc:
         return _posthoc(args)
     need_train_extra()
@@ -50,21 +56,37 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _train(session: Session, console: Console, args: argparse.Namespace, address: str | None) -> int:
-    code = follow(session, console, json=args.json)
+    follow(session, console, json=args.json)
     path = _report(session.writer.path)
     console.print(Text(f"  report:        {path}"), soft_wrap=True)
-    if code and args.remedy == "suggest":
-        console.print(Text("  let it mend itself: make demo VARIANT=unstable REMEDY=auto-full"))
+    if advice := _next(args, found(session)):
+        console.print(Text(f"  {advice}"), soft_wrap=True)
+    again = f"{command()} dashboard {session.writer.path.parent}"
     if address and sys.stdin.isatty() and sys.stdout.isatty():
         console.print(Text(f"  dashboard stays at {address} until Ctrl-C"), soft_wrap=True)
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             while True:
                 time.sleep(3600)
-        except KeyboardInterrupt:
-            pass
+    elif address:
+        told = f"the dashboard ends with the training, for there is no terminal; open it again: {again}"
+        console.print(Text(f"  {told}"), soft_wrap=True)
     else:
-        console.print(Text(f"  look again:    {command()} dashboard {session.writer.path.parent}"), soft_wrap=True)
-    return 0 if args.variant else code
+        console.print(Text(f"  look at it:    {again}"), soft_wrap=True)
+    return 1 if session.stop_reason or session.unsaved else 0
+
+
+def _next(args: argparse.Namespace, findings: list[Finding]) -> str:
+    """What to try after this demo, by what it found and by what it was allowed to do."""
+    demo = f"{command()} demo" + (f" --task {args.task}" if args.task != "addition" else "")
+    standing = [finding for finding in findings if finding.severity != "info" and finding.state != "resolved"]
+    if standing and args.remedy in ("off", "suggest", "approve"):
+        mendable = any(remedy.safety != "advice" for finding in standing for remedy in finding.remedies)
+        same = [f" --{name} {value}" for name in _RUN if (value := getattr(args, name)) is not None]
+        meant = "this variant breaks on purpose; " if args.variant else ""
+        return f"{meant}let it mend itself: {demo}{''.join(same)} --remedy auto-full" if mendable else ""
+    if not standing and not args.variant:
+        return f"see a run go wrong: {demo} --variant unstable"
+    return ""
 
 
 def _posthoc(args: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 from stabilizer.analysis import Analysis, analyse, as_json, exit_code
 from stabilizer.cli import error_line
+from stabilizer.commands.progress import progress
 from stabilizer.readers import READERS, load
 from stabilizer.runs.loaded import NoMetrics
 from stabilizer.runs.reader import RunError
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
     add_source_arguments(parser)
     parser.add_argument("path", nargs="+", type=Path, help="a run directory, a log, or the folder that holds it")
+    parser.add_argument("--all", action="store_true", help="also list each check that lacks a metric, and what to log")
     parser.add_argument(
         "--fail-on",
         choices=("info", "warn", "critical", "never"),
@@ -92,11 +94,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _analysis(path: Path, args: argparse.Namespace, wanted: dict[str, str]) -> Analysis:
-    try:
-        run = load(path, format=args.format, mapping=wanted, config=args.config)
-    except NoMetrics as told:  # training failed before its first number: that is an answer
-        run = told.run
-    return analyse(run)
+    with progress(f"reading {path}") as say:
+        try:
+            run = load(path, format=args.format, mapping=wanted, config=args.config)
+        except NoMetrics as told:  # training failed before its first number: that is an answer
+            run = told.run
+        return analyse(run, told=lambda row, rows: say(f"judging row {row:,} of {rows:,}: {path}"))
 
 
 def _show(answers: list[Analysis | dict[str, Any]], args: argparse.Namespace) -> None:
@@ -110,4 +113,4 @@ def _show(answers: list[Analysis | dict[str, Any]], args: argparse.Namespace) ->
     for place, answer in enumerate(answer for answer in answers if isinstance(answer, Analysis)):
         if place:
             out.rule(style="dim")
-        show(answer, out)
+        show(answer, out, everything=args.all)

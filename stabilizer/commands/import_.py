@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stabilizer.commands.diagnose import add_source_arguments, mapping
+from stabilizer.durations import spoken
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +45,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"run": str(path), "rows": rows, "format": loaded.source.format}))
     else:
-        print(f"{plain(path)}: {rows:,} rows of {loaded.source.format}, in {time.perf_counter() - began:.1f} s")
+        print(f"{plain(path)}: {rows:,} rows of {loaded.source.format}, in {spoken(time.perf_counter() - began)}")
         print(f"stabilizer dashboard {plain(args.runs)}")
     return 0

@@ -20,8 +20,10 @@ from rich.text import Text
 
 from stabilizer.cli import UsageError
 from stabilizer.commands.missing import need_train_extra
+from stabilizer.records import SEVERITIES, Finding
 from stabilizer.remedies.policy import MODES, Mode
 from stabilizer.runs.reader import read_json
+from stabilizer.severity import ICONS, WORDS
 from stabilizer.terminal import plain
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ FIXED_AT_START = {
     "config": "CONFIG", "task": "--task", "set": "--set", "variant": "--variant", "steps": "--steps", "seed": "--seed",
 }  # fmt: skip
 """What a run is given when it starts and keeps: arguments that mean nothing beside `--resume`."""
+MOST_FOUND = 5
+"""Incidents that the last lines name; `diagnose` tells all."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -218,7 +222,12 @@ def ending(session: Session, verdict: str, ever: str | None) -> Text:
     else:
         marks = {"too-short": ("…", "bold"), "warn": ("▲", "bold yellow")}
         icon, style = marks.get(verdict, ("✔", "bold green") if good else ("✖", "bold red"))
-        words.append(f"\n{icon} verdict: {verdict}", style=style)
+        said = "healthy, with a remark" if verdict == "info" else verdict
+        words.append(f"\n{icon} verdict: {said}", style=style)
+    for finding in found(session):
+        over = ", over" if finding.state == "resolved" else ""
+        head = f"{ICONS[finding.severity]} {plain(finding.id)} ({WORDS[finding.severity]}{over})"
+        words.append(f"\n  {head} since step {finding.onset_step}: {plain(finding.summary)}")
     accuracy = session.history.view().series("accuracy/val").finite()
     if len(accuracy):
         course = f"{accuracy.values[0]:.1%} → " if len(accuracy) > 1 else ""
@@ -233,6 +242,19 @@ def ending(session: Session, verdict: str, ever: str | None) -> Text:
     words.append(f"\n  run directory: {run}")
     words.append(f"\n  look closer:   {command()} diagnose {run}")
     return words
+
+
+def found(session: Session) -> list[Finding]:
+    """The gravest finding of each incident that still stands, or was a warning or more; the gravest incident first."""
+
+    def order(finding: Finding) -> tuple[int, int, int]:
+        return -SEVERITIES.index(finding.severity), finding.onset_step, finding.detected_step
+
+    gravest: dict[int, Finding] = {}
+    for finding in sorted(session.watch.findings(), key=order):
+        if finding.state != "resolved" or finding.severity != "info":
+            gravest.setdefault(finding.incident, finding)
+    return list(gravest.values())[:MOST_FOUND]
 
 
 def command() -> str:

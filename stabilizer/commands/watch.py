@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.commands.diagnose import add_source_arguments, mapping
+from stabilizer.durations import spoken
 from stabilizer.following import FollowedLog, FollowedRun, Load, News, follow
 from stabilizer.log_end import GRACE_S, LONGER, PACE, Rest, Wait, log_end, pace
 from stabilizer.notify import Notices
@@ -168,7 +169,7 @@ def _tell(args: argparse.Namespace, wait: Wait) -> None:
         print(json.dumps(row), flush=True)
     how = "ended in an error" if wait.end.crashed else "is over"
     more = "; something was written after it, which is followed" if wait.wrote_on else ""
-    until = f"this ends after {wait.seconds:.0f} s in which nothing is written (--grace); a restart is followed on"
+    until = f"this ends after {spoken(wait.seconds)} in which nothing is written (--grace); a restart is followed on"
     if math.isinf(wait.seconds):
         until = "waiting on; Ctrl-C ends it" if args.idle is None else f"--idle {args.idle:g} ends this"
     print(f"stabilizer watch: {plain(args.path)} {how}: {plain(wait.end.what)}{more}; {until}", file=sys.stderr)

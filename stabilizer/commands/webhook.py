@@ -8,6 +8,7 @@ import json
 import os
 from pathlib import Path
 
+from stabilizer.durations import spoken
 from stabilizer.webhook import MAX_BODY, WINDOW_S, Answers, Server, checked_secret
 
 SECRET_ENV = "STABILIZER_WEBHOOK_SECRET"  # noqa: S105 (a name, not a secret)
@@ -50,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps({"kind": "listening", "url": url}), flush=True)
         else:
-            print(f"listening on {url}: signed messages, at most {MAX_BODY} bytes and {WINDOW_S:.0f} s old", flush=True)
+            print(
+                f"listening on {url}: signed messages, at most {MAX_BODY} bytes and {spoken(WINDOW_S)} old", flush=True
+            )
             if not _loopback(args.host):
                 print("this is not loopback: put TLS in front, for messages are signed but not hidden", flush=True)
         server.serve_forever()

@@ -31,6 +31,8 @@ def check(config: TrainConfig) -> None:
         ("reward.functions", c.reward.functions, c.task != DATA or bool(c.reward.functions),
          "at least one with a data set, for example [numeric] or [reward.py:mine]"),
         ("reward.timeout_s", c.reward.timeout_s, 0 < c.reward.timeout_s <= 86400, "above 0 and at most a day"),
+        ("reward.import_timeout_s", c.reward.import_timeout_s, 0 < c.reward.import_timeout_s <= 86400,
+         "above 0 and at most a day"),
         ("reward.memory_gb", c.reward.memory_gb, c.reward.memory_gb == 0 or c.reward.memory_gb >= 0.25,
          "0 (no limit) or at least 0.25"),
         ("algorithm", c.algorithm, c.algorithm in ALGORITHMS, f"one of {', '.join(ALGORITHMS)}"),

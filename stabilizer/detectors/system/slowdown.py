@@ -8,6 +8,7 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.departure import departure, drift
 from stabilizer.detectors.progress import level
 from stabilizer.detectors.worth import first_level, left, unheard_of
+from stabilizer.durations import spoken
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 
@@ -32,8 +33,8 @@ class Slowdown(Detector):
         The median step time is at least `jump` times what its course made expect, or `factor` times that of the start
         of the run, for `lasting` rows (`stalled` where it is `factor` times its course, `stopped` where it is twice as
         much as that), after division by the growth of what a step has to do: answer length (mean or longest), turns,
-        prompts, group size. A creep must be the larger one, for much that grows isn't logged. Always `warn`: the policy
-        is as well as it was, the bill is not.
+        prompts, group size. A creep must be the larger one, for much that grows isn't logged. Always `info`: it is a
+        note about the machine, and the training is as well as it was.
 
     Why it matters
         A third of the money and more. A slowdown that creeps ends in a crash (memory that fragments or leaks, a disk
@@ -99,8 +100,8 @@ class Slowdown(Detector):
         if not min(times, level(series) / before) >= least * work or len(series.between(onset, view.step)) < lasting:
             return None
         return self.finding(
-            view, "warn", onset,
-            f"a step takes {now:.3g} s, {times:.1f} times the {before:.3g} s before step {onset}, with"
+            view, "info", onset,
+            f"a step takes {spoken(now)}, {times:.1f} times the {spoken(before)} before step {onset}, with"
             f" {work:.1f} times the work{self._part(view, usual, lasting, now - before)}",
             metric=TIME, baseline=before, now=now, work=work,
         )  # fmt: skip

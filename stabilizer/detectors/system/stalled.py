@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stabilizer.detectors.base import Detector
+from stabilizer.durations import spoken
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 from stabilizer.signals import median
@@ -60,15 +61,7 @@ class Stalled(Detector):
         usual = median(steps)
         return self.finding(
             view, "warn", view.step,
-            f"nothing was written for {_spoken(silence)} after step {view.step}, and a step takes {usual:.3g} s"
-            f" (longest {float(steps.max()):.3g} s); status.json still says running",
+            f"nothing was written for {spoken(silence)} after step {view.step}, and a step takes {spoken(usual)}"
+            f" (longest {spoken(float(steps.max()))}); status.json still says running",
             metric="time/step_s", baseline=usual, now=float(silence), silent_s=float(silence),
         )  # fmt: skip
-
-
-def _spoken(seconds: float) -> str:
-    """A duration in the largest unit that leaves two or more of it."""
-    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

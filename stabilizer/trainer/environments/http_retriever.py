@@ -16,6 +16,8 @@ from time import monotonic
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
+from stabilizer.durations import spoken
+
 MAX_BYTES = 16 * 2**20
 """Of one answer. What is larger is no list of passages, and would go into a context window."""
 
@@ -56,7 +58,7 @@ class HttpRetriever:
                 if size > MAX_BYTES:
                     raise ValueError(f"the answer is larger than {MAX_BYTES} bytes")
                 if monotonic() > deadline:
-                    raise TimeoutError(f"no complete answer within {self.timeout_s:g} s")
+                    raise TimeoutError(f"no complete answer within {spoken(self.timeout_s)}")
         return b"".join(chunks)
 
 

@@ -23,6 +23,8 @@ class RewardConfig:
     or an entry point's name; or a mapping with `use` (one of these), `name`, `weight` (1), `options`."""
     timeout_s: float = 30.0
     """Seconds one function may take for a step's completions; tried one by one after that, they may take as long."""
+    import_timeout_s: float = 120.0
+    """Seconds a function's file may take to import, a reward model's loading included."""
     memory_gb: float = 0.0
     """Address space of a function's process; 0 for no limit. A reward model on a GPU needs many times its size."""
     solved_by: str = ""

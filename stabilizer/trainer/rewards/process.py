@@ -10,15 +10,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import weakref
 from time import monotonic
 from typing import Any
 
+from stabilizer.durations import spoken
 from stabilizer.trainer.rewards import worker
 from stabilizer.trainer.rewards.worker import LENGTH
 
-LOAD_S = 300.0
-"""Seconds a function's imports may take, a reward model's loading included."""
+SLOW_IMPORT_S = 5.0
+"""Seconds of importing after which the user is told what is waited for."""
 MOST_BYTES = 1 << 32
 """What no answer is as long as: something else came."""
 LOG_BYTES = 1 << 20
@@ -43,8 +45,10 @@ class ProcessLost(CallFailed):
 class RewardProcess:
     """One function in a process of its own. It lives from call to call, and is replaced when it dies or hangs."""
 
-    def __init__(self, load: dict[str, Any]):
+    def __init__(self, load: dict[str, Any], import_timeout_s: float):
         self._load = load | {"path": list(sys.path)}
+        self._import_timeout_s = import_timeout_s
+        self._told = False
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile("ab+")
         self._end = lambda: None
@@ -65,12 +69,29 @@ class RewardProcess:
             os.set_blocking(self._process.stdin.fileno(), False)
             os.set_blocking(self._process.stdout.fileno(), False)
             self._end = weakref.finalize(self, _end, self._process)
+            slow = threading.Timer(SLOW_IMPORT_S, self._tell_slow_import)
+            slow.daemon = True
+            slow.start()
             try:
-                self._about = self._exchange(self._load, LOAD_S)["about"]
+                self._about = self._exchange(self._load, self._import_timeout_s, self._what)["about"]
             except CallFailed:
                 self.close()
                 raise
+            finally:
+                slow.cancel()
         return self._about
+
+    @property
+    def _what(self) -> str:
+        """What is waited for while the function loads."""
+        return f"the import of {self._load['file'] or self._load['function']}"
+
+    def _tell_slow_import(self) -> None:
+        """Say once what training waits for: until then the terminal shows nothing at all."""
+        if not self._told:
+            self._told = True
+            limit = f"at most {spoken(self._import_timeout_s)} (reward.import_timeout_s)"
+            print(f"waiting for {self._what}, {limit}", file=sys.stderr, flush=True)
 
     def score(self, lists: dict[str, list[Any]], timeout_s: float) -> list[tuple[float | None, str]]:
         """(value, why not) of each sample; CallFailed when there are none for any."""
@@ -80,12 +101,17 @@ class RewardProcess:
         scores = self._exchange({"lists": lists, "cpu_s": cpu_s}, timeout_s)["scores"]
         return [(value, why) for value, why in scores]
 
+    def kill(self) -> None:
+        """End the process while another thread may wait for it: that thread sees it die, and closes its pipes."""
+        if self._process is not None:
+            _kill(self._process)
+
     def close(self) -> None:
         """End the process and everything it started."""
         self._end()
         self._process = None
 
-    def _exchange(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def _exchange(self, request: dict[str, Any], timeout_s: float, importing: str = "") -> dict[str, Any]:
         deadline = monotonic() + timeout_s
         self._calls += 1
         try:
@@ -103,7 +129,7 @@ class RewardProcess:
                 raise ValueError
         except TimeoutError:
             self.close()
-            raise ProcessLost(f"no answer within {timeout_s:.2g} s") from None
+            raise ProcessLost(_too_late(timeout_s, importing)) from None
         except (EOFError, BrokenPipeError):
             why = self._last_words()
             self.close()
@@ -158,6 +184,15 @@ class RewardProcess:
         return f"the process ended ({how}){': ' if last else ''}{last[:200]}"
 
 
+def _too_late(timeout_s: float, importing: str) -> str:
+    if not importing:
+        return f"no answer within {spoken(timeout_s)}"
+    return (
+        f"{importing} did not end within {spoken(timeout_s)}; look at what the file does when it is imported, or raise"
+        " reward.import_timeout_s"
+    )
+
+
 def _wait(file: int, event: int, deadline: float) -> None:
     poll = select.poll()
     poll.register(file, event)
@@ -165,12 +200,16 @@ def _wait(file: int, event: int, deadline: float) -> None:
         raise TimeoutError
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[bytes]) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         pass
     process.kill()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    _kill(process)
     process.stdin.close()
     process.stdout.close()
     process.wait()

@@ -43,9 +43,16 @@ class RewardRunner:
         self.failures: Counter[str] = Counter()
         """Samples lost so far, by function and reason; and how often a function was asked again, and why."""
         self.notes: list[str] = []
-        self._processes = [RewardProcess(spec.load_request(config.memory_gb)) for spec in self.specs]
+        self._processes = [
+            RewardProcess(spec.load_request(config.memory_gb), config.import_timeout_s) for spec in self.specs
+        ]
         self._threads = ThreadPoolExecutor(len(self.specs), thread_name_prefix="reward")
-        abouts = list(self._threads.map(_start, self.specs, self._processes))
+        try:
+            abouts = list(self._threads.map(_start, self.specs, self._processes))
+        except BaseException:  # Ctrl-C, or one that can't be used: the program must not wait for the other imports
+            for process in self._processes:
+                process.kill()
+            raise
         self._columns = [_columns(spec, about, columns) for spec, about in zip(self.specs, abouts, strict=True)]
         if any(spec.use == "boxed_math" for spec in self.specs) and not has_math_verify():
             self.notes.append(

@@ -471,3 +471,38 @@ def test_the_worker_needs_the_standard_library_alone():
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=folder, capture_output=True, text=True, check=True)
     roots = {name.split(".")[0] for name in json.loads(done.stdout)}
     assert roots - {"worker", "__main__"} <= set(sys.stdlib_module_names)
+
+
+# --- slow imports ---------------------------------------------------------------------------------------------------
+
+HANGS_AT_IMPORT = "import threading\nthreading.Event().wait()\ndef f(completion): return 1\n"
+
+
+def train_on(file: Path, limit_s: float) -> subprocess.Popen[str]:
+    rewards = [f"reward.functions=[{file}:f]", f"reward.import_timeout_s={limit_s}"]
+    words = ["train", "addition", "--steps", "1", "--runs", str(file.parent / "runs")]
+    command = [sys.executable, "-m", "stabilizer", *words, *(word for key in rewards for word in ("--set", key))]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def test_an_import_that_hangs_is_named_while_it_is_waited_for_and_ended_at_the_limit(tmp_path):
+    file = tmp_path / "slow.py"
+    file.write_text(HANGS_AT_IMPORT)
+    training = train_on(file, 7)
+    _, said = training.communicate(timeout=100)
+    waiting, failed = said.splitlines()
+    assert waiting == f"waiting for the import of {file}, at most 7 s (reward.import_timeout_s)"
+    assert f"the import of {file} did not end within 7 s" in failed and "raise reward.import_timeout_s" in failed
+    assert training.returncode == 2
+
+
+def test_ctrl_c_ends_the_wait_for_an_import_at_once(tmp_path):
+    file = tmp_path / "slow.py"
+    file.write_text(HANGS_AT_IMPORT)
+    training = train_on(file, 600)
+    try:
+        assert training.stderr.readline().startswith("waiting for the import")
+        training.send_signal(signal.SIGINT)
+        assert training.wait(60) == 130
+    finally:
+        training.kill()
