@@ -9,6 +9,7 @@ from html import escape
 
 import plotly.graph_objects as go
 
+from dashboards.data.standing import Standing
 from dashboards.look import Look
 from stabilizer.figures import Theme, abandoned, metric_figure
 from stabilizer.figures.core import Chart
@@ -59,6 +60,7 @@ class Scene:
     reader: RunReader
     look: Look
     checkpoints: Sequence[Event] = ()
+    stands: Standing | None = None
     view: RunView = field(init=False)
 
     def __post_init__(self) -> None:

@@ -17,11 +17,12 @@ from synthetic_run import EXPLOSION, PLATEAU, RUNAWAY, SPIKE, eventful, healthy,
 from dashboards.data.offers import offers
 from dashboards.live import News, Seen, news, whole
 from dashboards.look import Look
-from dashboards.state import FOLLOWED, Followed, Runs, cards_of, page_of, verdict_of
+from dashboards.state import FOLLOWED, Followed, Runs, cards_of, page_of
 from dashboards.view import state_words
 from stabilizer.figures import incidents
 from stabilizer.records import Action
 from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.listing import verdict_of
 from stabilizer.runs.reader import RunReader
 
 
@@ -96,7 +97,7 @@ def test_page_tells_incidents_with_cause_evidence_and_journal(runs_folder: Path)
 
 def test_newest_record_of_a_finding_counts() -> None:
     records = [replace(SPIKE, state="open"), replace(PLATEAU, state="open"), replace(SPIKE, state="resolved")]
-    assert verdict_of(incidents(records)) == "info"
+    assert verdict_of("healthy", records, frozenset({"reward/mean"})) == "info"
     assert [card.open for card in cards_of(incidents(records))] == [True, False]
 
 
@@ -313,7 +314,7 @@ def test_open_incidents_come_gravest_first(tmp_path: Path) -> None:
     for number, finding in enumerate((PLATEAU, EXPLOSION, SPIKE), start=1):
         writer.finding(replace(finding, incident=number, state="open"))
     page = page_of(RunReader(tmp_path / "run"), time.time())
-    assert [card.severity for card in page.standing] == ["critical", "warn", "info"]
+    assert [card.severity for card in page.open] == ["critical", "warn", "info"]
 
 
 def test_a_large_run_says_what_its_small_files_say_before_it_is_read(runs_folder: Path, monkeypatch) -> None:
