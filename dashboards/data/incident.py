@@ -15,10 +15,12 @@ from stabilizer.detectors.manual import all_detectors, sections
 from stabilizer.diagnosis.case import BEFORE, Case
 from stabilizer.diagnosis.order import Departed, Onset, departures, onset
 from stabilizer.figures import Theme
+from stabilizer.figures.courses import Course, on_course
 from stabilizer.figures.growth import Drawn, Growth, drawn, growth
 from stabilizer.figures.incident import around, cut, order_figure, within
 from stabilizer.figures.marks import Incident, incidents, open_spans
 from stabilizer.figures.words import concerns, definition, short
+from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunReader
 from stabilizer.vocabulary import VOCABULARY
@@ -193,7 +195,7 @@ def grown(reader: RunReader, sheet: Sheet, theme: Theme) -> tuple[dict[str, More
             more[name] = More(None, figure=_around(reader, view, name, sheet.low, high, theme))
             now[name] = drawn(part, (name,))
         else:
-            standing = open_spans(within(reader.findings, sheet.low, high))
+            standing = open_spans(within(_found(reader, view), sheet.low, high))
             more[name] = More(points, tuple(standing))
             now[name] = points.drawn
     return more, replace(sheet, high=high, charts=now)
@@ -202,10 +204,15 @@ def grown(reader: RunReader, sheet: Sheet, theme: Theme) -> tuple[dict[str, More
 def _around(reader: RunReader, view: RunView, name: str, low: int, high: int, theme: Theme) -> go.Figure:
     made = [action for action in reader.actions if action.attempt <= view.attempt]  # later ones are of another course
     figure = around(
-        view, name, low, high, findings=reader.findings, events=view.events(), actions=made, theme=theme
+        view, name, low, high, findings=_found(reader, view), events=view.events(), actions=made, theme=theme
     )  # fmt: skip
     # As wide as its points, so that it grows with them; a span that changed would undo what somebody zoomed to.
     return figure.update_layout(uirevision=escape(name)).update_xaxes(range=None)
+
+
+def _found(reader: RunReader, view: RunView) -> list[Finding]:
+    """What was found on the course that is shown."""
+    return on_course(reader.findings, Course.of(view.attempt, reader.about))
 
 
 def _incident(reader: RunReader, key: str) -> Incident:

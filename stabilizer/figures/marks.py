@@ -181,14 +181,14 @@ def story(
         colour = colours.severity["warn"] if action.entry == "reverted" else colours.fix
         marks.line(place(action.step), colour, dash="solid" if action.entry == "applied" else "dot")
         lines = [f"<b>{escape(action.entry)}</b> {escape(action.remedy)} at step {action.step}"]
-        lines += [escape(line) for line in change_words(action.change)] + _paragraph(action.text)
+        lines += [escape(line) for line in change_words(action.change)] + paragraph(action.text)
         marks.point(place(action.step), lines, DRAWN_ENTRIES[action.entry], colour)
     for event in [event for event in events if event.kind in DRAWN_EVENTS][-MAX_MARKS:]:
         marks.line(place(event.step), colours.muted, dash="dash")
-        lines = [f"<b>{escape(event.kind)}</b> at step {event.step}", *_paragraph(event.text)]
+        lines = [f"<b>{escape(event.kind)}</b> at step {event.step}", *paragraph(event.text)]
         marks.point(place(event.step), lines, DRAWN_EVENTS[event.kind], colours.muted)
     for event in [event for event in events if event.kind == "checkpoint"][-MAX_MARKS:]:  # at the foot: only a way back
-        lines = [f"<b>checkpoint</b> after step {event.step}", *_paragraph(event.text)]
+        lines = [f"<b>checkpoint</b> after step {event.step}", *paragraph(event.text)]
         marks.point(place(event.step), lines, CHECKPOINT, colours.muted, 6, 0.03)
     return marks
 
@@ -201,7 +201,7 @@ def _incident(marks: Marks, incident: Incident, mine: Finding | None, start: flo
     if mine:
         marks.line(start, colour, opacity=0.6 if mine.state == "resolved" else 1)
     about = f"<b>{word}</b> {escape(told.id)} ({escape(told.state)}), steps {incident.onset}–{incident.last}"
-    marks.point(start, [about, *_paragraph(told.summary[:MAX_HOVER])], "square", colour, 8 if mine else 5)
+    marks.point(start, [about, *paragraph(told.summary[:MAX_HOVER])], "square", colour, 8 if mine else 5)
 
 
 def _urgent(named: tuple[Finding, float]) -> tuple[bool, int, float]:
@@ -216,5 +216,6 @@ def _label(finding: Finding) -> str:
     return f"{ICONS[finding.severity]} {WORDS[finding.severity]} · {failure}{over}"
 
 
-def _paragraph(text: str, width: int = 64, lines: int = 6) -> list[str]:
+def paragraph(text: str, width: int = 64, lines: int = 6) -> list[str]:
+    """A text as escaped lines of a hover box."""
     return [escape(line) for line in wrap(str(text)[:2000], width)[:lines]]
