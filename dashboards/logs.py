@@ -218,7 +218,7 @@ class Log:
             self._refused = self.hidden = False
 
     def _judge(self, found: Analysis, watched: _Watched) -> None:
-        findings = list(found.findings)
+        findings = list(found.records)
         notes = _told(watched)
         # of a log that was looked at in part, what was found is known, and that all is well is not
         told = found.verdict if watched.stopped is None or found.verdict in GRAVE else ""

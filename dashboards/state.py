@@ -22,8 +22,8 @@ from dashboards.data.checks import NO_CHECK, Check, Checks, ToCheck
 from dashboards.data.standing import Standing, checkable, standing
 from dashboards.logs import Log, LogReader, Logs, files_of
 from stabilizer.figures.families import every_chart
-from stabilizer.figures.marks import Incident, incidents
 from stabilizer.figures.words import change_words, definition, short
+from stabilizer.incidents import Incident, incidents
 from stabilizer.records import SEVERITIES, Action, Finding
 from stabilizer.runs.history import History, RunView
 from stabilizer.runs.listing import (
@@ -378,13 +378,21 @@ class Card:
     state: str
     open: bool
     summary: str
+    """What was said when it opened or last got worse: the console said the same."""
     onset: int
     detected: int
     last: int
+    latest: str = ""
+    """What is said of it by now, where that is something else."""
     causes: tuple[tuple[str, float, str], ...] = ()
     evidence: tuple[tuple[str, str], ...] = ()
     advice: tuple[tuple[str, str, tuple[str, ...], str, str], ...] = ()
     also: tuple[Also, ...] = ()
+
+    @property
+    def later(self) -> str:
+        """What is said of it by now, in words; empty where that is what its summary says."""
+        return f"{'by now' if self.open else 'at last'}: {self.latest}" if self.latest else ""
 
     @property
     def likely(self) -> str:
@@ -590,16 +598,17 @@ def _card(incident: Incident) -> Card:
         number=incident.number,
         id=lead.id,
         severity=incident.severity,
-        state=lead.state,
+        state=incident.findings[0].state,
         open=incident.open,
-        summary=lead.summary,
+        summary=incident.told,
         onset=incident.onset,
-        detected=min(finding.detected_step for finding in incident.findings),
+        detected=incident.detected,
         last=incident.last,
+        latest=incident.latest,
         causes=tuple((cause.id, cause.confidence, cause.why) for cause in sorted(causes, key=lambda c: -c.confidence)),
         evidence=_facts(lead.evidence),
         advice=tuple((r.id, r.safety, tuple(change_words(r.change)), r.why, r.how) for r in advice),
-        also=tuple(Also(f.severity, f.state, f.id, f.summary) for f in incident.findings[1:]),
+        also=tuple(Also(f.severity, f.state, f.id, f.summary) for f in incident.findings if f.id != lead.id),
     )  # fmt: skip
 
 

@@ -200,6 +200,7 @@ def _incident(card: Card, run: str) -> html.Article:
                 className="incident-head",
             ),
             html.P(card.summary, className="summary"),
+            html.P(card.later, className="quiet small") if card.later else None,
             html.P(" · ".join(filter(None, facts)), className="quiet small"),
         ],
         className=f"card incident {card.severity}" + ("" if card.open else " resolved"),

@@ -43,6 +43,7 @@ class Checked:
     verdict: str
     worst: str
     findings: tuple[Finding, ...]
+    """Change by change, as a run directory has them."""
     step: int
     """The last step that was looked at."""
 
@@ -68,7 +69,7 @@ def checked(asked: ToCheck) -> Checked:
     except NoMetrics as failed:
         run = failed.run
     found = analyse(run)
-    return Checked(found.verdict, found.worst or "", found.findings, found.last_step)
+    return Checked(found.verdict, found.worst or "", found.records, found.last_step)
 
 
 class Checks:

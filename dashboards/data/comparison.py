@@ -35,8 +35,8 @@ from stabilizer.compare.sides import Member
 from stabilizer.compare.words import STATES, how, rows, sentence
 from stabilizer.figures.courses import Course, on_course
 from stabilizer.figures.many import Mark, Span, Timeline
-from stabilizer.figures.marks import incidents
 from stabilizer.figures.words import change_words
+from stabilizer.incidents import incidents
 from stabilizer.readers import load
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError

@@ -18,8 +18,9 @@ from stabilizer.figures import Theme
 from stabilizer.figures.courses import Course, on_course
 from stabilizer.figures.growth import Drawn, Growth, drawn, growth
 from stabilizer.figures.incident import around, cut, order_figure, within
-from stabilizer.figures.marks import Incident, incidents, open_spans
+from stabilizer.figures.marks import open_spans
 from stabilizer.figures.words import concerns, definition, short
+from stabilizer.incidents import Incident, incidents
 from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunReader

@@ -214,6 +214,9 @@ def _line(run: str, card: Card) -> html.Article:
                 className="incident-head",
             ),
             html.P(card.summary[:600], className="summary"),
+            html.P(f"{'by now' if card.open else 'at last'}: {card.latest[:600]}", className="quiet small")
+            if card.latest
+            else None,
             html.P(cause + more, className="quiet small"),
         ],
         className=f"card incident {card.severity}" + ("" if card.open else " resolved"),
@@ -291,6 +294,7 @@ def _head(run: str, path: Path, page: Told) -> html.Div:
                 className="headline",
             ),
             html.P(card.summary, className="summary lead"),
+            html.P(card.later, className="quiet") if card.later else None,
             html.Div(
                 [
                     fact("began", f"step {onset.step:,}, between {onset.earliest:,} and {onset.latest:,}"),

@@ -128,9 +128,10 @@ def _incident(analysis: Analysis, incident: Incident) -> str:
     remedies = "".join(_remedy(remedy, analysis.run.source.trainer) for remedy in leading.remedies)
     return (
         f"<section id='incident-{incident.incident}'><h2><span class='{_tone(incident.severity)}'>"
-        f"{ICONS[incident.severity]}</span> Incident {incident.incident} "
+        f"{ICONS[incident.severity]}</span> Incident {incident.incident}: {safe(incident.title)} "
         f"<small>{safe(WORDS[incident.severity])}, {state}, since step {incident.onset_step:,}</small></h2>"
-        f"{findings}<div class='plots {'one' if len(shown) == 1 else ''}'>{plots}</div>"
+        + (f"<p>{safe(incident.headline)}</p>" if incident.headline else "")
+        + f"{findings}<div class='plots {'one' if len(shown) == 1 else ''}'>{plots}</div>"
         "<div class=columns>"
         f"<div><h3>Why</h3>{f'<ul>{causes}</ul>' if causes else '<p>No rule explains what was seen.</p>'}</div>"
         + (f"<div><h3>What to do, in this order, one at a time</h3><ol>{remedies}</ol></div>" if remedies else "")

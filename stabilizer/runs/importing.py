@@ -51,6 +51,7 @@ def write_run(run: LoadedRun, path: Path) -> Path:
             writer.finding(finding)
     for finding in watch.end(run.history.view()):
         writer.finding(finding)
+    writer.finding(*watch.active())  # their numbers have moved on since they were last written
     verdict, worst = watch.verdict(run.history.view())
     failed = verdict == "crashed"
     writer.status("failed" if failed else "finished", step, force=True)
