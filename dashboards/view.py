@@ -53,9 +53,7 @@ def head(page: Page) -> html.Div:
                                 [
                                     pill(f"{STATE_ICONS.get(page.state, '?')} {page.state}", f"state-{page.state}"),
                                     pill(f"verdict: {verdict_words(page.verdict)}", f"verdict-{page.verdict}"),
-                                    html.Span(page.standing.reach, className="quiet")
-                                    if page.standing.reach else None,
-                                    unseen(page.standing),
+                                    html.Span(page.standing.note, className="quiet") if page.standing.note else None,
                                     html.Span(" · ".join(filter(None, (page.task, page.trainer))), className="quiet"),
                                     html.Span(id="age", className="quiet", **{"data-words": state_words(page)}),
                                 ],
@@ -88,7 +86,8 @@ def head(page: Page) -> html.Div:
 
 
 def unseen(stands: Standing) -> html.Details | None:
-    """How many detectors had no data, and which; nothing where the verdict says enough without it."""
+    """Which detectors had no data; nothing where the verdict says enough without it. It is in a part of the page that a
+    poll seldom draws anew, for that would fold it."""
     if not stands.blind:
         return None
     rows = [
@@ -184,9 +183,10 @@ def incident_list(cards: Sequence[Card], run: str, stands: Standing) -> list[Any
     title = html.H2(["Incidents ", html.Span(f"{standing} open, {len(cards) - standing} resolved" if cards else "",
                                              className="quiet small")])  # fmt: skip
     if not cards:
-        return [title, nothing_found(stands, run)]
+        return [title, nothing_found(stands, run), unseen(stands)]
     more = [html.P(f"and {len(cards) - MOST} older ones", className="quiet small")] if len(cards) > MOST else []
-    return [title, check_button(run, stands), *[_incident(card, run) for card in cards[:MOST]], *more]
+    found = [_incident(card, run) for card in cards[:MOST]]
+    return [title, check_button(run, stands), *found, *more, unseen(stands)]
 
 
 def _incident(card: Card, run: str) -> html.Article:

@@ -189,7 +189,7 @@ def _all(run: str, cards: Sequence[Card], stands: Standing) -> list[Any]:
     )
     if not cards:
         to = dcc.Link("what detectors look for", href=address("/detectors"))
-        return [head, view.nothing_found(stands, run), html.P(to)]
+        return [head, view.nothing_found(stands, run), view.unseen(stands), html.P(to)]
     left = len(cards) - MAX_LISTED
     more = html.P(f"and {left:,} older ones; `stabilizer diagnose` lists them", className="quiet") if left > 0 else None
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from synthetic_run import EXPLOSION, PLATEAU, healthy, values
 from dashboards import view
 from dashboards.data.checks import Checked, Checks, ToCheck
 from dashboards.data.fleet import View, fleet
+from dashboards.server import prepare
 from dashboards.state import Page, Runs
 from stabilizer.analysis import analyse
 from stabilizer.detectors import DETECTORS
@@ -194,11 +196,25 @@ def test_beside_healthy_stands_how_many_detectors_had_no_data_and_which(tmp_path
 
 
 @pytest.mark.ui
+def test_the_list_of_detectors_without_data_stays_open_while_steps_come(tmp_path: Path, browser: Any) -> None:
+    writer = healthy(tmp_path / "run", 40)
+    server, address = prepare([tmp_path], port=0)
+    threading.Thread(target=server.run, daemon=True).start()
+    page = browser.new_page()
+    page.goto(f"{address}run?run=run")
+    page.locator(".unseen summary").click(timeout=30_000)
+    for step in (41, 42):
+        writer.metrics(step, values(step))
+        writer.status("running", step, force=True)
+        writer.summary(verdict="healthy", worst=None, force=True)
+        page.locator(".reach strong", has_text=str(step)).wait_for(timeout=30_000)
+    assert page.locator(".unseen[open] a").count() > 0
+    page.close()
+    server.close()
+
+
+@pytest.mark.ui
 def test_a_button_checks_a_run_and_the_list_then_says_the_same(tmp_path: Path, browser: Any) -> None:
-    import threading
-
-    from dashboards.server import prepare
-
     unwatched(tmp_path / "run", 140, collapsing).close()
     server, address = prepare([tmp_path], port=0)
     threading.Thread(target=server.run, daemon=True).start()
