@@ -97,8 +97,11 @@ def told(reader: RunReader, run: str, key: str) -> Told | None:
     place = keys.index(key)
     incident = next(one for one in found if (str(one.number) if one.number else one.lead.id) == key)
     view, left_behind = _course(reader, incident)
-    began = onset(incident.findings, view)
-    rows = Case(incident.findings, view).spacing
+    # what came back on another branch has an onset of its own there
+    ids = {finding.id for finding in incident.findings}
+    here = [f for f in _found(reader, view) if f.incident == incident.number and f.id in ids] or incident.findings
+    began = onset(here, view)
+    rows = Case(here, view).spacing
     high = max(incident.last if left_behind is None else min(incident.last, view.step), began.step) + AFTER * rows
     if incident.open and left_behind is None:
         high = max(high, began.step + LONGEST * rows)
@@ -107,7 +110,7 @@ def told(reader: RunReader, run: str, key: str) -> Told | None:
         key=key,
         card=cards[place],
         onset=began,
-        signals=departures(incident.findings, view)[:MAX_SIGNALS],
+        signals=departures(here, view)[:MAX_SIGNALS],
         low=int(max(0, began.step - BEFORE * rows)),
         high=int(min(high, max(view.step, began.step + 1))),
         until=int(high),
