@@ -14,10 +14,12 @@ from dash import ALL, MATCH, Dash, Input, Output, State, ctx, html
 from dash.exceptions import PreventUpdate
 
 from dashboards.data.offers import Offer, Offers, leave, offers
+from dashboards.data.standing import Standing
 from dashboards.guard import of_this_page
 from dashboards.state import Runs
 
 TOKEN = "action-token"  # noqa: S105
+BEING_CHECKED = "Being checked; what the detectors find appears here."
 
 
 def buttons(runs: Runs, run: str, action: str = "", *, reasons: bool = True) -> html.Div:
@@ -48,6 +50,34 @@ def register(app: Dash, runs: Runs) -> None:
         if not known(runs, token) or not of_this_page():
             return _shown(Offers(run, action, refused="not asked: this page is older than the dashboard; reload it"))
         return _shown(leave(runs, run, kind, action))
+
+    @app.callback(
+        Output({"type": "checks", "run": MATCH}, "children"),
+        Input({"type": "check", "run": MATCH}, "n_clicks"),
+        State(TOKEN, "data"),
+        prevent_initial_call=True,
+    )
+    def check(pressed: Any, token: Any) -> Any:
+        if not pressed or not ctx.triggered_id:
+            raise PreventUpdate
+        if not known(runs, token) or not of_this_page():
+            return [_said("not checked: this page is older than the dashboard; reload it")]
+        refused = runs.check(str(ctx.triggered_id.get("run", "")))
+        return [_said(f"not checked: {refused}" if refused else BEING_CHECKED)]
+
+
+def check_button(run: str, stands: Standing) -> html.Div:
+    """The button that has a run checked, where something is left to check, and why the last check failed."""
+    shown: list[Any] = []
+    if stands.ask:
+        shown.append(html.Button(stands.ask, id={"type": "check", "run": run}, className="ask main"))
+    if stands.problem:
+        shown.append(_said(f"the check failed: {stands.problem}"))
+    return html.Div(shown, id={"type": "checks", "run": run}, className="answers")
+
+
+def _said(words: str) -> html.Span:
+    return html.Span(words, className="quiet small", role="status")
 
 
 def known(runs: Runs, token: Any) -> bool:

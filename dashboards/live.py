@@ -138,7 +138,8 @@ def keys(places: Mapping[str, Section]) -> dict[str, tuple[Any, ...]]:
 
 def _scene(followed: Followed, look: Look) -> tuple[Scene, tuple[Any, ...], float]:
     reader, now = followed.refresh(), followed.clock()
-    scene = Scene(reader, look, reader.checkpoints())
+    stands = followed.standing()
+    scene = Scene(reader, look, reader.checkpoints(), stands)
     rev = (
         followed.rewrites,
         reader.history.attempt,
@@ -149,6 +150,9 @@ def _scene(followed: Followed, look: Look) -> tuple[Scene, tuple[Any, ...], floa
         len(scene.checkpoints),
         state_of(reader.status, now),
         reader.skipped,
+        stands.verdict,
+        stands.note,
+        stands.ask + stands.problem,
         *(request.id for request in waiting(followed.path)),
     )
     return scene, rev, now
@@ -186,7 +190,7 @@ def _placed(
     cards = {chart.id: views[chart.id][0] if chart.id in views else scene.card(chart) for chart in wanted}
     cards |= {chart.id: scene.glimpse(chart) for chart in (wanted[:FIRST] if first == 0 else ())}
     placed = tuple(Placed(section, tuple(cards[chart.id] for chart in section.charts)) for section in moved)
-    page = page_of(scene.reader, now)
+    page = page_of(scene.reader, now, scene.stands)
     seen = replace(
         seen,
         heartbeat=page.heartbeat,
@@ -203,7 +207,7 @@ def _more(scene: Scene, seen: Seen, places: Mapping[str, Section], now: float) -
     more = {view.chart.id: view for view, _ in views}
     shown = {**seen.charts, **{view.chart.id: drawn for view, drawn in views}}
     left = replace(seen, look=scene.look, charts=shown, rest=seen.rest[now_due:])
-    return News(left, page_of(scene.reader, now), more=more)
+    return News(left, page_of(scene.reader, now, scene.stands), more=more)
 
 
 def _grown(
@@ -212,7 +216,7 @@ def _grown(
 ) -> News:  # fmt: skip
     """The charts on the page with what is new in them; `anew` draws each once more, as one does with other axes."""
     story = rev[3:7] != seen.rev[3:7]
-    asks = rev[7:] != seen.rev[7:]  # the state, and what was asked of the run
+    asks = rev[7:] != seen.rev[7:]  # the state, how the run stands, and what was asked of it
     changes: dict[str, Change] = {}
     shown: dict[str, Drawn] = {}
     fresh = anew or rev != seen.rev
@@ -229,6 +233,6 @@ def _grown(
             change, shown[chart.id] = scene.change(chart, seen.charts[chart.id], story)
         if change is not None:
             changes[chart.id] = change
-    page = page_of(scene.reader, now)
+    page = page_of(scene.reader, now, scene.stands)
     kept = replace(seen, look=scene.look, rev=rev, heartbeat=page.heartbeat, charts=shown, behind=tuple(behind))
     return News(kept, page, changes=changes, story=story, asks=asks)

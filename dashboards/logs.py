@@ -45,6 +45,8 @@ DUTY = 0.1
 """Largest share of the time that goes into reading a log that grows."""
 WRITING_S = 120.0
 """A log that grew less than this long ago is being written."""
+GRAVE = ("warn", "critical", "crashed")
+"""Verdicts that hold for a log of which only a part was looked at."""
 READING = "This log is being read; its charts appear in a moment."
 JUDGING = "Detectors are still at work on this log; what they find appears here."
 
@@ -66,6 +68,13 @@ class LogReader:
     verdict: str = "waiting"
     times: dict[int, float] = field(default_factory=dict)
     texts: Texts = field(default_factory=Texts)
+    reach: int | None = None
+    """The step at which detectors stopped because their time was up; None where they saw all there is."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Its metrics."""
+        return frozenset(self.history.names())
 
     @property
     def history(self) -> History:
@@ -136,11 +145,11 @@ class Log:
             if now < self._look_after:
                 return self._to_judge(now)
             self._look_after = now + SCAN_S
-        return self._to_read(_files(self.path), now) or self._to_judge(now)
+        return self._to_read(files_of(self.path), now) or self._to_judge(now)
 
     def read(self, urgent: threading.Event, budget: float = BUDGET_S) -> None:
         """Read it when it changed, then judge it. `Later` when somebody waits for another one meanwhile."""
-        files, began = _files(self.path), time.monotonic()
+        files, began = files_of(self.path), time.monotonic()
         try:
             if self._to_read(files, began):
                 if sum(size for _, size, _, _ in files) > MAX_BYTES:
@@ -176,7 +185,10 @@ class Log:
             if self._held is not None and self._judged == self._files:
                 waiting = _waiting(self.path, "being read", (READING,))
                 known = self._reader
-                self._held, self._reader = None, replace(waiting, findings=known.findings, verdict=known.verdict)
+                self._held, self._reader = (
+                    None,
+                    replace(waiting, findings=known.findings, verdict=known.verdict, reach=known.reach),
+                )
                 self._tails = Tails()
 
     def rested(self) -> None:
@@ -208,26 +220,30 @@ class Log:
             if not _grown(before, reader):
                 self._rewrites += 1
             # what was found stands until it is judged anew
-            reader = replace(reader, findings=before.findings, verdict=before.verdict)
+            reader = replace(reader, findings=before.findings, verdict=before.verdict, reach=before.reach)
             self._held, self._files, self._reader = run, files, reader
             self._line, self._status = _line(reader, run, self.format), status
             self._refused = self.hidden = False
 
     def _judge(self, found: Analysis, watched: _Watched) -> None:
-        findings = found.as_recorded
+        findings = list(found.records)
         notes = _told(watched)
         if watched.stopped is not None:
             notes += (
                 f"Detectors had {spoken(BUDGET_S)} and came to step {watched.stopped:,}; "
                 "`stabilizer diagnose` goes through all of it.",
             )
+        # of a log that was looked at in part, what was found is known, and that all is well is not
+        told = found.verdict if watched.stopped is None or found.verdict in GRAVE else ""
         with self._lock:
-            if findings != self._reader.findings or found.verdict != self._reader.verdict:
+            if findings != self._reader.findings or told != self._reader.verdict:
                 self._rewrites += 1
             self._status = status = {**self._reader.status, "crashed": found.verdict == "crashed"}
-            self._reader = replace(self._reader, findings=findings, verdict=found.verdict, notes=notes, status=status)
+            self._reader = replace(
+                self._reader, findings=findings, verdict=told, notes=notes, status=status, reach=watched.stopped
+            )
             if self._line is not None:
-                self._line = replace(self._line, verdict=found.verdict, worst=found.worst or "")
+                self._line = replace(self._line, verdict=told, worst=found.worst or "", reach=watched.stopped)
             self._judged = self._files
 
     def _refuse(self, error: Exception, files: tuple[Any, ...]) -> None:
@@ -416,6 +432,7 @@ def _line(reader: LogReader, run: LoadedRun, format: str) -> RunLine:
     return RunLine(
         id="", path=reader.path, state="quiet", step=reader.status["step"], steps=whole_number(reader.status["steps"]),
         verdict=reader.verdict, task=task, trainer=trainer, heartbeat=written, created=written, numbers=numbers,
+        measured=reader.names, reach=reader.reach,
         settings=config, recipe=recipe(task, trainer, config), source=format,
         reward=numbers["reward"].last if "reward" in numbers else None,
         accuracy=numbers["accuracy"].last if "accuracy" in numbers else None,
@@ -436,7 +453,7 @@ def _grown(before: LogReader, after: LogReader) -> bool:
     )
 
 
-def _files(path: Path) -> tuple[tuple[str, int, int, int], ...]:
+def files_of(path: Path) -> tuple[tuple[str, int, int, int], ...]:
     """What changes when a log grows: name, size, age and identity of its files."""
     files = [path] if path.is_file() else sorted(_below(path))
     known = []

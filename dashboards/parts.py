@@ -14,8 +14,11 @@ STATE_ICONS = {
     "running": "●", "finished": "✓", "stalled": "◌", "failed": "■", "stopped": "■", "paused": "‖", "preempted": "‖",
     "created": "○", "unreadable": "?", "quiet": "–", "being read": "…",
 }  # fmt: skip
-VERDICT_WORDS = {"too-short": "too short to judge", "not-rl": "not an RL run", "waiting": "being analysed"}
-VERDICT_ICONS = {"healthy": "✓", "crashed": "■", "waiting": "…"}
+VERDICT_WORDS = {
+    "too-short": "too short to judge", "not-rl": "not an RL run", "waiting": "being checked",
+    "unchecked": "not checked",
+}  # fmt: skip
+VERDICT_ICONS = {"healthy": "✓", "crashed": "■", "waiting": "…", "unchecked": "?"}
 
 
 def verdict_words(verdict: str) -> str:

@@ -9,15 +9,17 @@ from html import escape
 
 import plotly.graph_objects as go
 
+from dashboards.data.standing import Standing
 from dashboards.look import Look
 from stabilizer.figures import Theme, abandoned, metric_figure
 from stabilizer.figures.core import Chart
+from stabilizer.figures.courses import Course, on_course
 from stabilizer.figures.growth import Drawn, Growth, drawn, growth, marks_of
 from stabilizer.figures.marks import Marks, open_spans
 from stabilizer.figures.metric import MAX_POINTS
 from stabilizer.figures.plan import Branch
 from stabilizer.figures.preview import Preview, preview
-from stabilizer.records import Event
+from stabilizer.records import Event, Finding
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunReader
 
@@ -59,6 +61,7 @@ class Scene:
     reader: RunReader
     look: Look
     checkpoints: Sequence[Event] = ()
+    stands: Standing | None = None
     view: RunView = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,12 +70,17 @@ class Scene:
     @cached_property
     def branches(self) -> list[Branch]:
         """What was given up."""
-        return abandoned(self.reader.histories)
+        return abandoned(self.reader.histories, self.reader.findings)
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What was found on the present course."""
+        return on_course(self.reader.findings, Course.of(self.view.attempt, self.reader.about))
 
     @cached_property
     def standing(self) -> list[int]:
         """Spans that reach to the present."""
-        return open_spans(self.reader.findings)
+        return open_spans(self.findings)
 
     @property
     def events(self) -> list[Event]:
@@ -107,7 +115,7 @@ class Scene:
         marks = None
         if story:
             marks = marks_of(
-                self.view, chart.metrics, self.reader.findings, self.events, self.reader.actions,
+                self.view, chart.metrics, self.findings, self.events, self.reader.actions,
                 theme=look.theme, x=look.x,
             )  # fmt: skip
         change = Change(self._lines(chart), points=points if grown else None, marks=marks, standing=self.standing)
@@ -121,7 +129,7 @@ class Scene:
 
     def _figure(self, chart: Chart, max_points: int = MAX_POINTS) -> go.Figure:
         figure = metric_figure(
-            self.view, chart.metrics, findings=self.reader.findings, events=self.events, actions=self.reader.actions,
+            self.view, chart.metrics, findings=self.findings, events=self.events, actions=self.reader.actions,
             abandoned=self.branches, theme=self.look.theme, max_points=max_points, **self.look.axes,
         )  # fmt: skip
         if self.look.zoom:

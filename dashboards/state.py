@@ -6,6 +6,7 @@ No Dash here. Run ids from the outside are looked up among the runs that were fo
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import os
 import secrets
@@ -18,21 +19,26 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from dashboards.contained import Contained
-from dashboards.logs import Log, LogReader, Logs
+from dashboards.data.checks import NO_CHECK, Check, Checks, ToCheck
+from dashboards.data.standing import Standing, checkable, standing
+from dashboards.logs import Log, LogReader, Logs, files_of
 from stabilizer.figures.families import every_chart
-from stabilizer.figures.marks import Incident, incidents
 from stabilizer.figures.words import change_words, definition, short
-from stabilizer.records import SEVERITIES, Action, Finding, worst
+from stabilizer.incidents import Incident, incidents
+from stabilizer.records import SEVERITIES, Action, Finding
 from stabilizer.remedies import fitted
 from stabilizer.runs.history import History, RunView
 from stabilizer.runs.listing import (
+    FINDINGS,
     SMALL_FILES,
     RunLine,
     as_of,
     heartbeat_of,
     list_runs,
+    measured,
     read_line,
     state_of,
+    verdict_of,
     writer_lives,
 )
 from stabilizer.runs.listing import whole_number as _whole
@@ -86,6 +92,7 @@ class Runs:
         self._paths: dict[str, Path] = {}
         self.logs = Logs(self.roots)
         self.contained = Contained(self.roots)
+        self.checks = Checks(_stamp)
         self._listing = threading.Lock()
         self._listed: list[RunLine] = []
         self._listed_t = -1.0
@@ -132,15 +139,31 @@ class Runs:
         lines, known = [], {}
         for id, path in self.scan().items():
             if (line := self.logs.line(path, id, now)) is None:
-                key = tuple(_mtime(path / name) for name in SMALL_FILES)
+                key = tuple(_mtime(path / name) for name in (*SMALL_FILES, FINDINGS))
                 cached = self._lines.get(id)
                 if cached is None or cached[0] != key or cached[1].path != path:
                     cached = (key, *read_line(path, id))
                 known[id] = cached
                 line = as_of(cached[1], cached[2], now)
-            lines.append(line)
+            lines.append(self._judged(line))
         self._lines = known
         return sorted(lines, key=lambda line: line.created or 0.0, reverse=True)
+
+    def _judged(self, line: RunLine) -> RunLine:
+        """A line with the verdict that the run's page shows."""
+        if line.state == "unreadable":
+            return line
+        check = self.checks.of(line.path)
+        told = standing(line.verdict, line.measured, check, line.reach)
+        gravest = check.found.worst if check.found and checkable(line.verdict, line.reach) else line.worst
+        return replace(line, verdict=told.verdict, note=told.note, worst=gravest)
+
+    def check(self, id: str) -> str:
+        """Have a run checked in the background; why not, in words, where that can't be."""
+        followed = self.get(id)
+        if followed is None:
+            return "there is no such run any more"
+        return self.checks.ask(ToCheck(followed.path, followed.log.format if followed.log else ""))
 
     def get(self, id: str) -> Followed | None:
         """The followed run of an id, None when no such run was found."""
@@ -153,7 +176,7 @@ class Runs:
         with self._lock:
             followed, log = self._followed.get(id), self.logs.get(path)
             if followed is None or followed.path != path or followed.log is not log:
-                followed = FollowedLog(log, self.clock) if log else Followed(path, self.clock)
+                followed = FollowedLog(log, self.clock, self.checks) if log else Followed(path, self.clock, self.checks)
                 self._followed[id] = followed
             self._followed.move_to_end(id)
             while len(self._followed) > FOLLOWED:
@@ -181,20 +204,60 @@ class Brief:
 class Followed:
     """One run directory, read as it grows, for all viewers of it. Hold `lock` while using `reader`."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time):
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time, checks: Checks | None = None):
         self.path = path
         self.clock = clock
         self.log: Log | None = None
+        self.checks = checks
         self.lock = threading.RLock()
         self.reader: RunReader | None = None
         self.rewrites = 0
         self._read = 0.0
         self._newest: dict[str, int] = {}
         self._attempt = -1
+        self._checked: Any = None
+        """What a check found, as far as viewers were told."""
+        self._told = 0
+        """How often that changed."""
+        self._stands: tuple[Any, Standing] | None = None
         self._brief: tuple[tuple[int, ...], Brief] | None = None
 
-    def refresh(self) -> RunReader:
-        """The reader, up to date; whatever makes a directory unreadable is raised."""
+    def refresh(self) -> RunReader | LogReader:
+        """The reader, up to date, with what a check found where nobody else looked; whatever makes a directory
+        unreadable is raised."""
+        with self.lock:
+            reader, found = self._up_to_date(), self.check().found
+            if found is not None and not checkable(*_recorded(reader)[:2]):
+                found = None
+            if found is not self._checked:
+                self._checked = found
+                self._told += 1
+                self.rewrites += 1
+            if found is None:
+                return reader
+            if isinstance(reader, LogReader):
+                return replace(reader, findings=list(found.findings))
+            shown = copy.copy(reader)  # the records of the run stay as they are
+            shown.findings = list(found.findings)
+            return shown
+
+    def check(self) -> Check:
+        """How far a check of this run is."""
+        return self.checks.of(self.path) if self.checks else NO_CHECK
+
+    def standing(self) -> Standing:
+        """How the run stands, decided anew only when something it rests on changed."""
+        with self.lock:
+            reader, check = self.reader, self.check()
+            if isinstance(reader, LogReader):
+                return standing_of(reader, check)
+            files = tuple(_mtime(self.path / name) for name in ("run.json", "summary.json"))
+            key = (files, len(reader.findings), check)
+            if self._stands is None or self._stands[0] != key:
+                self._stands = (key, standing_of(reader, check))
+            return self._stands[1]
+
+    def _up_to_date(self) -> RunReader | LogReader:
         with self.lock:
             now = time.monotonic()
             if self.reader is None:
@@ -230,9 +293,9 @@ class Followed:
     def page(self) -> Page:
         """What the run's page says; of a large run that was not read yet, what its small files say."""
         if brief := self.brief():
-            return glimpse_of(self.path, brief, self.clock())
+            return glimpse_of(self.path, brief, self.clock(), self.check())
         with self.lock:
-            return page_of(self.refresh(), self.clock())
+            return page_of(self.refresh(), self.clock(), self.standing())
 
     def brief(self) -> Brief | None:
         """What a large run's small files say while it was not read yet, without waiting for whoever reads it; None of
@@ -274,18 +337,19 @@ class Followed:
 class FollowedLog(Followed):
     """A log of another trainer, which is read and judged elsewhere, beside the requests; this is how far that is."""
 
-    def __init__(self, log: Log, clock: Callable[[], float] = time.time):
-        super().__init__(log.path, clock)
+    def __init__(self, log: Log, clock: Callable[[], float] = time.time, checks: Checks | None = None):
+        super().__init__(log.path, clock, checks)
         self.log = log
 
     def brief(self) -> None:
         """Nothing: reading goes on elsewhere, so there is never anything to wait for."""
         return None
 
-    def refresh(self) -> LogReader:
+    def _up_to_date(self) -> LogReader:
         """The log as far as it was read. Asking keeps it in memory and up to date."""
         with self.lock:
-            self.reader, self.rewrites = self.log.wanted(self.clock())
+            self.reader, rewrites = self.log.wanted(self.clock())
+            self.rewrites = rewrites + self._told
             return self.reader
 
 
@@ -325,13 +389,21 @@ class Card:
     harm: bool
     """Whether it stands and is more than information."""
     summary: str
+    """What was said when it opened or last got worse: the console said the same."""
     onset: int
     detected: int
     last: int
+    latest: str = ""
+    """What is said of it by now, where that is something else."""
     causes: tuple[tuple[str, float, str], ...] = ()
     evidence: tuple[tuple[str, str], ...] = ()
     advice: tuple[tuple[str, str, tuple[str, ...], str, str], ...] = ()
     also: tuple[Also, ...] = ()
+
+    @property
+    def later(self) -> str:
+        """What is said of it by now, in words; empty where that is what its summary says."""
+        return f"{'by now' if self.open else 'at last'}: {self.latest}" if self.latest else ""
 
     @property
     def likely(self) -> str:
@@ -386,7 +458,7 @@ class Page:
     step: int
     steps: int | None
     attempt: int
-    verdict: str
+    standing: Standing
     lives: bool | None = None
     """Whether the process that writes it is there; None where that can't be seen."""
     numbers: tuple[KeyNumber, ...] = ()
@@ -395,12 +467,17 @@ class Page:
     notes: tuple[str, ...] = field(default=())
 
     @property
+    def verdict(self) -> str:
+        """How the run stands, in a word."""
+        return self.standing.verdict
+
+    @property
     def progress(self) -> float | None:
         """Percent of the planned steps, None when no plan is known."""
         return min(100.0, 100.0 * max(self.step, 0) / self.steps) if self.steps else None
 
     @property
-    def standing(self) -> tuple[Card, ...]:
+    def open(self) -> tuple[Card, ...]:
         """Incidents that are open, the gravest first."""
         return tuple(sorted((c for c in self.cards if c.open), key=lambda c: -SEVERITIES.index(c.severity)))
 
@@ -420,16 +497,17 @@ class Page:
         return self.state in ("finished", "failed", "stopped", "preempted", "quiet", "unreadable")
 
 
-def page_of(reader: RunReader | LogReader, now: float) -> Page:
+def page_of(reader: RunReader | LogReader, now: float, stands: Standing | None = None) -> Page:
     """The page of a run as its reader has it now."""
     view = reader.history.view()
     page = _page(
         reader.path, reader.about, reader.status, now, reader.findings, reader.actions,
-        step=view.step, attempt=view.attempt, numbers=key_numbers(view), skipped=reader.skipped,
+        stands=stands or standing_of(reader, NO_CHECK), step=view.step, attempt=view.attempt,
+        numbers=key_numbers(view), skipped=reader.skipped,
     )  # fmt: skip
     if not isinstance(reader, LogReader):
         return replace(page, notes=(*said_by_import(reader.about), *page.notes))
-    return replace(page, verdict=reader.verdict, notes=(*reader.notes, *page.notes))
+    return replace(page, notes=(*reader.notes, *page.notes))
 
 
 def said_by_import(about: Mapping[str, Any]) -> tuple[str, ...]:
@@ -438,7 +516,28 @@ def said_by_import(about: Mapping[str, Any]) -> tuple[str, ...]:
     return (f"Imported from a log ({source.format}).", *source.notes[:MOST_NOTES]) if source else ()
 
 
-def glimpse_of(path: Path, brief: Brief, now: float) -> Page:
+def standing_of(reader: RunReader | LogReader, check: Check) -> Standing:
+    """How a run stands, by its records and by a check of it."""
+    recorded, reach, names = _recorded(reader)
+    return standing(recorded, names, check, reach)
+
+
+def _recorded(reader: RunReader | LogReader) -> tuple[str, int | None, frozenset[str]]:
+    """The verdict of a run's own records, the step at which its detectors stopped, and its metrics."""
+    if isinstance(reader, LogReader):
+        return reader.verdict, reader.reach, reader.names
+    return _on_record(reader.path, reader.about, reader.findings)
+
+
+def _on_record(
+    path: Path, about: Mapping[str, Any], findings: Sequence[Finding]
+) -> tuple[str, int | None, frozenset[str]]:
+    summary = read_json(path / "summary.json")
+    names = measured(about, summary)
+    return verdict_of(_word(summary.get("verdict")), findings, names), None, names
+
+
+def glimpse_of(path: Path, brief: Brief, now: float, check: Check = NO_CHECK) -> Page:
     """The page of a run from its small files alone."""
     about, status = read_json(path / "run.json"), brief.status
     metrics = read_json(path / "summary.json").get("metrics")
@@ -447,8 +546,9 @@ def glimpse_of(path: Path, brief: Brief, now: float) -> Page:
         value, step = (row.get("last"), row.get("step")) if isinstance(row, Mapping) else (None, None)
         if isinstance(value, (int, float)) and isinstance(step, int):
             last.append(step, {name: float(value)})
+    recorded, _, names = _on_record(path, about, brief.findings)
     return _page(
-        path, about, status, now, brief.findings, brief.actions,
+        path, about, status, now, brief.findings, brief.actions, stands=standing(recorded, names, check),
         step=last.step, attempt=_whole(status.get("attempt")) or 0, numbers=key_numbers(last.view()), skipped=0,
     )  # fmt: skip
 
@@ -459,7 +559,8 @@ def _story(file: Path, kind: type) -> list[Any]:
 
 def _page(
     path: Path, about: Mapping[str, Any], status: Mapping[str, Any], now: float, findings: Sequence[Finding],
-    actions: Sequence[Action], *, step: int, attempt: int, numbers: tuple[KeyNumber, ...], skipped: int,
+    actions: Sequence[Action], *, stands: Standing, step: int, attempt: int, numbers: tuple[KeyNumber, ...],
+    skipped: int,
 ) -> Page:  # fmt: skip
     found = incidents(findings)
     skipped += source.skipped_lines if (source := imported(about)) else 0
@@ -473,20 +574,12 @@ def _page(
         step=step,
         steps=_whole(about.get("steps")),
         attempt=attempt,
-        verdict=verdict_of(found, _word(read_json(path / "summary.json").get("verdict"))),
+        standing=stands,
         numbers=numbers,
-        cards=cards_of(found, about, state_of(status, now)),
+        cards=cards_of(found, about, state_of(status, now)) if stands.verdict != "not-rl" else (),
         journal=journal_of(actions),
         notes=(f"{skipped:,} lines of this run could not be read and were left out",) if skipped else (),
     )
-
-
-def verdict_of(found: Iterable[Incident], stated: str = "") -> str:
-    """The gravest severity that still stands, `healthy` when none does, or what only the whole run can tell."""
-    if stated in ("too-short", "not-rl", "crashed"):
-        return stated
-    standing = [f.severity for incident in found for f in incident.findings if f.state != "resolved"]
-    return worst(standing) or "healthy"
 
 
 def key_numbers(view: RunView) -> tuple[KeyNumber, ...]:
@@ -528,17 +621,18 @@ def _card(incident: Incident, *, ours: bool, state: str) -> Card:
         number=incident.number,
         id=lead.id,
         severity=incident.severity,
-        state=lead.state,
+        state=incident.findings[0].state,
         open=incident.open,
         harm=harm,
-        summary=lead.summary,
+        summary=incident.told,
         onset=incident.onset,
-        detected=min(finding.detected_step for finding in incident.findings),
+        detected=incident.detected,
         last=incident.last,
+        latest=incident.latest,
         causes=tuple((cause.id, cause.confidence, cause.why) for cause in sorted(causes, key=lambda c: -c.confidence)),
         evidence=_facts(lead.evidence),
         advice=tuple((r.id, r.safety, tuple(change_words(r.change)), r.why, r.how) for r in advice),
-        also=tuple(Also(f.severity, f.state, f.id, f.summary) for f in incident.findings[1:]),
+        also=tuple(Also(f.severity, f.state, f.id, f.summary) for f in incident.findings if f.id != lead.id),
     )  # fmt: skip
 
 
@@ -564,6 +658,18 @@ def _told(data: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 def _known(value: Any) -> bool:
     return value is not None and not (isinstance(value, float) and not math.isfinite(value))
+
+
+def _stamp(path: Path) -> Any:
+    """What changes when a run or a log is written to."""
+    if not (path / "run.json").is_file():
+        return files_of(path)
+    metrics = path / "metrics"
+    try:
+        files = [*sorted(metrics.iterdir()), path / "events.jsonl", path / "run.json"]
+    except OSError:
+        files = [path / "run.json"]
+    return tuple((file.name, _mtime(file), _size(file)) for file in files)
 
 
 def _bytes(folder: Path) -> int:

@@ -11,9 +11,11 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from dashboards.actions import buttons
+from dashboards.actions import buttons, check_button
+from dashboards.data.standing import Standing
 from dashboards.frame import address
 from dashboards.parts import STATE_ICONS, empty, pill, severity, verdict_words
+from dashboards.plain import detector_link
 from dashboards.state import Card, KeyNumber, Page, Runs, Trial
 
 MOST = 20
@@ -51,6 +53,7 @@ def head(page: Page) -> html.Div:
                                 [
                                     pill(f"{STATE_ICONS.get(page.state, '?')} {page.state}", f"state-{page.state}"),
                                     pill(f"verdict: {verdict_words(page.verdict)}", f"verdict-{page.verdict}"),
+                                    html.Span(page.standing.note, className="quiet") if page.standing.note else None,
                                     html.Span(" · ".join(filter(None, (page.task, page.trainer))), className="quiet"),
                                     html.Span(id="age", className="quiet", **{"data-words": state_words(page)}),
                                 ],
@@ -75,11 +78,40 @@ def head(page: Page) -> html.Div:
                 ],
                 className="headline",
             ),
-            html.Div([_tile(number) for number in page.numbers], className="tiles"),
+            html.Div([_tile(number) for number in page.numbers], className="tiles") if page.numbers else None,
             *[html.P(f"△ {note}", className="note") for note in page.notes],
         ],
         className="card head",
     )  # fmt: skip
+
+
+def unseen(stands: Standing) -> html.Details | None:
+    """Which detectors had no data; nothing where the verdict says enough without it. It is in a part of the page that a
+    poll seldom draws anew, for that would fold it."""
+    if not stands.blind:
+        return None
+    rows = [
+        html.Li([detector_link(each.detector), html.Span(f" needs {_joined(each.needs)}", className="quiet small")])
+        for each in stands.blind
+    ]
+    return html.Details([html.Summary(stands.blind_words), html.Ul(rows)], className="unseen")
+
+
+def _joined(needs: Sequence[str]) -> str:
+    return ", ".join(need.replace("|", " or ") for need in needs)
+
+
+def nothing_found(stands: Standing, run: str) -> html.Div:
+    """What is said of a run without incidents: only what the detectors that were asked can say."""
+    title, text = {
+        "unchecked": ("Not checked", "No detector was asked about this run yet."),
+        "waiting": ("Being checked", "What the detectors find appears here."),
+        "not-rl": (
+            "Not an RL run", "It logs no rewards, completions or KL, so the detectors have nothing to judge.",
+        ),
+        "too-short": ("Too short to judge", "There are too few rows for the detectors to say anything either way."),
+    }.get(stands.verdict, ("Nothing found", "The detectors that had data saw no failure."))  # fmt: skip
+    return html.Div([*empty(title, text).children, check_button(run, stands)], className="empty")
 
 
 def state_words(page: Page) -> str:
@@ -112,7 +144,7 @@ def _tile(number: KeyNumber) -> html.Div:
 def now(page: Page, runs: Runs, run: str) -> list[Any]:
     """What a person should know first: what waits for an answer, what is wrong, and what the newest fix does."""
     said: list[Any] = [trial(waiting, runs, run) for waiting in page.waiting]
-    said += [_line(card, run) for card in page.standing]
+    said += [_line(card, run) for card in page.open]
     if page.newest:
         said.append(_fix(page.newest))
     return said
@@ -145,15 +177,16 @@ def _page_of(card: Card, run: str) -> str:
 # --- incidents --------------------------------------------------------------------------------------------------------
 
 
-def incident_list(cards: Sequence[Card], run: str) -> list[Any]:
+def incident_list(cards: Sequence[Card], run: str, stands: Standing) -> list[Any]:
     """The incidents as short cards, those that stand first; each leads to its page."""
     standing = sum(card.open for card in cards)
     title = html.H2(["Incidents ", html.Span(f"{standing} open, {len(cards) - standing} resolved" if cards else "",
                                              className="quiet small")])  # fmt: skip
     if not cards:
-        return [title, empty("Nothing found", "Detectors have seen no failure so far.")]
+        return [title, nothing_found(stands, run), unseen(stands)]
     more = [html.P(f"and {len(cards) - MOST} older ones", className="quiet small")] if len(cards) > MOST else []
-    return [title, *[_incident(card, run) for card in cards[:MOST]], *more]
+    found = [_incident(card, run) for card in cards[:MOST]]
+    return [title, check_button(run, stands), *found, *more, unseen(stands)]
 
 
 def _incident(card: Card, run: str) -> html.Article:
@@ -167,6 +200,7 @@ def _incident(card: Card, run: str) -> html.Article:
                 className="incident-head",
             ),
             html.P(card.summary, className="summary"),
+            html.P(card.later, className="quiet small") if card.later else None,
             html.P(" · ".join(filter(None, facts)), className="quiet small"),
         ],
         className=f"card incident {card.severity}" + ("" if card.open else " resolved"),

@@ -17,6 +17,7 @@ from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
 from stabilizer.forecast import Forecast, forecast
 from stabilizer.health import Healthy, healthy, unproven_fall
+from stabilizer.incidents import incidents
 from stabilizer.readers.knobs import configured_rate, has_setting, how
 from stabilizer.records import SCHEMA, SEVERITIES, Cause, Finding, RemedyAdvice, worst
 from stabilizer.remedies import BY_ID, LIVE, fitted, for_cause
@@ -24,7 +25,7 @@ from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import summary
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.vocabulary import is_rl, metric
-from stabilizer.watch import watch_run
+from stabilizer.watch import Watch
 
 
 class NotChecked(NamedTuple):
@@ -45,12 +46,20 @@ class Incident:
     incident: int
     onset_step: int
     summary: str
+    """What was said when it opened or last got worse, as the console and the dashboard say it too."""
     findings: tuple[Finding, ...]
+    title: str = ""
+    """The finding it is named after, which stays the same while it lives."""
 
     @property
     def severity(self) -> str:
         """That of the gravest finding."""
         return self.findings[0].severity
+
+    @property
+    def headline(self) -> str:
+        """Its summary, where none of its findings says the same by now."""
+        return "" if self.summary in {finding.summary for finding in self.findings} else self.summary
 
     @property
     def explained(self) -> Finding:
@@ -91,16 +100,13 @@ class Analysis:
     state: str
     first_step: int
     last_step: int
+    records: tuple[Finding, ...] = ()
+    """Everything that was found, change by change, as a live watch writes it down, and at last how it stands."""
 
     @property
     def live(self) -> bool:
         """Whether more is to come: the answer is as of `last_step`."""
         return self.state in LIVE
-
-    @property
-    def as_recorded(self) -> list[Finding]:
-        """The findings in the order in which a run directory holds them: the newest of one failure is the last."""
-        return sorted(self.findings, key=lambda finding: (finding.attempt, finding.detected_step))
 
     @property
     def blind_spots(self) -> tuple[NotChecked, ...]:
@@ -115,7 +121,12 @@ def analyse(
     told: Callable[[int, int], None] = lambda row, rows: None,
 ) -> Analysis:
     """Replay the run and say what there is to say; `told` hears how far it has come (row, of rows)."""
-    watch = watch_run(run, detectors, told)
+    watch = Watch(detectors)
+    changes: list[Finding] = []
+    for row, shown in enumerate(run.views(), 1):
+        told(row, len(run.ticks))
+        changes += watch.tick(shown)
+    changes += watch.end(run.history.view())
     view = run.history.view()
     verdict, gravest = watch.verdict(view)
     replayed = watch.findings()
@@ -146,7 +157,7 @@ def analyse(
         run=run,
         verdict=verdict,
         worst=gravest,
-        incidents=_incidents(findings),
+        incidents=_incidents(findings, changes),
         findings=tuple(findings),
         healthy=tuple(healthy(view, findings)) if verdict not in ("not-rl", "too-short") else (),
         not_checked=_not_checked(view, findings, detectors),
@@ -154,7 +165,14 @@ def analyse(
         state=str(view.about("state", "")),
         first_step=min(steps),
         last_step=max(view.step, 0),
+        records=(*changes, *_newest(findings)),
     )
+
+
+def _newest(findings: Iterable[Finding]) -> Iterable[Finding]:
+    """How each finding stands at last: one that was over and came back to its incident is there twice."""
+    ordered = sorted(findings, key=lambda f: (f.state != "resolved", f.attempt, f.last_step))
+    return {(finding.incident, finding.id): finding for finding in ordered}.values()
 
 
 def as_json(analysis: Analysis) -> dict[str, Any]:
@@ -279,15 +297,16 @@ def _said_by_the_log(finding: Finding) -> Finding:
     return replace(finding, causes=(Cause(said["cause"], 0.95, said["what"]),), remedies=remedies)
 
 
-def _incidents(findings: list[Finding]) -> tuple[Incident, ...]:
+def _incidents(findings: list[Finding], changes: Iterable[Finding] = ()) -> tuple[Incident, ...]:
+    named = {incident.number: incident for incident in incidents([*changes, *findings])}
     groups: dict[int, list[Finding]] = {}
     for finding in findings:
         groups.setdefault(finding.incident, []).append(finding)
-    incidents = []
+    found = []
     for number, members in groups.items():
         onset = min(member.onset_step for member in members)
-        incidents.append(Incident(number, onset, members[0].summary, tuple(members)))
-    return tuple(incidents)
+        found.append(Incident(number, onset, named[number].told, tuple(members), named[number].lead.id))
+    return tuple(found)
 
 
 def _finding_json(finding: Finding) -> dict[str, Any]:

@@ -152,9 +152,13 @@ class _Page:
         state = "open" if incident.open else "resolved"
         self.out.print()
         title = f"{self._icon(incident.severity)} Incident {incident.incident}"
-        head = Text.assemble((title, STYLES[incident.severity]), f"  {WORDS[incident.severity]}, {state}, ")
+        head = Text.assemble(
+            (title, STYLES[incident.severity]), f"  {plain(incident.title)}  {WORDS[incident.severity]}, {state}, "
+        )
         head.append(f"since step {incident.onset_step:,}", "bold")
         self._line(head, 0)
+        if incident.headline:
+            self._line(Text(self._typed(plain(incident.headline))), 2)
         for finding in incident.findings:
             self._finding(finding)
         if incident.severity != "info" or incident.cause != "undetermined":

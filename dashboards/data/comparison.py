@@ -33,9 +33,10 @@ from stabilizer.compare.many import (
 )
 from stabilizer.compare.sides import Member
 from stabilizer.compare.words import STATES, how, rows, sentence
+from stabilizer.figures.courses import Course, on_course
 from stabilizer.figures.many import Mark, Span, Timeline
-from stabilizer.figures.marks import incidents
 from stabilizer.figures.words import change_words
+from stabilizer.incidents import incidents
 from stabilizer.readers import load
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
@@ -367,7 +368,8 @@ def _timeline(read: _Read, x: X) -> Timeline | None:
     def at(step: int) -> float:
         return float(f"{float(positions(read.member, np.array([step]), x)[0]):.6g}")
 
-    found = incidents(read.run.recorded)[-MAX_MARKS:]
+    current = read.run.history
+    found = incidents(on_course(read.run.recorded, Course.of(current.attempt, current.about)))[-MAX_MARKS:]
     last = int(steps[-1])
     spans = tuple(
         Span(at(i.onset), at(last if i.open else max(i.last, i.onset)), i.severity,

@@ -28,8 +28,12 @@ STATES = (
     "finished",
 )  # fmt: skip
 """The worst first; the state of a group is that of its worst member."""
-VERDICTS = ("crashed", "critical", "warn", "waiting", "info", "too-short", "not-rl", "healthy", "")
+VERDICTS = (
+    "crashed", "critical", "warn", "unchecked", "waiting", "info", "too-short", "not-rl", "healthy", "",
+)  # fmt: skip
 """The worst first."""
+UNKNOWN = ("unchecked", "waiting", "not-rl")
+"""Verdicts beside which it is not said what a run went through."""
 SHOWN_NUMBERS = {"reward": "Reward", "accuracy": "Accuracy", "kl": "KL", "grad_norm": "Grad norm"}
 SORTS = ("name", "state", "verdict", "progress", *SHOWN_NUMBERS, "started", "task")
 DOWN_FIRST = frozenset({"progress", "reward", "accuracy", "kl", "grad_norm", "started"})
@@ -273,7 +277,7 @@ def _row(line: RunLine, now: float, kind: str = "run") -> Row:
         state=line.state,
         state_note=_state_note(line, now),
         verdict=line.verdict,
-        verdict_note=_went_through(line),
+        verdict_note=" · ".join(filter(None, (_went_through(line), line.note))),
         steps=_steps(line),
         percent=_share(line),
         left="" if line.left_s is None else f"about {age_words(line.left_s)} left",
@@ -331,7 +335,7 @@ def _common(words: Iterable[str]) -> str:
 
 def _went_through(line: RunLine) -> str:
     """What a run was on its way, where that was worse than it is now and worth a word."""
-    bad = line.worst in ("warn", "critical") and line.worst != line.verdict
+    bad = line.worst in ("warn", "critical") and line.worst != line.verdict and line.verdict not in UNKNOWN
     return f"was {WORDS[line.worst]}" if bad else ""
 
 

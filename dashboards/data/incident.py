@@ -16,10 +16,13 @@ from stabilizer.detectors.manual import all_detectors, sections
 from stabilizer.diagnosis.case import BEFORE, Case
 from stabilizer.diagnosis.order import Departed, Onset, departures, onset
 from stabilizer.figures import Theme
+from stabilizer.figures.courses import Course, on_course
 from stabilizer.figures.growth import Drawn, Growth, drawn, growth
 from stabilizer.figures.incident import around, cut, order_figure, within
-from stabilizer.figures.marks import Incident, incidents, open_spans
+from stabilizer.figures.marks import open_spans
 from stabilizer.figures.words import concerns, definition, short
+from stabilizer.incidents import Incident, incidents
+from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
 from stabilizer.runs.listing import state_of
 from stabilizer.runs.reader import RunReader
@@ -96,8 +99,11 @@ def told(reader: RunReader, run: str, key: str) -> Told | None:
     place = keys.index(key)
     incident = next(one for one in found if (str(one.number) if one.number else one.lead.id) == key)
     view, left_behind = _course(reader, incident)
-    began = onset(incident.findings, view)
-    rows = Case(incident.findings, view).spacing
+    # what came back on another branch has an onset of its own there
+    ids = {finding.id for finding in incident.findings}
+    here = [f for f in _found(reader, view) if f.incident == incident.number and f.id in ids] or incident.findings
+    began = onset(here, view)
+    rows = Case(here, view).spacing
     high = max(incident.last if left_behind is None else min(incident.last, view.step), began.step) + AFTER * rows
     if incident.open and left_behind is None:
         high = max(high, began.step + LONGEST * rows)
@@ -106,7 +112,7 @@ def told(reader: RunReader, run: str, key: str) -> Told | None:
         key=key,
         card=cards[place],
         onset=began,
-        signals=departures(incident.findings, view)[:MAX_SIGNALS],
+        signals=departures(here, view)[:MAX_SIGNALS],
         low=int(max(0, began.step - BEFORE * rows)),
         high=int(min(high, max(view.step, began.step + 1))),
         until=int(high),
@@ -195,7 +201,7 @@ def grown(reader: RunReader, sheet: Sheet, theme: Theme) -> tuple[dict[str, More
             more[name] = More(None, figure=_around(reader, view, name, sheet.low, high, theme))
             now[name] = drawn(part, (name,))
         else:
-            standing = open_spans(within(reader.findings, sheet.low, high))
+            standing = open_spans(within(_found(reader, view), sheet.low, high))
             more[name] = More(points, tuple(standing))
             now[name] = points.drawn
     return more, replace(sheet, high=high, charts=now)
@@ -204,10 +210,15 @@ def grown(reader: RunReader, sheet: Sheet, theme: Theme) -> tuple[dict[str, More
 def _around(reader: RunReader, view: RunView, name: str, low: int, high: int, theme: Theme) -> go.Figure:
     made = [action for action in reader.actions if action.attempt <= view.attempt]  # later ones are of another course
     figure = around(
-        view, name, low, high, findings=reader.findings, events=view.events(), actions=made, theme=theme
+        view, name, low, high, findings=_found(reader, view), events=view.events(), actions=made, theme=theme
     )  # fmt: skip
     # As wide as its points, so that it grows with them; a span that changed would undo what somebody zoomed to.
     return figure.update_layout(uirevision=escape(name)).update_xaxes(range=None)
+
+
+def _found(reader: RunReader, view: RunView) -> list[Finding]:
+    """What was found on the course that is shown."""
+    return on_course(reader.findings, Course.of(view.attempt, reader.about))
 
 
 def _incident(reader: RunReader, key: str) -> Incident:

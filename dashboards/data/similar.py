@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dashboards.state import Card, Runs
-from stabilizer.figures.marks import incidents
+from stabilizer.incidents import incidents
 from stabilizer.records import Action, Finding
 from stabilizer.runs.reader import RunError, read_records
 

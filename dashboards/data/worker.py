@@ -1,4 +1,4 @@
-"""A process that reads and compares runs, so that the one that answers viewers never has to.
+"""A process that reads, checks and compares runs, so that the one that answers viewers never has to.
 
 `Worker` is the dashboard's end: a question down one pipe, an answer up the other. The process ends with the dashboard,
 however that ends, because its pipe does; and it steps back behind any training on the same machine.
@@ -18,21 +18,24 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from stabilizer.durations import spoken
 
 if TYPE_CHECKING:
+    from dashboards.data.checks import Checked, ToCheck
     from dashboards.data.comparison import Answer, Asked
 
 SECONDS = 180.0
 """The longest a comparison may take."""
+FEWER = "the comparison was given up: it took more than {seconds}, or more memory than there is; choose fewer runs"
 _SIZE = struct.Struct("<Q")
 
 
 class Worker:
     """The process, started with the first question. One question at a time."""
 
-    def __init__(self, seconds: float = SECONDS):
+    def __init__(self, seconds: float = SECONDS, given_up: str = FEWER):
         self.seconds = seconds
+        self._given_up = given_up.format(seconds=spoken(seconds))
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __call__(self, asked: Asked) -> Answer:
+    def __call__(self, asked: Asked | ToCheck) -> Answer | Checked:
         """The answer; ValueError says what went wrong."""
         process = self._process
         if process is None or process.poll() is not None:
@@ -47,10 +50,7 @@ class Worker:
             answer = _receive(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
             self.close()
-            raise ValueError(
-                f"the comparison was given up: it took more than {spoken(self.seconds)}, or more memory than there is; "
-                "choose fewer runs"
-            ) from None
+            raise ValueError(self._given_up) from None
         finally:
             limit.cancel()
         if isinstance(answer, Exception):
@@ -84,6 +84,7 @@ def main() -> None:
     os.dup2(2, 1)  # what anything prints must not end up between answers
     with contextlib.suppress(OSError):
         os.nice(5)
+    from dashboards.data.checks import ToCheck, checked
     from dashboards.data.comparison import Bench
 
     bench = Bench()
@@ -93,7 +94,7 @@ def main() -> None:
         except (EOFError, KeyboardInterrupt):
             return
         try:
-            answer: Any = bench.answer(asked)
+            answer: Any = checked(asked) if isinstance(asked, ToCheck) else bench.answer(asked)
         except Exception as error:  # the question was answered with what went wrong
             answer = ValueError(str(error) or type(error).__name__)
         try:

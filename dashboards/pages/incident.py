@@ -11,11 +11,13 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, ctx
 from dash.exceptions import PreventUpdate
 
 from dashboards import view
+from dashboards.actions import check_button
 from dashboards.charts import extend, mounted
 from dashboards.data.incident import LookAlikes, More, Sheet, Told, charts, grown, key_of, listed, timeline, told
 from dashboards.data.journal import tried
 from dashboards.data.revision import revision
 from dashboards.data.similar import Archive, Similar
+from dashboards.data.standing import Standing
 from dashboards.frame import address
 from dashboards.parts import empty, explained, fact, pill, saved, severity
 from dashboards.plain import detector_link, inline
@@ -160,7 +162,9 @@ def _now(runs: Runs, run: str, key: str, followed: Followed, theme: Theme) -> tu
         with followed.lock:
             reader = followed.refresh()
             if not key:
-                return _all(run, listed(reader)), [], None
+                stands = followed.standing()
+                cards = listed(reader) if stands.verdict != "not-rl" else ()
+                return _all(run, cards, stands), [], None
             page = told(reader, run, key)
             if page is None:
                 return [_nothing(run, key)], [], None
@@ -176,7 +180,7 @@ def _now(runs: Runs, run: str, key: str, followed: Followed, theme: Theme) -> tu
 # --- all incidents ----------------------------------------------------------------------------------------------------
 
 
-def _all(run: str, cards: Sequence[Card]) -> list[Any]:
+def _all(run: str, cards: Sequence[Card], stands: Standing) -> list[Any]:
     standing = sum(card.open for card in cards)
     count = f"{standing} open, {len(cards) - standing} resolved" if cards else "none"
     head = html.Div(
@@ -184,12 +188,15 @@ def _all(run: str, cards: Sequence[Card]) -> list[Any]:
         className="card head",
     )
     if not cards:
-        said = "Detectors have seen no failure so far. What they look for: "
-        to = dcc.Link("all detectors", href=address("/detectors"))
-        return [head, html.Div([html.Strong("Nothing found"), html.P([said, to])], className="empty")]
+        to = dcc.Link("what detectors look for", href=address("/detectors"))
+        return [head, view.nothing_found(stands, run), view.unseen(stands), html.P(to)]
     left = len(cards) - MAX_LISTED
     more = html.P(f"and {left:,} older ones; `stabilizer diagnose` lists them", className="quiet") if left > 0 else None
-    return [head, html.Div([*[_line(run, card) for card in cards[:MAX_LISTED]], more], className="page")]
+    return [
+        head,
+        check_button(run, stands),
+        html.Div([*[_line(run, card) for card in cards[:MAX_LISTED]], more], className="page"),
+    ]
 
 
 def _line(run: str, card: Card) -> html.Article:
@@ -207,6 +214,9 @@ def _line(run: str, card: Card) -> html.Article:
                 className="incident-head",
             ),
             html.P(card.summary[:600], className="summary"),
+            html.P(f"{'by now' if card.open else 'at last'}: {card.latest[:600]}", className="quiet small")
+            if card.latest
+            else None,
             html.P(cause + more, className="quiet small"),
         ],
         className=f"card incident {card.severity}" + ("" if card.open else " resolved"),
@@ -284,6 +294,7 @@ def _head(run: str, path: Path, page: Told) -> html.Div:
                 className="headline",
             ),
             html.P(card.summary, className="summary lead"),
+            html.P(card.later, className="quiet") if card.later else None,
             html.Div(
                 [
                     fact("began", f"step {onset.step:,}, between {onset.earliest:,} and {onset.latest:,}"),

@@ -211,7 +211,7 @@ def _opening(runs: Runs, look: Look) -> tuple[Any, ...]:
 
 
 def _story(runs: Runs, page: Page, run: str) -> tuple[list[Any], list[Any], list[Any]]:
-    return view.now(page, runs, run), view.incident_list(page.cards, run), view.journal(page, runs, run)
+    return view.now(page, runs, run), view.incident_list(page.cards, run, page.standing), view.journal(page, runs, run)
 
 
 def _asks(runs: Runs, run: str) -> Any:

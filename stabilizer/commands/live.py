@@ -106,7 +106,9 @@ class LivePrinter:
         """Only what a person should look up for: it opened, got worse, or is over; the cause once per incident."""
         stands = (finding.state, finding.severity)
         known = self._told.get((finding.incident, finding.id))
-        if known == stands or finding.state in ("mitigating", "recovering") or (known and finding.severity == "info"):
+        if known == stands or (known and finding.severity == "info"):
+            return
+        if finding.state in ("mitigating", "recovering") and (known is None or known[1] == finding.severity):
             return
         if finding.state == "open" and known and known[1] == finding.severity:
             return  # it wavered and is back
@@ -171,7 +173,8 @@ def finding_lines(finding: Finding) -> tuple[Text, str]:
     """What happened to an incident, and the evidence."""
     mark = {"critical": "✖", "warn": "▲", "info": "●"}[finding.severity]
     over = finding.state == "resolved"
-    head = f"{'✔' if over else mark} step {finding.last_step} · {finding.severity} · {plain(finding.id)}"
+    incident = f" · incident {finding.incident}" if finding.incident else ""
+    head = f"{'✔' if over else mark} step {finding.last_step}{incident} · {finding.severity} · {plain(finding.id)}"
     line = Text(f"{head} · {finding.state}", style="green" if over else _STYLE[finding.severity])
     return line, "" if over else plain(finding.summary)
 

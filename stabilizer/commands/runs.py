@@ -1,4 +1,4 @@
-"""`stabilizer runs`: list runs, their state and verdict, from their three small JSON files alone.
+"""`stabilizer runs`: list runs, their state and verdict, from their small JSON files and their findings.
 
 No metrics are opened, so a folder of a thousand long runs lists as quickly as one of short ones.
 """
@@ -19,6 +19,10 @@ COLOURS = {
     "critical": "bold magenta", "crashed": "bold magenta", "failed": "bold magenta", "unreadable": "bold magenta",
     "warn": "yellow", "stalled": "yellow", "info": "cyan", "healthy": "green", "running": "green",
 }  # fmt: skip
+
+
+HIDDEN = frozenset({"numbers", "settings", "recipe", "source", "measured", "reach", "note"})
+"""What a list line holds for the dashboard alone."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 def _row(line: RunLine) -> dict[str, Any]:
     """What a script is told of a run; settings and courses of metrics are for the dashboard."""
     row = {**asdict(line), "path": str(line.path)}
-    return {key: value for key, value in row.items() if key not in ("numbers", "settings", "recipe", "source")}
+    return {key: value for key, value in row.items() if key not in HIDDEN}
 
 
 def _print(lines: list[RunLine], folder: Path, now: float) -> None:
@@ -71,7 +75,7 @@ def _print(lines: list[RunLine], folder: Path, now: float) -> None:
             Text(plain(line.id)),
             Text(plain(line.state), style=COLOURS.get(line.state, "")),
             steps,
-            Text(plain(line.verdict or line.problem), style=COLOURS.get(line.verdict, "")),
+            Text(plain(line.verdict or line.problem or "not checked"), style=COLOURS.get(line.verdict, "")),
             "" if line.reward is None else short(line.reward),
             "" if line.accuracy is None else short(line.accuracy),
             f"{line.interventions}×" if line.interventions else "",

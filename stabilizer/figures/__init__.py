@@ -5,10 +5,10 @@
 
 from stabilizer.figures.core import CORE, Chart, charts
 from stabilizer.figures.families import FAMILIES, every_chart, others, searched
-from stabilizer.figures.marks import Incident, incidents, newest_findings
 from stabilizer.figures.metric import metric_figure
 from stabilizer.figures.plan import Branch, abandoned
 from stabilizer.figures.theme import CONFIG, PALETTES, TEMPLATES, Theme
+from stabilizer.incidents import Incident, incidents, newest_findings
 from stabilizer.severity import ICONS, WORDS
 
 __all__ = [

@@ -12,10 +12,10 @@ from typing import Any
 import plotly.graph_objects as go
 
 from stabilizer.diagnosis.order import Departed, Onset
-from stabilizer.figures.marks import incidents
 from stabilizer.figures.metric import metric_figure
 from stabilizer.figures.theme import TEMPLATES, Palette, Theme, palette
 from stabilizer.figures.words import short
+from stabilizer.incidents import incidents
 from stabilizer.records import Action, Event, Finding
 from stabilizer.runs.history import History, RunView
 

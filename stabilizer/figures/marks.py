@@ -14,7 +14,8 @@ from typing import Any
 
 from stabilizer.figures.theme import Palette
 from stabilizer.figures.words import change_words, concerns
-from stabilizer.records import SEVERITIES, Action, Event, Finding, worst
+from stabilizer.incidents import Incident, incidents
+from stabilizer.records import SEVERITIES, Action, Event, Finding
 from stabilizer.severity import ICONS, WORDS
 
 DRAWN_ENTRIES = {"applied": "triangle-down", "verified": "circle", "reverted": "x"}
@@ -32,59 +33,6 @@ MAX_HOVER = 400
 """Characters of a summary that a chart holds; the incident's page has all of it."""
 LETTER = 1 / 76
 """Of a chart's width, about what a letter of a label takes: those of a chart of 400 px must not lie on one another."""
-
-
-@dataclass(frozen=True)
-class Incident:
-    """Findings that belong together, newest record of each, the gravest and earliest first."""
-
-    number: int
-    findings: tuple[Finding, ...]
-
-    @property
-    def lead(self) -> Finding:
-        """The finding the incident is named after."""
-        return self.findings[0]
-
-    @property
-    def severity(self) -> str:
-        """The gravest severity among the findings."""
-        return worst(finding.severity for finding in self.findings) or "info"
-
-    @property
-    def open(self) -> bool:
-        """Whether anything of it still stands."""
-        return any(finding.state != "resolved" for finding in self.findings)
-
-    @property
-    def onset(self) -> int:
-        """When the first of it began."""
-        return min(finding.onset_step for finding in self.findings)
-
-    @property
-    def last(self) -> int:
-        """When the last of it was seen."""
-        return max(finding.last_step for finding in self.findings)
-
-
-def newest_findings(records: Iterable[Finding]) -> list[Finding]:
-    """findings.jsonl holds one record per change: the newest record of each finding, in order of first appearance."""
-    newest: dict[tuple[int, str], Finding] = {}
-    for finding in records:
-        newest[finding.incident, finding.id] = finding
-    return list(newest.values())
-
-
-def incidents(records: Iterable[Finding]) -> list[Incident]:
-    """Findings grouped by incident, oldest onset first. Findings of no incident (number 0) stand alone."""
-    groups: dict[Any, list[Finding]] = {}
-    for finding in newest_findings(records):
-        groups.setdefault(finding.incident or finding.id, []).append(finding)
-    found = []
-    for group in groups.values():
-        ranked = sorted(group, key=lambda f: (f.state == "resolved", -SEVERITIES.index(f.severity), f.onset_step))
-        found.append(Incident(ranked[0].incident, tuple(ranked)))
-    return sorted(found, key=lambda incident: incident.onset)
 
 
 @dataclass
@@ -181,14 +129,14 @@ def story(
         colour = colours.severity["warn"] if action.entry == "reverted" else colours.fix
         marks.line(place(action.step), colour, dash="solid" if action.entry == "applied" else "dot")
         lines = [f"<b>{escape(action.entry)}</b> {escape(action.remedy)} at step {action.step}"]
-        lines += [escape(line) for line in change_words(action.change)] + _paragraph(action.text)
+        lines += [escape(line) for line in change_words(action.change)] + paragraph(action.text)
         marks.point(place(action.step), lines, DRAWN_ENTRIES[action.entry], colour)
     for event in [event for event in events if event.kind in DRAWN_EVENTS][-MAX_MARKS:]:
         marks.line(place(event.step), colours.muted, dash="dash")
-        lines = [f"<b>{escape(event.kind)}</b> at step {event.step}", *_paragraph(event.text)]
+        lines = [f"<b>{escape(event.kind)}</b> at step {event.step}", *paragraph(event.text)]
         marks.point(place(event.step), lines, DRAWN_EVENTS[event.kind], colours.muted)
     for event in [event for event in events if event.kind == "checkpoint"][-MAX_MARKS:]:  # at the foot: only a way back
-        lines = [f"<b>checkpoint</b> after step {event.step}", *_paragraph(event.text)]
+        lines = [f"<b>checkpoint</b> after step {event.step}", *paragraph(event.text)]
         marks.point(place(event.step), lines, CHECKPOINT, colours.muted, 6, 0.03)
     return marks
 
@@ -201,7 +149,7 @@ def _incident(marks: Marks, incident: Incident, mine: Finding | None, start: flo
     if mine:
         marks.line(start, colour, opacity=0.6 if mine.state == "resolved" else 1)
     about = f"<b>{word}</b> {escape(told.id)} ({escape(told.state)}), steps {incident.onset}–{incident.last}"
-    marks.point(start, [about, *_paragraph(told.summary[:MAX_HOVER])], "square", colour, 8 if mine else 5)
+    marks.point(start, [about, *paragraph(told.summary[:MAX_HOVER])], "square", colour, 8 if mine else 5)
 
 
 def _urgent(named: tuple[Finding, float]) -> tuple[bool, int, float]:
@@ -216,5 +164,6 @@ def _label(finding: Finding) -> str:
     return f"{ICONS[finding.severity]} {WORDS[finding.severity]} · {failure}{over}"
 
 
-def _paragraph(text: str, width: int = 64, lines: int = 6) -> list[str]:
+def paragraph(text: str, width: int = 64, lines: int = 6) -> list[str]:
+    """A text as escaped lines of a hover box."""
     return [escape(line) for line in wrap(str(text)[:2000], width)[:lines]]

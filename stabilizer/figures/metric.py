@@ -2,7 +2,8 @@
 
 Figures are plain data: lists, not arrays, so that a page can extend them while a run goes on (`growth.py`), and nothing
 here knows of Dash. Traces come in a fixed order: one line per metric, when smoothed one more for each with the values
-as they were, then the values no axis can hold, then the marks of the story, then abandoned branches.
+as they were, then the values no axis can hold, then the marks of the story, then abandoned branches, each with a shade
+for every incident on it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ import numpy as np
 import plotly.graph_objects as go
 
 from stabilizer.figures.axes import X
-from stabilizer.figures.marks import Marks, incidents, story
+from stabilizer.figures.marks import MAX_HOVER, Marks, paragraph, story
 from stabilizer.figures.plan import OFF_AXIS, Branch, Plan, Y
 from stabilizer.figures.points import thin
 from stabilizer.figures.theme import TEMPLATES, Palette, Theme, palette
-from stabilizer.figures.words import definition, meaning_words
+from stabilizer.figures.words import concerns, definition, meaning_words
+from stabilizer.incidents import Incident, incidents
 from stabilizer.records import Action, Event, Finding
 from stabilizer.runs.history import RunView, Series
+from stabilizer.severity import ICONS, WORDS
 
 MAX_POINTS = 2000
 DOTTED = 200
@@ -75,6 +78,10 @@ def metric_figure(
             series = _thinned(branch.tail(name), max_points // 2, ())
             if len(series) and series.steps[-1] >= branch.from_step:
                 traces.append(_branch_trace(plan, name, series, branch, colours, index))
+                traces += [
+                    _branch_incident(plan, name, incident, series, branch, colours)
+                    for incident in incidents(branch.findings)
+                ]
     return go.Figure({"data": traces, "layout": _layout(plan, theme, colours, marks, title)})
 
 
@@ -128,6 +135,25 @@ def _branch_trace(
         "line": {"color": colours.abandoned, "width": 1.1, "dash": ("solid", "dash", "dot")[index % 3]},
         "hovertemplate": f"{_literal(name)} %{{y:.4g}} · step {_step(plan)} · attempt {attempt}, rolled back"
                          "<extra></extra>",
+    }  # fmt: skip
+
+
+def _branch_incident(
+    plan: Plan, name: str, incident: Incident, series: Series, branch: Branch, colours: Palette
+) -> dict[str, Any]:
+    """What went wrong on a branch that was left, as a shade along its own line: the present course is not concerned."""
+    start, end = (int(np.searchsorted(series.steps, step)) for step in (incident.onset, incident.last + 1))
+    part = Series(series.steps[max(0, start - 1) : end], series.values[max(0, start - 1) : end])
+    mine = any(name in concerns(finding) for finding in incident.findings)
+    lines = [
+        f"<b>{ICONS[incident.severity]} {WORDS[incident.severity]}</b> {escape(incident.lead.id)}, steps"
+        f" {incident.onset}–{incident.last}, on attempt {branch.view.attempt}, rolled back",
+        *paragraph(incident.lead.summary[:MAX_HOVER]),
+    ]
+    return {
+        "type": "scatter", "mode": "lines", **plan.column(part), "showlegend": False, "zorder": -2,
+        "opacity": 0.45 if mine else 0.2, "line": {"color": colours.severity[incident.severity], "width": 7},
+        "text": "<br>".join(lines), "hovertemplate": "%{text}<extra></extra>",
     }  # fmt: skip
 
 

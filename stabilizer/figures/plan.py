@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from stabilizer.figures.axes import Axis, X, axis
+from stabilizer.figures.courses import Course, on_course
 from stabilizer.figures.points import wants_log
 from stabilizer.figures.smoothing import smoothed
 from stabilizer.figures.theme import Palette
 from stabilizer.figures.words import definition, short
+from stabilizer.records import Finding
 from stabilizer.runs.history import History, RunView, Series
 
 Y = Literal["auto", "linear", "log"]
@@ -27,6 +29,8 @@ class Branch:
 
     view: RunView
     from_step: int
+    findings: tuple[Finding, ...] = ()
+    """What was found on it after that step."""
 
     def tail(self, name: str) -> Series:
         """Its points, with the last one before it left."""
@@ -35,8 +39,8 @@ class Branch:
         return Series(series.steps[start:], series.values[start:])
 
 
-def abandoned(histories: Mapping[int, History]) -> list[Branch]:
-    """The branches the current lineage left behind, by attempt."""
+def abandoned(histories: Mapping[int, History], findings: Iterable[Finding] = ()) -> list[Branch]:
+    """The branches the current lineage left behind, by attempt, with what of `findings` happened on them."""
     current = max(histories)
     rows = histories[current].about.get("attempts")
     left: dict[int, int] = {}
@@ -44,7 +48,15 @@ def abandoned(histories: Mapping[int, History]) -> list[Branch]:
         parent, start = (row.get("parent"), row.get("from_step")) if isinstance(row, dict) else (None, None)
         if isinstance(parent, int) and isinstance(start, int) and parent in histories and parent != current:
             left[parent] = min(start, left.get(parent, start))
-    return [Branch(histories[attempt].view(), start) for attempt, start in left.items()]
+    about, findings = histories[current].about, list(findings)
+    return [
+        Branch(histories[attempt].view(), start, _after(start, on_course(findings, Course.of(attempt, about))))
+        for attempt, start in left.items()
+    ]
+
+
+def _after(step: int, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(replace(f, onset_step=max(f.onset_step, step)) for f in findings if f.last_step >= step)
 
 
 @dataclass

@@ -14,6 +14,7 @@ from stabilizer.analysis import Analysis, Incident, numbers, settled
 from stabilizer.case import HEADS, Case, case_of, rows
 from stabilizer.figures import ICONS, PALETTES, WORDS, Chart, abandoned, charts, metric_figure
 from stabilizer.figures.arms import arms_figure
+from stabilizer.figures.courses import Course, on_course
 from stabilizer.page import charts_json, document
 from stabilizer.preflight.page import changes as preflight_changes
 from stabilizer.readers.logged_as import asked_for
@@ -128,9 +129,10 @@ def _incident(analysis: Analysis, incident: Incident) -> str:
     head = "What to do" if incident.open else "Next time"
     return (
         f"<section id='incident-{incident.incident}'><h2><span class='{_tone(incident.severity)}'>"
-        f"{ICONS[incident.severity]}</span> Incident {incident.incident} "
+        f"{ICONS[incident.severity]}</span> Incident {incident.incident}: {safe(incident.title)} "
         f"<small>{safe(WORDS[incident.severity])}, {state}, since step {incident.onset_step:,}</small></h2>"
-        f"{findings}<div class='plots {'one' if len(shown) == 1 else ''}'>{plots}</div>"
+        + (f"<p>{safe(incident.headline)}</p>" if incident.headline else "")
+        + f"{findings}<div class='plots {'one' if len(shown) == 1 else ''}'>{plots}</div>"
         "<div class=columns>"
         f"<div><h3>Why</h3>{f'<ul>{causes}</ul>' if causes else '<p>No rule explains what was seen.</p>'}</div>"
         + (f"<div><h3>{head}, in this order, one at a time</h3><ol>{remedies}</ol></div>" if remedies else "")
@@ -343,12 +345,14 @@ def _left_out(count: int) -> str:
 def _figures(analysis: Analysis, points: int) -> str:
     """Every chart of the run, light and dark."""
     run = analysis.run
-    view = run.history.view()
+    view, about = run.history.view(), run.history.about
+    present = on_course(analysis.findings, Course.of(view.attempt, about))
+    left = abandoned(run.histories, analysis.findings)
     drawn = {
         chart.id: [
             metric_figure(
-                view, chart.metrics, findings=analysis.findings, events=run.history.events, actions=run.actions,
-                abandoned=abandoned(run.histories), theme=theme, max_points=points,
+                view, chart.metrics, findings=present, events=run.history.events, actions=run.actions,
+                abandoned=left, theme=theme, max_points=points,
             ).to_plotly_json()
             for theme in ("light", "dark")
         ]

@@ -40,8 +40,10 @@ def markdown(analysis: Analysis) -> str:
         state = "open" if incident.open else "resolved"
         lines += [
             "",
-            f"## Incident {incident.incident}: {WORDS[incident.severity]}, {state}, since step {incident.onset_step:,}",
+            f"## Incident {incident.incident}: {md(incident.title)} ({WORDS[incident.severity]}, {state}, since step"
+            f" {incident.onset_step:,})",
             "",
+            *([md(incident.headline), ""] if incident.headline else []),
         ]
         for finding in incident.findings:
             facts = f"{WORDS[finding.severity]}, {finding.state}, onset {finding.onset_step:,}"

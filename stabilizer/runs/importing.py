@@ -1,8 +1,8 @@
 """Writing a loaded run as a run directory: rows, events and completions as they were read, and what `diagnose` finds.
 
-Findings are written once, as they stand at the end, with their remedies in the keys of the trainer: so that a page of
-the import says what a page, or `diagnose`, says of the log in place. A row has the time that its log gives it, and none
-where the log gives none; the run began, and was last seen, when its files say.
+Findings are written as a live watch finds them and then as they are at the end, with remedies in the trainer's keys, so
+that a page of the import says what a page, or `diagnose`, says of the log in place. A row has the time that its log
+gives it, and none where the log gives none; the run began, and was last seen, when its files say.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def write_run(run: LoadedRun, path: Path) -> Path:
         writer.metrics(step, rows[now][step], times[now].get(step, UNKNOWN))
         if step in texts and newest[step] == now:  # a dump holds what the newest attempt wrote
             writer.samples(step, run.texts.read(step))
-    writer.finding(*found.as_recorded)
+    writer.finding(*found.records)
     writer.status("failed" if found.verdict == "crashed" else "finished", step, force=True, t=max(known, default=None))
     writer.summary(verdict=found.verdict, worst=found.worst, force=True)
     writer.close()

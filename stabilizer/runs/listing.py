@@ -1,4 +1,4 @@
-"""Many runs at once, from their three small JSON files alone: no metric file is opened for a list.
+"""Many runs at once, from their small JSON files and their findings: no metric file is opened for a list.
 
 What a file lacks, or holds in a wrong type, is left blank; a run whose `run.json` can't be read is listed as such.
 """
@@ -10,15 +10,22 @@ import math
 import os
 import socket
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stabilizer.runs.reader import read_json
+from stabilizer.records import SEVERITIES, Finding, worst
+from stabilizer.runs.reader import RunError, read_json, read_records
 from stabilizer.runs.trend import POINTS
+from stabilizer.vocabulary import is_rl
 
 SMALL_FILES = ("run.json", "status.json", "summary.json")
+FINDINGS = "findings.jsonl"
+MAX_FINDINGS = 8 << 20
+"""Bytes of findings that are read for a list; of a run with more, the summary alone says how it stands."""
+VERDICTS = frozenset({"healthy", "too-short", "not-rl", "crashed", *SEVERITIES})
+"""What a summary may say of a run; any other word says that no detector was asked."""
 KEY_NUMBERS = {
     "reward": ("reward/mean",),
     "accuracy": ("accuracy/val", "accuracy/train"),
@@ -77,6 +84,12 @@ class RunLine:
     """Whether its process is known to exist no more although it was never said to be over."""
     source: str = ""
     """The format of a foreign log; empty for a run directory."""
+    measured: frozenset[str] = frozenset()
+    """Names of the metrics it has."""
+    reach: int | None = None
+    """The step at which the detectors stopped before the end; None where they saw all there is."""
+    note: str = ""
+    """What must be said beside the verdict."""
 
     @property
     def left_s(self) -> float | None:
@@ -156,6 +169,7 @@ def _read_line(path: Path, id: str) -> tuple[RunLine, dict[str, Any]]:
         return _unreadable(path, id, f"{path / 'run.json'} is not a readable JSON object")
     metrics = summary.get("metrics")
     metrics = metrics if isinstance(metrics, dict) else {}
+    names = measured(about, summary)
     task, trainer, config = word(about.get("task")), word(about.get("trainer")), settings(about.get("config"))
     line = RunLine(
         id=id,
@@ -163,7 +177,7 @@ def _read_line(path: Path, id: str) -> tuple[RunLine, dict[str, Any]]:
         state=word(status.get("state", "created")),
         step=whole_number(status.get("step")),
         steps=whole_number(about.get("steps")),
-        verdict=word(summary.get("verdict")),
+        verdict=verdict_of(word(summary.get("verdict")), _findings(path / FINDINGS), names),
         worst=word(summary.get("worst")),
         reward=_last(metrics, "reward/mean"),
         accuracy=_last(metrics, "accuracy/val", "accuracy/train"),
@@ -175,8 +189,40 @@ def _read_line(path: Path, id: str) -> tuple[RunLine, dict[str, Any]]:
         numbers=_numbers(metrics, summary.get("trends")),
         settings=config,
         recipe=recipe(task, trainer, config),
+        measured=names,
     )
     return line, status
+
+
+def verdict_of(stated: str, findings: Iterable[Finding], names: frozenset[str]) -> str:
+    """How a run stands by its own records; empty where they don't say that any detector was asked.
+
+    `stated` is the verdict of its summary. Findings are written as soon as they change, and the summary a few seconds
+    later, so what still stands among them comes first.
+    """
+    if stated == "crashed":
+        return stated
+    newest = {(finding.incident, finding.id): finding for finding in findings}
+    standing = worst(finding.severity for finding in newest.values() if finding.state != "resolved")
+    if names and not is_rl(names) and standing in (None, "info"):
+        return "not-rl"
+    if standing is None and stated in SEVERITIES and newest:
+        return "healthy"
+    return standing or (stated if stated in VERDICTS else "")
+
+
+def measured(about: Mapping[str, Any], summary: Mapping[str, Any]) -> frozenset[str]:
+    """The metrics of a run: those summed up, or, while there is no summary, those described."""
+    known = (said for said in (summary.get("metrics"), about.get("metrics")) if isinstance(said, Mapping) and said)
+    return frozenset(map(str, next(known, ())))
+
+
+def _findings(file: Path) -> list[Finding]:
+    """The findings on record; none of a file that can't be read, or is very long."""
+    try:
+        return read_records(file, Finding).records if file.stat().st_size <= MAX_FINDINGS else []
+    except (OSError, RunError):
+        return []
 
 
 def as_of(line: RunLine, status: Mapping[str, Any], now: float) -> RunLine:

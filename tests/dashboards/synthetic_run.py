@@ -124,7 +124,7 @@ def eventful(path: Path, upto: int = 400) -> RunWriter:
     writer.event(250, "rollback", "back to the checkpoint of step 249, before the incident")
     writer.action(Action("trial-1", "applied", "rewind-and-anchor", 250, incident=2, safety="hard", change=change))
     for finding in (RUNAWAY, EXPLOSION):
-        writer.finding(record(finding, "mitigating", 300, attempt=1))
+        writer.finding(record(finding, "mitigating", 300))
     for step in range(250, upto + 1):
         writer.metrics(step, values(step))
         if step == 290:
@@ -132,7 +132,7 @@ def eventful(path: Path, upto: int = 400) -> RunWriter:
                                  text="KL 0.11 (was 1.31), accuracy 0.88 (was 0.31): kept",
                                  data={"policy/kl_ref": 0.11, "accuracy/train": 0.88}))  # fmt: skip
             for finding in (RUNAWAY, EXPLOSION):
-                writer.finding(record(finding, "resolved", 300, attempt=1))
+                writer.finding(record(finding, "resolved", 300))
         if step == 330:
             writer.event(330, "data-stage", "longer lists")
         if step == 392:

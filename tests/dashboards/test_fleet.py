@@ -209,7 +209,7 @@ def test_a_rollback_begins_its_courses_anew_from_its_lineage(tmp_path: Path) -> 
 # --- many, broken and hostile -----------------------------------------------------------------------------------------
 
 
-def test_a_thousand_runs_open_three_small_files_each_and_then_none(tmp_path: Path) -> None:
+def test_a_thousand_runs_open_four_small_files_each_and_then_none(tmp_path: Path) -> None:
     listing.make(tmp_path, 1000, 3)
     opened: list[str] = []
     watching = [True]
@@ -221,7 +221,7 @@ def test_a_thousand_runs_open_three_small_files_each_and_then_none(tmp_path: Pat
     sys.addaudithook(hook)
     runs = Runs([tmp_path])
     assert len(runs.lines()) == 1000
-    assert {os.path.basename(name) for name in opened} == {"run.json", "status.json", "summary.json"}
+    assert {os.path.basename(name) for name in opened} == {"run.json", "status.json", "summary.json", "findings.jsonl"}
     opened.clear()
     fleet(runs.lines(), View(group="seeds"), runs.clock())
     watching.clear()

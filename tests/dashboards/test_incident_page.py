@@ -13,8 +13,10 @@ from asking_run import ASKING, asking, entry
 from page_client import CALM, RUN, Client, components
 from synthetic_run import EXPLOSION, RUNAWAY, healthy, record, values
 
+from dashboards.data.incident import told
 from stabilizer.records import Action, Cause, Event, Finding, RemedyAdvice, encode
 from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.reader import RunReader
 
 HOSTILE = '<img src=x onerror="window.pwned=1">'
 
@@ -359,3 +361,9 @@ def test_the_chain_is_checked_and_the_first_broken_link_named(client, runs_folde
 def test_a_calm_run_has_an_empty_journal_that_says_so(client) -> None:
     text = words(client.open("/journal", f"?run={CALM}"))
     assert "Nothing tried yet" in text and "The journal is empty" in text and "Nobody asked for anything" in text
+
+
+def test_an_incident_that_came_back_on_another_branch_began_where_its_charts_show_it() -> None:
+    reader = RunReader(Path(__file__).parents[2] / "sample_runs" / "addition-rescued")
+    page = told(reader, "addition-rescued", "1")
+    assert (page.attempt, page.onset.step, page.card.onset) == (0, 6, 6)

@@ -118,12 +118,14 @@ def test_a_log_too_large_is_listed_and_not_read(folder: Path, monkeypatch: pytes
     assert line.state == "unreadable" and "stabilizer import" in line.problem
 
 
-def test_detectors_stop_when_their_time_is_up_and_the_page_says_how_far_they_came(folder: Path) -> None:
+def test_a_log_whose_detectors_ran_out_of_time_is_not_checked_and_says_how_far_they_came(folder: Path) -> None:
     runs = Runs([folder])
     runs.logs.settle(budget=0.0)
-    page = page_of(runs.get("their-run").refresh(), runs.clock())
-    assert any("stabilizer diagnose" in note for note in page.notes)
-    assert page.verdict not in ("", "waiting")
+    page = runs.get("their-run").page()
+    assert (page.verdict, page.standing.ask) == ("unchecked", "Check the whole log")
+    assert page.standing.reach.startswith("checked up to step")
+    lines = {line.id: line for line in runs.lines()}
+    assert (lines["their-run"].verdict, lines["their-run"].note) == ("unchecked", page.standing.note)
 
 
 def test_judging_makes_way_for_a_log_that_somebody_opened(folder: Path) -> None:

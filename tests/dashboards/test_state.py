@@ -17,11 +17,12 @@ from synthetic_run import EXPLOSION, PLATEAU, RUNAWAY, SPIKE, eventful, healthy,
 from dashboards.data.offers import offers
 from dashboards.live import News, Seen, news, whole
 from dashboards.look import Look
-from dashboards.state import FOLLOWED, Followed, Runs, cards_of, page_of, verdict_of
+from dashboards.state import FOLLOWED, Followed, Runs, cards_of, page_of
 from dashboards.view import state_words
 from stabilizer.figures import incidents
 from stabilizer.records import Action
 from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.listing import verdict_of
 from stabilizer.runs.reader import RunReader
 
 
@@ -96,7 +97,7 @@ def test_page_tells_incidents_with_cause_evidence_and_journal(runs_folder: Path)
 
 def test_newest_record_of_a_finding_counts() -> None:
     records = [replace(SPIKE, state="open"), replace(PLATEAU, state="open"), replace(SPIKE, state="resolved")]
-    assert verdict_of(incidents(records)) == "info"
+    assert verdict_of("healthy", records, frozenset({"reward/mean"})) == "info"
     assert [card.open for card in cards_of(incidents(records), {}, "running")] == [True, False]
 
 
@@ -127,7 +128,7 @@ def test_a_new_step_adds_its_points_alone(runs_folder: Path) -> None:
     assert change.figure is None and change.marks is None
     assert change.points.lines[0]["x"] == [401]
     assert change.points.lines[0]["y"] == [values(401)["reward/mean"]]
-    assert list(change.standing) == [2]  # the plateau still stands: its shade grows, the two resolved ones' do not
+    assert list(change.standing) == [1], "the plateau's shade grows, not the spike's; the branch has its own"
     assert poll(followed, found.seen) is None
 
 
@@ -149,6 +150,16 @@ def test_a_rollback_redraws_with_the_old_branch_behind(runs_folder: Path) -> Non
     assert found.page.attempt == 2
     hovers = [trace.hovertemplate for trace in found.changes["reward"].figure.data]
     assert any("attempt 1, rolled back" in text for text in hovers)
+
+
+def test_an_incident_of_a_branch_that_was_rolled_back_shades_that_branch_alone(runs_folder: Path) -> None:
+    _, seen = looked(Runs([runs_folder]))
+    found = whole(Runs([runs_folder]).get(RUN), seen.look)
+    figure = {chart.chart.id: chart.figure for placed in found.placed for chart in placed.charts}["reward"]
+    spans = [(shape.x0, shape.x1) for shape in figure.layout.shapes if shape.type == "rect"]
+    assert spans == [(SPIKE.onset_step, SPIKE.last_step), (PLATEAU.onset_step, 400)]
+    shades = [trace for trace in figure.data if "on attempt 0, rolled back" in str(trace.text)]
+    assert [(min(trace.x), max(trace.x)) for trace in shades] == [(RUNAWAY.onset_step - 1, EXPLOSION.last_step)]
 
 
 def test_a_metric_measured_for_the_first_time_brings_its_chart(tmp_path: Path) -> None:
@@ -313,7 +324,7 @@ def test_open_incidents_come_gravest_first(tmp_path: Path) -> None:
     for number, finding in enumerate((PLATEAU, EXPLOSION, SPIKE), start=1):
         writer.finding(replace(finding, incident=number, state="open"))
     page = page_of(RunReader(tmp_path / "run"), time.time())
-    assert [card.severity for card in page.standing] == ["critical", "warn", "info"]
+    assert [card.severity for card in page.open] == ["critical", "warn", "info"]
 
 
 def test_a_large_run_says_what_its_small_files_say_before_it_is_read(runs_folder: Path, monkeypatch) -> None:

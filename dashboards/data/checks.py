@@ -1,0 +1,130 @@
+"""Runs that nobody analysed, checked on demand: what `stabilizer diagnose` finds, kept in memory, never in the run."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dashboards.data.worker import Worker
+from stabilizer.analysis import analyse
+from stabilizer.readers import load, tensorboard
+from stabilizer.records import Finding
+from stabilizer.runs.loaded import NoMetrics
+
+SECONDS = 900.0
+"""The longest a check may take; a log of 200,000 rows takes about four minutes."""
+KEPT = 200
+"""Answers kept in memory; the one asked for longest ago goes first."""
+WAITING = 50
+"""Checks that may wait; more are refused."""
+GIVEN_UP = (
+    "the check was given up: it took more than {seconds}, or more memory than there is; `stabilizer diagnose` has"
+    " no such limit"
+)
+
+
+@dataclass(frozen=True)
+class ToCheck:
+    """A run or a log to check."""
+
+    path: Path
+    format: str = ""
+    """The format of a log; empty for a run directory."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found."""
+
+    verdict: str
+    worst: str
+    findings: tuple[Finding, ...]
+    """Change by change, as a run directory has them."""
+    step: int
+    """The last step that was looked at."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """How far the check of a run is."""
+
+    found: Checked | None = None
+    stale: bool = False
+    """Whether the run was written to since."""
+    working: bool = False
+    problem: str = ""
+
+
+NO_CHECK = Check()
+
+
+def checked(asked: ToCheck) -> Checked:
+    """The analysis of `stabilizer diagnose`, as much of it as a page shows."""
+    try:  # beside event files there may be other logs, listed by themselves
+        run = load(asked.path, format=asked.format if asked.format == tensorboard.NAME else None)
+    except NoMetrics as failed:
+        run = failed.run
+    found = analyse(run)
+    return Checked(found.verdict, found.worst or "", found.records, found.last_step)
+
+
+class Checks:
+    """All checks that were asked for, one at a time, in a process that ends when none is left. Safe to share."""
+
+    def __init__(self, stamp: Callable[[Path], Any], compute: Callable[[ToCheck], Checked] | None = None):
+        self._stamp = stamp
+        self._worker = None if compute else Worker(SECONDS, GIVEN_UP)
+        self._compute: Callable[[ToCheck], Any] = compute or self._worker  # type: ignore[assignment]
+        self._lock = threading.Lock()
+        self._waiting: deque[ToCheck] = deque()
+        self._working: ToCheck | None = None
+        self._found: OrderedDict[Path, tuple[Any, Checked | None, str]] = OrderedDict()
+        self._thread: threading.Thread | None = None
+
+    def ask(self, asked: ToCheck) -> str:
+        """Have a run checked; why not, in words, where that can't be."""
+        with self._lock:
+            if asked == self._working or asked in self._waiting:
+                return ""
+            if len(self._waiting) >= WAITING:
+                return f"{WAITING} other checks wait already; ask again when some are done"
+            self._waiting.append(asked)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="checks", daemon=True)
+                self._thread.start()
+        return ""
+
+    def of(self, path: Path) -> Check:
+        """How far the check of a run is."""
+        with self._lock:
+            pending = [*self._waiting, *([self._working] if self._working else [])]
+            working = any(asked.path == path for asked in pending)
+            stamp, found, problem = self._found.get(path, (None, None, ""))
+        stale = found is not None and stamp != self._stamp(path)
+        return Check(found, stale, working, problem) if found or working or problem else NO_CHECK
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    if self._worker is not None:
+                        self._worker.close()
+                    return
+                asked = self._working = self._waiting.popleft()
+                before = self._found.get(asked.path, (None, None, ""))
+            stamp = self._stamp(asked.path)
+            try:
+                answer = (stamp, self._compute(asked), "")
+            except Exception as error:  # whatever a run holds, the page stays up and says so
+                answer = (before[0], before[1], str(error) or type(error).__name__)
+            with self._lock:
+                self._working = None
+                self._found[asked.path] = answer
+                self._found.move_to_end(asked.path)
+                while len(self._found) > KEPT:
+                    self._found.popitem(last=False)

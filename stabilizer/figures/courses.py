@@ -1,0 +1,73 @@
+"""Which course of a run an incident happened on: the present one, or a branch that was rolled back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stabilizer.records import Finding
+
+
+@dataclass(frozen=True)
+class Course:
+    """The attempts one course of a run is made of: of each its first step, and the step the next one went on from."""
+
+    steps: Mapping[int, tuple[float, float]]
+    known: frozenset[int] = frozenset()
+    """All attempts that the run tells of."""
+
+    @classmethod
+    def of(cls, attempt: int, about: Mapping[str, Any]) -> Course:
+        """The course that ends with an attempt, as `run.json` tells it; of a log, which tells nothing, an empty one."""
+        listed = about.get("attempts")
+        rows = {
+            row["attempt"]: row
+            for row in (listed if isinstance(listed, list) else ())
+            if isinstance(row, Mapping) and isinstance(row.get("attempt"), int)
+        }
+        steps: dict[int, tuple[float, float]] = {}
+        end, now = math.inf, attempt
+        while now in rows and now not in steps:
+            start = rows[now].get("from_step")
+            start = start if isinstance(start, int) else 0
+            steps[now] = (start, end)
+            end, now = min(end, start), rows[now].get("parent")
+        return cls(steps, frozenset(rows))
+
+
+def on_course(records: Iterable[Finding], course: Course) -> list[Finding]:
+    """The newest record of each finding that was seen on a course, with only the steps of that course.
+
+    `records` may be all of findings.jsonl: then a finding that outlived a rollback is followed from branch to branch.
+    """
+    lives: dict[tuple[int, str], list[Finding]] = {}
+    for record in records:
+        lives.setdefault((record.incident, record.id), []).append(record)
+    found = (_on_course(life, course) for life in lives.values())
+    return [finding for finding in found if finding is not None]
+
+
+def _on_course(life: list[Finding], course: Course) -> Finding | None:
+    if not course.steps or not course.known.issuperset(record.attempt for record in life):
+        return life[-1]
+    opened = life[0].attempt
+    last = {record.attempt: record for record in life if record.attempt in course.steps}
+    parts = []
+    for attempt, record in last.items():
+        first, end = course.steps[attempt]
+        began_here = attempt == opened or first <= record.onset_step <= record.last_step
+        start = record.onset_step if began_here else first
+        if start < end:
+            parts.append((start, min(record.last_step, end - 1), record))
+    if not parts:
+        return None
+    newest = parts[-1][2]
+    goes_on = newest is life[-1] and newest.last_step < course.steps[newest.attempt][1]
+    return replace(
+        newest,
+        onset_step=int(min(start for start, _, _ in parts)),
+        last_step=int(max(end for _, end, _ in parts)),
+        state=newest.state if goes_on else "resolved",
+    )
