@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 
 import orjson
 
+from stabilizer import nesting
+from stabilizer.nesting import TooMuch, check_depth, load_toml
 from stabilizer.runs.reader import RunError
 
 MAX_BYTES = 2**30
@@ -73,14 +74,18 @@ def config_file(path: Path) -> dict[str, Any]:
             f"{path}: no such file; --config takes the trainer's configuration as YAML, JSON or TOML, or the script"
             " that starts it"
         )
+    if path.is_file() and path.stat().st_size > nesting.MAX_BYTES:
+        raise RunError(
+            f"{path}: more than the {nesting.MAX_BYTES // 2**20} MiB taken for a configuration; is this the right file?"
+        )
     suffix = path.suffix.lower()
     if suffix in SCRIPTS:
         return _script(path)
     if suffix == ".json":
-        value = json_value(path)
+        value = _checked_depth(path, json_value(path))
         _check_keys(path)
     elif suffix == ".toml":
-        value = _parsed(path, tomllib.loads, tomllib.TOMLDecodeError)
+        value = _parsed(path, load_toml, ValueError)
     elif suffix in (".yaml", ".yml"):
         try:
             import yaml
@@ -137,6 +142,13 @@ def _unwrapped(settings: dict[Any, Any]) -> dict[Any, Any]:
     return {key: item["value"] for key, item in ours.items()} if ours and all(wrapped) else settings
 
 
+def _checked_depth(path: Path, value: Any) -> Any:
+    try:
+        return check_depth(value)
+    except TooMuch as error:
+        raise RunError(f"{path}: {error}") from None
+
+
 def _check_keys(path: Path) -> None:
     """RunError where a JSON object has a key twice: its readers keep the last without a word."""
     again: list[str] = []
@@ -167,7 +179,7 @@ def _parsed(path: Path, parse: Callable[[str], Any], expected: type[Exception]) 
         if isinstance(error, RunError):
             raise
         first = (str(error) or type(error).__name__).splitlines()[0]
-        if type(error).__name__ == "KeyTwice":
+        if isinstance(error, TooMuch) or type(error).__name__ == "KeyTwice":
             raise RunError(f"{path}: {first}") from None
         raise RunError(f"{path}: not readable as {path.suffix[1:].upper()}: {first}") from None
 
