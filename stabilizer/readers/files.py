@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ from stabilizer.runs.reader import RunError
 
 MAX_BYTES = 2**30
 """A log larger than this is a mistake more often than a log."""
+
+MAX_VALUES = 5_000_000
+"""Values of one JSON text, which take 100 to 200 bytes of memory each: names, numbers, texts and groups."""
 
 
 def content(path: Path) -> bytes:
@@ -34,9 +38,26 @@ def content(path: Path) -> bytes:
     return raw
 
 
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.S)
+_MARKS = (b",", b"[", b"{")
+
+
+def _check_values(path: Path, raw: bytes) -> None:
+    """RunError where a JSON text holds so many values that they would fill the memory: `[],` takes 60 bytes of it."""
+    marks = sum(raw.count(mark) for mark in _MARKS)
+    if marks <= MAX_VALUES:
+        return
+    for string in _STRING.finditer(raw):  # marks in texts are no values
+        marks -= sum(raw.count(mark, *string.span()) for mark in _MARKS)
+        if marks <= MAX_VALUES:
+            return
+    raise RunError(f"{path}: more than {MAX_VALUES:,} values, which is no log of metrics; give a part of it")
+
+
 def json_value(path: Path) -> Any:
     """A JSON file in which NaN, Infinity and -Infinity may stand, as Python writes them."""
     raw = content(path)
+    _check_values(path, raw)
     try:
         return orjson.loads(raw)  # three times as fast, but knows neither NaN nor integers beyond 64 bits
     except orjson.JSONDecodeError:
@@ -185,8 +206,8 @@ def _parsed(path: Path, parse: Callable[[str], Any], expected: type[Exception]) 
 
 
 def json_lines(path: Path) -> Iterator[Any]:
-    """One value a line, NaN and Infinity among them; a line that is no JSON, or cut off, comes as None. The values may
-    be those of an earlier look, so they are not to be changed."""
+    """One object a line, NaN and Infinity among its values; a line that is none, empty or cut off, comes as None. The
+    objects may be those of an earlier look, so they are not to be changed."""
     from stabilizer.readers import console, tailing  # here, because most files are not read by lines
 
     if tailing.current():
@@ -217,12 +238,13 @@ def _value(text: str) -> tuple[Any, ...]:
     if not text:
         return ()
     try:
-        return (orjson.loads(text),)
+        value = orjson.loads(text)
     except orjson.JSONDecodeError:
         try:
-            return (json.loads(text),)
+            value = json.loads(text)
         except (ValueError, RecursionError):
             return (None,)
+    return (value if isinstance(value, dict) and value else None,)  # nothing else is a record: memory for none of it
 
 
 def beside(file: Path, notes: list[str]) -> dict[str, Any]:
