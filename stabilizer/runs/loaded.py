@@ -75,5 +75,5 @@ def load_own(path: Path) -> LoadedRun:
     reader = RunReader(path)
     trainer = str(reader.about.get("trainer", "stabilizer"))
     files = tuple(str(file) for file in sorted((path / "metrics").glob("*.jsonl")))
-    source = Source("stabilizer", trainer, files, len(set(reader.ticks)), reader.skipped)
+    source = Source("stabilizer", trainer, files, len(set(reader.ticks)), reader.skipped, tuple(reader.notes))
     return LoadedRun(path.name, source, reader.histories, reader.ticks, reader.findings, reader.actions)
