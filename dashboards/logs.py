@@ -455,7 +455,7 @@ def _grown(before: LogReader, after: LogReader) -> bool:
 
 def files_of(path: Path) -> tuple[tuple[str, int, int, int], ...]:
     """What changes when a log grows: name, size, age and identity of its files."""
-    files = [path] if path.is_file() else sorted(_below(path))
+    files = [path, path.with_name(f"{path.name}-wal")] if path.is_file() else sorted(_below(path))
     known = []
     for file in files:
         try:

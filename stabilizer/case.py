@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+from stabilizer.nesting import load_toml
 from stabilizer.preflight.check import Options, Preflight, preflight
 from stabilizer.preflight.config import ConfigError
 from stabilizer.runs.loaded import LoadedRun
@@ -90,7 +90,7 @@ def case_of(run: LoadedRun) -> Case | None:
 def read(folder: Path) -> Case:
     """The case in a folder, as far as it can be read."""
     problems: list[str] = []
-    story = _file(folder / STORY, tomllib.loads, problems)
+    story = _file(folder / STORY, load_toml, problems)
     numbers = _file(folder / NUMBERS, json.loads, problems) if (folder / NUMBERS).exists() else {}
     try:
         trials = tuple(_trials(numbers))

@@ -171,10 +171,12 @@ class _Parser(ConsoleParser):
         """The configuration printed at the start, {} when there is none, it is damaged, or PyYAML is not there."""
         try:
             import yaml
+
+            from stabilizer import yaml_keys
         except ImportError:
             return {}
         try:
-            value = yaml.safe_load(self._text)
+            value = yaml_keys.load(self._text, unique=False)
         except (yaml.YAMLError, *DAMAGED):
             return {}
         return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}

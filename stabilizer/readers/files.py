@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-import tomllib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from stabilizer import json_text
+from stabilizer import json_text, nesting
+from stabilizer.nesting import TooMuch, check_depth, load_toml
 from stabilizer.runs.reader import RunError
 
 MAX_BYTES = 2**30
 """A log larger than this is a mistake more often than a log."""
+
+MAX_VALUES = 5_000_000
+"""Values of one JSON text, which take 100 to 200 bytes of memory each: names, numbers, texts and groups."""
 
 
 def content(path: Path) -> bytes:
@@ -32,9 +36,26 @@ def content(path: Path) -> bytes:
     return raw
 
 
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.S)
+_MARKS = (b",", b"[", b"{")
+
+
+def _check_values(path: Path, raw: bytes) -> None:
+    """RunError where a JSON text holds so many values that they would fill the memory: `[],` takes 60 bytes of it."""
+    marks = sum(raw.count(mark) for mark in _MARKS)
+    if marks <= MAX_VALUES:
+        return
+    for string in _STRING.finditer(raw):  # marks in texts are no values
+        marks -= sum(raw.count(mark, *string.span()) for mark in _MARKS)
+        if marks <= MAX_VALUES:
+            return
+    raise RunError(f"{path}: more than {MAX_VALUES:,} values, which is no log of metrics; give a part of it")
+
+
 def json_value(path: Path, *, walked: bool = True) -> Any:
     """A JSON file in which NaN, Infinity and -Infinity may stand, as Python writes them. `walked` as in `json_text`."""
     raw = content(path)
+    _check_values(path, raw)
     try:
         return json_text.loads_python(raw, walked=walked)
     except json_text.NestedTooDeep as error:
@@ -68,14 +89,18 @@ def config_file(path: Path) -> dict[str, Any]:
             f"{path}: no such file; --config takes the trainer's configuration as YAML, JSON or TOML, or the script"
             " that starts it"
         )
+    if path.is_file() and path.stat().st_size > nesting.MAX_BYTES:
+        raise RunError(
+            f"{path}: more than the {nesting.MAX_BYTES // 2**20} MiB taken for a configuration; is this the right file?"
+        )
     suffix = path.suffix.lower()
     if suffix in SCRIPTS:
         return _script(path)
     if suffix == ".json":
-        value = json_value(path)
+        value = _checked_depth(path, json_value(path))
         _check_keys(path)
     elif suffix == ".toml":
-        value = _parsed(path, tomllib.loads, tomllib.TOMLDecodeError)
+        value = _parsed(path, load_toml, ValueError)
     elif suffix in (".yaml", ".yml"):
         try:
             import yaml
@@ -134,6 +159,13 @@ def _unwrapped(settings: dict[Any, Any]) -> dict[Any, Any]:
     return {key: item["value"] for key, item in ours.items()} if ours and all(wrapped) else settings
 
 
+def _checked_depth(path: Path, value: Any) -> Any:
+    try:
+        return check_depth(value)
+    except TooMuch as error:
+        raise RunError(f"{path}: {error}") from None
+
+
 def _check_keys(path: Path) -> None:
     """RunError where a JSON object has a key twice: its readers keep the last without a word."""
     again: list[str] = []
@@ -164,14 +196,14 @@ def _parsed(path: Path, parse: Callable[[str], Any], expected: type[Exception]) 
         if isinstance(error, RunError):
             raise
         first = (str(error) or type(error).__name__).splitlines()[0]
-        if type(error).__name__ == "KeyTwice":
+        if isinstance(error, TooMuch) or type(error).__name__ == "KeyTwice":
             raise RunError(f"{path}: {first}") from None
         raise RunError(f"{path}: not readable as {path.suffix[1:].upper()}: {first}") from None
 
 
 def json_lines(path: Path) -> Iterator[Any]:
-    """One value a line, NaN and Infinity among them; a line that is no JSON, or cut off, comes as None. The values may
-    be those of an earlier look, so they are not to be changed."""
+    """One object a line, NaN and Infinity among its values; a line that is none, empty or cut off, comes as None. The
+    objects may be those of an earlier look, so they are not to be changed."""
     from stabilizer.readers import console, tailing  # here, because most files are not read by lines
 
     if tailing.current():
@@ -202,9 +234,10 @@ def _value(text: str) -> tuple[Any, ...]:
     if not text:
         return ()
     try:
-        return (json_text.loads_python(text),)
+        value = json_text.loads_python(text)
     except ValueError:
         return (None,)
+    return (value if isinstance(value, dict) and value else None,)  # nothing else is a record: memory for none of it
 
 
 def beside(file: Path, notes: list[str]) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Which logs of other trainers lie in a folder, each in its place: for a list of many, where nothing is chosen yet.
 
 A folder that one trainer filled (its state file, its event files) is one log; otherwise every log file is one. Folders
-of our own runs are passed over. Nothing is read but the beginnings of files, and nothing is written: databases that
-can't be opened without leaving files beside them are passed over.
+of our own runs are passed over. Nothing is read but the beginnings of files, and nothing is written.
 """
 
 from __future__ import annotations
@@ -50,8 +49,6 @@ class Place(NamedTuple):
 def format_of(path: Path) -> str:
     """The name of the format at `path`, empty when nobody knows it or it can't be looked at."""
     try:
-        if path.is_file() and _write_ahead(path):
-            return ""
         reader = recognised(path)
     except (OSError, RunError, ValueError):
         return ""
@@ -106,10 +103,3 @@ def _entries(folder: Path) -> tuple[list[str], list[str]]:
     except OSError:
         return [], []
     return [name for name, is_folder in known if not is_folder], [name for name, is_folder in known if is_folder]
-
-
-def _write_ahead(path: Path) -> bool:
-    """Whether it is an SQLite database with a write-ahead log, which even a reader puts files beside."""
-    with path.open("rb") as file:
-        start = file.read(20)
-    return start.startswith(b"SQLite format 3\0") and start[18:19] == b"\x02"

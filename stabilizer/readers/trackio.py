@@ -1,4 +1,4 @@
-"""trackio: the SQLite database that a project keeps, `<TRACKIO_DIR>/<project>.db`, opened read-only.
+"""trackio: the SQLite database that a project keeps, `<TRACKIO_DIR>/<project>.db`.
 
 Table `metrics` has one row a call of `log()`: run, step and a JSON object; `configs` has the run's configuration.
 NaN and Infinity stand in the JSON as text. A database holds all runs of a project: the one with the most rows is read,
@@ -7,13 +7,16 @@ and the others are named.
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
+from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from stabilizer.json_text import loads_python
+from stabilizer.readers import database
 from stabilizer.readers.names import named_log
+from stabilizer.readers.naming import Row
+from stabilizer.readers.rows import number
 from stabilizer.readers.steps import rows_of
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
@@ -22,48 +25,20 @@ NAME = "trackio"
 WHAT = "the .db file of a trackio project"
 
 MAX_ROWS = 2_000_000
-_DAMAGED = (sqlite3.Error, UnicodeDecodeError)
-"""What a damaged database ends in: its own messages may hold bytes that are no text."""
-_MAGIC = b"SQLite format 3\0"
+_COLUMNS = {"id", "run_name", "step", "metrics"}
 
 
 def recognises(path: Path) -> bool:
     """By SQLite's first bytes and the columns of the table of metrics."""
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            if file.read(16) != _MAGIC:
-                return False
-        with closing(_open(path)) as base:
-            return {"run_name", "step", "metrics"} <= _columns(base, "metrics")
-    except (OSError, *_DAMAGED):
-        return False
+    return database.has_columns(path, "metrics", _COLUMNS)
 
 
 def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
     """The run with the most rows in a project's database."""
-    try:
-        with closing(_open(path)) as base:
-            if not {"run_name", "step", "metrics"} <= _columns(base, "metrics"):
-                raise RunError(f"{path}: no table of metrics as trackio has it; is this the project's .db file?")
-            runs = base.execute(
-                "SELECT run_name, count(*) FROM metrics GROUP BY run_name ORDER BY count(*) DESC, run_name"
-            ).fetchall()
-            if not runs:
-                raise RunError(f"{path}: no metrics in it; was the trainer stopped before its first log?")
-            run = runs[0][0]
-            found = base.execute(
-                "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY id LIMIT ?", (run, MAX_ROWS)
-            ).fetchall()
-            settings = _settings(base, run)
-    except _DAMAGED as error:
-        raise RunError(f"{path}: not readable as a trackio database: {error}") from None
-    notes = []
-    if len(runs) > 1:
-        notes.append(f"{len(runs) - 1} other runs of the project set aside, e.g. {runs[1][0]}: {run} has the most rows")
-    records = [{"_step": step, **_object(text)} for step, text in found]
-    rows, skipped, said = rows_of(records, path)
+    found, notes = database.read(path, ("metrics", "configs"), lambda base: _found(base, path), "a trackio database")
+    run, others, rows, skipped, said, settings = found
+    if others:
+        notes.append(f"{len(others)} other runs of the project set aside, e.g. {others[0]}: {run} has the most rows")
     return named_log(
         str(run),
         rows,
@@ -77,18 +52,26 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     )
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+def _found(base: database.Database, path: Path) -> tuple[Any, list[Any], list[Row], int, list[str], dict[str, Any]]:
+    """The longest run, the others, its rows, how many were none, what to say of them, and its settings."""
+    if not base.columns("metrics") >= _COLUMNS:
+        raise RunError(f"{path}: no table of metrics as trackio has it; is this the project's .db file?")
+    counts = Counter(run for (run,) in base.rows("SELECT run_name FROM metrics"))
+    if not counts:
+        raise RunError(f"{path}: no metrics in it; was the trainer stopped before its first log?")
+    run, *others = sorted(counts, key=lambda run: (-counts[run], str(run)))
+    found = base.rows("SELECT id, step, metrics FROM metrics WHERE run_name IS ?", (run,))
+    kept = sorted(islice(found, MAX_ROWS), key=lambda row: number(row[0]) or 0)
+    rows, skipped, said = rows_of(({"_step": step, **_object(text)} for _, step, text in kept), path)
+    if counts[run] > MAX_ROWS:
+        said.append(f"{counts[run] - MAX_ROWS:,} rows left out: this reader takes {MAX_ROWS:,}")
+    return run, others, rows, skipped, said, _settings(base, run)
 
 
-def _columns(base: sqlite3.Connection, table: str) -> set[str]:
-    return {row[1] for row in base.execute(f"PRAGMA table_info({table})")}
-
-
-def _settings(base: sqlite3.Connection, run: str) -> dict[str, Any]:
-    if "config" not in _columns(base, "configs"):
+def _settings(base: database.Database, run: Any) -> dict[str, Any]:
+    if not {"config", "run_name"} <= base.columns("configs"):
         return {}
-    found = base.execute("SELECT config FROM configs WHERE run_name = ?", (run,)).fetchone()
+    found = next(base.rows("SELECT config FROM configs WHERE run_name IS ?", (run,)), None)
     return {key: value for key, value in _object(found[0]).items() if not key.startswith("_")} if found else {}
 
 

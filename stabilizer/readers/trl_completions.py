@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stabilizer import parquet
 from stabilizer.readers import rollouts
 from stabilizer.readers.files import MAX_BYTES, config_file
 from stabilizer.readers.naming import Naming, Row, named_run
@@ -173,18 +174,12 @@ def _table(file: Path) -> _Table:
         raise RunError(f"{file}: more than the {MAX_BYTES // 2**30} GiB this reader takes of one step")
     try:
         import pyarrow
-        from pyarrow import parquet
     except ImportError:
         raise RunError(f"{file}: {_NO_PYARROW}") from None
     try:
-        with file.open("rb") as opened:
-            packed = parquet.ParquetFile(opened)
-            size = sum(packed.metadata.row_group(i).total_byte_size for i in range(packed.metadata.num_row_groups))
-            if packed.metadata.num_rows > MAX_ROWS or size > MAX_BYTES:
-                raise RunError(f"{file}: {packed.metadata.num_rows:,} rows are more than this reader takes of one step")
-            columns = packed.read(use_threads=False).to_pydict()
-    except RunError:
-        raise
+        columns = parquet.read(file, max_rows=MAX_ROWS, wanted=_wanted).to_pydict()
+    except parquet.TooMuch as error:
+        raise RunError(f"{file}: {error}") from None
     except (pyarrow.ArrowException, OSError, ValueError, RecursionError) as error:
         raise RunError(f"{file}: not readable as Parquet: {str(error).splitlines()[0][:200]}") from None
     if not {"prompt", "completion"} <= columns.keys():
@@ -202,6 +197,14 @@ def _table(file: Path) -> _Table:
         _numbers(columns.get("advantage", [])) if "advantage" in columns else np.full(count, np.nan),
         {key: _numbers(values) for key, values in columns.items() if key not in _OWN and _numeric(values)},
     )
+
+
+def _wanted(field: Any) -> bool:
+    """Whether a column of Arrow is read: those of TRL, and any numbers."""
+    from pyarrow import types
+
+    numbers = (types.is_integer, types.is_floating, types.is_boolean)
+    return field.name in _OWN or any(is_kind(field.type) for is_kind in numbers)
 
 
 def _numeric(values: Sequence[Any]) -> bool:

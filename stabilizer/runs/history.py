@@ -33,6 +33,9 @@ AHEAD = 32
 MOST_PLANS = 64
 """Sets of names whose steps are remembered to go together."""
 
+LARGEST = 1e60
+"""A larger number is kept as an infinity: its fourth power is beyond a float. Training in 32 bits reaches 3e38."""
+
 T = TypeVar("T")
 
 REBASELINE = frozenset({"schedule", "data-stage", "resume", "rollback", "intervention"})
@@ -298,6 +301,12 @@ def _looked_up(config: Any, key: str) -> Any:
     return node
 
 
+def _bounded(values: np.ndarray) -> np.ndarray:
+    """The values, those beyond `LARGEST` as infinities."""
+    beyond = np.abs(values) > LARGEST
+    return np.where(beyond, np.copysign(np.inf, values), values) if beyond.any() else values
+
+
 _Plan = list[tuple[_Rows, "np.ndarray | None"]]
 
 
@@ -331,7 +340,9 @@ class History:
             self._times.rows.add(step, np.array([t]), finite=t - t == 0.0)
         step = int(step)
         row = np.fromiter(values.values(), float, len(values))
-        finite = bool(np.logical_and.reduce(np.isfinite(row)))
+        finite = bool(np.logical_and.reduce(np.abs(row) <= LARGEST))
+        if not finite:
+            row = _bounded(row)
         for rows, places in self._plan(tuple(values)):
             rows.add(step, row if places is None else row[places], finite=finite)
         self.step = max(self.step, step)
@@ -345,7 +356,7 @@ class History:
             for step, values, t in block.rows():
                 self.append(step, values, t)
             return
-        table = block.table().T
+        table = _bounded(block.table().T)
         for rows, places in plan:
             rows.extend(steps, table if places is None else table[places])
         times = np.array(block.times)

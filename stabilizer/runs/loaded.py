@@ -88,5 +88,5 @@ def load_own(path: Path) -> LoadedRun:
     files = tuple(str(file) for file in sorted((path / "metrics").glob("*.jsonl")))
     origin = imported(reader.about) or Source("", "", (), 0)
     skipped = reader.skipped + origin.skipped_lines
-    source = Source("stabilizer", trainer, files, len(set(reader.ticks)), skipped, origin.notes)
+    source = Source("stabilizer", trainer, files, len(set(reader.ticks)), skipped, (*origin.notes, *reader.notes))
     return LoadedRun(path.name, source, reader.histories, reader.ticks, reader.findings, reader.actions)

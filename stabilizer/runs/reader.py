@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ from stabilizer.runs.history import History
 MAX_LINE = 8 * 1024 * 1024
 MAX_SMALL = 16 * 1024 * 1024
 CHUNK = 16 * 1024 * 1024
+MAX_ATTEMPTS = 1000
+"""Attempts of one run, each with its own copy of the numbers before it."""
+MAX_NAMES = 10_000
+"""Different names of metrics in one run."""
 _STATE = re.compile(r"step-(\d{1,15})-a(\d{1,9})")
 
 
@@ -108,7 +113,7 @@ def _take(tail: Tail, kind: type) -> Read:
     return read
 
 
-def _take_metrics(tail: Tail) -> list[Block]:
+def _take_metrics(tail: Tail, names: Names) -> list[Block]:
     rows = Blocks()
     for line in tail.lines():
         try:
@@ -116,8 +121,26 @@ def _take_metrics(tail: Tail) -> list[Block]:
         except RecordError:
             tail.skipped += 1
         else:
-            rows.add(record.step, record.values, record.t)
+            rows.add(record.step, names.known(record.values), record.t)
     return rows.blocks
+
+
+@dataclass
+class Names:
+    """The names of metrics met so far. Those beyond `MAX_NAMES` are left out: each takes memory in every attempt."""
+
+    met: set[str] = field(default_factory=set)
+    left_out: int = 0
+    """Values with names beyond."""
+
+    def known(self, values: Mapping[str, float]) -> Mapping[str, float]:
+        """The values whose names there is room for."""
+        if self.met.issuperset(values):
+            return values
+        self.met.update(islice((name for name in values if name not in self.met), MAX_NAMES - len(self.met)))
+        kept = {name: value for name, value in values.items() if name in self.met}
+        self.left_out += len(values) - len(kept)
+        return kept
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -154,6 +177,9 @@ class RunReader:
         self.findings: list[Finding] = []
         self.actions: list[Action] = []
         self.events: list[Event] = []
+        self._placed: dict[int, dict[tuple[Any, ...], Event]] = {}
+        """Events by their attempt, each once however often its line was written."""
+        self._names = Names()
         self._metrics: dict[int, Tail] = {}
         self._tails = {name: Tail(self.path / f"{name}.jsonl") for name in ("events", "findings", "actions")}
 
@@ -204,6 +230,19 @@ class RunReader:
             return self.refresh()
         return fresh
 
+    @property
+    def notes(self) -> list[str]:
+        """What is left out because there is too much of it."""
+        rows = self.about.get("attempts")
+        notes = []
+        if isinstance(rows, list) and len(rows) > MAX_ATTEMPTS:
+            notes.append(
+                f"{len(rows) - MAX_ATTEMPTS:,} attempts left out: the first and newest {MAX_ATTEMPTS // 2} are read"
+            )
+        if self._names.left_out:
+            notes.append(f"{self._names.left_out:,} values left out: the first {MAX_NAMES:,} names of metrics are read")
+        return notes
+
     def samples(self, step: int) -> list[Sample]:
         """Completions logged at a step, oldest attempt first; empty when that step logged none."""
         return read_records(self.path / "samples" / f"{step:06d}-r0.jsonl", Sample).records
@@ -230,6 +269,8 @@ class RunReader:
             for row in rows
             if isinstance(row, dict) and isinstance(row.get("attempt"), int)
         ]
+        if len(known) > MAX_ATTEMPTS:
+            known = known[: MAX_ATTEMPTS // 2] + known[-MAX_ATTEMPTS // 2 :]
         return known or [{"attempt": 0, "from_step": 0, "parent": None}]
 
     def _come_late(self, attempts: list[dict[str, Any]], records: dict[int, list[Block]], events: list[Event]) -> bool:
@@ -239,7 +280,7 @@ class RunReader:
 
     def _new_metrics(self, attempt: int) -> list[Block]:
         path = self.path / "metrics" / f"r0-a{attempt}.jsonl"
-        return _take_metrics(self._metrics.setdefault(attempt, Tail(path)))
+        return _take_metrics(self._metrics.setdefault(attempt, Tail(path)), self._names)
 
     def _take_in(self, entry: dict[str, Any], blocks: list[Block]) -> None:
         attempt, parent = entry["attempt"], entry.get("parent")
@@ -248,9 +289,7 @@ class RunReader:
                 history = self.histories[parent].fork(entry.get("from_step") or 0, attempt)
             else:
                 history = History(self.about, attempt=attempt)
-            for event in self.events:  # those of this attempt may have been read before its metrics were
-                if event.attempt == attempt and event not in history.events:
-                    history.events.append(event)
+            history.events += self._placed.get(attempt, {}).values()  # these may have been read before its metrics
             self.histories[attempt] = history
         history = self.histories[attempt]
         history.about = self.about
@@ -261,6 +300,9 @@ class RunReader:
                     self.ticks.append((attempt, step))
 
     def _place(self, event: Event) -> None:
-        for attempt, history in self.histories.items():
-            if attempt == event.attempt and event not in history.events:
-                history.events.append(event)
+        placed = self._placed.setdefault(event.attempt, {})
+        key = event.step, event.kind, event.text, event.t, repr(event.data)
+        if key not in placed:
+            placed[key] = event
+            if event.attempt in self.histories:
+                self.histories[event.attempt].events.append(event)

@@ -17,6 +17,7 @@ import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
 from stabilizer import yaml_keys
+from stabilizer.nesting import MAX_BYTES, TooMuch
 from stabilizer.trainer.algorithms import ALGORITHMS
 from stabilizer.trainer.nearest import nearest_key
 from stabilizer.trainer.presets import TASK_DEFAULTS, VARIANTS
@@ -100,9 +101,11 @@ def _plain(value: Any) -> Any:
 def _read_yaml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{path}: no such file, and no built-in task of that name; the tasks are {', '.join(TASKS)}")
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{path}: larger than {MAX_BYTES // 2**20} MiB, so no configuration; is this the right file?")
     try:
         values = yaml_keys.load(path.read_text(encoding="utf-8"))
-    except yaml_keys.KeyTwice as error:
+    except (yaml_keys.KeyTwice, TooMuch) as error:
         raise ValueError(f"{path}: {error}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not YAML: {error}") from None
@@ -139,7 +142,9 @@ def _override(text: str, what: str) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"{what} {text!r}: must look like key=value, for example optim.lr=1e-3")
     key = key.strip()
     try:
-        parsed = yaml.safe_load(value)
+        parsed = yaml_keys.load(value)
+    except (yaml_keys.KeyTwice, TooMuch) as error:
+        raise ValueError(f"{what} {text[:80]!r}: {error}") from None
     except yaml.YAMLError:
         parsed = value
     if SCHEMA.get(key) is str and not isinstance(parsed, str):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stabilizer.readers import load, mlflow_db
+from stabilizer.readers import database, load
 from stabilizer.runs.reader import RunError
 
 SCHEMA = """
@@ -94,18 +94,12 @@ def test_a_store_that_is_read_is_not_locked_nor_touched(tmp_path):
 def test_a_store_that_changes_under_the_reader_is_read_again(tmp_path, monkeypatch):
     path = base(tmp_path / "mlflow.db", {"a": 5})
     stamps = iter([(1, 1), (2, 1), (2, 1), (2, 1)])
-    monkeypatch.setattr(mlflow_db, "_stamp", lambda _: next(stamps))
+    monkeypatch.setattr(database, "_stamp", lambda _: next(stamps))
     assert load(path).source.steps == 5
     always = iter(range(100))
-    monkeypatch.setattr(mlflow_db, "_stamp", lambda _: (next(always), 0))
+    monkeypatch.setattr(database, "_stamp", lambda _: (next(always), 0))
     with pytest.raises(RunError, match="changed while it was read"):
         load(path)
-
-
-def test_what_waits_in_a_write_ahead_log_is_said(tmp_path):
-    path = base(tmp_path / "mlflow.db", {"a": 5})
-    (tmp_path / "mlflow.db-wal").write_bytes(b"something")
-    assert any("mlflow.db-wal" in note for note in load(path).source.notes)
 
 
 def test_a_view_that_never_ends_is_no_table(tmp_path):

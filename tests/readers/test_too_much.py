@@ -10,9 +10,10 @@ import sys
 
 import pytest
 
-from stabilizer.readers import load
+from stabilizer.readers import files, load
 from stabilizer.readers.rows import MAX_NAMES
 from stabilizer.runs.reader import RunError
+from tests.bounded import stabilizer
 
 GOOD = "".join(json.dumps({"step": step, "reward": 0.5, "kl": 0.01}) + "\n" for step in range(1, 30))
 
@@ -104,3 +105,28 @@ def test_lines_that_are_all_names_are_said_to_be_that_and_not_bad_json(tmp_path)
     assert path.read_bytes().find(b"\n") > 1_000_000
     with pytest.raises(RunError, match="more than 50,000 different names"):
         load(path)
+
+
+@pytest.mark.parametrize("item,count", [("[]", 16_000_000), ('{"":[{}]}', 4_000_000), ("0", 20_000_000)])
+def test_fifty_megabytes_of_nothing_in_json_are_refused_within_a_gigabyte(tmp_path, item, count):
+    path = tmp_path / "trainer_state.json"
+    path.write_text('{"global_step": 1, "log_history": [' + f"{item}," * count + f"{item}]}}")
+    done = stabilizer("diagnose", path, cpu_s=60)
+    assert done.code == 2 and f"more than {files.MAX_VALUES:,} values" in done.err and done.peak < 2**30
+
+
+def test_marks_within_texts_are_no_values(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MAX_VALUES", 100)
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"text": "a, b, [c], {d} \\" * 100, "other": ","}))
+    assert files.json_value(path)["other"] == ","
+    path.write_text(json.dumps(["x"] * 101))
+    with pytest.raises(RunError, match="more than 100 values"):
+        files.json_value(path)
+
+
+def test_lines_that_are_no_records_take_no_memory(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text(GOOD + "{}\n" * 5_000_000)
+    done = stabilizer("diagnose", path, cpu_s=60)
+    assert done.code in (0, 1) and "5000000 records left out" in done.out and done.peak < 400 * 2**20

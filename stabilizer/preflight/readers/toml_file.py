@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from stabilizer.nesting import TooMuch, load_toml
 from stabilizer.preflight.config import ConfigError, Parsed, Setting, limited
 
 FORM = "toml"
@@ -21,8 +21,10 @@ _SIMPLE = re.compile(r"(\"[^\"\\]*\"|'[^']*'|[^\s#\[{\"']+)\s*(?:#.*)?$")
 def read(path: Path, text: str) -> Parsed:
     """All leaves of a TOML file; the members of an array of tables are left out, they are no settings of the run."""
     try:
-        values = tomllib.loads(text.removeprefix("\ufeff"))
-    except (tomllib.TOMLDecodeError, ValueError) as error:
+        values = load_toml(text.removeprefix("\ufeff"))
+    except TooMuch as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except ValueError as error:
         raise ConfigError(f"{path}: not readable as TOML: {error}") from None
     places = _places(text)
     found = (

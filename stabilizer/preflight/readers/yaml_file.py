@@ -12,13 +12,13 @@ from typing import Any
 
 import yaml
 
+from stabilizer import yaml_keys
+from stabilizer.nesting import TooMuch
 from stabilizer.preflight.config import ConfigError, Parsed, Repeated, Setting, Unresolved, limited, number
 from stabilizer.yaml_keys import twice
 
 FORM = "yaml"
 SUFFIXES = (".yaml", ".yml", ".json")
-MAX_DEPTH = 40
-"""Levels of nesting; a configuration has five or six."""
 MAX_REPEATED = 20
 """Keys that stand twice of which it is said; what has more is broken altogether."""
 SHORT = 40
@@ -29,17 +29,15 @@ MAX_MEMBERS = 10_000
 
 def read(path: Path, text: str) -> Parsed:
     """All leaves of a YAML or JSON file."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     body = text.removeprefix("\ufeff")
     shift = len(text) - len(body)
     if path.suffix.lower() == ".json":
         _check_json(path, body)
         body = body.replace("\t", " ")  # JSON may be indented with tabs, YAML may not
     try:
-        _check_depth(path, body, loader)
-        root = yaml.compose(body, Loader=loader)
-    except ConfigError:
-        raise
+        root = yaml_keys.compose(body)
+    except TooMuch as error:
+        raise ConfigError(f"{path}: {error}") from None
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -49,7 +47,7 @@ def read(path: Path, text: str) -> Parsed:
     if not isinstance(root, yaml.MappingNode):
         raise ConfigError(f"{path}: a configuration is a mapping of keys to values, and this is none")
     repeated: list[Repeated] = []
-    settings = limited(_leaves(root, "", str(path), shift, 0, repeated), path)
+    settings = limited(_leaves(root, "", str(path), shift, repeated), path)
     return Parsed(form=FORM, path=path, text=text, settings=settings, repeated=tuple(repeated))
 
 
@@ -59,7 +57,7 @@ def insert(parsed: Parsed, key: str, value: Any) -> tuple[int, str]:
     json_file = parsed.path.suffix.lower() == ".json"
     body = parsed.text.removeprefix("\ufeff")
     shift = len(parsed.text) - len(body)
-    root = node = yaml.compose(body.replace("\t", " ") if json_file else body, Loader=yaml.SafeLoader)
+    root = node = yaml_keys.compose(body.replace("\t", " ") if json_file else body)
     rest = key.split(".")
     while len(rest) > 1 and (found := _member(node, rest[0])):
         name, inner = found
@@ -105,15 +103,6 @@ def written(value: Any) -> str:
     return json.dumps(value)
 
 
-def _check_depth(path: Path, body: str, loader: Any) -> None:
-    """Refuse deep nesting before the document is composed: the fast composer recurses without a limit of its own."""
-    depth = 0
-    for event in yaml.parse(body, Loader=loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            raise ConfigError(f"{path}: nested more than {MAX_DEPTH} levels deep; is this the right file?")
-
-
 def _check_json(path: Path, body: str) -> None:
     try:
         json.loads(body)
@@ -125,15 +114,11 @@ def _check_json(path: Path, body: str) -> None:
         raise ConfigError(f"{path}: not readable as JSON: {error}") from None
 
 
-def _leaves(
-    node: yaml.MappingNode, prefix: str, file: str, shift: int, depth: int, repeated: list[Repeated]
-) -> Iterator[Setting]:
-    if depth > MAX_DEPTH:
-        raise ConfigError(f"{file}: nested more than {MAX_DEPTH} levels deep; is this the right file?")
+def _leaves(node: yaml.MappingNode, prefix: str, file: str, shift: int, repeated: list[Repeated]) -> Iterator[Setting]:
     for name, value in _last_of_each(node, prefix, file, repeated):
         key = f"{prefix}{name.value}"
         if isinstance(value, yaml.MappingNode) and value.value:
-            yield from _leaves(value, f"{key}.", file, shift, depth + 1, repeated)
+            yield from _leaves(value, f"{key}.", file, shift, repeated)
             continue
         single = isinstance(value, yaml.ScalarNode) and value.style not in ("|", ">")
         span = (value.start_mark.index + shift, value.end_mark.index + shift) if single else None

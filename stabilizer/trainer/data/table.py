@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from stabilizer import parquet
 from stabilizer.trainer.nearest import nearest
 from stabilizer.trainer.paths import expanded
 
@@ -120,10 +121,11 @@ def _parquet(path: Path) -> Table:
     if find_spec("pyarrow") is None:
         raise ValueError(f"{path}: reading Parquet needs pyarrow: pip install '.[data]' in the project's folder")
     import pyarrow
-    import pyarrow.parquet
 
     try:
-        table = pyarrow.parquet.read_table(path)
+        table = parquet.read(path)
+    except parquet.TooMuch as error:
+        raise ValueError(f"{path}: {error}") from None
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{path}: can't be read as Parquet: {error}") from None
     return Table(str(path), tuple(table.column_names), table.to_pylist(), lambda i: f"{path} row {i + 1}")
