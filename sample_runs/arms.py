@@ -13,12 +13,12 @@ from statistics import median
 from time import process_time
 from typing import Any, NamedTuple
 
-from stabilizer.records import Finding
-from stabilizer.remedies.controls import Checkpoint, in_words
+from stabilizer.core.knobs import Checkpoint, in_words
+from stabilizer.core.records import Finding
+from stabilizer.live.session import Session
 from stabilizer.runs.requests import ask
-from stabilizer.session import Session
-from stabilizer.trainer.config import load_config
-from stabilizer.trainer.loop import Trainer
+from stabilizer.training.config import load_config
+from stabilizer.training.loop import Trainer
 
 BUILD = Path("build")
 HERE = Path(__file__).parent

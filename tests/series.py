@@ -17,7 +17,7 @@ import zlib
 
 import numpy as np
 
-from stabilizer.records import Event
+from stabilizer.core.records import Event
 from stabilizer.runs.history import History
 
 _PART = re.compile(r"(?P<start>_|nan|-?inf|-?[\d.e-]+?)(?:\+(?P<add>-?[\d.e-]+?))?(?:\*(?P<times>[\d.]+))?"

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from stabilizer.cli import VERBS, build_parser, main
-from stabilizer.commands import live, train
-from stabilizer.records import Action, Cause, Finding
+from stabilizer.commands import printing, train
+from stabilizer.core.records import Action, Cause, Finding
 from stabilizer.runs.asking import waiting
 from stabilizer.runs.directory import RunWriter, replace_json
 from stabilizer.runs.reader import read_json
@@ -56,7 +56,7 @@ def test_diagnose_does_not_load_torch(words: tuple[str, ...]) -> None:
 
 
 def test_what_train_prints_needs_no_torch() -> None:
-    assert "torch" not in loaded_modules("import stabilizer.commands.live, stabilizer.commands.fix")
+    assert "torch" not in loaded_modules("import stabilizer.commands.printing, stabilizer.commands.fix")
 
 
 def test_help_names_every_verb_and_each_verb_has_help_json_and_debug(capsys) -> None:
@@ -171,7 +171,7 @@ def test_what_a_resumed_run_cannot_heed_is_refused_not_ignored(words, named, tmp
 
 
 def test_a_resumed_run_is_shown_with_its_neighbours(tmp_path, monkeypatch) -> None:
-    session = pytest.importorskip("stabilizer.session")
+    session = pytest.importorskip("stabilizer.live.session")
     served = []
 
     @contextlib.contextmanager
@@ -193,7 +193,7 @@ def test_a_resumed_run_is_shown_with_its_neighbours(tmp_path, monkeypatch) -> No
      ("format-disk", [], "suggest"), (["auto-full"], [], "suggest")],
 )  # fmt: skip
 def test_a_resumed_run_keeps_the_remedies_it_had(was, asked, goes_on, tmp_path, monkeypatch) -> None:
-    session = pytest.importorskip("stabilizer.session")
+    session = pytest.importorskip("stabilizer.live.session")
     modes, resumed = [], SimpleNamespace(writer=SimpleNamespace(path=tmp_path))
     monkeypatch.setattr(session.Session, "resume", lambda path, mode, fork_steps: modes.append(mode) or resumed)
     monkeypatch.setattr(train, "follow", lambda session, console, json: 0)
@@ -224,7 +224,7 @@ def test_a_journal_cannot_paint_the_terminal(tmp_path, capsys) -> None:
 def test_what_train_prints_cannot_paint_the_terminal() -> None:
     finding = Finding(HOSTILE, "warn", HOSTILE, 1, 1, 1, state="open", causes=(Cause(HOSTILE, 0.5, HOSTILE),))
     action = Action("a1", "proposed", HOSTILE, 3, text=HOSTILE, change={HOSTILE: (1.0, None)})
-    shown = "".join(str(part) for part in (*live.finding_lines(finding), *live.action_lines(action)))
+    shown = "".join(str(part) for part in (*printing.finding_lines(finding), *printing.action_lines(action)))
     assert "red" in shown and not set(shown) & set("\x1b\x07\x00\u202e")
 
 
@@ -328,12 +328,12 @@ def ticked(step: int, known: dict[str, float], late: Callable[[], dict[str, floa
 
 def test_only_steps_that_are_printed_are_asked_for_what_is_measured_late(monkeypatch, capsys) -> None:
     now, asked = [100.0], []
-    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
-    printer = live.LivePrinter(live.Console(width=100))
+    monkeypatch.setattr(printing.time, "monotonic", lambda: now[0])
+    printer = printing.LivePrinter(printing.Console(width=100))
     for step in range(1, 11):
         late = lambda step=step: asked.append(step) or {"reward/mean": step / 100}  # noqa: E731
         printer.tick(ticked(step, {"accuracy/val": 0.25} if step == 3 else {}, late))
-        now[0] += live.EVERY_S / 4
+        now[0] += printing.EVERY_S / 4
     first, second, third = (line.split() for line in capsys.readouterr().out.splitlines()[2:])
     assert asked == [1, 5, 9]
     assert first[:4] == ["1/90", "0.010", "–", "–"] and third[:4] == ["9/90", "0.090", "–", "25.0%"]
@@ -345,8 +345,8 @@ def test_the_time_left_is_told_by_steps_that_were_waited_for_not_by_rows_that_we
     catching_up, first, monkeypatch, capsys
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
-    printer = live.LivePrinter(live.Console(width=100), catching_up=catching_up)
+    monkeypatch.setattr(printing.time, "monotonic", lambda: now[0])
+    printer = printing.LivePrinter(printing.Console(width=100), catching_up=catching_up)
 
     def left(step: int, after: float) -> str:
         now[0] += after

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from stabilizer.analysis import analyse, as_json
+from stabilizer.analysis.analyse import analyse, as_json
 from stabilizer.compare import as_json as comparison_as_json
 from stabilizer.compare import compare, read_side
-from stabilizer.readers import load
-from stabilizer.records import Finding
+from stabilizer.core.records import Finding
+from stabilizer.trainers.reading import load
 
 SAMPLES = sorted(path.parent for path in (Path(__file__).parents[1] / "sample_runs").glob("*/expected.toml"))
 

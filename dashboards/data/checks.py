@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from dashboards.data.worker import Worker
-from stabilizer.analysis import analyse
-from stabilizer.readers import load, tensorboard
-from stabilizer.records import Finding
+from stabilizer.analysis.analyse import analyse
+from stabilizer.core.records import Finding
+from stabilizer.formats import tensorboard
 from stabilizer.runs.loaded import NoMetrics
+from stabilizer.trainers.reading import load
 
 SECONDS = 900.0
 """The longest a check may take; a log of 200,000 rows takes about four minutes."""

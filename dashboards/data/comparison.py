@@ -33,14 +33,14 @@ from stabilizer.compare.many import (
 )
 from stabilizer.compare.sides import Member
 from stabilizer.compare.words import STATES, how, rows, sentence
+from stabilizer.core.metrics import metric as definition
 from stabilizer.figures.courses import Course, on_course
 from stabilizer.figures.many import Mark, Span, Timeline
 from stabilizer.figures.words import change_words
-from stabilizer.incidents import incidents
-from stabilizer.readers import load
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
-from stabilizer.vocabulary import metric as definition
+from stabilizer.runs.story import incidents
+from stabilizer.trainers.reading import load
 
 MAX_RUNS = 24
 MAX_CHARTS = 12

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from stabilizer.bench.detect.results import in_words, kept, quality
 from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.manual import (
@@ -18,6 +17,7 @@ from stabilizer.detectors.manual import (
     page,
     sections,
 )
+from stabilizer.detectors.measured import in_words, kept, quality
 from stabilizer.remedies import REMEDIES
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dashboards.data.query import Query, choices, parse, said, values
+from stabilizer.core.metrics import metric
 from stabilizer.figures import WORDS
 from stabilizer.figures.words import age_words, short
 from stabilizer.runs.listing import NOT_RECIPE, Reading, RunLine
-from stabilizer.vocabulary import metric
 
 PAGE = 50
 """Rows shown at once; more come on demand."""

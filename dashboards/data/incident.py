@@ -11,22 +11,22 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from dashboards.state import Card, Trial, cards_of, journal_of
+from dashboards.data.state import Card, Trial, cards_of, journal_of
+from stabilizer.core.metrics import VOCABULARY
+from stabilizer.core.records import Finding
 from stabilizer.detectors.manual import all_detectors, sections
-from stabilizer.diagnosis.case import BEFORE, Case
-from stabilizer.diagnosis.order import Departed, Onset, departures, onset
 from stabilizer.figures import Theme
 from stabilizer.figures.courses import Course, on_course
 from stabilizer.figures.growth import Drawn, Growth, drawn, growth
 from stabilizer.figures.incident import around, cut, order_figure, within
 from stabilizer.figures.marks import open_spans
 from stabilizer.figures.words import concerns, definition, short
-from stabilizer.incidents import Incident, incidents
-from stabilizer.records import Finding
+from stabilizer.incidents.diagnosis.case import BEFORE, Case
+from stabilizer.incidents.diagnosis.order import Departed, Onset, departures, onset
 from stabilizer.runs.history import RunView
 from stabilizer.runs.listing import state_of
 from stabilizer.runs.reader import RunReader
-from stabilizer.vocabulary import VOCABULARY
+from stabilizer.runs.story import Incident, incidents
 
 MAX_CHARTS = 6
 AFTER = 60

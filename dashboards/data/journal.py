@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dashboards.state import Trial, journal_of
+from dashboards.data.state import Trial, journal_of
+from stabilizer.core.records import Action, Event
 from stabilizer.figures.words import change_words, short
-from stabilizer.records import Action, Event
 from stabilizer.runs.journal import BY_HAND, Chain, interventions, twin_words, verify
 from stabilizer.runs.listing import whole_number, word
 from stabilizer.runs.reader import RunReader

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from dashboards.state import Brief, Followed, Runs
-from stabilizer.records import Action
-from stabilizer.remedies.cost import cost
+from dashboards.data.state import Brief, Followed, Runs
+from stabilizer.control.cost import cost
+from stabilizer.core.records import Action
 from stabilizer.runs import asking
 from stabilizer.runs.journal import newest
 from stabilizer.runs.listing import state_of, whole_number

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import stabilizer
-from dashboards.state import Runs
+from dashboards.data.state import Runs
+from stabilizer.configs.config import ConfigError
+from stabilizer.configs.reading import parsed
 from stabilizer.preflight.check import Options, Preflight, configured, judge
-from stabilizer.preflight.config import ConfigError
 from stabilizer.preflight.fix import corrected
-from stabilizer.preflight.readers import parsed
-from stabilizer.preflight.trainers import TRAINERS
 from stabilizer.runs.reader import read_json
+from stabilizer.trainers.configs import TRAINERS
 
 MAX_TEXT = 64 * 1024
 """Characters of a configuration: what is judged must not keep other viewers waiting."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards.state import Followed, Runs
+from dashboards.data.state import Followed, Runs
 from stabilizer.runs.asking import waiting
 from stabilizer.runs.listing import state_of
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import orjson
 
-from stabilizer.records import RecordError, Sample, decode
+from stabilizer.core.records import RecordError, Sample, decode
 from stabilizer.runs.loaded import Texts
 from stabilizer.runs.reader import RunError, Tail
 

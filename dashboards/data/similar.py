@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dashboards.state import Card, Runs
-from stabilizer.incidents import incidents
-from stabilizer.records import Action, Finding
+from dashboards.data.state import Card, Runs
+from stabilizer.core.records import Action, Finding
 from stabilizer.runs.reader import RunError, read_records
+from stabilizer.runs.story import incidents
 
 MAX_RUNS = 300
 MAX_BYTES = 4 * 1024 * 1024

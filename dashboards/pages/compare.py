@@ -15,7 +15,9 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboards import view
+from dashboards.components import view
+from dashboards.components.frame import address, options
+from dashboards.components.parts import empty, explained, pill, saved
 from dashboards.data.comparison import (
     MAX_CHARTS,
     MAX_RUNS,
@@ -29,10 +31,8 @@ from dashboards.data.comparison import (
 )
 from dashboards.data.comparison import State as Progress
 from dashboards.data.fleet import compared
+from dashboards.data.state import RunLine, Runs
 from dashboards.data.worker import Worker
-from dashboards.frame import address, options
-from dashboards.parts import empty, explained, pill, saved
-from dashboards.state import RunLine, Runs
 from stabilizer.compare.words import number
 from stabilizer.figures import CONFIG, Theme
 from stabilizer.figures.many import ROW, line_style, many_figure, timelines_figure

@@ -15,7 +15,9 @@ import dash_mantine_components as dmc
 from dash import MATCH, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboards import view
+from dashboards.components import view
+from dashboards.components.frame import address
+from dashboards.components.parts import empty, fact, pill, saved
 from dashboards.data.completions import (
     JUDGED,
     SORTS,
@@ -29,10 +31,8 @@ from dashboards.data.completions import (
     whole_text,
 )
 from dashboards.data.shelf import LogShelf, Shelf
+from dashboards.data.state import Followed, Runs
 from dashboards.data.texts import Excerpt, Piece, one_line, pieces
-from dashboards.frame import address
-from dashboards.parts import empty, fact, pill, saved
-from dashboards.state import Followed, Runs
 from stabilizer.figures import CONFIG, Theme
 from stabilizer.figures.completions import group_rewards_figure
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from dash import Dash, dcc, html
 
+from dashboards.components.frame import address
+from dashboards.components.parts import empty
+from dashboards.components.plain import inline, prose
 from dashboards.data.detector import About, about
-from dashboards.frame import address
-from dashboards.parts import empty
-from dashboards.plain import inline, prose
-from dashboards.state import Runs
+from dashboards.data.state import Runs
 from stabilizer.figures import Theme
 
 PATH = "/detector"

@@ -8,10 +8,10 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, html
 
+from dashboards.components.parts import empty
+from dashboards.components.plain import detector_link, inline
 from dashboards.data.detector import Line, lines, source
-from dashboards.parts import empty
-from dashboards.plain import detector_link, inline
-from dashboards.state import Runs
+from dashboards.data.state import Runs
 from stabilizer.figures import Theme
 
 PATH = "/detectors"

@@ -10,19 +10,19 @@ import plotly.graph_objects as go
 from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboards import view
-from dashboards.actions import check_button
-from dashboards.charts import extend, mounted
+from dashboards.components import view
+from dashboards.components.actions import check_button
+from dashboards.components.charts import extend, mounted
+from dashboards.components.frame import address
+from dashboards.components.parts import empty, explained, fact, pill, saved, severity
+from dashboards.components.plain import detector_link, inline
+from dashboards.components.trials import trial_card
 from dashboards.data.incident import LookAlikes, More, Sheet, Told, charts, grown, key_of, listed, timeline, told
 from dashboards.data.journal import tried
 from dashboards.data.revision import revision
 from dashboards.data.similar import Archive, Similar
 from dashboards.data.standing import Standing
-from dashboards.frame import address
-from dashboards.parts import empty, explained, fact, pill, saved, severity
-from dashboards.plain import detector_link, inline
-from dashboards.state import Card, Followed, Runs
-from dashboards.trials import trial_card
+from dashboards.data.state import Card, Followed, Runs
 from stabilizer.figures import CONFIG, Theme
 from stabilizer.figures.incident import how_far
 from stabilizer.figures.words import meaning_words

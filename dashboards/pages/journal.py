@@ -8,13 +8,13 @@ from typing import Any
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboards import view
-from dashboards.actions import buttons
+from dashboards.components import view
+from dashboards.components.actions import buttons
+from dashboards.components.parts import empty
+from dashboards.components.trials import trial_card
 from dashboards.data.journal import Chains, Journal, journal
 from dashboards.data.revision import revision
-from dashboards.parts import empty
-from dashboards.state import Followed, Runs
-from dashboards.trials import trial_card
+from dashboards.data.state import Followed, Runs
 from stabilizer.figures import Theme
 from stabilizer.runs.journal import Chain
 

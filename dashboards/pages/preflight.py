@@ -10,15 +10,15 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html
 from dash.exceptions import PreventUpdate
 
+from dashboards.components.frame import address
+from dashboards.components.parts import empty, severity
+from dashboards.components.plain import detector_link, inline
 from dashboards.data.preflight import FORMS, MAX_TEXT, TITLES, Asked, Judged, example, judged, of_run
-from dashboards.frame import address
-from dashboards.parts import empty, severity
-from dashboards.plain import detector_link, inline
-from dashboards.state import Runs
+from dashboards.data.state import Runs
 from stabilizer.figures import ICONS, Theme
-from stabilizer.preflight.page import SURE, VERDICTS, changes
 from stabilizer.preflight.rules.base import Finding
-from stabilizer.preflight.trainers import TRAINERS
+from stabilizer.preflight.text import SURE, VERDICTS, changes
+from stabilizer.trainers.configs import TRAINERS
 
 PATH = "/preflight"
 NAME = "Preflight"

@@ -16,13 +16,13 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, ctx
 from dash.exceptions import PreventUpdate
 from flask import Response, request
 
-from dashboards import charts, view
-from dashboards.actions import buttons
-from dashboards.live import News, Seen, news, whole
-from dashboards.look import Look
-from dashboards.packed import LAZY
-from dashboards.scene import Change
-from dashboards.state import Page, Runs
+from dashboards.components import charts, view
+from dashboards.components.actions import buttons
+from dashboards.components.packed import LAZY
+from dashboards.data.live import News, Seen, news, whole
+from dashboards.data.look import Look
+from dashboards.data.scene import Change
+from dashboards.data.state import Page, Runs
 from stabilizer.figures import Theme
 from stabilizer.figures.metric import marks_trace
 from stabilizer.figures.table import table

@@ -15,7 +15,9 @@ import dash_mantine_components as dmc
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboards import view
+from dashboards.components import view
+from dashboards.components.frame import address
+from dashboards.components.parts import STATE_ICONS, empty, pill, verdict_words
 from dashboards.data.fleet import (
     PAGE,
     SHOWN_NUMBERS,
@@ -31,9 +33,7 @@ from dashboards.data.fleet import (
     group_choices,
 )
 from dashboards.data.query import HELP
-from dashboards.frame import address
-from dashboards.parts import STATE_ICONS, empty, pill, verdict_words
-from dashboards.state import Runs
+from dashboards.data.state import Runs
 from stabilizer.figures import Theme
 from stabilizer.figures.spark import spark
 

@@ -13,9 +13,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import arms  # noqa: E402
 
-from stabilizer.records import Finding  # noqa: E402
-from stabilizer.trainer.config import load_config  # noqa: E402
-from stabilizer.trainer.loop import Trainer  # noqa: E402
+from stabilizer.core.records import Finding  # noqa: E402
+from stabilizer.training.config import load_config  # noqa: E402
+from stabilizer.training.loop import Trainer  # noqa: E402
 
 NAME = Path(__file__).parent.name
 START = Path("build") / NAME / "start"

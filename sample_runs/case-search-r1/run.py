@@ -15,8 +15,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import arms  # noqa: E402
 
-from stabilizer.trainer.config import load_config  # noqa: E402
-from stabilizer.trainer.loop import Trainer  # noqa: E402
+from stabilizer.training.config import load_config  # noqa: E402
+from stabilizer.training.loop import Trainer  # noqa: E402
 
 NAME = Path(__file__).parent.name
 PLANNED, WARMUP, LOOK = 400, 114, 48

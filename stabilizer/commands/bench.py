@@ -1,189 +1,32 @@
-"""`stabilizer bench`: measure this installation; every table says how its figures were taken."""
+"""`stabilizer bench`: measure this checkout. Benchmarks are part of the source tree and not of the wheel."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import json
-import sys
-from pathlib import Path
-from typing import Any
+import importlib.util
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-BENCHES = ("cost", "read", "train", "detect", "rescue", "dashboard")
+from stabilizer.cli import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to measure."""
-    parser.add_argument(
-        "which",
-        choices=BENCHES,
-        help="cost: monitoring per step; read: loading a run of 1M points; train: a training step beside TRL's; "
-        "detect: false alarms and recall of the detectors, beside other methods; "
-        "rescue: what the remedies save and harm, beside simpler ways of acting; dashboard: what a viewer waits for",
-    )
-    parser.add_argument("--quick", action="store_true", help="smaller sizes")
-    parser.add_argument("--seed", type=_seed, default=0, help="seed of what is generated; detect: another draw")
-    only = parser.add_argument_group("train")
-    only.add_argument("--threads", type=int, default=2, help="threads of either side (default 2)")
-    only.add_argument("--env", type=Path, help="environment with TRL in it; made there if there is none")
-    parser.add_argument(
-        "-o", "--output", type=Path, help="train, detect: write the report here (.html; detect: or .md)"
-    )
-    detect = parser.add_argument_group("detect, rescue")
-    detect.add_argument(
-        "--half",
-        choices=("develop", "report"),
-        default="report",
-        help="report: what is published (default); develop: what detectors and remedies may be made on",
-    )
-    detect.add_argument("--extra", type=Path, metavar="DIR", help="also runs or logs of your own, with truth.json")
-    detect.add_argument(
-        "--live", type=Path, metavar="DIR", help="runs trained with injected faults (default: the cache)"
-    )
-    detect.add_argument("--no-peers", action="store_true", help="leave out the other tools and their environment")
-    detect.add_argument("--only", metavar="KIND", help="one kind, e.g. entropy-collapse, healthy/solved or healthy")
-    detect.add_argument(
-        "--show", action="store_true",
-        help="list each false alarm and each miss, or each run and what was done about it (develop half only)",
-    )  # fmt: skip
-    detect.add_argument(
-        "--keep", action="store_true", help="keep the figures, for `stabilizer detectors` and the README"
-    )
-    rescue = parser.add_argument_group("rescue")
-    rescue.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
-    rescue.add_argument("--budget", type=float, metavar="S", help="seconds after which no further case is begun")
-    rescue.add_argument("--rounds", type=int, default=1, help="cases per fault and severity (default 1)")
+    """The arguments of the benchmarks, where they are present."""
+    if _present():
+        from bench import command
 
-
-def _seed(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a seed; give a whole number from 0 on")
-    return int(text)
+        command.add_arguments(parser)
+    else:
+        parser.add_argument("which", nargs="*", help="needs a source checkout")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and print the tables, with how they were taken."""
-    module = importlib.import_module(f"stabilizer.bench.{args.which}")
-    if args.which == "train":
-        return _train(args, module)
-    if args.which == "detect":
-        return _detect(args)
-    if args.which == "rescue":
-        return _rescue(args)
-    rows = module.measure(seed=args.seed, quick=args.quick)
-    if args.json:
-        print(json.dumps(rows))
-        return 0
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 160
-    console.print(_table(rows))
-    console.print(_how(module))
-    return 0
+    """Measure, or say where the benchmarks are."""
+    if not _present():
+        raise UsageError("the benchmarks are not part of an installation; clone the repository and run it there")
+    from bench import command
+
+    return command.run(args)
 
 
-def _train(args: argparse.Namespace, module: Any) -> int:
-    _check_output(args.output)
-    result = module.measure(seed=args.seed, quick=args.quick, threads=args.threads, env=args.env, tell=_tell)
-    if args.output:
-        page = importlib.import_module("stabilizer.bench.train.page")
-        args.output.write_text(page.html(result), encoding="utf-8")
-    if args.json:
-        print(json.dumps(result))
-        return 0
-    _print(module.tables(result), module.statements(result), module, args.output)
-    return 0
-
-
-def _detect(args: argparse.Namespace) -> int:
-    from stabilizer.bench.detect import measure, results, tables
-
-    _check_output(args.output)
-    if args.show and args.half != "develop":
-        raise ValueError("--show needs --half develop: cases of the report half are not to be looked at one by one")
-    if args.keep and args.only:
-        raise ValueError("--keep keeps the figures of all kinds: leave out --only")
-    result, judged = measure.measure(
-        seed=args.seed, quick=args.quick, half=args.half, extra=args.extra, live=args.live,
-        peers=not args.no_peers and not args.only, only=args.only, tell=_tell,
-    )  # fmt: skip
-    how = _how(measure).plain
-    if args.output:
-        tables.write(result, how, args.output)
-    if args.keep:
-        _tell(f"kept in {results.keep(result)}; `stabilizer detectors --markdown` is the README's table")
-    if args.json:
-        print(json.dumps(result))
-        return 0
-    _print(tables.tables(result), tables.statements(result), measure, args.output)
-    if args.show:
-        for line in measure.complaints(judged):
-            print(line)
-        print("stabilizer.bench.detect.streams.make(kind, seed, severity) gives the run of a case")
-    return 0
-
-
-def _rescue(args: argparse.Namespace) -> int:
-    from stabilizer.bench.rescue import measure, results, tables
-
-    if args.show and args.half != "develop" and not args.quick:
-        raise ValueError("--show needs --half develop: cases of the report half are not to be looked at one by one")
-    if args.keep and (args.only or args.quick):
-        raise ValueError("--keep keeps the figures of all kinds: leave out --only and --quick")
-    result, judged = measure.measure(
-        half=args.half, quick=args.quick, seed=args.seed, rounds=args.rounds, only=args.only, jobs=args.jobs,
-        budget_s=args.budget, tell=_tell,
-    )  # fmt: skip
-    if args.keep:
-        _tell(f"kept in {results.keep(result)}")
-    if args.json:
-        print(json.dumps(result))
-        return 0
-    _print(tables.tables(result), tables.statements(result), measure, None)
-    if args.show:
-        for line in measure.complaints(judged, args.seed, args.rounds):
-            print(line)
-    return 0
-
-
-def _check_output(path: Path | None) -> None:
-    if path and not path.resolve().parent.is_dir():
-        raise ValueError(f"{path}: the folder {path.resolve().parent} does not exist; make it first")
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
-def _print(tables: list[tuple[str, list[dict[str, Any]]]], said: list[str], module: Any, output: Path | None) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:  # in a file or a pipe nothing is gained by breaking the tables
-        console.width = 200
-    for title, rows in tables:
-        console.print(Text(f"\n{title}", style="bold"))
-        console.print(_table(rows))
-    console.print()
-    for line in said:
-        console.print(Text(f"- {line}"))
-    console.print(_how(module))
-    if output:
-        console.print(Text(f"report: {output}"))
-
-
-def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(*rows[0], box=None, padding=(0, 3, 0, 0), header_style="bold")
-    for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row.values()))
-    return table
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else f"{value}"
-
-
-def _how(module: Any) -> Text:
-    return Text(" ".join((module.__doc__ or "").split("\n\n", 1)[-1].split()), style="dim")
+def _present() -> bool:
+    spec = importlib.util.find_spec("bench")
+    return bool(spec and spec.submodule_search_locations and importlib.util.find_spec("bench.rescue"))

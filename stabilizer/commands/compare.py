@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     runs, reference = group(first, reference, others)
     answers = [compare(side, reference, by=args.by, metrics=args.metric) for side in runs]
     if args.output:
-        from stabilizer.compare.page import write
+        from stabilizer.compare.report import write
 
         write(answers, args.output)
     if args.json:
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(objects if len(objects) > 1 else objects[0], indent=2, allow_nan=False))
         return 0
     from stabilizer.compare.text import show
-    from stabilizer.terminal import console, plain
+    from stabilizer.output.terminal import console, plain
 
     out = console()
     for place, answer in enumerate(answers):

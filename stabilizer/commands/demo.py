@@ -16,8 +16,8 @@ from stabilizer.commands.missing import need_train_extra
 from stabilizer.commands.train import add_run_arguments, command, dashboard, follow, found
 
 if TYPE_CHECKING:
-    from stabilizer.records import Finding
-    from stabilizer.session import Session
+    from stabilizer.core.records import Finding
+    from stabilizer.live.session import Session
 
 _RUN = ("variant", "steps", "seed")
 """Arguments that the same run is trained with again."""
@@ -42,9 +42,9 @@ def run(args: argparse.Namespace) -> int:
     need_train_extra()
     console = Console(stderr=args.json, highlight=False)
     with console.status("loading torch and the built-in model …"):
+        from stabilizer.live.session import Session
         from stabilizer.runs.directory import new_run_id
-        from stabilizer.session import Session
-        from stabilizer.trainer.config import load_config
+        from stabilizer.training.config import load_config
 
         config = load_config(None, task=args.task, variant=args.variant, steps=args.steps, seed=args.seed)
         name = f"{args.task}-{args.variant}" if args.variant else args.task
@@ -103,8 +103,8 @@ def _posthoc(args: argparse.Namespace) -> int:
 
 def _report(run: Path) -> Path:
     """The page about the run, beside its directory."""
-    from stabilizer.analysis import analyse
-    from stabilizer.readers import load
-    from stabilizer.report import write
+    from stabilizer.analysis.analyse import analyse
+    from stabilizer.output.report import write
+    from stabilizer.trainers.reading import load
 
     return write(analyse(load(run)), run.parent / f"{run.name}-report.html")

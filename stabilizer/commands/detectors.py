@@ -7,11 +7,11 @@ import difflib
 import inspect
 import json
 
-from stabilizer.bench.detect.results import in_words, kept
 from stabilizer.cli import UsageError
 from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.manual import all_detectors, confirm_words, needs_words, option_texts, page, paragraphs
+from stabilizer.detectors.measured import in_words, kept
 from stabilizer.remedies import REMEDIES
 from stabilizer.remedies.base import SECTIONS, Remedy
 
@@ -62,7 +62,7 @@ def _list(as_json: bool) -> None:
         return
     from rich.text import Text
 
-    from stabilizer.terminal import console
+    from stabilizer.output.terminal import console
 
     out = console()
     for detector in DETECTORS:  # below one another: columns would break names of metrics in the middle
@@ -85,7 +85,7 @@ def _explain(detector: Detector, as_json: bool) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from stabilizer.terminal import console
+    from stabilizer.output.terminal import console
 
     out = console()
     known = page(detector)
@@ -117,7 +117,7 @@ def _explain_remedy(remedy: Remedy, as_json: bool) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from stabilizer.terminal import console
+    from stabilizer.output.terminal import console
 
     out = console()
     out.print(Text(f"{remedy.id} ({remedy.safety})", "bold"))

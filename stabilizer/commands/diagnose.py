@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from stabilizer.analysis import Analysis, analyse, as_json, exit_code
+from stabilizer.analysis.analyse import Analysis, analyse, as_json, exit_code
 from stabilizer.cli import error_line
 from stabilizer.commands.progress import progress
-from stabilizer.readers import READERS, load
 from stabilizer.runs.loaded import NoMetrics
 from stabilizer.runs.reader import RunError
+from stabilizer.trainers.reading import READERS, load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +107,7 @@ def _show(answers: list[Analysis | dict[str, Any]], args: argparse.Namespace) ->
         objects = [as_json(answer) if isinstance(answer, Analysis) else answer for answer in answers]
         print(json.dumps(objects if len(args.path) > 1 else objects[0], indent=2, allow_nan=False))
         return
-    from stabilizer.terminal import console, show
+    from stabilizer.output.terminal import console, show
 
     out = console()
     for place, answer in enumerate(answer for answer in answers if isinstance(answer, Analysis)):

@@ -12,7 +12,7 @@ from importlib import metadata
 from typing import NamedTuple
 
 from stabilizer import __version__
-from stabilizer.trainer.rollout.vllm_install import INSTALL, find_vllm
+from stabilizer.training.rollout.vllm_install import INSTALL, find_vllm
 
 OLDEST_PYTHON = (3, 11)
 
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from stabilizer.terminal import console
+    from stabilizer.output.terminal import console
 
     out = console()
     out.print(Text(f"stabilizer {__version__} on {platform.system()} {platform.machine()}", "bold"))

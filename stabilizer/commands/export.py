@@ -10,11 +10,11 @@ from pathlib import Path
 
 from stabilizer.commands.missing import need_train_extra
 from stabilizer.figures.table import heading
-from stabilizer.readers import load
+from stabilizer.output.trackers import TRACKERS, export, rows_of
 from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import summary
 from stabilizer.runs.reader import run_around
-from stabilizer.trackers import TRACKERS, export, rows_of
+from stabilizer.trainers.reading import load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         words += f"\nthe run was {made['text']}" if made["count"] else ""
     else:
         need_train_extra()
-        from stabilizer.export import export_model
+        from stabilizer.output.export_model import export_model
 
         if path.exists() and not (path / "run.json").is_file():
             raise ValueError(f"{path}: no run of `stabilizer train`, so no policy; --to csv writes its metrics")

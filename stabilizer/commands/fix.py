@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from stabilizer.records import Action, Event, as_json
-from stabilizer.remedies.controls import KNOBS, ORDERS, Knob, in_words, parse_order, parse_turn
-from stabilizer.remedies.cost import cost
+from stabilizer.control.cost import cost
+from stabilizer.core.knobs import KNOBS, ORDERS, Knob, in_words, parse_order, parse_turn
+from stabilizer.core.records import Action, Event, as_json
+from stabilizer.output.terminal import plain
 from stabilizer.runs.asking import idle, leave, misplaced, over
 from stabilizer.runs.history import History
 from stabilizer.runs.journal import newest, verify
 from stabilizer.runs.reader import RunReader
-from stabilizer.terminal import plain
 
 MAX_BY_HAND = 20
 """Newest requests by hand that changed nothing and are listed; all of them are in events.jsonl."""

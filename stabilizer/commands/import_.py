@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stabilizer.commands.diagnose import add_source_arguments, mapping
-from stabilizer.durations import spoken
+from stabilizer.core.durations import spoken
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, write, say where it is."""
-    from stabilizer.readers import load
-    from stabilizer.runs.importing import write_run
-    from stabilizer.terminal import plain
+    from stabilizer.analysis.importing import write_run
+    from stabilizer.output.terminal import plain
+    from stabilizer.trainers.reading import load
 
     loaded = load(args.path, format=args.format, mapping=mapping(args.map), config=args.config)
     if loaded.source.format == "stabilizer":

@@ -105,7 +105,7 @@ def _show(args: argparse.Namespace, asked: Wanted, found: list[Plan], trouble: d
     from rich.padding import Padding
     from rich.text import Text
 
-    from stabilizer.terminal import console
+    from stabilizer.output.terminal import console
 
     out = console()
     out.print(Text(_title(args, asked, found), "bold"))

@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from stabilizer.configs.config import ConfigError
 from stabilizer.preflight.check import Options, as_json, exit_code, finding_json, preflight
-from stabilizer.preflight.config import ConfigError
 from stabilizer.preflight.fix import Fixed, corrected, default_target, write
 from stabilizer.preflight.rules import RULES
 
@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(as_json(result) | _fixed_json(fixed, target), indent=2, allow_nan=False))
     else:
-        from stabilizer.preflight.page import show
-        from stabilizer.terminal import console
+        from stabilizer.output.terminal import console
+        from stabilizer.preflight.text import show
 
         show(result, console(), fixed, target)
     return exit_code(result.verdict, args.fail_on)

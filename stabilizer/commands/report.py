@@ -24,11 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Analyse and write; prints where the report is."""
-    from stabilizer.analysis import analyse
-    from stabilizer.readers import load
-    from stabilizer.report import default_name, write
+    from stabilizer.analysis.analyse import analyse
+    from stabilizer.output.report import default_name, write
+    from stabilizer.output.terminal import plain
     from stabilizer.runs.loaded import NoMetrics
-    from stabilizer.terminal import plain
+    from stabilizer.trainers.reading import load
 
     try:
         loaded = load(args.path, format=args.format, mapping=mapping(args.map), config=args.config)

@@ -57,7 +57,7 @@ def _print(lines: list[RunLine], folder: Path, now: float) -> None:
     from rich.text import Text
 
     from stabilizer.figures.words import age_words, short
-    from stabilizer.terminal import plain
+    from stabilizer.output.terminal import plain
 
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:

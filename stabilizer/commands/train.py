@@ -20,14 +20,14 @@ from rich.text import Text
 
 from stabilizer.cli import UsageError
 from stabilizer.commands.missing import need_train_extra
-from stabilizer.records import SEVERITIES, Finding
-from stabilizer.remedies.policy import MODES, Mode
+from stabilizer.control.arbiter import MODES, Mode
+from stabilizer.core.records import SEVERITIES, Finding
+from stabilizer.core.severity import ICONS, WORDS
+from stabilizer.output.terminal import plain
 from stabilizer.runs.reader import read_json
-from stabilizer.severity import ICONS, WORDS
-from stabilizer.terminal import plain
 
 if TYPE_CHECKING:
-    from stabilizer.session import Session
+    from stabilizer.live.session import Session
 
 
 FIXED_AT_START = {
@@ -63,7 +63,7 @@ def key_reference() -> str:
         need_train_extra()
     except ImportError as error:
         return f"The keys of a configuration are listed here once the trainer is installed: {error}."
-    from stabilizer.trainer.key_help import as_text
+    from stabilizer.training.key_help import as_text
 
     return as_text(min(shutil.get_terminal_size().columns, 120) - 2)
 
@@ -110,9 +110,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _begun(args: argparse.Namespace) -> Session:
     """The run that was asked for, new or gone on with."""
+    from stabilizer.live.session import Session
     from stabilizer.runs.directory import new_run_id
-    from stabilizer.session import Session
-    from stabilizer.trainer.config import load_config
+    from stabilizer.training.config import load_config
 
     if args.resume:
         return Session.resume(args.resume, args.remedy or _mode_of(args.resume), fork_steps=args.fork)
@@ -145,7 +145,7 @@ def _asked_to_end() -> Iterator[dict[str, str]]:
 
 def _check_overrides(overrides: list[str]) -> None:
     """A group of keys is no key: `--set optim=` would say nothing, and train with what it was meant to change."""
-    from stabilizer.trainer.config import GROUPS, SCHEMA
+    from stabilizer.training.config import GROUPS, SCHEMA
 
     for text in overrides:
         group = text.partition("=")[0].strip()
@@ -171,7 +171,7 @@ def _check_resume(args: argparse.Namespace) -> None:
 
 def follow(session: Session, console: Console, *, json: bool) -> int:
     """Run a session to its end, printing; the exit code follows the verdict as `diagnose` does."""
-    from stabilizer.commands.live import JsonPrinter, LivePrinter
+    from stabilizer.commands.printing import JsonPrinter, LivePrinter
 
     asks = f"{command()} fix {session.writer.path}" if session.arbiter.mode == "approve" else None
     known = session.history.view().latest("accuracy/val")

@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stabilizer.analysis.log_end import GRACE_S, LONGER, PACE, Rest, Wait, log_end, pace
 from stabilizer.commands.diagnose import add_source_arguments, mapping
-from stabilizer.durations import spoken
-from stabilizer.following import FollowedLog, FollowedRun, Load, News, follow
-from stabilizer.log_end import GRACE_S, LONGER, PACE, Rest, Wait, log_end, pace
-from stabilizer.notify import Notices
-from stabilizer.readers import load
-from stabilizer.records import SEVERITIES, Action, Finding
+from stabilizer.core.durations import spoken
+from stabilizer.core.records import SEVERITIES, Action, Finding
+from stabilizer.incidents.watch import Watch
+from stabilizer.live.follow import FollowedLog, FollowedRun, Load, News, follow
+from stabilizer.live.notify import Notices
+from stabilizer.output.terminal import plain
 from stabilizer.runs.continued import row
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunError
-from stabilizer.terminal import plain
-from stabilizer.watch import Watch
+from stabilizer.trainers.reading import load
 
 POLL_S = 0.5
 """Seconds between looks at the files."""
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     """Follow until there is a reason to end."""
     from rich.console import Console
 
-    from stabilizer.commands.live import JsonPrinter, LivePrinter
+    from stabilizer.commands.printing import JsonPrinter, LivePrinter
 
     wanted = mapping(args.map)
     followed, news = _begin(args, lambda path: load(path, format=args.format, mapping=wanted, config=args.config))

@@ -8,8 +8,8 @@ import json
 import os
 from pathlib import Path
 
-from stabilizer.durations import spoken
-from stabilizer.webhook import MAX_BODY, WINDOW_S, Answers, Server, checked_secret
+from stabilizer.core.durations import spoken
+from stabilizer.live.webhook import MAX_BODY, WINDOW_S, Answers, Server, checked_secret
 
 SECRET_ENV = "STABILIZER_WEBHOOK_SECRET"  # noqa: S105 (a name, not a secret)
 EXAMPLE = """\

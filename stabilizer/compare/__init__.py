@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from stabilizer import records
 from stabilizer.compare.advice import Case, Change, Explanation, explanations, next_change, unknowns
 from stabilizer.compare.align import Clock, choose
 from stabilizer.compare.differences import Difference, differences, facts, one_sided
@@ -23,6 +22,7 @@ from stabilizer.compare.gaps import Compared, Gap, compare_metric
 from stabilizer.compare.measure import Measure, Shape
 from stabilizer.compare.sides import CURVE_HELP, Member, Side, from_run, group, read_member, read_side
 from stabilizer.compare.support import Support
+from stabilizer.core import records
 from stabilizer.figures.words import short
 from stabilizer.runs.reader import RunError
 

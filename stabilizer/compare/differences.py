@@ -16,7 +16,7 @@ import numpy as np
 
 from stabilizer.compare.align import per_step
 from stabilizer.compare.sides import Member, Side, flat
-from stabilizer.readers.rows import number
+from stabilizer.formats.rows import number
 
 Area = Literal["reward", "batch", "optimizer", "policy", "rollout", "model", "hardware", "version", "logging", "other"]
 

@@ -33,8 +33,8 @@ from stabilizer.compare.measure import (
 from stabilizer.compare.same import Twin, recognise
 from stabilizer.compare.sides import Member, Side
 from stabilizer.compare.support import Support, conflict, remarks, support
+from stabilizer.core.metrics import metric as definition
 from stabilizer.figures.words import short
-from stabilizer.vocabulary import metric as definition
 
 State = Literal["same", "different", "undetermined", "not-comparable"]
 MARGIN_OF_RISE = 0.1

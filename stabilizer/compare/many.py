@@ -15,8 +15,8 @@ import numpy as np
 
 from stabilizer.compare.measure import MINIMUM, noise
 from stabilizer.compare.sides import Member, flat, same_but_seed
+from stabilizer.core.metrics import metric as definition
 from stabilizer.figures.points import thin
-from stabilizer.vocabulary import metric as definition
 
 X = Literal["step", "tokens", "share"]
 GRID = 240

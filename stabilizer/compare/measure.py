@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from stabilizer.signals import median_scale
+from stabilizer.core.stats import median_scale
 
 MINIMUM = 8
 """Points below which no interval is given."""

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from stabilizer.readers import load
-from stabilizer.readers.files import json_value
-from stabilizer.readers.rows import number
+from stabilizer.formats.files import json_value
+from stabilizer.formats.rows import number
 from stabilizer.runs.history import Series
 from stabilizer.runs.journal import summary
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
+from stabilizer.trainers.reading import load
 
 LARGEST = 1e100
 """Values beyond are no measurement: their squares would be infinite."""

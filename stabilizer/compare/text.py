@@ -14,7 +14,7 @@ from stabilizer.compare.differences import label
 from stabilizer.compare.gaps import Compared
 from stabilizer.compare.words import STATES, difference, how, rows, seeds, sentence, support_rows
 from stabilizer.figures.words import short
-from stabilizer.terminal import plain
+from stabilizer.output.terminal import plain
 
 STYLES = {
     "identical": "green", "same-run": "green", "same": "green", "different": "yellow", "rescaled": "yellow",

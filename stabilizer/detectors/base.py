@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from stabilizer.records import Finding, Severity
+from stabilizer.core.records import Finding, Severity
 from stabilizer.runs.history import RunView
 
 

@@ -9,9 +9,9 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from stabilizer.bench.detect.results import quality
 from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
+from stabilizer.detectors.measured import quality
 from stabilizer.detectors.system.detector_error import DetectorError
 
 SECTIONS = ("Signature", "Why it matters", "Look-alikes", "False alarms", "Remedies", "References")

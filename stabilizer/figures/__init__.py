@@ -3,13 +3,13 @@
 `charts(view)` says which charts a run gets, `metric_figure` draws one, `CONFIG` is every graph's configuration.
 """
 
+from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.figures.core import CORE, Chart, charts
 from stabilizer.figures.families import FAMILIES, every_chart, others, searched
 from stabilizer.figures.metric import metric_figure
 from stabilizer.figures.plan import Branch, abandoned
 from stabilizer.figures.theme import CONFIG, PALETTES, TEMPLATES, Theme
-from stabilizer.incidents import Incident, incidents, newest_findings
-from stabilizer.severity import ICONS, WORDS
+from stabilizer.runs.story import Incident, incidents, newest_findings
 
 __all__ = [
     "CONFIG", "CORE", "FAMILIES", "ICONS", "PALETTES", "TEMPLATES", "WORDS",

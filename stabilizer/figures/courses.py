@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stabilizer.records import Finding
+from stabilizer.core.records import Finding
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stabilizer.core.records import Action, Event, Finding
 from stabilizer.figures.axes import X
 from stabilizer.figures.marks import Marks, story
 from stabilizer.figures.metric import MAX_POINTS
 from stabilizer.figures.plan import OFF_AXIS, Branch, Plan, Y
 from stabilizer.figures.theme import Theme, palette
-from stabilizer.records import Action, Event, Finding
 from stabilizer.runs.history import RunView, Series
 
 

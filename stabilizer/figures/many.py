@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import plotly.graph_objects as go
 
+from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.figures.theme import TEMPLATES, Theme, palette
-from stabilizer.severity import ICONS, WORDS
 
 if TYPE_CHECKING:
     from stabilizer.compare.many import GroupCurve

@@ -12,11 +12,11 @@ from html import escape
 from textwrap import wrap
 from typing import Any
 
+from stabilizer.core.records import SEVERITIES, Action, Event, Finding
+from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.figures.theme import Palette
 from stabilizer.figures.words import change_words, concerns
-from stabilizer.incidents import Incident, incidents
-from stabilizer.records import SEVERITIES, Action, Event, Finding
-from stabilizer.severity import ICONS, WORDS
+from stabilizer.runs.story import Incident, incidents
 
 DRAWN_ENTRIES = {"applied": "triangle-down", "verified": "circle", "reverted": "x"}
 DRAWN_EVENTS = {

@@ -9,9 +9,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from stabilizer.records import Finding
+from stabilizer.core.metrics import Metric, metric
+from stabilizer.core.records import Finding
 from stabilizer.runs.history import RunView
-from stabilizer.vocabulary import Metric, metric
 
 
 def short(value: Any) -> str:

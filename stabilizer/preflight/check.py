@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stabilizer.preflight import readers, trainers
-from stabilizer.preflight.config import Config, ConfigError, Parsed, Setting, release, scalar
+from stabilizer.configs import reading
+from stabilizer.configs.config import Config, ConfigError, Parsed, Setting, release, scalar
+from stabilizer.core.records import SEVERITIES
 from stabilizer.preflight.rules import RULES
 from stabilizer.preflight.rules.base import Finding
-from stabilizer.preflight.view import View
-from stabilizer.records import SEVERITIES
+from stabilizer.trainers import configs
+from stabilizer.trainers.quantities import View
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class Preflight:
 def preflight(path: Path, options: Options | None = None) -> Preflight:
     """Read a configuration and ask every rule. ConfigError when it can't be read or is for no known trainer."""
     options = options or Options()
-    return judge(configured(readers.read(path), options))
+    return judge(configured(reading.read(path), options))
 
 
 def configured(parsed: Parsed, options: Options) -> Config:
@@ -58,11 +59,11 @@ def configured(parsed: Parsed, options: Options) -> Config:
         extra = [_override(text) for text in options.overrides]
         parsed = dataclasses.replace(parsed, settings=(*parsed.settings, *extra))
     if options.trainer:
-        trainer, why = trainers.named(options.trainer), "as told"
+        trainer, why = configs.named(options.trainer), "as told"
     else:
-        trainer, why = trainers.recognised(parsed)
-    settings = trainers.canonical(trainer, parsed)
-    told, used, version_why = trainers.version_of(trainer, settings)
+        trainer, why = configs.recognised(parsed)
+    settings = configs.canonical(trainer, parsed)
+    told, used, version_why = configs.version_of(trainer, settings)
     if options.version:
         release(options.version)
         told, used, version_why = options.version, options.version, "as told"

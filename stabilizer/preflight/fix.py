@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stabilizer.preflight import readers
+from stabilizer.configs import reading
+from stabilizer.configs.config import Config, ConfigError, Parsed
+from stabilizer.core.records import SEVERITIES
 from stabilizer.preflight.check import Options, Preflight, configured, judge
-from stabilizer.preflight.config import Config, ConfigError, Parsed
 from stabilizer.preflight.rules.base import Finding
-from stabilizer.records import SEVERITIES
 
 ROUNDS = 60
 """More rounds than there are rules; a configuration that is not done by then is given as it is."""
@@ -68,7 +68,7 @@ def corrected(result: Preflight, options: Options, only: str | None = None) -> F
 def edited(config: Config, change: Mapping[str, Any]) -> str:
     """The file's text with these keys changed or added, comments and order kept."""
     parsed = config.parsed
-    reader = readers.reader_for(parsed.path, parsed.text)
+    reader = reading.reader_for(parsed.path, parsed.text)
     text = parsed.text
     edits: list[tuple[int, int, str]] = []
     fresh: list[str] = []
@@ -121,7 +121,7 @@ def default_target(path: Path) -> Path:
 
 def _again(parsed: Parsed, text: str, options: Options, first: Config) -> Preflight:
     """Judge the edited text as what the first one was: an edit must not change who is thought to read it."""
-    fresh = readers.parsed(parsed.path, text, alone=options.alone)
+    fresh = reading.parsed(parsed.path, text, alone=options.alone)
     config = configured(fresh, replace(options, trainer=first.trainer.name))
     return judge(
         replace(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.preflight.planner import Plan, Wanted
-from stabilizer.preflight.validity.base import parse_version
+from stabilizer.trainers.constraints import parse_version
 
 _ENTRY = {
     "verl": "python3 -m verl.trainer.main_ppo",

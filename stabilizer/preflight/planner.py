@@ -16,8 +16,8 @@ from itertools import islice
 from typing import Any
 
 from stabilizer.preflight.memory import SHARDINGS, Memory, Shape, engine_gib, estimate, model_shape
-from stabilizer.preflight.validity import newest_version, trainer_name, violations
-from stabilizer.preflight.validity.base import Violation, parse_version
+from stabilizer.trainers.constraints import Violation, parse_version
+from stabilizer.trainers.validity import newest_version, trainer_name, violations
 
 PLACEMENTS = ("none", "colocate", "server")
 _PER_DEVICE = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 24, 32)

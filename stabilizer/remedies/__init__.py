@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from stabilizer.records import Cause, RemedyAdvice
+from stabilizer.core.knobs import KNOBS
+from stabilizer.core.records import Cause, RemedyAdvice
 from stabilizer.remedies.advice import BY_HAND, CHECK_REWARD, EASIER_PROMPTS
 from stabilizer.remedies.base import Change, Remedy, in_words
 from stabilizer.remedies.clip_updates import ClipUpdates
-from stabilizer.remedies.controls import KNOBS
 from stabilizer.remedies.correct_mismatch import CorrectMismatch
 from stabilizer.remedies.early_stop import EarlyStop
 from stabilizer.remedies.fewer_epochs import FewerEpochs

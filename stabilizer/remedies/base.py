@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
-from stabilizer.remedies import controls
-from stabilizer.remedies.controls import KNOBS
+from stabilizer.core import knobs as controls
+from stabilizer.core.knobs import KNOBS
 from stabilizer.runs.history import RunView
 
 Change = dict[str, tuple[float | None, float | None]]

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from stabilizer.core.stats import middle
 from stabilizer.remedies.base import MOST_MORE, NOBODY, Change, Remedy, more_prompts, scaled, switched
 from stabilizer.remedies.lower_lr import LOWEST, LR
 from stabilizer.runs.history import RunView
-from stabilizer.signals import middle
 
 APART, LENGTH = "policy/mismatch_kl", "rollout/length_mean"
 WHOLE = math.log(MOST_MORE) / 2

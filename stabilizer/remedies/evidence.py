@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from stabilizer.diagnosis.rules.update import STEP_KL, STEP_RATIO
+from stabilizer.core.stats import median, middle
+from stabilizer.incidents.diagnosis.rules.update import STEP_KL, STEP_RATIO
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median, middle
 
 ROWS = 20
 """Rows whose median is called the present value."""

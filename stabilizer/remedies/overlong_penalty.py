@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stabilizer.detectors.progress import progress
+from stabilizer.detectors.evidence.progress import progress
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.evidence import recent
 from stabilizer.runs.history import RunView

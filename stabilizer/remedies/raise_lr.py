@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stabilizer.core.stats import middle
 from stabilizer.remedies.base import Change, Remedy, scaled
 from stabilizer.remedies.evidence import recent
 from stabilizer.runs.history import RunView
-from stabilizer.signals import middle
 
 LIMITS = (("policy/kl_old", 0.005), ("policy/clip_frac", 0.1), ("reward/zero_std_frac", 0.5))
 """Nats a token, and shares: above, the policy already moves enough, or has nothing to learn from."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stabilizer.core.stats import median
 from stabilizer.remedies.base import Change, Course, Remedy
 from stabilizer.remedies.lower_lr import LOWEST, LR, REWARM
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median
 
 
 class ResetOptimizer(Remedy):

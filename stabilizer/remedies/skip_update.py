@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from stabilizer.detectors.progress import progress
+from stabilizer.core.stats import middle
+from stabilizer.detectors.evidence.progress import progress
 from stabilizer.remedies.base import BACK, Change, Remedy
 from stabilizer.remedies.evidence import silent_groups
 from stabilizer.runs.history import RunView
-from stabilizer.signals import middle
 
 MOSTLY = 0.5
 """Share of silent groups from which there is more to wait for than to be kept from."""

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stabilizer.records import Event
+from stabilizer.core.knobs import KNOBS
+from stabilizer.core.records import Event
+from stabilizer.core.schedule import KINDS, shares_of_peak
 from stabilizer.remedies.base import NOBODY, Change
-from stabilizer.remedies.controls import KNOBS
 from stabilizer.runs.history import RunView, Series
-from stabilizer.trainer.schedule import KINDS, shares_of_peak
 
 LR = "control/lr_scale"
 BEFORE = 100

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stabilizer.records import Action
+from stabilizer.core.records import Action
 from stabilizer.runs.listing import state_of, writer_lives
 from stabilizer.runs.requests import Kind, Request, ask, look
 

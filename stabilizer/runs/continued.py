@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import dropwhile
 
-from stabilizer.records import Event
+from stabilizer.core.records import Event
 from stabilizer.runs.history import History, RunView
 from stabilizer.runs.loaded import LoadedRun
 

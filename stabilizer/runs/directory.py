@@ -28,8 +28,9 @@ import numpy as np
 import orjson
 
 from stabilizer import __version__
-from stabilizer.json_text import MAX_NESTING, too_deep
-from stabilizer.records import (
+from stabilizer.core.json_text import MAX_NESTING, too_deep
+from stabilizer.core.metrics import metric
+from stabilizer.core.records import (
     SCHEMA,
     Action,
     Event,
@@ -44,7 +45,6 @@ from stabilizer.records import (
 from stabilizer.runs.append import AppendFile, Syncer, held
 from stabilizer.runs.history import History
 from stabilizer.runs.trend import KEY_METRICS, Trend
-from stabilizer.vocabulary import metric
 
 MAX_TEXT = 64 * 1024
 """Characters of a prompt or completion that are kept (head and tail)."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from stabilizer.records import Event
+from stabilizer.core.records import Event
 from stabilizer.runs.blocks import FEW, Block
 
 Advance = Callable[[np.ndarray, int, Any], Sequence[Any]]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stabilizer.records import Action, RecordError, decode
+from stabilizer.core.records import Action, RecordError, decode
 from stabilizer.runs.directory import chain_hash
 from stabilizer.runs.reader import Tail
 

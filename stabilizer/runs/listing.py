@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stabilizer.records import SEVERITIES, Finding, worst
+from stabilizer.core.metrics import is_rl
+from stabilizer.core.records import SEVERITIES, Finding, worst
 from stabilizer.runs.reader import RunError, read_json, read_records
 from stabilizer.runs.trend import POINTS
-from stabilizer.vocabulary import is_rl
 
 SMALL_FILES = ("run.json", "status.json", "summary.json")
 FINDINGS = "findings.jsonl"

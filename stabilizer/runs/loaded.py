@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stabilizer.records import Action, Finding, Sample
+from stabilizer.core.records import Action, Finding, Sample
 from stabilizer.runs.history import History, RunView
 from stabilizer.runs.reader import RunError, RunReader
 

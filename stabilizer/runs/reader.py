@@ -15,8 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from stabilizer import json_text
-from stabilizer.records import Action, Event, Finding, Metrics, RecordError, Sample, decode, decode_metrics
+from stabilizer.core import json_text
+from stabilizer.core.records import Action, Event, Finding, Metrics, RecordError, Sample, decode, decode_metrics
 from stabilizer.runs.blocks import Block, Blocks
 from stabilizer.runs.history import History
 

@@ -25,7 +25,7 @@ from typing import Any, Literal, get_args
 
 import orjson
 
-from stabilizer import json_text
+from stabilizer.core import json_text
 
 Kind = Literal["approve", "reject", "revert", "pause", "resume", "set", "do"]
 MAX_BYTES = 64 * 1024

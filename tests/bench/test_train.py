@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from stabilizer.bench import train
-from stabilizer.bench.train import memory, ours, page, sides
-from stabilizer.trainer import loop
-from stabilizer.trainer.config import load_config
+from bench import train
+from bench.train import memory, ours, page, sides
+from stabilizer.training import loop
+from stabilizer.training.config import load_config
 
 JOB = {"model": "builtin", "task": "sorting", "threads": 1, "seed": 0, "steps": 9, "lr": 1e-4, **train.SHAPE}
 AMOUNT = train.Amount(blocks=4, steps={"110k": 2}, learning_seeds=2, learning_steps=6, repeats=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stabilizer.cli import main
-from tests.test_report import Page
+from tests.output.test_report import Page
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 RUN = SAMPLES / "length-vs-published"

@@ -11,8 +11,8 @@ import pytest
 from stabilizer.compare.sides import group, read_member, read_side
 from stabilizer.runs.reader import RunError
 from tests.compare.synthetic import member, noisy, side
-from tests.readers.trl_logs import state
-from tests.readers.trl_logs import write as write_state
+from tests.trainers.trl_logs import state
+from tests.trainers.trl_logs import write as write_state
 
 CURVE: dict[str, Any] = {"metric": "reward/mean", "x": "step", "points": [[0, 0.1], [10, 0.5], [20, 0.6]]}
 

@@ -9,7 +9,7 @@ from typing import Any
 from page_client import Client, components
 from synthetic_run import EXPLOSION, RUNAWAY, record, values
 
-from stabilizer.records import Action
+from stabilizer.core.records import Action
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.requests import Request, look, settle
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from dashboards.components.sections import SECTIONS
 from dashboards.data.fleet import compared
 from dashboards.pages import PAGES
-from dashboards.sections import SECTIONS
 
 RUN = "20260102-093000-sorting-7c2e"
 CALM = "20260101-080000-addition-0aa1"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stabilizer.records import Action, Cause, Finding, RemedyAdvice
+from stabilizer.core.records import Action, Cause, Finding, RemedyAdvice
 from stabilizer.runs.directory import RunWriter
 
 

@@ -15,12 +15,12 @@ import pytest
 from page_client import CALM, RUN, Client, components, settled
 from synthetic_run import values
 
-from dashboards.live import SOON
-from dashboards.packed import LAZY, Packed
+from dashboards.components.packed import LAZY, Packed
+from dashboards.data.live import SOON
 from dashboards.pages import PAGES
 from dashboards.server import bind, prepare
+from stabilizer.core.records import Action
 from stabilizer.figures import CONFIG
-from stabilizer.records import Action
 from stabilizer.runs.directory import RunWriter
 
 HOSTILE = '<img src=x onerror="window.pwned=1">'

@@ -16,7 +16,7 @@ from dashboards.app import build
 from dashboards.data.comparison import MAX_RUNS, WAITING, Answer, Asked, Bench, Comparisons, about_asked, stamp
 from dashboards.data.worker import Worker
 from dashboards.pages import compare as page
-from stabilizer.records import Action
+from stabilizer.core.records import Action
 from stabilizer.runs.directory import RunWriter
 
 

@@ -20,12 +20,12 @@ from dashboards.data.completions import PER_PAGE, Wanted, look, nearest, whole_t
 from dashboards.data.pattern import PatternError, find
 from dashboards.data.shelf import MAX_ROWS, LogShelf, Shelf, read_step
 from dashboards.data.texts import MAX_PIECES, excerpt, one_line, pieces, spelt, word_diff
+from stabilizer.analysis.importing import write_run
+from stabilizer.core.records import Sample, encode
 from stabilizer.figures.completions import GroupRewards, group_rewards_figure
-from stabilizer.readers import load
-from stabilizer.records import Sample, encode
-from stabilizer.runs.importing import write_run
 from stabilizer.runs.loaded import Texts
 from stabilizer.runs.reader import RunError
+from stabilizer.trainers.reading import load
 
 RLO, ESC = "\u202e", "\x1b"
 HOSTILE = (
@@ -301,7 +301,7 @@ def test_a_new_step_is_followed_and_a_chosen_one_stays(client: Client, logged: P
     assert quiet == {"completions-slider": {"max": 2}}
 
 
-DUMPS = Path(__file__).parent.parent / "readers" / "samples" / "verl-dumps"
+DUMPS = Path(__file__).parent.parent / "trainers" / "samples" / "verl-dumps"
 
 
 def test_another_trainers_completions_are_read_in_place_and_once_imported(tmp_path: Path) -> None:

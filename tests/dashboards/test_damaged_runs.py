@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from page_client import CALM, RUN, Client, addresses
 
-from stabilizer.records import Cause, Finding, encode
+from stabilizer.core.records import Cause, Finding, encode
 from tests.deep import DEPTHS, nested
-from tests.test_damaged_runs import damage
+from tests.runs.test_damaged_runs import damage
 
 SMALL = ("run.json", "status.json", "summary.json")
 LINES = ("events.jsonl", "findings.jsonl", "actions.jsonl", "metrics/r0-a0.jsonl", "samples/000010-r0.jsonl")

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from synthetic_run import HOSTILE_NAME, healthy, many, silence, values
 
+from bench.dashboard import listing
 from dashboards.data.fleet import PAGE, View, compared, fleet, group_choices, worst_state
 from dashboards.data.query import parse
-from dashboards.state import Runs
-from stabilizer.bench.dashboard import listing
+from dashboards.data.state import Runs
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.listing import Reading, RunLine, list_runs, recipe, run_line, settings
 from stabilizer.runs.reader import read_json

@@ -14,7 +14,7 @@ from page_client import CALM, RUN, Client, components
 from synthetic_run import EXPLOSION, RUNAWAY, healthy, record, values
 
 from dashboards.data.incident import told
-from stabilizer.records import Action, Cause, Event, Finding, RemedyAdvice, encode
+from stabilizer.core.records import Action, Cause, Event, Finding, RemedyAdvice, encode
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.reader import RunReader
 

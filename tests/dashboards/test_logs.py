@@ -14,20 +14,20 @@ import pytest
 from page_client import Client
 from synthetic_run import healthy, logs
 
-from dashboards import logs as module
 from dashboards.app import build
+from dashboards.data import logs as module
 from dashboards.data.incident import listed
-from dashboards.logs import Later, Logs
-from dashboards.state import Runs, page_of
-from stabilizer.readers import load
-from stabilizer.readers.places import MAX_LOGS, find
-from stabilizer.records import Finding, RemedyAdvice
+from dashboards.data.logs import Later, Logs
+from dashboards.data.state import Runs, page_of
+from stabilizer.analysis.importing import write_run
+from stabilizer.core.records import Finding, RemedyAdvice
 from stabilizer.runs.directory import RunWriter
-from stabilizer.runs.importing import write_run
 from stabilizer.runs.reader import RunReader
-from tests.readers.test_imports import collapsed
+from stabilizer.trainers.places import MAX_LOGS, find
+from stabilizer.trainers.reading import load
+from tests.trainers.test_imports import collapsed
 
-SAMPLES = Path(__file__).parent.parent / "readers" / "samples"
+SAMPLES = Path(__file__).parent.parent / "trainers" / "samples"
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from stabilizer.cli import main
 from stabilizer.runs.directory import RunWriter
 
 HERE = {"Host": "127.0.0.1:8050", "Origin": "http://127.0.0.1:8050"}
-SAMPLES = Path(__file__).parent.parent / "readers" / "samples"
+SAMPLES = Path(__file__).parent.parent / "trainers" / "samples"
 CONSOLE = (
     "step:{step} - critic/score/mean:0.{step:02d} - actor/entropy_loss:1.5 - actor/grad_norm:0.3"
     " - actor/kl_loss:0.01 - response_length/mean:40.0 - response_length/max:64.0 - response_length/min:2.0\n"

@@ -13,7 +13,7 @@ from page_client import CALM, RUN
 from synthetic_run import SPIKE, values
 
 from dashboards.pages.run import LIVE_MS
-from stabilizer.records import Action
+from stabilizer.core.records import Action
 from stabilizer.runs.directory import RunWriter
 
 pytestmark = pytest.mark.ui

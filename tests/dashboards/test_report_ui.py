@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from page_client import RUN
 
-from stabilizer.analysis import analyse
-from stabilizer.readers import load
-from stabilizer.report import write
+from stabilizer.analysis.analyse import analyse
+from stabilizer.output.report import write
+from stabilizer.trainers.reading import load
 
 pytestmark = pytest.mark.ui
 

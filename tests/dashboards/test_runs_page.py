@@ -10,10 +10,10 @@ import pytest
 from page_client import CALM, RUN, Client, components
 from synthetic_run import HOSTILE_NAME, healthy, many, values
 
-from dashboards import frame
+from bench.dashboard import listing
 from dashboards.app import build
+from dashboards.components import frame
 from dashboards.pages.runs import MAX_PICKED
-from stabilizer.bench.dashboard import listing
 from stabilizer.runs.directory import RunWriter
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dashboards.look import Look
-from dashboards.sections import Section, sections
+from dashboards.components.sections import Section, sections
+from dashboards.data.look import Look
 from stabilizer.runs.history import History
 
 

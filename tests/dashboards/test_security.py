@@ -40,11 +40,11 @@ from asking_run import ASKING, asking
 from page_client import CALM, RUN, Client, addresses, components, questions
 from test_completions import log, sample
 
-from dashboards.door import Door
-from dashboards.guard import HEADERS, MAX_BODY
 from dashboards.pages import PAGES
+from dashboards.security.door import Door
+from dashboards.security.guard import HEADERS, MAX_BODY
 from dashboards.server import bind, prepare
-from stabilizer.records import Action, Cause, Finding
+from stabilizer.core.records import Action, Cause, Finding
 from stabilizer.runs.directory import RunWriter
 
 HERE = {"Host": "127.0.0.1:8050", "Origin": "http://127.0.0.1:8050"}
@@ -173,7 +173,7 @@ def test_the_token_guards_a_shared_machine_too_and_tokens_are_compared_in_consta
     door = Door.of("127.0.0.1", True)
     assert door.token and "127.0.0.1" in door.hosts
     compared: list[Any] = []
-    monkeypatch.setattr("dashboards.door.hmac.compare_digest", lambda a, b: compared.append((a, b)) or False)
+    monkeypatch.setattr("dashboards.security.door.hmac.compare_digest", lambda a, b: compared.append((a, b)) or False)
     assert not door._same("x") and compared == [(b"x", door.token.encode())]
 
 

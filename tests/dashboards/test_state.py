@@ -14,13 +14,13 @@ import pytest
 from page_client import CALM, RUN
 from synthetic_run import EXPLOSION, PLATEAU, RUNAWAY, SPIKE, eventful, healthy, values
 
+from dashboards.components.view import state_words
+from dashboards.data.live import News, Seen, news, whole
+from dashboards.data.look import Look
 from dashboards.data.offers import offers
-from dashboards.live import News, Seen, news, whole
-from dashboards.look import Look
-from dashboards.state import FOLLOWED, Followed, Runs, cards_of, page_of
-from dashboards.view import state_words
+from dashboards.data.state import FOLLOWED, Followed, Runs, cards_of, page_of
+from stabilizer.core.records import Action
 from stabilizer.figures import incidents
-from stabilizer.records import Action
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.listing import verdict_of
 from stabilizer.runs.reader import RunReader
@@ -328,7 +328,7 @@ def test_open_incidents_come_gravest_first(tmp_path: Path) -> None:
 
 
 def test_a_large_run_says_what_its_small_files_say_before_it_is_read(runs_folder: Path, monkeypatch) -> None:
-    monkeypatch.setattr("dashboards.state.LARGE", 1000)
+    monkeypatch.setattr("dashboards.data.state.LARGE", 1000)
     runs = Runs([runs_folder])
     followed = runs.get(RUN)
     early = followed.page()

@@ -14,15 +14,15 @@ import pytest
 from page_client import components
 from synthetic_run import EXPLOSION, PLATEAU, healthy, values
 
-from dashboards import view
+from dashboards.components import view
 from dashboards.data.checks import Checked, Checks, ToCheck
 from dashboards.data.fleet import View, fleet
+from dashboards.data.state import Page, Runs
 from dashboards.server import prepare
-from dashboards.state import Page, Runs
-from stabilizer.analysis import analyse
+from stabilizer.analysis.analyse import analyse
 from stabilizer.detectors import DETECTORS
-from stabilizer.readers import load
 from stabilizer.runs.directory import RunWriter
+from stabilizer.trainers.reading import load
 
 PATIENCE_S = 120.0
 """A check starts a process of its own, on a machine that may be busy."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from stabilizer.core.records import SEVERITIES
 from stabilizer.detectors.reward.outage import Outage
-from stabilizer.records import SEVERITIES
+from stabilizer.incidents.watch import Watch
 from stabilizer.runs.history import History
-from stabilizer.watch import Watch
 from tests.series import history
 
 CASES = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stabilizer.detectors.departure import Departure, change_step, course, departure, drift
+from stabilizer.core.stats import deviation
+from stabilizer.detectors.evidence.departure import Departure, change_step, course, departure, drift
 from stabilizer.runs.history import REACH, History
-from stabilizer.signals import deviation
 
 SEEDS = range(8)
 
@@ -78,7 +78,7 @@ def test_a_shift_that_stays_becomes_the_new_normal() -> None:
 
 
 def test_a_declared_event_starts_a_new_reference() -> None:
-    from stabilizer.records import Event
+    from stabilizer.core.records import Event
 
     run = History()
     run.events.append(Event(step=301, kind="data-stage", text="harder"))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from stabilizer.analysis import Analysis, analyse
+from stabilizer.analysis.analyse import Analysis, analyse
 from stabilizer.cli import main
-from stabilizer.preflight.refused import accepted
-from stabilizer.readers import load
 from stabilizer.runs.loaded import NoMetrics
-from tests.readers.console_logs import RAY, verl
+from stabilizer.trainers.reading import load
+from stabilizer.trainers.refused import accepted
+from tests.trainers.console_logs import RAY, verl
 
 OUT_OF_MEMORY = (
     "Traceback (most recent call last):\n"

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stabilizer.core.metrics import VOCABULARY
 from stabilizer.detectors import DETECTORS
+from stabilizer.incidents.watch import Watch
 from stabilizer.runs.history import REACH, History
-from stabilizer.vocabulary import VOCABULARY
-from stabilizer.watch import Watch
 from tests.series import history
 
 SECTIONS = ("Signature", "Why it matters", "Look-alikes", "False alarms", "Remedies", "References")

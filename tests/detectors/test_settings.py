@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from stabilizer.core.records import Event
 from stabilizer.detectors.system.invariant import Invariant
-from stabilizer.diagnosis import causes
-from stabilizer.records import Event
+from stabilizer.incidents.diagnosis import causes
 from stabilizer.runs.history import History
 from tests.series import history
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from stabilizer.detectors.evidence.stagnation import stagnation, standstill
 from stabilizer.detectors.reward.plateau import Plateau
-from stabilizer.detectors.stagnation import stagnation, standstill
 from stabilizer.runs.history import History
 
 SEEDS = 40

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from stabilizer.core.records import Finding
 from stabilizer.figures import abandoned, metric_figure
 from stabilizer.figures.courses import Course, on_course
-from stabilizer.readers import load
-from stabilizer.records import Finding
 from stabilizer.runs.history import History
+from stabilizer.trainers.reading import load
 
 NAME = "reward/mean"
 ABOUT = {

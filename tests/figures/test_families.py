@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from stabilizer.core.metrics import VOCABULARY
 from stabilizer.figures import FAMILIES, charts, every_chart, others, searched
 from stabilizer.figures.families import chart_id, family_of
 from stabilizer.runs.history import History
-from stabilizer.vocabulary import VOCABULARY
 
 NAMES = (
     "reward/mean",

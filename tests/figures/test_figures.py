@@ -10,6 +10,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from stabilizer.core.metrics import VOCABULARY
+from stabilizer.core.records import Action, Event, Finding
 from stabilizer.figures import CORE, ICONS, abandoned, charts, incidents, metric_figure
 from stabilizer.figures.growth import drawn, growth
 from stabilizer.figures.marks import LETTER, open_spans
@@ -17,10 +19,8 @@ from stabilizer.figures.metric import MAX_POINTS
 from stabilizer.figures.points import thin, wants_log
 from stabilizer.figures.theme import PALETTES
 from stabilizer.figures.words import change_words, concerns, definition, short
-from stabilizer.records import Action, Event, Finding
 from stabilizer.runs.blocks import Block
 from stabilizer.runs.history import History
-from stabilizer.vocabulary import VOCABULARY
 
 NAME = "optim/grad_norm"
 

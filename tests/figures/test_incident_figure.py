@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from stabilizer.diagnosis.order import Departed, Onset
+from stabilizer.core.records import Event, Finding
 from stabilizer.figures.incident import around, how_far, order_figure
-from stabilizer.records import Event, Finding
+from stabilizer.incidents.diagnosis.order import Departed, Onset
 from stabilizer.runs.history import History
 
 HOSTILE = '<img src=x onerror="alert(1)">'

@@ -9,9 +9,9 @@ from urllib.parse import unquote
 
 import pytest
 
+from stabilizer.core.records import Finding
 from stabilizer.figures import metric_figure
 from stabilizer.figures.preview import Preview, preview
-from stabilizer.records import Finding
 from stabilizer.runs.history import History
 
 FINDING = Finding("reward/collapse", "critical", "it fell", 40, 45, 60, {"metric": "reward/mean"}, "open", incident=1)

@@ -26,7 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DIGESTS = Path(__file__).parent / "digests.json"
-SAMPLES = ("tests/readers/samples", "tests/readers/tool_samples")
+SAMPLES = ("tests/trainers/samples", "tests/trainers/tool_samples")
 TASKS = ("addition", "sorting", "length", "search")
 STEPS = 60
 """Steps of each training that is recorded; enough for every metric to appear."""

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.preflight.planner import plans, wanted
-from stabilizer.preflight.validity import violations
-from stabilizer.preflight.validity.base import Version, divisors, parse_version
+from stabilizer.trainers.constraints import Version, divisors, parse_version
+from stabilizer.trainers.validity import violations
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "recorded"

@@ -11,8 +11,8 @@ import yaml
 
 import stabilizer
 from stabilizer.cli import main
+from stabilizer.configs.config import ConfigError
 from stabilizer.preflight.check import Options, preflight
-from stabilizer.preflight.config import ConfigError
 from stabilizer.preflight.fix import corrected, default_target, edited, write
 
 HERE = Path(__file__).parent

@@ -129,7 +129,7 @@ def test_an_official_recipe_yields_no_warning(path: Path) -> None:
 
 
 def test_recipes_of_all_trainers_are_there() -> None:
-    from stabilizer.preflight.trainers import TRAINERS
+    from stabilizer.trainers.configs import TRAINERS
 
     names = " ".join(path.stem for path in RECIPES)
     assert [t.name for t in TRAINERS if t.name.replace("-", "_") not in names] == []

@@ -14,7 +14,7 @@ from stabilizer.cli import main
 from stabilizer.preflight import planner
 from stabilizer.preflight.memory import GIB, Shape, estimate, kv_bytes, model_shape
 from stabilizer.preflight.paste import paste
-from stabilizer.preflight.validity import violations
+from stabilizer.trainers.validity import violations
 
 TRL = ("trl", "trl-rloo", "open-r1")
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from stabilizer.preflight.validity import TRAINERS, newest_version, trainer_name, violations
-from stabilizer.preflight.validity.base import divisors, near_multiple, parse_version
+from stabilizer.trainers.constraints import divisors, near_multiple, parse_version
+from stabilizer.trainers.validity import TRAINERS, newest_version, trainer_name, violations
 from tests.preflight import agreement
 
 

@@ -12,12 +12,12 @@ import pytest
 
 import stabilizer.remedies
 from stabilizer.cli import main
-from stabilizer.diagnosis import CAUSES
-from stabilizer.records import Cause
+from stabilizer.core.knobs import KNOBS, Controls
+from stabilizer.core.records import Cause
+from stabilizer.incidents.diagnosis import CAUSES
 from stabilizer.remedies import FIRST, REMEDIES, RESTORE, advise, fitting, for_cause
 from stabilizer.remedies.advice import Advice
 from stabilizer.remedies.base import SECTIONS
-from stabilizer.remedies.controls import KNOBS, Controls
 from tests.series import history
 
 ACTIVE = [remedy for remedy in REMEDIES if not isinstance(remedy, Advice)]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stabilizer.analysis import analyse
-from stabilizer.readers import load
-from stabilizer.records import Cause, Finding, RemedyAdvice, Severity
+from stabilizer.analysis.analyse import analyse
+from stabilizer.core.records import Cause, Finding, RemedyAdvice, Severity
+from stabilizer.incidents.watch import Watch
 from stabilizer.remedies import advise, fitted
 from stabilizer.runs.history import RunView
-from stabilizer.watch import Watch
+from stabilizer.trainers.reading import load
 from tests.series import history
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
@@ -82,7 +82,7 @@ def test_a_watch_advises_something_hard_only_for_harm_to_a_run_of_ours(
         def check(self, view: RunView) -> Finding:
             return Finding(self.id, severity, "it ran away", 20, view.step, view.step)
 
-    monkeypatch.setattr("stabilizer.watch.causes", lambda found, view: (Cause("lr-too-high", 0.8, ""),))
+    monkeypatch.setattr("stabilizer.incidents.watch.causes", lambda found, view: (Cause("lr-too-high", 0.8, ""),))
     run = history({"reward/mean": "0.5x40", "control/lr_scale": "1x40"})
     run.about = {"trainer": trainer}
     watch = Watch((Seen(),))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stabilizer.records import Event
+from stabilizer.core.records import Event
+from stabilizer.core.schedule import learning_rate
 from stabilizer.remedies.base import NOBODY
 from stabilizer.remedies.turns import turned_back
-from stabilizer.trainer.schedule import learning_rate
-from stabilizer.trainer.settings import OptimConfig
+from stabilizer.training.settings import OptimConfig
 from tests.series import history
 
 ONSET = 60

@@ -126,7 +126,7 @@ def test_a_real_full_disk_never_reaches_training_and_loses_nothing(tmp_path, roo
         """
         import resource, signal, sys
         from pathlib import Path
-        from stabilizer.records import Finding
+        from stabilizer.core.records import Finding
         from stabilizer.runs.directory import RunWriter
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         writer = RunWriter.create(Path(sys.argv[1]), config={})

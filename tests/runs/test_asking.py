@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stabilizer.cli import main
-from stabilizer.records import Action
+from stabilizer.core.records import Action
 from stabilizer.runs.asking import idle, leave, misplaced, over, waiting
 from stabilizer.runs.directory import RunWriter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stabilizer.records import Event
+from stabilizer.core.records import Event
 from stabilizer.runs.history import History
 from tests.series import history
 

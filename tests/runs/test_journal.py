@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stabilizer.cli import main
-from stabilizer.records import Action, encode
+from stabilizer.core.records import Action, encode
 from stabilizer.runs.directory import RunWriter, chain_hash
 from stabilizer.runs.journal import NO_TWIN, interventions, knobs, summary, turned, twin_words, verify
 from stabilizer.runs.reader import read_records

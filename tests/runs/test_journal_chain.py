@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stabilizer.records import Action
+from stabilizer.core.records import Action
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.journal import interventions, newest, twin_words, verify
 

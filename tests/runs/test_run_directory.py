@@ -16,7 +16,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from stabilizer.records import Action, Event, Finding, Metrics, Sample, encode, encode_metrics
+from stabilizer.core.records import Action, Event, Finding, Metrics, Sample, encode, encode_metrics
 from stabilizer.runs import directory
 from stabilizer.runs.directory import MAX_BEHIND, RunWriter, chain_hash, redacted
 from stabilizer.runs.listing import list_runs, run_state

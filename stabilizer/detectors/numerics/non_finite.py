@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
 from stabilizer.detectors.base import Detector
-from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
 
 FATAL = ("policy/loss", "optim/grad_norm")

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import LAG, MINIMUM, median
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import HOLD, departure
-from stabilizer.detectors.progress import LEVEL, Progress, level, progress
-from stabilizer.detectors.since import outcome, since_first
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import HOLD, departure
+from stabilizer.detectors.evidence.progress import LEVEL, Progress, level, progress
+from stabilizer.detectors.evidence.since import outcome, since_first
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import LAG, MINIMUM, median
 
 ZERO = 1e-9
 """Norm under which there was no gradient: what comes after a start without rewards is no explosion."""

@@ -8,12 +8,12 @@ from functools import partial
 
 import numpy as np
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import LAG, MINIMUM, WINDOW, deviation, finite, median, median_scale
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import FLOOR, course
-from stabilizer.detectors.progress import progress
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import FLOOR, course
+from stabilizer.detectors.evidence.progress import progress
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import LAG, MINIMUM, WINDOW, deviation, finite, median, median_scale
 
 MEMORY = 400
 """Rows looked back on, the newest quarter of which may hold a cluster."""

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import median
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import Progress, level, progress
-from stabilizer.detectors.settings import not_in_force
-from stabilizer.detectors.since import slowed
-from stabilizer.detectors.stagnation import patience, stagnation, whole_trend
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.progress import Progress, level, progress
+from stabilizer.detectors.evidence.settings import not_in_force
+from stabilizer.detectors.evidence.since import slowed
+from stabilizer.detectors.evidence.stagnation import patience, stagnation, whole_trend
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median
 
 
 @dataclass(frozen=True, kw_only=True)

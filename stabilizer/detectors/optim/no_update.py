@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import change_step
-from stabilizer.detectors.progress import progress
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import change_step
+from stabilizer.detectors.evidence.progress import progress
 from stabilizer.runs.history import RunView, Series
 
 MOTION = ("optim/update_ratio", "optim/grad_norm", "policy/kl_old")

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import median, median_scale
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import departure
-from stabilizer.detectors.progress import progress
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import departure
+from stabilizer.detectors.evidence.progress import progress
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median, median_scale
 
 RATIO, RATE, NORM = "optim/update_ratio", "optim/lr", "optim/grad_norm"
 FRESH = 25

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stabilizer.core.records import Finding, Severity
+from stabilizer.core.stats import median, trend
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import departure, scaled
-from stabilizer.detectors.progress import LEVEL, level, progress
+from stabilizer.detectors.evidence.departure import departure, scaled
+from stabilizer.detectors.evidence.progress import LEVEL, level, progress
+from stabilizer.detectors.evidence.since import YOUNG, began, outcome, slowed, stalled
+from stabilizer.detectors.evidence.stagnation import stagnation
+from stabilizer.detectors.evidence.worth import GUARDS
 from stabilizer.detectors.reward.component_dominance import unearned
-from stabilizer.detectors.since import YOUNG, began, outcome, slowed, stalled
-from stabilizer.detectors.stagnation import stagnation
-from stabilizer.detectors.worth import GUARDS
-from stabilizer.records import Finding, Severity
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import median, trend
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import median
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import departure, drift
-from stabilizer.detectors.progress import level, progress
-from stabilizer.detectors.since import began, outcome
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import departure, drift
+from stabilizer.detectors.evidence.progress import level, progress
+from stabilizer.detectors.evidence.since import began, outcome
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import median
 
 
 @dataclass(frozen=True, kw_only=True)

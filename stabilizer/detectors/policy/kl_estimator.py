@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import median, median_scale
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.since import outcome
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.since import outcome
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import median, median_scale
 
 
 @dataclass(frozen=True, kw_only=True)

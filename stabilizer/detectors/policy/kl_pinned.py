@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import median, step_noise, trend
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import level, progress
-from stabilizer.detectors.stagnation import stagnation
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.progress import level, progress
+from stabilizer.detectors.evidence.stagnation import stagnation
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median, step_noise, trend
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import median, step_noise
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import Departure, departure
-from stabilizer.detectors.progress import LEVEL, Progress, level, progress
-from stabilizer.detectors.since import began, outcome, since_first
-from stabilizer.detectors.stagnation import stagnation
-from stabilizer.detectors.worth import GUARDS
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import Departure, departure
+from stabilizer.detectors.evidence.progress import LEVEL, Progress, level, progress
+from stabilizer.detectors.evidence.since import began, outcome, since_first
+from stabilizer.detectors.evidence.stagnation import stagnation
+from stabilizer.detectors.evidence.worth import GUARDS
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import median, step_noise
 
 
 @dataclass(frozen=True, kw_only=True)

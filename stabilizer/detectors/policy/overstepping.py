@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding, Severity
+from stabilizer.core.stats import inflation
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import Departure, departure
-from stabilizer.detectors.progress import LEVEL, Progress, level, progress
-from stabilizer.detectors.since import since_first, slowed
-from stabilizer.records import Finding, Severity
+from stabilizer.detectors.evidence.departure import Departure, departure
+from stabilizer.detectors.evidence.progress import LEVEL, Progress, level, progress
+from stabilizer.detectors.evidence.since import since_first, slowed
 from stabilizer.runs.history import RunView
-from stabilizer.signals import inflation
 
 KL, CLIP = "policy/kl_old", "policy/clip_frac"
 ENOUGH = 15

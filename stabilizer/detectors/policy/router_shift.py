@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stabilizer.core.records import Finding
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import departure, drift
-from stabilizer.detectors.progress import level, progress
-from stabilizer.detectors.since import began, outcome
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import departure, drift
+from stabilizer.detectors.evidence.progress import level, progress
+from stabilizer.detectors.evidence.since import began, outcome
 from stabilizer.runs.history import RunView
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.metrics import metric
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import median, step_noise
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import scaled
-from stabilizer.detectors.progress import Progress, progress
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import scaled
+from stabilizer.detectors.evidence.progress import Progress, progress
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median, step_noise
-from stabilizer.vocabulary import metric
 
 AROUND = 5
 """Rows before a fall within few rows that say what the reward was."""

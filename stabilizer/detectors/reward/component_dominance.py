@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stabilizer.core.metrics import means_right
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import step_noise, trend
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import change_step
+from stabilizer.detectors.evidence.departure import change_step
 from stabilizer.detectors.reward.scale_shift import components
-from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
-from stabilizer.signals import step_noise, trend
-from stabilizer.vocabulary import means_right
 
 START = 15
 """Rows of a component before which nothing is said of what was learned and what was not: five of them are a level."""

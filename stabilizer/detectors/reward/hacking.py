@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stabilizer.core.metrics import means_right
+from stabilizer.core.records import Finding, Severity
+from stabilizer.core.stats import mean, step_noise, trend
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import progress
+from stabilizer.detectors.evidence.progress import progress
 from stabilizer.detectors.reward.scale_shift import components
-from stabilizer.records import Finding, Severity
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import mean, step_noise, trend
-from stabilizer.vocabulary import means_right
 
 
 class _Split(NamedTuple):

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import deviation, mean, median, trend
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import CEILING, Progress, progress
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.progress import CEILING, Progress, progress
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import deviation, mean, median, trend
 
 _SHARES = ("reward/all_fail_frac", "reward/zero_std_frac")
 _SPREADS = ("reward/std_group", "reward/std")

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import autocorrelation, step_noise, trend
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import progress
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.progress import progress
 from stabilizer.runs.history import RunView
-from stabilizer.signals import autocorrelation, step_noise, trend
 
 
 @dataclass(frozen=True, kw_only=True)

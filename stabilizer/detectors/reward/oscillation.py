@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import autocorrelation, deviation, mean, trend
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import drift
-from stabilizer.detectors.progress import progress
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import drift
+from stabilizer.detectors.evidence.progress import progress
 from stabilizer.runs.history import RunView
-from stabilizer.signals import autocorrelation, deviation, mean, trend
 
 
 @dataclass(frozen=True, kw_only=True)

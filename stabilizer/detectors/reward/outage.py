@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import median
 from stabilizer.detectors.base import Detector
-from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import median
 
 
 @dataclass(frozen=True, kw_only=True)

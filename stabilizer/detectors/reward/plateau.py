@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import median, step_noise, trend
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import Progress, progress
-from stabilizer.detectors.reward.component_dominance import unearned
-from stabilizer.detectors.reward.saturated import Saturated
-from stabilizer.detectors.reward.scale_shift import components
-from stabilizer.detectors.stagnation import (
+from stabilizer.detectors.evidence.progress import Progress, progress
+from stabilizer.detectors.evidence.stagnation import (
     MATTERS,
     PATIENCE,
     STILL,
@@ -21,9 +20,10 @@ from stabilizer.detectors.stagnation import (
     stagnation,
     standstill,
 )
-from stabilizer.records import Finding
+from stabilizer.detectors.reward.component_dominance import unearned
+from stabilizer.detectors.reward.saturated import Saturated
+from stabilizer.detectors.reward.scale_shift import components
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median, step_noise, trend
 
 SINKS = 0.2
 """Share of its level that a reward may have lost while it still counts as standing at its ceiling."""

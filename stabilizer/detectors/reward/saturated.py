@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import step_noise
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.progress import LEVEL, SLOW, Progress, progress
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.progress import LEVEL, SLOW, Progress, progress
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import step_noise
 
 NEAR = 0.05
 """Share of the way to the ceiling that still counts as there."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import median, step_noise
 from stabilizer.detectors.base import Detector
-from stabilizer.records import Finding
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import median, step_noise
 
 REACH = 120
 """Rows within which a jump is looked for."""

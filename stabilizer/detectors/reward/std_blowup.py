@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import mean, median
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import change_step, departure, drift
-from stabilizer.detectors.progress import LEVEL, progress
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import change_step, departure, drift
+from stabilizer.detectors.evidence.progress import LEVEL, progress
 from stabilizer.runs.history import RunView
-from stabilizer.signals import mean, median
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stabilizer.core.records import Finding
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import departure, drift
-from stabilizer.detectors.progress import level, progress
-from stabilizer.detectors.since import outcome, stalled, unpaid
-from stabilizer.detectors.worth import Worth, first_level, left, sudden, unheard_of, worth
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import departure, drift
+from stabilizer.detectors.evidence.progress import level, progress
+from stabilizer.detectors.evidence.since import outcome, stalled, unpaid
+from stabilizer.detectors.evidence.worth import Worth, first_level, left, sudden, unheard_of, worth
 from stabilizer.runs.history import RunView
 
 LENGTH = "rollout/length_mean"

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import median
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import departure, drift
-from stabilizer.detectors.progress import level, progress
-from stabilizer.detectors.since import stalled, unpaid
-from stabilizer.detectors.stagnation import stagnation
-from stabilizer.detectors.worth import Worth, first_level, left, smoothed, sudden, unheard_of, worth
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import departure, drift
+from stabilizer.detectors.evidence.progress import level, progress
+from stabilizer.detectors.evidence.since import stalled, unpaid
+from stabilizer.detectors.evidence.stagnation import stagnation
+from stabilizer.detectors.evidence.worth import Worth, first_level, left, smoothed, sudden, unheard_of, worth
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median
 
 LENGTH = "rollout/length_mean"
 

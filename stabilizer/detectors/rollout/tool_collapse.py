@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stabilizer.core.records import Finding
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import departure
-from stabilizer.detectors.progress import level, progress
-from stabilizer.detectors.worth import Worth, levels, unheard_of, worth
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import departure
+from stabilizer.detectors.evidence.progress import level, progress
+from stabilizer.detectors.evidence.worth import Worth, levels, unheard_of, worth
 from stabilizer.runs.history import RunView, Series
 
 CALLS, WRONG = "rollout/searches_mean", "rollout/invalid_calls_frac"

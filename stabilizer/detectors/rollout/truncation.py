@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.records import Finding
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import departure
-from stabilizer.detectors.progress import LEVEL, level, progress
-from stabilizer.detectors.worth import GUARDS, last_came, unheard_of, worth
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import departure
+from stabilizer.detectors.evidence.progress import LEVEL, level, progress
+from stabilizer.detectors.evidence.worth import GUARDS, last_came, unheard_of, worth
 from stabilizer.runs.history import RunView, Series
 
 CUT = "rollout/truncated_frac"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stabilizer.core.records import Finding
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.ending import ending
-from stabilizer.preflight.refused import accepted
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.ending import ending
 from stabilizer.runs.history import RunView
+from stabilizer.trainers.refused import accepted
 
 
 @dataclass(frozen=True, kw_only=True)

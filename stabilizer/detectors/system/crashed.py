@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stabilizer.core.failures import meaning, todo
+from stabilizer.core.records import Finding
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.ending import ending
-from stabilizer.failures import meaning, todo
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.ending import ending
 from stabilizer.runs.history import RunView
 
 

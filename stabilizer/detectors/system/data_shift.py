@@ -9,13 +9,13 @@ from functools import partial
 
 import numpy as np
 
+from stabilizer.core.metrics import metric
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import deviation, inflation, mean, median, step_noise, trend
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import scaled
-from stabilizer.detectors.worth import sudden
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import scaled
+from stabilizer.detectors.evidence.worth import sudden
 from stabilizer.runs.history import RunView, Series
-from stabilizer.signals import deviation, inflation, mean, median, step_noise, trend
-from stabilizer.vocabulary import metric
 
 REWARDS = ("reward/mean", "accuracy/train")
 ANSWERS = ("rollout/length_mean", "policy/entropy", "rollout/distinct", "rollout/repetition")

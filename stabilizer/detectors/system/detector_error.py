@@ -26,7 +26,7 @@ class DetectorError(Detector):
         may share it, the run directory or log: `stabilizer diagnose` on it shows the same error again.
 
     References
-        `stabilizer/watch.py`: the one place where detectors are called.
+        `stabilizer/incidents/watch.py`: the one place where detectors are called.
     """
 
     id = "system/detector-error"

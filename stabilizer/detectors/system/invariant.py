@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stabilizer.core.records import Finding, Severity
+from stabilizer.core.stats import median
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.settings import not_in_force, undeclared
-from stabilizer.records import Finding, Severity
+from stabilizer.detectors.evidence.settings import not_in_force, undeclared
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median
 
 EXACT = ("reward/advantage_center_error", "policy/ratio_first_error", "rollout/sync_error")
 GROUP_KEYS = (

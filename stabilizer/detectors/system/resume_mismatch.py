@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilizer.core.metrics import metric
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import inflation, median
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import scaled, unscaled
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import scaled, unscaled
 from stabilizer.runs.history import REBASELINE, RunView, Series
-from stabilizer.signals import inflation, median
-from stabilizer.vocabulary import metric
 
 STATE = ("policy/kl_old", "optim/update_ratio", "optim/grad_norm", "policy/kl_ref", "policy/entropy")
 """What tells of weights and optimizer state; a factor of `factor` between before and after is a jump."""
@@ -70,7 +70,7 @@ class ResumeMismatch(Detector):
 
     References
         transformers `Trainer` documentation on what a checkpoint holds; MAI-Thinking-1's report on resuming from
-        before a collapse; `stabilizer/trainer/checkpoint.py` for what ours verifies.
+        before a collapse; `stabilizer/training/checkpoint.py` for what ours verifies.
     """
 
     id = "system/resume-mismatch"

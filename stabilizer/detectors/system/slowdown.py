@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stabilizer.core.durations import spoken
+from stabilizer.core.records import Finding
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import departure, drift
-from stabilizer.detectors.progress import level
-from stabilizer.detectors.worth import first_level, left, unheard_of
-from stabilizer.durations import spoken
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import departure, drift
+from stabilizer.detectors.evidence.progress import level
+from stabilizer.detectors.evidence.worth import first_level, left, unheard_of
 from stabilizer.runs.history import RunView
 
 TIME = "time/step_s"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stabilizer.core.durations import spoken
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import median
 from stabilizer.detectors.base import Detector
-from stabilizer.durations import spoken
-from stabilizer.records import Finding
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stabilizer.core.records import Finding
+from stabilizer.core.stats import median
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.departure import Departure, departure
-from stabilizer.detectors.progress import level, progress
-from stabilizer.detectors.worth import levels, unheard_of, worth
-from stabilizer.records import Finding
+from stabilizer.detectors.evidence.departure import Departure, departure
+from stabilizer.detectors.evidence.progress import level, progress
+from stabilizer.detectors.evidence.worth import levels, unheard_of, worth
 from stabilizer.runs.history import RunView
-from stabilizer.signals import median
 
 EXPLAINED, LOSS, PULL = "value/explained_variance", "value/loss", "value/grad_norm"
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stabilizer.preflight.config import Unresolved
-from stabilizer.preflight.view import Quantity, View
+from stabilizer.configs.config import Unresolved
+from stabilizer.trainers.quantities import Quantity, View
 
 Sure = Literal["certain", "likely", "folklore"]
 """certain: read in the trainer's source, or arithmetic; likely: reported and measured by many; folklore: often said,

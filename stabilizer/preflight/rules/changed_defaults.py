@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stabilizer.preflight.rules.base import Finding, found
-from stabilizer.preflight.view import Since, View
+from stabilizer.trainers.quantities import Since, View
 
 ID = "keys/changed-default"
 MATTER = ("beta", "temperature", "max_completion_length", "loss_type", "vllm_importance_sampling_correction")

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stabilizer.preflight.rules.base import Finding, found
-from stabilizer.preflight.trainers.easyr1 import is_old
-from stabilizer.preflight.trainers.verl import ACTOR
-from stabilizer.preflight.view import View
+from stabilizer.trainers.easyr1.config import is_old
+from stabilizer.trainers.quantities import View
+from stabilizer.trainers.verl.config import ACTOR
 
 ID = "kl/placement"
 IDLE = {

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator
 
 from stabilizer.preflight.rules.base import Finding, found
-from stabilizer.preflight.view import View
+from stabilizer.trainers.quantities import View
 
 ID = "length/cap"
 REASONS = re.compile(r"r1-distill|deepseek-r1|qwq|thinking|qwen3-[\d.]+b(?:-a\d+b)?$|openthinker|-o1|magistral", re.I)

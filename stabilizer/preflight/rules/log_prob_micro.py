@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stabilizer.preflight.rules.base import Finding, found
-from stabilizer.preflight.trainers.verl import ACTOR, ROLLOUT
-from stabilizer.preflight.view import View
+from stabilizer.trainers.quantities import View
+from stabilizer.trainers.verl.config import ACTOR, ROLLOUT
 
 ID = "precision/log-prob-batch"
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from stabilizer.preflight.rules.base import Finding, found
 from stabilizer.preflight.rules.too_few_prompts import SOME
-from stabilizer.preflight.view import View
+from stabilizer.trainers.quantities import View
 
 ID = "lr/conservative"
 

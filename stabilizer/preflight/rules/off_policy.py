@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stabilizer.preflight.rules.base import Finding, found
-from stabilizer.preflight.view import View
+from stabilizer.trainers.quantities import View
 
 ID = "updates/off-policy"
 PASSES = 4

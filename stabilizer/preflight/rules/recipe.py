@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stabilizer.preflight.rules.base import Finding, found
-from stabilizer.preflight.view import View
+from stabilizer.trainers.quantities import View
 
 ID = "recipe/differs"
 WORDS = {"lr": "learning rate", "prompts_update": "prompts per update", "prompts_rollout": "prompts per rollout batch",

@@ -23,10 +23,10 @@ from itertools import islice
 from typing import Any
 
 from stabilizer.preflight.rules.base import Finding, found
-from stabilizer.preflight.trainers.trl import algorithm
-from stabilizer.preflight.validity import violations
-from stabilizer.preflight.validity.base import Violation
-from stabilizer.preflight.view import View
+from stabilizer.trainers.constraints import Violation
+from stabilizer.trainers.quantities import View
+from stabilizer.trainers.trl.config import algorithm
+from stabilizer.trainers.validity import violations
 
 ID = "trainer/rejects"
 USUAL_GROUP = 8

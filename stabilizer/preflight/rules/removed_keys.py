@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stabilizer.preflight.config import release
+from stabilizer.configs.config import release
 from stabilizer.preflight.rules.base import Finding, found
-from stabilizer.preflight.view import View
+from stabilizer.trainers.quantities import View
 
 ID = "keys/removed"
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stabilizer.preflight.config import Repeated
+from stabilizer.configs.config import Repeated
 from stabilizer.preflight.rules.base import Finding
-from stabilizer.preflight.view import View
+from stabilizer.trainers.quantities import View
 
 ID = "keys/repeated"
 REFUSED_BY = ("verl", "search-r1", "easyr1", "skyrl", "nemo-rl", "stabilizer")

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from stabilizer.preflight.rules.base import Finding, found
 from stabilizer.preflight.rules.too_few_prompts import SOME, TARGET
-from stabilizer.preflight.view import View
+from stabilizer.trainers.quantities import View
 
 ID = "batch/smaller-than-recipe"
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stabilizer.preflight.rules.base import Finding, found, grown
-from stabilizer.preflight.view import View
+from stabilizer.trainers.quantities import View
 
 ID = "batch/too-few-prompts"
 FEW, SOME = 8, 16

@@ -20,7 +20,7 @@ import difflib
 from collections.abc import Iterator
 
 from stabilizer.preflight.rules.base import Finding, found
-from stabilizer.preflight.view import View
+from stabilizer.trainers.quantities import View
 
 ID = "keys/unknown"
 CLOSE = 0.87

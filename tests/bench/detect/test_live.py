@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from stabilizer.bench.detect import live, live_lookalikes, live_plan, truth
-from stabilizer.bench.detect.faults import BY_KIND, FAULTS, SEVERITIES
-from stabilizer.bench.detect.live_effects import effects, falls_at, shows, view
-from stabilizer.bench.detect.live_plan import HOSTS, Case, plan
-from stabilizer.diagnosis import CAUSES
-from stabilizer.trainer.tasks import TASKS
+from bench.detect import live, live_lookalikes, live_plan, truth
+from bench.detect.faults import BY_KIND, FAULTS, SEVERITIES
+from bench.detect.live_effects import effects, falls_at, shows, view
+from bench.detect.live_plan import HOSTS, Case, plan
+from stabilizer.incidents.diagnosis import CAUSES
+from stabilizer.training.tasks import TASKS
 
 SMALL = Case(
     half="develop", kind="lr-jump", task="addition", algorithm="grpo", seed=3, steps=6, start=None,

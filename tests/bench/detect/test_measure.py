@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from stabilizer.bench.detect import measure, results, score, tables
-from stabilizer.bench.detect.measure import Item, judge_item
-from stabilizer.bench.detect.streams import REPORT_SEEDS, Case, kinds
-from stabilizer.bench.detect.truth import Truth
+from bench.detect import measure, score, tables
+from bench.detect.measure import Item, judge_item
+from bench.detect.streams import REPORT_SEEDS, Case, kinds
+from bench.detect.truth import Truth
 from stabilizer.cli import main
+from stabilizer.detectors import measured
 from stabilizer.runs.directory import RunWriter
 
 EASY = ("not-finite", "gradient-explosion", "reward-collapse", "verifier-down", "reward-outage", "kl-runaway")
@@ -45,12 +46,12 @@ def test_the_command_measures_one_kind_and_shows_its_misses(
     result = json.loads(capsys.readouterr().out)
     assert result["methods"]["stabilizer"]["recall"]["all"]["hits"] == 3
     assert "<table>" in tables.html(result, "how")
-    monkeypatch.setattr(results, "KEPT", tmp_path / "results" / "detect.json")
-    results.keep(result)
-    assert results.in_words("numerics/non-finite").startswith("100% (44-100) of 3; 0")
-    assert results.in_words("policy/router-shift") == "not measured"
+    monkeypatch.setattr(measured, "KEPT", tmp_path / "results" / "detect.json")
+    measured.keep(result)
+    assert measured.in_words("numerics/non-finite").startswith("100% (44-100) of 3; 0")
+    assert measured.in_words("policy/router-shift") == "not measured"
     monkeypatch.undo()
-    results.kept.cache_clear()
+    measured.kept.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stabilizer.bench.detect import methods
-from stabilizer.bench.detect.methods import always, ask_peers, never, ours, rows, three_sigma, views
-from stabilizer.bench.detect.score import ANY
+from bench.detect import methods
+from bench.detect.methods import always, ask_peers, never, ours, rows, three_sigma, views
+from bench.detect.score import ANY
 from tests.series import history
 
 CALM = {"reward/mean": "0.2+0.002~0.03x200", "optim/grad_norm": "1.0%0.1x200", "policy/loss": "0~0.01x200"}

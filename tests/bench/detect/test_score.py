@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from stabilizer.bench.detect.score import (
+from bench.detect.score import (
     ANY,
     Alarm,
     by_kind,
@@ -24,7 +24,7 @@ from stabilizer.bench.detect.score import (
     recall,
     wilson,
 )
-from stabilizer.bench.detect.truth import Truth
+from bench.detect.truth import Truth
 
 COMMON = {"tier": "T1", "task": "sums", "algorithm": "grpo", "seed": 0, "half": "develop"}
 HEALTHY = Truth(kind="healthy/base", healthy=True, steps=1000, **COMMON)

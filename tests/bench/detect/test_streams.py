@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stabilizer.bench.detect.catalogue import FAULTS
-from stabilizer.bench.detect.host import Draws
-from stabilizer.bench.detect.methods import rows
-from stabilizer.bench.detect.streams import REPORT_SEEDS, SEVERITIES, Case, build, explain, kinds, make, twin
-from stabilizer.diagnosis import RULES
+from bench.detect.catalogue import FAULTS
+from bench.detect.host import Draws
+from bench.detect.methods import rows
+from bench.detect.streams import REPORT_SEEDS, SEVERITIES, Case, build, explain, kinds, make, twin
+from stabilizer.incidents.diagnosis import RULES
 from stabilizer.runs.history import History
 
 HEALTHY, FAULTY = kinds("report")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from stabilizer.bench.detect import measure, tables, thin
-from stabilizer.bench.detect.logbooks import LOGBOOKS
-from stabilizer.bench.detect.measure import Item, judge_item
-from stabilizer.bench.detect.methods import rows
-from stabilizer.bench.detect.score import summary
-from stabilizer.bench.detect.streams import REPORT_SEEDS, Case
+from bench.detect import measure, tables, thin
+from bench.detect.logbooks import LOGBOOKS
+from bench.detect.measure import Item, judge_item
+from bench.detect.methods import rows
+from bench.detect.score import summary
+from bench.detect.streams import REPORT_SEEDS, Case
 from stabilizer.cli import main
 
 PARTNERS, AILMENTS = thin.kinds("develop")

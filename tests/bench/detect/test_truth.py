@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stabilizer.bench.detect.truth import Truth, beside, load
+from bench.detect.truth import Truth, beside, load
 
 FAULT = Truth(
     tier="T2", kind="entropy-collapse", healthy=False, fault="entropy-collapse", accept=("policy/entropy-collapse",),

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from stabilizer.bench.detect import faults as detect_faults
-from stabilizer.bench.rescue import cases, faults, plan
-from stabilizer.bench.rescue.arms import ARMS, BASELINES, OFF, OURS, PLACEBO
-from stabilizer.bench.rescue.measure import complaints, measure
-from stabilizer.bench.rescue.reasons import reason
+from bench.detect import faults as detect_faults
+from bench.rescue import cases, faults, plan
+from bench.rescue.arms import ARMS, BASELINES, OFF, OURS, PLACEBO
+from bench.rescue.measure import complaints, measure
+from bench.rescue.reasons import reason
 from stabilizer.cli import main
-from stabilizer.diagnosis import CAUSES
+from stabilizer.incidents.diagnosis import CAUSES
 
 ILL, HEALTHY = plan.quick()[0], plan.quick()[-1]
 

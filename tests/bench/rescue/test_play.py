@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from stabilizer.bench.rescue import arms, faults, play
-from stabilizer.bench.rescue.arms import ARMS, Arm
-from stabilizer.bench.rescue.plan import Case
-from stabilizer.records import Finding
-from stabilizer.session import Session
-from stabilizer.trainer.tasks import TASKS
+from bench.rescue import arms, faults, play
+from bench.rescue.arms import ARMS, Arm
+from bench.rescue.plan import Case
+from stabilizer.core.records import Finding
+from stabilizer.live.session import Session
+from stabilizer.training.tasks import TASKS
 
 SMALL = Case(
     half="develop", kind="lr-jump", task="addition", algorithm="grpo", seed=3, steps=40, start=None,
@@ -207,7 +207,7 @@ def test_training_that_dies_is_scored_where_it_died(tmp_path: Path, monkeypatch:
 def test_a_process_that_was_stopped_for_longer_than_patience_lasts_does_not_stand_still() -> None:
     script = """
 import time
-from stabilizer.bench.rescue.play import _patience
+from bench.rescue.play import _patience
 with _patience(6.0):
     print("began", flush=True)
     until = time.process_time() + 1.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stabilizer.bench.rescue.arms import ARMS, BASELINES, OFF
-from stabilizer.bench.rescue.score import Result, against, damaged, lost_iterations, summary
-from stabilizer.bench.rescue.tables import statements, tables
+from bench.rescue.arms import ARMS, BASELINES, OFF
+from bench.rescue.score import Result, against, damaged, lost_iterations, summary
+from bench.rescue.tables import statements, tables
 
 
 def case(name: str, clean: float, off: float, severity: str | None = "severe", **ends: float) -> Result:

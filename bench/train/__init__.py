@@ -1,0 +1,280 @@
+"""How long a training step takes beside TRL's GRPOTrainer, and whether both learn the same.
+
+Both trainers live in processes of their own, load the same model, prompts, rewards and settings, and take turns in
+short blocks, so that whatever else the machine does hits both alike. Completions have a fixed length, because the
+tokenizer's end token lies outside the model's vocabulary: both sides write exactly the same number of tokens, and that
+is checked. Ours runs with its log and every detector on, as `stabilizer train` does; what that costs is shared out
+evenly over the steps of a block before medians are taken, for the detectors look at some steps at a time. The interval
+is a bootstrap over blocks. One optimizer step per batch, float32, AdamW, no KL, no group left out. Learning is
+compared on the built-in sorting task from its warm start, seed by seed.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench.train.sides import TRL_CACHE, Row, Side, both, environment, trl_python
+
+SIZES = {
+    "110k": {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 2},
+    "1.6M": {"hidden_size": 192, "intermediate_size": 448, "num_hidden_layers": 4, "num_attention_heads": 6},
+}
+TARGETS = {"110k": 4.0, "1.6M": 1.8}
+PARTS = ("rollout_s", "scoring_s", "update_s", "step_s")
+SHAPE = {"prompts": 8, "group_size": 8, "max_completion": 16}
+LEARNING = {"prompts": 16, "group_size": 8, "max_completion": 8, "lr": 8e-4, "model": "builtin"}
+LENGTHS = (16, 32, 64, 128)
+"""Completion lengths of the table of cost against tokens."""
+
+
+class Amount(NamedTuple):
+    """How much is measured."""
+
+    blocks: int
+    steps: dict[str, int]
+    """Steps per block and model."""
+    learning_seeds: int
+    learning_steps: int
+    repeats: int
+
+
+FULL = Amount(10, {"110k": 10, "1.6M": 5}, 3, 100, 3)
+QUICK = Amount(4, {"110k": 5, "1.6M": 3}, 2, 25, 1)
+WATCHED = {"110k": 200, "1.6M": 100}
+"""Steps over which logging and detectors are timed, with nothing in between."""
+
+
+def measure(
+    *,
+    seed: int = 0,
+    quick: bool = False,
+    threads: int = 2,
+    env: Path | None = None,
+    tell: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Everything, as JSON's own types. `tell` hears what is going on."""
+    amount = QUICK if quick else FULL
+    ours, trl = both(trl_python(env or TRL_CACHE, tell), threads)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            models = {name: str(_make_model(Path(folder) / name, shape, seed)) for name, shape in SIZES.items()}
+            base = {"task": "sorting", "threads": threads, "seed": seed, "lr": 1e-4, **SHAPE}
+            speed = []
+            for name, model in models.items():
+                tell(f"{name}: {amount.blocks} x {amount.steps[name]} steps on either side, taking turns")
+                speed.append(_race(ours, trl, name, {**base, "model": model}, amount))
+            tell("cost against tokens")
+            cost = _cost(ours, {**base, "model": models["110k"]}, 3 if quick else 10)
+        tell(f"learning: {amount.learning_seeds} seeds x {amount.learning_steps} steps on either side")
+        learning = _learning(ours, trl, {**base, **LEARNING}, amount)
+    finally:
+        ours.close()
+        trl.close()
+    from bench.train import memory  # run as a program of its own, so not imported with the package
+
+    tell("log-probabilities, entropies and gradients at a vocabulary of 32k")
+    head = memory.measure(threads=threads, repeats=amount.repeats, environment=environment(threads))
+    return {
+        "machine": {"cores": os.cpu_count(), "processor": platform.machine(), "threads": threads},
+        "shape": SHAPE, "speed": speed, "cost": cost, "learning": learning, "head": head,
+    }  # fmt: skip
+
+
+def _make_model(folder: Path, shape: dict[str, int], seed: int) -> Path:
+    """A Qwen2 with random weights, and a tokenizer whose end token the model can't write."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+
+    from stabilizer.training.model import build_tokenizer
+
+    torch.manual_seed(seed)
+    tokenizer = build_tokenizer()
+    model = Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=len(tokenizer), num_key_value_heads=shape["num_attention_heads"], max_position_embeddings=256,
+            tie_word_embeddings=True, bos_token_id=None, eos_token_id=None, pad_token_id=None, **shape,
+        )
+    )  # fmt: skip
+    tokenizer.add_special_tokens({"eos_token": "<end>"})
+    assert tokenizer.eos_token_id >= model.config.vocab_size
+    disable_progress_bar()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+# --- step time ------------------------------------------------------------------------------------------------------
+
+
+def _race(ours: Side, trl: Side, name: str, job: dict[str, Any], amount: Amount) -> dict[str, Any]:
+    """Blocks of steps in turns; medians of all steps, and the ratio with an interval."""
+    steps = amount.steps[name]
+    warm_up = 3
+    job = {**job, "steps": warm_up + amount.blocks * steps}
+    about = {side.name: side.start(job) for side in (ours, trl)}
+    blocks: dict[str, list[list[Row]]] = {"ours": [], "trl": []}
+    for side in (ours, trl):
+        side.steps(warm_up)
+    for block in range(amount.blocks):
+        for side in (ours, trl) if block % 2 == 0 else (trl, ours):
+            blocks[side.name].append(side.steps(steps))
+    for side in (ours, trl):
+        side.stop()
+    ours.start({**job, "steps": WATCHED[name]})
+    alone = ours.steps(WATCHED[name])
+    ours.stop()
+    tokens = {row["tokens"] for rows in blocks.values() for block in rows for row in block}
+    wanted = job["prompts"] * job["group_size"] * job["max_completion"]
+    if tokens != {wanted}:
+        raise ValueError(
+            f"{name}: steps of {sorted(tokens)} tokens, {wanted} expected: the comparison would not be fair"
+        )
+    parameters = {answer["parameters"] for answer in about.values()}
+    assert len(parameters) == 1
+    ratio, low, high = ratio_of_medians(_part(blocks["trl"], "step_s"), _part(blocks["ours"], "step_s"))
+    return {
+        "model": name,
+        "parameters": parameters.pop(),
+        "tokens per step": wanted,
+        "steps": amount.blocks * steps,
+        "versions": {side: answer["versions"] for side, answer in about.items()},
+        "ms": {
+            side: {part: 1e3 * float(np.median(_part(rows, part))) for part in (*PARTS, "cpu_s")}
+            for side, rows in blocks.items()
+        },
+        "monitor ms": 1e3 * float(_part([alone], "monitor_s").mean()),
+        "monitor steps": WATCHED[name],
+        "idle": float(_part(blocks["ours"], "idle").mean()),
+        "ratio": ratio,
+        "interval": [low, high],
+        "target": TARGETS[name],
+        "step ms": {side: (1e3 * _part(rows, "step_s")).tolist() for side, rows in blocks.items()},
+    }
+
+
+def _part(blocks: list[list[Row]], part: str) -> np.ndarray:
+    """(blocks, steps) of one measurement."""
+    return np.array([[row[part] for row in block] for block in blocks])
+
+
+def ratio_of_medians(slow: np.ndarray, fast: np.ndarray, draws: int = 2000) -> tuple[float, float, float]:
+    """median(slow) / median(fast) of (blocks, steps), and a 95 % bootstrap interval that draws blocks in pairs."""
+    rng = np.random.default_rng(0)
+    picked = rng.integers(len(slow), size=(draws, len(slow)))
+    ratios = [np.median(slow[blocks]) / np.median(fast[blocks]) for blocks in picked]
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return float(np.median(slow) / np.median(fast)), float(low), float(high)
+
+
+def _cost(ours: Side, job: dict[str, Any], steps: int) -> list[dict[str, float]]:
+    """Median step time against completion tokens."""
+    rows = []
+    for length in LENGTHS:
+        ours.start({**job, "max_completion": length, "steps": steps + 2})
+        ours.steps(2)
+        measured = ours.steps(steps)
+        ours.stop()
+        tokens, ms = measured[0]["tokens"], 1e3 * float(np.median([row["step_s"] for row in measured]))
+        rows.append({"completion length": length, "tokens": tokens, "step ms": ms, "us per token": 1e3 * ms / tokens})
+    return rows
+
+
+# --- learning -------------------------------------------------------------------------------------------------------
+
+
+def _learning(ours: Side, trl: Side, job: dict[str, Any], amount: Amount) -> dict[str, Any]:
+    """Reward curves of either side, one per seed, and how far apart their last thirds are."""
+    from stabilizer.training.model import WARM_STARTS
+
+    job = {**job, "model": str(WARM_STARTS / job["task"]), "steps": amount.learning_steps}
+    curves: dict[str, list[list[float]]] = {"ours": [], "trl": []}
+    for seed in range(job["seed"], job["seed"] + amount.learning_seeds):
+        for side in (ours, trl):
+            side.start({**job, "seed": seed})
+            curves[side.name].append([row["reward"] for row in side.steps(amount.learning_steps)])
+            side.stop()
+    return {"settings": {**LEARNING, "task": job["task"]}, "curves": curves, **compare(curves["ours"], curves["trl"])}
+
+
+def compare(ours: Sequence[Sequence[float]], trl: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Mean reward of the last third, seed by seed: the mean difference with a 95 % t interval, paired by seed."""
+    last = {name: np.array(curves)[:, -(len(curves[0]) // 3) :].mean(1) for name, curves in (("a", ours), ("b", trl))}
+    first = {name: np.array(curves)[:, : len(curves[0]) // 10 + 1].mean() for name, curves in (("a", ours), ("b", trl))}
+    difference = last["a"] - last["b"]
+    half = STUDENT[len(difference) - 1] * difference.std(ddof=1) / len(difference) ** 0.5
+    return {
+        "start": {"ours": float(first["a"]), "trl": float(first["b"])},
+        "end": {"ours": float(last["a"].mean()), "trl": float(last["b"].mean())},
+        "seed spread": {"ours": float(last["a"].std(ddof=1)), "trl": float(last["b"].std(ddof=1))},
+        "difference": float(difference.mean()),
+        "difference interval": [float(difference.mean() - half), float(difference.mean() + half)],
+    }
+
+
+STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+"""97.5 % points of Student's t by degrees of freedom."""
+
+
+# --- in words -------------------------------------------------------------------------------------------------------
+
+
+def tables(result: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """(title, rows) of everything measured."""
+    speed = [
+        {"model": race["model"], "side": side, **{f"{part[:-2]} ms": race["ms"][side][part] for part in PARTS},
+         "processor ms": race["ms"][side]["cpu_s"], "tokens": race["tokens per step"], "steps": race["steps"]}
+        for race in result["speed"]
+        for side in ("ours", "trl")
+    ]  # fmt: skip
+    versions = [{"side": side, **numbers} for side, numbers in result["speed"][0]["versions"].items()]
+    names = dict.fromkeys(key for row in versions for key in row)
+    return [
+        ("Versions", [{name: row.get(name, "") for name in names} for row in versions]),
+        ("A step, medians", speed),
+        ("Cost against tokens (110k)", result["cost"]),
+        ("Log-probabilities, entropies and gradients together", result["head"]),
+    ]
+
+
+def statements(result: dict[str, Any]) -> list[str]:
+    """What the numbers say."""
+    machine, learning = result["machine"], result["learning"]
+    said = [f"{machine['threads']} threads on {machine['cores']} cores"]
+    for race in result["speed"]:
+        low, high = race["interval"]
+        met = "met" if race["ratio"] >= race["target"] else "missed"
+        said.append(
+            f"{race['model']} ({race['parameters']:,} parameters): TRL takes {race['ratio']:.2f} times as long a step "
+            f"(95 % interval {low:.2f} to {high:.2f}); target {race['target']:g}: {met}. Both wrote "
+            f"{race['tokens per step']:,} tokens in every step. Logging, detectors and the metrics' own "
+            f"arithmetic, timed inside and included: {race['monitor ms']:.2f} ms a step, the mean over the first "
+            f"{race['monitor steps']} steps of a run of its own, waits for the disk too; target 1: "
+            f"{'met' if race['monitor ms'] <= 1 else 'missed'}. In {race['idle']:.0%} of the groups here all answers "
+            "were paid alike: TRL computes their update, which moves nothing, this trainer not"
+        )
+    (low, high), start, end = learning["difference interval"], learning["start"], learning["end"]
+    verdict = "no difference beyond seed noise" if low <= 0 <= high else "a difference beyond seed noise"
+    said.append(
+        f"Learning, {len(learning['curves']['ours'])} seeds: reward {start['ours']:.3f} -> {end['ours']:.3f} here, "
+        f"{start['trl']:.3f} -> {end['trl']:.3f} with TRL; difference {learning['difference']:+.3f} "
+        f"(95 % interval {low:+.3f} to {high:+.3f}): {verdict}"
+    )
+    short, long = result["cost"][0], result["cost"][-1]
+    said.append(
+        f"{long['tokens'] / short['tokens']:.0f} times the tokens take {long['step ms'] / short['step ms']:.1f} times "
+        "as long"
+    )
+    fused = next(row for row in result["head"] if row["way"] == "fused")
+    said.append(
+        f"At a vocabulary of {fused['vocabulary']:,} the fused head needs {fused['share of naive memory']:.0%} of the "
+        f"naive peak and {fused['share of naive time']:.0%} of the time"
+    )
+    return said

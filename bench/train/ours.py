@@ -1,0 +1,118 @@
+"""This project's side of `bench train`: a whole session, with its logging and every detector, one job after another."""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+import torch
+import transformers
+
+from bench.train.line import Line, serve
+from bench.train.sides import Row
+from stabilizer import __version__
+from stabilizer.live.session import Session, Tick
+from stabilizer.training.config import load_config
+
+
+def overrides(job: dict[str, Any]) -> list[str]:
+    """The job as configuration: one update per batch, no KL, nothing on a schedule; TRL's side says the same to TRL."""
+    return [
+        f"model={job['model']}", f"threads={job['threads']}", f"seed={job['seed']}", f"steps={job['steps']}",
+        f"rollout.prompts={job['prompts']}", f"rollout.group_size={job['group_size']}",
+        f"rollout.max_completion={job['max_completion']}", "rollout.temperature=1.0",
+        f"optim.lr={job['lr']}", "optim.schedule=constant", "optim.warmup_steps=0", "optim.betas=[0.9, 0.99]",
+        "optim.weight_decay=0.0", "optim.max_grad_norm=1.0",
+        "policy.beta=0.0", "policy.entropy_coef=0.0", "policy.inner_epochs=1", "policy.minibatches=1",
+        "policy.epsilon_low=0.2", "policy.epsilon_high=0.28", "device=cpu",
+        "validation.every=0", "validation.problems=1", "checkpoint.every=0", "samples.every=0",
+    ]  # fmt: skip
+
+
+def run(job: dict[str, Any], line: Line) -> None:
+    """Make steps as they are asked for, until told to stop."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = load_config(job["task"], overrides(job))
+        session = Session.start(config, Path(folder) / "run", mode="suggest")
+        scoring = 0.0
+        score_all = session.trainer.task.score_all
+
+        def timed(*args: Any) -> Any:
+            nonlocal scoring
+            began = perf_counter()
+            scores = score_all(*args)
+            scoring += perf_counter() - began
+            return scores
+
+        session.trainer.task.score_all = timed
+        ticks = session.run(patient=True)  # as `stabilizer train` does
+        model = session.trainer.policy.model
+        line.answer({"versions": versions(), "parameters": sum(p.numel() for p in model.parameters())})
+        try:
+            while steps := (line.ask() or {}).get("steps"):
+                made, rows = [], []
+                for left in reversed(range(steps)):
+                    scoring, began, cpu = 0.0, perf_counter(), process_time()
+                    tick = next(ticks)
+                    monitor_s = session.monitor_s + tick.known["time/metrics_s"]
+                    if not left:
+                        monitor_s += _caught_up(session)
+                    step_s = perf_counter() - began
+                    rollout_s = tick.known["time/rollout_s"] - scoring
+                    rows.append({
+                        "step_s": step_s, "cpu_s": process_time() - cpu, "rollout_s": rollout_s, "scoring_s": scoring,
+                        "update_s": step_s - rollout_s - scoring, "monitor_s": monitor_s,
+                    })  # fmt: skip
+                    made.append(tick)
+                said = [_said_of(tick, job["prompts"] * job["group_size"]) for tick in made]
+                line.answer(shared_out([row | words for row, words in zip(rows, said, strict=True)]))
+        finally:
+            ticks.close()
+            session.trainer.task.score_all = score_all
+
+
+def _said_of(tick: Tick, completions: int) -> Row:
+    """What a step's completions were like. Asked for after the block, when the session has computed it: nobody who
+    trains asks for it in between."""
+    metrics = tick.metrics
+    return {
+        "tokens": round(metrics["rollout/length_mean"] * completions),
+        "reward": metrics["reward/mean"], "idle": metrics["reward/zero_std_frac"],
+    }  # fmt: skip
+
+
+def _caught_up(session: Session) -> float:
+    """Write and look at what still waits, so that a block bears all that its own steps cost; the seconds that took."""
+    began = perf_counter()
+    session.catch_up()
+    return perf_counter() - began
+
+
+def shared_out(rows: list[Row]) -> list[Row]:
+    """A block's rows with its monitoring spread evenly over them.
+
+    Rows are measured, written and looked at some at a time, so that a few steps bear what belongs to all: their median
+    would miss it.
+    """
+    mean = sum(row["monitor_s"] for row in rows) / len(rows)
+    return [
+        row | {part: row[part] + mean - row["monitor_s"] for part in ("step_s", "update_s", "cpu_s", "monitor_s")}
+        for row in rows
+    ]
+
+
+def versions() -> dict[str, str]:
+    """What this side runs on."""
+    return {
+        "stabilizer": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+    }
+
+
+if __name__ == "__main__":
+    serve(run)

@@ -1,0 +1,111 @@
+"""Buttons that ask a run for something: approve, reject and revert a fix; pause, resume and save the run.
+
+A click leaves a file in the run's `requests/` and nothing else; the training process reads it at its next step, acts,
+and puts it on record. Every click must come from a page of this very server: it carries the token that the page was
+given when this server started, and the browser must say that the request is of the same origin.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any
+
+from dash import ALL, MATCH, Dash, Input, Output, State, ctx, html
+from dash.exceptions import PreventUpdate
+
+from dashboards.data.offers import Offer, Offers, leave, offers
+from dashboards.data.standing import Standing
+from dashboards.data.state import Runs
+from dashboards.security.guard import of_this_page
+
+TOKEN = "action-token"  # noqa: S105
+BEING_CHECKED = "Being checked; what the detectors find appears here."
+
+
+def buttons(runs: Runs, run: str, action: str = "", *, reasons: bool = True) -> html.Div:
+    """What may be asked about an action of the journal (`a1`), or, without one, of the run as a whole.
+
+    Without `reasons` it is an empty place when nothing may be asked, rather than a word on why.
+    """
+    found = offers(runs, run, action)
+    if found.refused and not reasons:
+        found = Offers(run, action)
+    return html.Div(_shown(found), id={"type": "answers", "run": run, "of": action}, className="answers")
+
+
+def register(app: Dash, runs: Runs) -> None:
+    """What happens when one is pressed, on whatever page it is."""
+
+    @app.callback(
+        Output({"type": "answers", "run": MATCH, "of": MATCH}, "children"),
+        Input({"type": "ask", "run": MATCH, "of": MATCH, "kind": ALL}, "n_clicks"),
+        State(TOKEN, "data"),
+        prevent_initial_call=True,
+    )
+    def ask(_: Any, token: Any) -> Any:
+        pressed = ctx.triggered_id
+        if not pressed or not ctx.triggered or not ctx.triggered[0]["value"]:
+            raise PreventUpdate  # buttons came or went; none was pressed
+        run, kind, action = (str(pressed.get(key, "")) for key in ("run", "kind", "of"))
+        if not known(runs, token) or not of_this_page():
+            return _shown(Offers(run, action, refused="not asked: this page is older than the dashboard; reload it"))
+        return _shown(leave(runs, run, kind, action))
+
+    @app.callback(
+        Output({"type": "checks", "run": MATCH}, "children"),
+        Input({"type": "check", "run": MATCH}, "n_clicks"),
+        State(TOKEN, "data"),
+        prevent_initial_call=True,
+    )
+    def check(pressed: Any, token: Any) -> Any:
+        if not pressed or not ctx.triggered_id:
+            raise PreventUpdate
+        if not known(runs, token) or not of_this_page():
+            return [_said("not checked: this page is older than the dashboard; reload it")]
+        refused = runs.check(str(ctx.triggered_id.get("run", "")))
+        return [_said(f"not checked: {refused}" if refused else BEING_CHECKED)]
+
+
+def check_button(run: str, stands: Standing) -> html.Div:
+    """The button that has a run checked, where something is left to check, and why the last check failed."""
+    shown: list[Any] = []
+    if stands.ask:
+        shown.append(html.Button(stands.ask, id={"type": "check", "run": run}, className="ask main"))
+    if stands.problem:
+        shown.append(_said(f"the check failed: {stands.problem}"))
+    return html.Div(shown, id={"type": "checks", "run": run}, className="answers")
+
+
+def _said(words: str) -> html.Span:
+    return html.Span(words, className="quiet small", role="status")
+
+
+def known(runs: Runs, token: Any) -> bool:
+    """Whether a token is the one this server gave to its pages, compared in constant time."""
+    return isinstance(token, str) and hmac.compare_digest(token.encode(), runs.token.encode())
+
+
+def _shown(found: Offers) -> list[Any]:
+    if found.waits:
+        return [html.Span(f"◔ {found.waits}", className="waits", role="status")]
+    why = [html.Span(found.refused, className="quiet small", role="status")] if found.refused else []
+    return [*why, *[_button(offer, found) for offer in found.offers]]
+
+
+def _button(offer: Offer, found: Offers) -> Any:
+    id = {"type": "ask", "run": found.run, "of": found.action, "kind": offer.kind}
+    look = "ask main" if offer.kind in ("approve", "resume") else "ask"
+    if not offer.warning:
+        button = html.Button(offer.label, id=id, className=look)
+        return html.Span([button, html.Span(" ".join(offer.cost), className="quiet small")]) if offer.cost else button
+    return html.Details(
+        [
+            html.Summary(f"{offer.label} …", className=look),
+            html.Div(
+                [html.P(text) for text in (offer.warning, *offer.cost)]
+                + [html.Button(f"Yes, {offer.label.lower()}", id=id, className="ask main")],
+                className="sure",
+            ),
+        ],
+        className="confirm",
+    )

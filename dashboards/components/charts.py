@@ -1,0 +1,198 @@
+"""Charts as components: a card each, in sections that can be searched, folded and pinned.
+
+What a click does is in `assets/run.js`, which goes by the `data-` words of buttons; text of a run is only ever a
+component's child or such a word, which React escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import Patch, dcc, html
+
+from dashboards.components.parts import empty, explained, saved
+from dashboards.components.sections import SECTIONS, Section
+from dashboards.data.live import Placed
+from dashboards.data.look import SMOOTHS, Look
+from dashboards.data.scene import ChartView
+from stabilizer.figures import CONFIG, FAMILIES, PALETTES
+from stabilizer.figures.growth import Growth
+from stabilizer.figures.preview import Preview
+from stabilizer.figures.words import meaning_words
+
+
+def tools(look: Look, problem: str = "") -> html.Div:
+    """How charts are drawn, and which, and what is wrong with the search for them."""
+    return html.Div(
+        [
+            html.Div(
+                [
+                    dmc.TextInput(id="find", value=look.find, placeholder="search metrics (a*b, a|b)   /", size="xs",
+                                  debounce=300, className="find",
+                                  **{"aria-label": "search metrics: * is any text, | is or"}),
+                    html.Span(problem, id="find-problem", className="problem", role="status"),
+                ],
+                className="finder",
+            ),
+            _choice("axis", "x axis", look.x, (("step", "steps"), ("tokens", "tokens"), ("time", "time"))),
+            _choice("scale", "y axis", look.y, (("auto", "auto"), ("linear", "linear"), ("log", "log"))),
+            dmc.Select(id="smooth", value=str(look.smooth), size="xs", w=150, allowDeselect=False,
+                       data=[{"value": str(n), "label": f"mean over {n} steps" if n else "not smoothed"}
+                             for n in SMOOTHS], **{"aria-label": "smoothing"}),
+            dmc.Switch(id="linked", checked=look.linked, label="zoom together", size="xs"),
+            html.Button("?", id="help", className="help", title="keys",
+                        **{"aria-label": "keys of this page", "data-keys": "1"}),
+        ],
+        className="tools",
+    )  # fmt: skip
+
+
+def _choice(id: str, label: str, value: str, of: Sequence[tuple[str, str]]) -> dmc.SegmentedControl:
+    data = [{"value": value, "label": words} for value, words in of]
+    return dmc.SegmentedControl(id=id, value=value, size="xs", data=data, **{"aria-label": label})
+
+
+def mounted(ids: Any, kind: str) -> list[str]:
+    """The charts that are on a page, as its browser tells them; what it can't have told is no chart."""
+    told = [id.get(kind) for id in ids if isinstance(id, dict)] if isinstance(ids, list) else []
+    return sorted(name for name in told if isinstance(name, str))
+
+
+def places(placed: Sequence[Placed]) -> list[Any]:
+    """The sections, with what is in them as far as that is known."""
+    there: dict[str, list[Any]] = {each.section.id: section(each) for each in placed}
+    if not placed:
+        there["first"] = [html.P("Reading the numbers …", className="quiet reading")]
+    return [html.Section(there.get(id, []), id={"section": id}, className="charts") for id in SECTIONS]
+
+
+def section(placed: Placed) -> list[Any]:
+    """What is in a section: its heading, where it has one, and its charts."""
+    there = placed.section
+    head = _heading(there)
+    if there.id == "first" and not there.count and there.open:
+        return [empty("No numbers yet", "Charts appear with the first step the trainer writes.")]
+    return [*head, *map(_card, placed.charts), *_left_out(there)]
+
+
+def graph(item: ChartView) -> dcc.Graph | None:
+    """The chart itself, in a slot of its own: what comes into one slot leaves the others as they are."""
+    if item.figure is None:
+        return None
+    return dcc.Graph(id={"chart": item.chart.id}, figure=item.figure, config=dict(CONFIG), className="graph",
+                     style={"height": "236px"}, responsive=True)  # fmt: skip
+
+
+def extend(patch: Patch, points: Growth, lines: int, standing: Sequence[int]) -> None:
+    """Have a figure of so many lines grow: new points, and the spans that reach to the present."""
+    for index, line in enumerate(points.lines):
+        for key, values in line.items():
+            if values:
+                patch["data"][index][key].extend(values)
+    off = points.off_axis
+    if off["x"]:
+        trace = patch["data"][lines]
+        for key in ("x", "y", "text"):
+            trace[key].extend(off[key])
+        trace["marker"]["color"].extend(off["colour"])
+        trace["marker"]["symbol"].extend(off["symbol"])
+    for index in standing:
+        patch["layout"]["shapes"][index]["x1"] = points.now
+
+
+def _heading(there: Section) -> list[Any]:
+    if there.id in FAMILIES and (there.count or there.still):
+        words = (
+            f"{there.count} more {'metric' if there.count == 1 else 'metrics'}" if there.count else "none that changed"
+        )
+        return [
+            html.Button(
+                [html.Span("▾" if there.open else "▸", className="arrow"), html.Strong(FAMILIES[there.id][0]),
+                 html.Span(words, className="quiet small")],
+                className="family",
+                **{"data-family": there.id, "aria-expanded": "true" if there.open else "false"},
+            )
+        ]  # fmt: skip
+    if there.id == "pinned" and there.count:
+        return [html.H2("Pinned", className="wide")]
+    if there.id == "found" and there.open:
+        words = "1 chart" if there.count == 1 else f"{there.count} charts"
+        return [html.H2(f"Found: {words}", className="wide")] if not there.problem else []
+    return []
+
+
+def _left_out(there: Section) -> list[Any]:
+    if there.still and there.open and there.count <= len(there.charts):
+        return [html.P(f"unchanged: {there.still}", className="quiet wide")]
+    if not there.open or there.count <= len(there.charts):
+        return []
+    left = there.count - len(there.charts)
+    return [html.P(f"{left} more charts are not drawn; search for them by name.", className="quiet wide")]
+
+
+def _card(item: ChartView) -> html.Figure:
+    chart = item.chart
+    help_text = "\n\n".join(meaning_words(item.view, name) for name in chart.metrics)
+    return html.Figure(
+        [
+            html.Figcaption(
+                [
+                    html.Span(chart.title, className="chart-title", title=chart.title),
+                    html.Span([_key(item, index) for index in range(len(chart.metrics))], className="names"),
+                    explained(chart.title, help_text),
+                    html.Button(
+                        "★" if item.pinned else "☆", className="help tool",
+                        title="unpin" if item.pinned else "pin: show first",
+                        **{"data-pin": chart.id, "aria-label": f"pin {chart.title}",
+                           "aria-pressed": "true" if item.pinned else "false"},
+                    ),
+                    html.Button("⤢", className="help tool", title="large",
+                                **{"data-large": "1", "aria-label": f"show {chart.title} large"}),
+                    saved(chart.title, chart.id),
+                ]
+            ),
+            html.Div(
+                [*_glimpse(item.preview), html.Div(graph(item), id={"slot": chart.id}, className="slot")],
+                className="stage",
+            ),
+        ],
+        className="card chart",
+    )  # fmt: skip
+
+
+def _glimpse(there: Preview | None) -> list[Any]:
+    """What is seen until the chart is drawn over it; nothing to be read out, for the chart comes in a moment."""
+    if there is None:
+        return []
+    ends = [html.Span(getattr(there, end), className=end) for end in ("lowest", "highest", "first", "last")]
+    return [html.Div([html.Img(src=there.picture, alt=""), *ends], className="glimpse", **{"aria-hidden": "true"})]
+
+
+def _key(item: ChartView, index: int) -> html.Span:
+    """A metric's name behind its line colour: the chart's legend, when there is something to tell apart."""
+    metrics = item.chart.metrics
+    if metrics == (item.chart.title,):
+        return html.Span()
+    family = metrics[0].partition("/")[0]
+    shared = len(metrics) > 1 and all(name.startswith(f"{family}/") for name in metrics)
+    words = metrics[index].removeprefix(f"{family}/") if shared else metrics[index]
+    name = html.Span(words, className="quiet small", title=metrics[index])
+    if len(metrics) == 1:
+        return name
+    colours = PALETTES[item.theme].lines
+    return html.Span([html.Span(className="swatch", style={"background": colours[index % len(colours)]}), name])
+
+
+KEYS = (("/", "search metrics"), ("j", "next incident"), ("k", "previous incident"), ("Enter", "open the incident"),
+        ("Esc", "close, or leave the search"), ("?", "these keys"))  # fmt: skip
+
+
+def keys() -> html.Dialog:
+    """What the keyboard does here."""
+    rows = [html.Div([html.Kbd(key), html.Span(words)]) for key, words in KEYS]
+    return html.Dialog(
+        [html.H2("Keys of this page"), *rows, html.Button("close", className="plain", **{"data-keys": "0"})],
+        id="keys", className="keys", **{"aria-label": "keys of this page"},
+    )  # fmt: skip

@@ -1,0 +1,137 @@
+"""One run as one viewer draws it now: figures of charts, and what to add to those that are drawn already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from html import escape
+
+import plotly.graph_objects as go
+
+from dashboards.data.look import Look
+from dashboards.data.standing import Standing
+from stabilizer.core.records import Event, Finding
+from stabilizer.figures import Theme, abandoned, metric_figure
+from stabilizer.figures.core import Chart
+from stabilizer.figures.courses import Course, on_course
+from stabilizer.figures.growth import Drawn, Growth, drawn, growth, marks_of
+from stabilizer.figures.marks import Marks, open_spans
+from stabilizer.figures.metric import MAX_POINTS
+from stabilizer.figures.plan import Branch
+from stabilizer.figures.preview import Preview, preview
+from stabilizer.runs.history import RunView
+from stabilizer.runs.reader import RunReader
+
+PREVIEW_POINTS = 600
+"""Points of a line in the picture that stands in for a figure."""
+
+
+@dataclass(frozen=True)
+class ChartView:
+    """A chart as it comes to the page: its definition, its figure (None when that follows, meanwhile a picture where
+    one is wanted), and what tooltips need."""
+
+    chart: Chart
+    figure: go.Figure | None
+    view: RunView
+    theme: Theme
+    pinned: bool = False
+    preview: Preview | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """One chart's news: a figure to take the place of the old one, or points and marks to add to its line traces.
+
+    `standing` are the spans of the figure that reach to the present and have to be drawn on.
+    """
+
+    lines: int
+    figure: go.Figure | None = None
+    points: Growth | None = None
+    marks: Marks | None = None
+    standing: Sequence[int] = ()
+
+
+@dataclass
+class Scene:
+    """A run's records, and how they are looked at. Use it under the lock of what is followed."""
+
+    reader: RunReader
+    look: Look
+    checkpoints: Sequence[Event] = ()
+    stands: Standing | None = None
+    view: RunView = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.view = self.reader.history.view()
+
+    @cached_property
+    def branches(self) -> list[Branch]:
+        """What was given up."""
+        return abandoned(self.reader.histories, self.reader.findings)
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What was found on the present course."""
+        return on_course(self.reader.findings, Course.of(self.view.attempt, self.reader.about))
+
+    @cached_property
+    def standing(self) -> list[int]:
+        """Spans that reach to the present."""
+        return open_spans(self.findings)
+
+    @property
+    def events(self) -> list[Event]:
+        """What was declared, and the states that were saved."""
+        return [*self.reader.events, *self.checkpoints]
+
+    def card(self, chart: Chart) -> ChartView:
+        """A chart whose figure follows."""
+        return ChartView(chart, None, self.view, self.look.theme, chart.id in self.look.pins)
+
+    def glimpse(self, chart: Chart) -> ChartView:
+        """A chart whose figure follows, with a picture to look at until then."""
+        return replace(self.card(chart), preview=preview(self._figure(chart, PREVIEW_POINTS).to_plotly_json()))
+
+    def chart(self, chart: Chart) -> tuple[ChartView, Drawn]:
+        """A chart that is not on the page yet."""
+        return replace(self.card(chart), figure=self._figure(chart)), self._drawn(chart)
+
+    def anew(self, chart: Chart) -> tuple[Change, Drawn]:
+        """A chart that is on the page, drawn once more."""
+        return Change(self._lines(chart), figure=self._figure(chart)), self._drawn(chart)
+
+    def change(self, chart: Chart, before: Drawn, story: bool) -> tuple[Change | None, Drawn]:
+        """What to add to a chart; `story` says that what is marked on all of them changed."""
+        grown = tuple(len(self.view.series(name)) for name in chart.metrics) != before.counts
+        if not grown and not story:
+            return None, before
+        look = self.look
+        points = growth(self.view, chart.metrics, before, abandoned=self.branches, theme=look.theme, **look.axes)
+        if points is None:
+            return self.anew(chart)
+        marks = None
+        if story:
+            marks = marks_of(
+                self.view, chart.metrics, self.findings, self.events, self.reader.actions,
+                theme=look.theme, x=look.x,
+            )  # fmt: skip
+        change = Change(self._lines(chart), points=points if grown else None, marks=marks, standing=self.standing)
+        return change, points.drawn
+
+    def _lines(self, chart: Chart) -> int:
+        return len(chart.metrics) * (2 if self.look.smooth else 1)
+
+    def _drawn(self, chart: Chart) -> Drawn:
+        return drawn(self.view, chart.metrics, abandoned=self.branches, **self.look.axes)
+
+    def _figure(self, chart: Chart, max_points: int = MAX_POINTS) -> go.Figure:
+        figure = metric_figure(
+            self.view, chart.metrics, findings=self.findings, events=self.events, actions=self.reader.actions,
+            abandoned=self.branches, theme=self.look.theme, max_points=max_points, **self.look.axes,
+        )  # fmt: skip
+        if self.look.zoom:
+            figure.update_xaxes(range=list(self.look.zoom))
+        return figure.update_layout(uirevision=escape(f"{self.look.run}|{self.look.x}|{chart.id}"))

@@ -1,0 +1,1 @@
+"""Who may ask the dashboard, and what a browser may do with the answer."""

@@ -1,0 +1,91 @@
+"""Writing a loaded run as a run directory: rows, events and completions as they were read, and what `diagnose` finds.
+
+Findings are written as a live watch finds them and then as they are at the end, with remedies in the trainer's keys, so
+that a page of the import says what a page, or `diagnose`, says of the log in place. A row has the time that its log
+gives it, and none where the log gives none; the run began, and was last seen, when its files say.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from stabilizer.analysis.analyse import analyse
+from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.history import History
+from stabilizer.runs.loaded import LoadedRun
+
+UNKNOWN = 0.0
+"""Time of a row or an event of which nobody knows when it was written."""
+
+
+def write_run(run: LoadedRun, path: Path) -> Path:
+    """Write `run` to `path`. FileExistsError when there is a run already, OSError when it can't be written."""
+    found = analyse(run)
+    about, source = run.history.about, run.source
+    planned = about.get("steps")
+    times = {number: _times(history) for number, history in run.histories.items()}
+    known = [t for row in times.values() for t in row.values()] or _written(source.files)
+    writer = RunWriter.create(
+        path,
+        config=about.get("config") or {},
+        task=source.trainer,
+        trainer=source.trainer,
+        steps=planned if isinstance(planned, int) else None,
+        clock=str(about.get("clock", "optimizer_step")),
+        metrics=about.get("metrics") or {},
+        created=min(known, default=None),
+        imported={
+            "format": source.format, "files": list(source.files), "steps": source.steps,
+            "skipped_lines": source.skipped_lines, "notes": list(source.notes),
+        },
+    )  # fmt: skip
+    attempt, step = run.ticks[0] if run.ticks else (0, 0)
+    rows = {number: _rows(history) for number, history in run.histories.items()}
+    told = 0
+    newest = {step: attempt for attempt, step in run.ticks}
+    texts = set(run.texts.steps)
+    writer.event(0, "note", f"imported from {', '.join(source.files)}")
+    for now, step in run.ticks:
+        history = run.histories[now]
+        if now != attempt:
+            attempt, told = now, len([event for event in history.events if event.step < step])
+            writer.begin_attempt(step, "resume", history=history.fork(step, now))
+        for event in history.events[told:]:
+            if event.step > step:
+                break
+            writer.record(replace(event, attempt=writer.attempt))
+            told += 1
+        writer.metrics(step, rows[now][step], times[now].get(step, UNKNOWN))
+        if step in texts and newest[step] == now:  # a dump holds what the newest attempt wrote
+            writer.samples(step, run.texts.read(step))
+    writer.finding(*found.records)
+    writer.status("failed" if found.verdict == "crashed" else "finished", step, force=True, t=max(known, default=None))
+    writer.summary(verdict=found.verdict, worst=found.worst, force=True)
+    writer.close()
+    if problems := writer.problems():
+        raise OSError(f"{path}: not everything could be written: {problems[0]}")
+    return path
+
+
+def _rows(history: History) -> dict[int, dict[str, float]]:
+    """Every step's numbers, collected column by column."""
+    rows: dict[int, dict[str, float]] = {}
+    view = history.view()
+    for name in view.names():
+        series = view.series(name)
+        for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
+            rows.setdefault(step, {})[name] = value
+    return rows
+
+
+def _times(history: History) -> dict[int, float]:
+    """When each step was written, of those that say so."""
+    known = history.view().times()
+    return dict(zip(known.steps.tolist(), known.values.tolist(), strict=True))
+
+
+def _written(files: tuple[str, ...]) -> list[float]:
+    """When the files of a log were last written, of those that can be asked."""
+    return [os.stat(file).st_mtime for file in files if os.path.exists(file)]

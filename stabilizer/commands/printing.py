@@ -1,0 +1,193 @@
+"""What `train` and `demo` print while a run goes on: one line now and then, incidents and fixes at once.
+
+Plain lines rather than a redrawn screen: they survive a pipe, a log file and a lost ssh connection.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
+
+import orjson
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from stabilizer.core.knobs import in_words
+from stabilizer.core.records import Action, Finding, as_json
+from stabilizer.output.terminal import plain
+
+if TYPE_CHECKING:
+    from stabilizer.live.session import Tick
+
+EVERY_S = 4.0
+"""Seconds between progress lines."""
+
+_STYLE = {"info": "blue", "warn": "yellow", "critical": "bold red"}
+_COLUMNS = (
+    ("reward", "reward/mean", "{:.3f}"),
+    ("train", "accuracy/train", "{:.1%}"),
+    ("held-out", "accuracy/val", "{:.1%}"),
+    ("grad norm", "optim/grad_norm", "{:.3g}"),
+    ("KL(ref)", "policy/kl_ref", "{:.3g}"),
+)
+_WIDTH = 10
+LEGEND = "train, held-out: share solved, sampled and greedy; KL(ref): nats a token"
+
+
+class LivePrinter:
+    """Progress for people. Values are those of the printed step; held-out accuracy is the newest measured."""
+
+    def __init__(
+        self,
+        console: Console,
+        baseline: Mapping[str, float] | None = None,
+        asks: str | None = None,
+        *,
+        catching_up: bool = False,
+    ):
+        self.console = console
+        self._catching_up = catching_up
+        self._asks = asks
+        self._latest: dict[str, float] = dict(baseline or {})
+        self._told: dict[tuple[int, str], tuple[str, str]] = {}
+        self._explained: dict[int, str] = {}
+        self._printed = 0.0
+        self._began = time.monotonic()
+        self._advanced = 0
+        self._done = 0
+        self._step = -1
+
+    def tick(self, tick: Tick) -> None:
+        """Take one step in."""
+        if not self._done:
+            head = "".join(f"{title:>{_WIDTH}}" for title, _, _ in _COLUMNS)
+            self.console.print(Text(LEGEND, style="dim"))
+            self.console.print(Text(f"{'step':>9}{head}{'incidents':>11}{'left':>8}", style="dim"))
+        if tick.step <= self._step:
+            self.console.print(Text(f"── back to step {tick.step - 1}, and on from there ──", style="cyan"))
+        self._advanced += max(0, tick.step - self._step) if self._done else 1
+        self._done, self._step = self._done + 1, tick.step
+        self._keep(tick.known)
+        for trouble in tick.troubles:
+            self._print(Text(f"▲ step {tick.step} · {plain(trouble)}", style="yellow"))
+        for finding in tick.findings:
+            self._finding(finding)
+        for action in tick.actions:
+            self._action(action)
+        now = time.monotonic()
+        if now - self._printed >= EVERY_S or tick.step == tick.steps or self._done == 1:
+            self._printed = now
+            self._keep(tick.metrics)  # some of them are only computed now, and for no step that isn't printed
+            self._line(tick, now)
+
+    def _keep(self, values: Mapping[str, float]) -> None:
+        self._latest |= {name: values[name] for _, name, _ in _COLUMNS if name in values}
+
+    def caught_up(self) -> None:
+        """What came until now was there already: its pace is that of reading, so the time left is told from here on."""
+        self._catching_up, self._began, self._advanced = False, time.monotonic(), 0
+
+    def end(self, findings: Iterable[Finding], actions: Iterable[Action] = ()) -> None:
+        """Take in what could only be told once nothing more was to come."""
+        for finding in findings:
+            self._finding(finding)
+        for action in actions:
+            self._action(action)
+
+    def _action(self, action: Action) -> None:
+        self._print(*action_lines(action))
+        if self._asks and action.entry == "proposed" and action.safety != "advice":
+            self._print(None, f"waits for you: {self._asks} approve {action.action}   (or reject {action.action})")
+
+    def _finding(self, finding: Finding) -> None:
+        """Only what a person should look up for: it opened, got worse, or is over; the cause once per incident."""
+        stands = (finding.state, finding.severity)
+        known = self._told.get((finding.incident, finding.id))
+        if known == stands or (known and finding.severity == "info"):
+            return
+        if finding.state in ("mitigating", "recovering") and (known is None or known[1] == finding.severity):
+            return
+        if finding.state == "open" and known and known[1] == finding.severity:
+            return  # it wavered and is back
+        self._told[finding.incident, finding.id] = stands
+        self._print(*finding_lines(finding))
+        cause = finding.causes[0] if finding.causes and finding.state == "open" else None
+        if cause and self._explained.get(finding.incident) != cause.id:
+            self._explained[finding.incident] = cause.id
+            sure = "" if cause.id == "undetermined" else f" ({cause.confidence:.0%})"
+            self._print(None, f"likely cause: {plain(cause.id)}{sure}: {plain(cause.why)}")
+
+    def _print(self, head: Text | None, *details: str) -> None:
+        if head is not None:
+            self.console.print(Padding(head, (0, 0, 0, 2), expand=False))
+        for detail in filter(None, details):
+            self.console.print(Padding(Text(detail), (0, 0, 0, 6), expand=False))
+
+    def _line(self, tick: Tick, now: float) -> None:
+        cells = "".join(
+            f"{form.format(self._latest[name]) if name in self._latest else '–':>{_WIDTH}}"
+            for _, name, form in _COLUMNS
+        )
+        place = f"{tick.step}/{tick.steps}" if tick.steps else f"{tick.step}"
+        left = None
+        if tick.steps and self._advanced and not self._catching_up:
+            left = (now - self._began) / self._advanced * (tick.steps - tick.step)
+        line = Text(f"{place:>9}{cells}")
+        line.append(f"{tick.open_incidents:>11}", style="red" if tick.open_incidents else "green")
+        line.append(f"{'–' if left is None else _duration(left):>8}", style="dim")
+        self.console.print(line)
+
+
+class JsonPrinter:
+    """The same for machines: one object per line on stdout."""
+
+    def __init__(self, out: TextIO | None = None):
+        self.out = out or sys.stdout
+
+    def tick(self, tick: Tick) -> None:
+        """Take one step in."""
+        self._write({"kind": "step", "step": tick.step, "steps": tick.steps, "metrics": as_json(tick.metrics)})
+        for trouble in tick.troubles:
+            self._write({"kind": "trouble", "step": tick.step, "text": plain(trouble)})
+        self.end(tick.findings, tick.actions)
+
+    def caught_up(self) -> None:
+        """Nothing a machine needs to be told."""
+
+    def end(self, findings: Iterable[Finding], actions: Iterable[Action] = ()) -> None:
+        """Take in what could only be told once nothing more was to come."""
+        for finding in findings:
+            self._write({"kind": "finding", **as_json(finding)})
+        for action in actions:
+            self._write({"kind": "action", **as_json(action)})
+
+    def _write(self, row: dict[str, Any]) -> None:
+        self.out.write(orjson.dumps(row).decode() + "\n")
+        self.out.flush()
+
+
+def finding_lines(finding: Finding) -> tuple[Text, str]:
+    """What happened to an incident, and the evidence."""
+    mark = {"critical": "✖", "warn": "▲", "info": "●"}[finding.severity]
+    over = finding.state == "resolved"
+    incident = f" · incident {finding.incident}" if finding.incident else ""
+    head = f"{'✔' if over else mark} step {finding.last_step}{incident} · {finding.severity} · {plain(finding.id)}"
+    line = Text(f"{head} · {finding.state}", style="green" if over else _STYLE[finding.severity])
+    return line, "" if over else plain(finding.summary)
+
+
+def action_lines(action: Action) -> tuple[Text, str]:
+    """An entry of the journal, and why."""
+    change = ", ".join(
+        f"{knob} {in_words(knob, before)} → {in_words(knob, after)}" for knob, (before, after) in action.change.items()
+    )
+    line = Text(f"↻ step {action.step} · {plain(action.action)} {plain(action.remedy)} {action.entry}", style="cyan")
+    line.append(f" · {plain(change)}" if change else "", style="default")
+    return line, plain(action.text)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{int(seconds // 60)}:{int(seconds % 60):02d}"

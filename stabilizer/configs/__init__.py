@@ -1,0 +1,1 @@
+"""Configuration files as settings with their place: YAML, TOML, shell commands, Python scripts."""

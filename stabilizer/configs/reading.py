@@ -1,0 +1,131 @@
+"""Readers: one file per form a configuration comes in, each turning a file into settings with their places.
+
+A reader is a module with `FORM` (a word for messages), `SUFFIXES`, `read(path, text) -> Parsed` and
+`insert(parsed, key, value) -> (start, text)`, which says where a setting that is not written yet would be put. The form
+goes by the file's name, because a configuration, unlike a log, is written by a person who names it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+from stabilizer.configs import python_script, shell, toml_file, yaml_file
+from stabilizer.configs.config import ConfigError, Parsed
+
+READERS: tuple[ModuleType, ...] = (yaml_file, toml_file, shell, python_script)
+MAX_BYTES = 4 * 2**20
+"""A configuration larger than this is something else."""
+
+
+def reader_for(path: Path, text: str = "") -> ModuleType:
+    """The reader of a file; a file without a telling name is a script when it begins like one, else YAML."""
+    suffix = path.suffix.lower()
+    named = next((reader for reader in READERS if suffix in reader.SUFFIXES), None)
+    if named:
+        return named
+    if suffix not in ("", ".txt", ".cfg", ".conf"):
+        known = ", ".join(suffix for reader in READERS for suffix in reader.SUFFIXES)
+        raise ConfigError(f"{path}: no form of configuration is known by {suffix!r}; known are {known}")
+    words = text.split()
+    launched = any(word.startswith("--") or word in ("python", "python3", "accelerate", "ray") for word in words[:400])
+    return shell if text.startswith("#!") or launched else yaml_file
+
+
+def read(path: Path) -> Parsed:
+    """The settings in a file. ConfigError says what is wrong with it and what to do."""
+    return parsed(path, _text(path))
+
+
+def parsed(path: Path, text: str, *, alone: bool = False) -> Parsed:
+    """The settings in the text of a file, and in the file that a command in it points to.
+
+    With `alone` no other file is read, whatever the text names: it came from somebody who may not read files here.
+    """
+    try:
+        found = reader_for(path, text).read(path, text)
+        if not found.settings:
+            raise ConfigError(f"{path}: no settings found in it; {EMPTY[found.form]}")
+        return _with_included(found, alone)
+    except (RecursionError, MemoryError):
+        raise ConfigError(f"{path}: nested too deeply to be a configuration; is this the right file?") from None
+
+
+PARENT = "defaults"
+"""The key by which a NeMo-RL file names the one it changes."""
+INCLUDES = ("config", "config_path", "@")
+"""Arguments by which a command names the file that holds the rest of its settings."""
+
+
+def _with_included(command: Parsed, alone: bool) -> Parsed:
+    """The settings of the file that a command or a configuration builds on, below its own, which win."""
+    named = [s for s in command.settings if s.key in INCLUDES and isinstance(s.value, str)]
+    if command.form == "yaml":
+        named = [s for s in command.settings if s.key == PARENT and isinstance(s.value, str)]
+    target = next((s for s in named if Path(s.value).suffix in (".yaml", ".yml", ".json", ".toml")), None)
+    if command.form not in ("shell", "yaml") or target is None:
+        return command
+    if alone:
+        note = (
+            f"{target.value}, on which it builds, is not read here: what it leaves out counts as the trainer's default"
+        )
+        return replace(command, notes=(*command.notes, note))
+    folders = (command.path.parent, *command.path.resolve().parents[:4], Path.cwd())
+    path = next((folder / target.value for folder in folders if (folder / target.value).is_file()), None)
+    if path is None and command.form == "yaml":
+        note = f"{target.value}, on which it builds, is not there: what it leaves out counts as the trainer's default"
+        return replace(command, notes=(*command.notes, note))
+    if path is None:
+        raise ConfigError(
+            f"{command.path}:{target.line}: takes its settings from {target.value}, which is not there;"
+            " run this from the folder it is relative to, or give that file itself"
+        )
+    text = _text(path)
+    below = reader_for(path, text).read(path, text)
+    own = tuple(s for s in command.settings if s is not target)
+    return replace(
+        command,
+        settings=(*below.settings, *own),
+        repeated=(*below.repeated, *command.repeated),
+        notes=(*command.notes, f"{path}: its settings are read too"),
+    )
+
+
+EMPTY = {
+    "yaml": "a configuration is `key: value` lines",
+    "toml": "a configuration is `key = value` lines",
+    "shell": "looked for a command with --flags or key=value arguments; give the script that starts the training",
+    "python": "looked for GRPOConfig(...), RLOOConfig(...) or PPOConfig(...) with literal arguments;"
+    " if they come from the command line, give the script that starts it",
+}
+"""What was looked for, by form."""
+
+
+def _text(path: Path) -> str:
+    if "\0" in str(path):
+        raise ConfigError(f"{str(path)!r}: a path can't hold a NUL character")
+    try:
+        if not path.exists():
+            raise ConfigError(f"{path}: no such file; preflight takes the configuration or the script that starts it")
+        if path.is_dir():
+            raise ConfigError(f"{path}: a folder; give the configuration file in it")
+        if not path.is_file():
+            raise ConfigError(f"{path}: not a regular file; save it to a file first")
+        if (size := path.stat().st_size) > MAX_BYTES:
+            raise ConfigError(
+                f"{path}: {size / 2**20:.1f} MiB is more than the {MAX_BYTES // 2**20} MiB taken for a configuration;"
+                " is this a log? then: stabilizer diagnose"
+            )
+        with path.open("rb") as file:
+            raw = file.read()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}; check the path and its rights") from None
+    if not raw.strip():
+        raise ConfigError(f"{path}: the file is empty; give the configuration the run is started with")
+    if b"\0" in raw:
+        raise ConfigError(f"{path}: not text but binary; preflight reads YAML, JSON, TOML, shell and Python files")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None

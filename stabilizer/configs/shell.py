@@ -1,0 +1,325 @@
+r"""A shell script or a pasted command: `accelerate launch ... --beta 0.0`, `python -m verl... key=value \`.
+
+The script is split into words the way a shell would, and never run. A variable is followed when the script itself
+gives it a literal value; what comes from outside (`$1`, `$(nproc)`, an environment variable) stays unknown.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stabilizer.configs.config import ConfigError, Parsed, Setting, Unresolved, limited, scalar
+from stabilizer.configs.python_script import literal
+
+FORM = "shell"
+SUFFIXES = (".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".cmd")
+LAUNCHER_FLAGS = {"--num_processes": "processes", "--num-processes": "processes", "--nproc_per_node": "processes",
+                  "--nproc-per-node": "processes", "--num_gpus": "processes"}  # fmt: skip
+"""How accelerate, torchrun and deepspeed are told the number of training processes."""
+LAUNCHERS_OWN = ("--config_file", "--mixed_precision", "--num_machines", "--machine_rank", "--main_process_ip",
+                 "--main_process_port", "--use_deepspeed", "--deepspeed_config_file", "--zero_stage", "--multi_gpu",
+                 "--gpu_ids", "--dynamo_backend", "--nnodes", "--node_rank", "--master_addr", "--master_port",
+                 "--standalone", "--rdzv_id", "--rdzv_backend", "--rdzv_endpoint", "--include", "--hostfile",
+                 "--num_nodes")  # fmt: skip
+"""What else a launcher is told before the script: no settings of the training."""
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_OVERRIDE = re.compile(r"(?:\+\+|\+|~)?([A-Za-z_][\w./@-]*)=(.*)", re.S)
+_PLAIN = re.compile(r"\$([A-Za-z_]\w*)")
+_BRACED = re.compile(r"([A-Za-z_]\w*)(?::?([-=])(.*))?", re.S)
+_SUM = re.compile(r"[\w\s+*/%()-]{1,200}")
+_TRAINING = re.compile(
+    r"main_ppo|verl\.trainer|openrlhf|train_ppo|grpo|rloo|ppo|skyrl|nemo|prime_rl|\brl\b|open_r1|accelerate|torchrun|trl",
+    re.I,
+)
+_MAX_WORDS = 50_000
+_LONGEST = 10_000
+"""Characters of a variable that are followed: doubled sixty times in a row, a value fills any memory."""
+
+
+@dataclass
+class Word:
+    """A word of a command, quotes removed and variables filled in."""
+
+    text: str
+    start: int
+    end: int
+    known: bool = True
+
+
+@dataclass
+class Command:
+    """The words up to the end of a command."""
+
+    words: list[Word] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return " ".join(word.text for word in self.words)
+
+
+def read(path: Path, text: str) -> Parsed:
+    """The settings of the command that starts a training: the one with the most arguments that look like settings."""
+    try:
+        commands = [command for command in _commands(text) if command.words]
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    best = max(commands, key=_arguments, default=Command())
+    processes, settings = _settings(best, path, text)
+    words = [word.text for word in best.words if not word.text.startswith("-") and "=" not in word.text]
+    return Parsed(
+        form=FORM, path=path, text=text, settings=limited(settings, path), command=" ".join(words)[:2000],
+        processes=processes, hints={"end": best.words[-1].end if best.words else 0},
+    )  # fmt: skip
+
+
+def insert(parsed: Parsed, key: str, value: Any) -> tuple[int, str]:
+    """Behind the last setting of the command, in the way the others are given."""
+    own = [s for s in parsed.settings if s.span and s.file == str(parsed.path)]
+    end, spelling = max(((s.span[1], s.written) for s in own if s.span), default=(int(parsed.hints["end"]), "--"))
+    while end < len(parsed.text) and parsed.text[end] in "\"'":
+        end += 1
+    begin = parsed.text.rfind("\n", 0, end) + 1
+    indent = re.match(r"\s*", parsed.text[begin:]).group()  # type: ignore[union-attr]
+    joint = f" \\\n{indent}" if "\\\n" in parsed.text else " "
+    pair = f"--{key} {written(value)}" if spelling.startswith("-") else f"{key}={written(value)}"
+    return end, f"{joint}{pair}"
+
+
+def written(value: Any) -> str:
+    """A value as a word."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, list):
+        return "[" + ",".join(written(item) for item in value) + "]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _arguments(command: Command) -> int:
+    count = sum(word.text.startswith("--") or bool(_OVERRIDE.fullmatch(word.text)) for word in command.words)
+    return count * (10 if _TRAINING.search(command.text) else 1)
+
+
+def _settings(command: Command, path: Path, text: str) -> tuple[int | None, list[Setting]]:
+    found: list[Setting] = []
+    processes: int | None = None
+    words = command.words
+    place = 0
+    launching = any(word.text in ("accelerate", "torchrun", "deepspeed") for word in words[:6])
+    while place < len(words) and _ASSIGNMENT.match(words[place].text):
+        place += 1  # the environment given to this one command: FOO=1 python ...
+    while place < len(words):
+        word = words[place]
+        line = text.count("\n", 0, word.start) + 1
+        flag, equals, inline = word.text.partition("=")
+        if word.text.startswith("--") and len(flag) > 2:
+            value, span = _flag_value(words, place, flag, equals, inline, text)
+            used = 0 if equals or value is True and span is None else max(1, _consumed(words, place))
+            if launching and flag in LAUNCHER_FLAGS:
+                processes = value if isinstance(value, int) else None
+            elif not (launching and flag.replace("-", "_").replace("__", "--", 1) in LAUNCHERS_OWN):
+                found.append(
+                    Setting(key=flag[2:], value=value, written=flag, file=str(path), line=line, span=span)
+                )  # fmt: skip
+            place += 1 + used
+            continue
+        if (match := _OVERRIDE.fullmatch(word.text)) and not word.text.startswith("-"):
+            raw = text[word.start : word.end]
+            cut = raw.find("=") + 1
+            value = _hydra(match.group(2)) if word.known else Unresolved(raw[cut:])
+            span = (word.start + cut, word.end) if cut else None
+            found.append(
+                Setting(key=match.group(1), value=value, written=match.group(1), file=str(path), line=line, span=span)
+            )
+        if word.text == "@" and place + 1 < len(words):  # prime-rl: `uv run rl @ rl.toml`
+            place += 1
+            span = (words[place].start, words[place].end)
+            named = Setting(key="@", value=words[place].text, written="@", file=str(path), line=line, span=span)
+            found.append(named)
+        if word.text.endswith(".py") or word.text == "-m":
+            launching = False
+        place += 1
+    return processes, found
+
+
+def _flag_value(
+    words: list[Word], place: int, flag: str, equals: str, inline: str, text: str
+) -> tuple[Any, tuple[int, int] | None]:
+    word = words[place]
+    if equals:
+        cut = text.find("=", word.start) + 1
+        return (scalar(inline) if word.known else Unresolved(inline)), (cut, word.end)
+    values = words[place + 1 : place + 1 + _consumed(words, place)]
+    if not values:
+        return True, None
+    known = [scalar(value.text) if value.known else Unresolved(value.text) for value in values]
+    return (known[0] if len(known) == 1 else known), (values[0].start, values[-1].end)
+
+
+def _consumed(words: list[Word], place: int) -> int:
+    """How many words after a flag are its values: all up to the next flag, but no override and no redirection."""
+    count = 0
+    for word in words[place + 1 :]:
+        negative = re.fullmatch(r"-\d.*|-\.\d.*", word.text)
+        if word.text.startswith("-") and not negative or word.text.endswith(".py"):
+            break
+        count += 1
+    return count
+
+
+def _hydra(text: str) -> Any:
+    inner = text.strip()
+    if inner.startswith("[") and inner.endswith("]"):
+        return [scalar(part.strip().strip("\"'")) for part in inner[1:-1].split(",") if part.strip()]
+    return scalar(inner.strip("\"'"))
+
+
+def _commands(text: str) -> Iterator[Command]:
+    variables: dict[str, str | None] = {}
+    for command in _split(text, variables):
+        words = command.words
+        plain = [word for word in words if word.text not in ("export", "local", "readonly", "declare")]
+        if plain and all(_ASSIGNMENT.match(word.text) for word in plain):
+            for word in plain:
+                name, _, value = word.text.partition("=")
+                variables[name] = value if word.known and len(value) <= _LONGEST else None
+            continue
+        yield command
+
+
+def _split(text: str, variables: dict[str, str | None]) -> Iterator[Command]:
+    """Words and command ends, after the rules of a shell: quotes, continued lines, comments, ; & | and redirections."""
+    command, place, count = Command(), 0, 0
+    while place < len(text):
+        char = text[place]
+        if text.startswith("\\\n", place) or text.startswith("\\\r\n", place):
+            place += 2 if text[place + 1] == "\n" else 3
+        elif char in " \t\r":
+            place += 1
+        elif char in "\n;&|()":
+            yield command
+            command, place = Command(), place + 1
+        elif char == "#":
+            stop = text.find("\n", place)
+            place = len(text) if stop < 0 else stop
+        elif char in "<>":
+            place += 1
+        else:
+            word, place = _word(text, place, variables)
+            redirects = place < len(text) and text[place] in "<>" and word.text.isdigit()
+            if not redirects:
+                command.words.append(word)
+            count += 1
+            if count > _MAX_WORDS:
+                raise ConfigError(f"more than {_MAX_WORDS:,} words; is this the script that starts the training?")
+    yield command
+
+
+def _word(text: str, start: int, variables: dict[str, str | None]) -> tuple[Word, int]:
+    pieces: list[str] = []
+    known, place = True, start
+    while place < len(text) and text[place] not in " \t\r\n;&|<>()":
+        char = text[place]
+        if char == "'":
+            stop = text.find("'", place + 1)
+            stop = len(text) if stop < 0 else stop
+            pieces.append(text[place + 1 : stop])
+            place = stop + 1
+        elif char == '"':
+            stop = place + 1
+            while stop < len(text) and text[stop] != '"':
+                stop = _closing(text, stop) if text.startswith(("$(", "${", "`"), stop) else stop + 1 + (
+                    text[stop] == "\\")  # fmt: skip
+            piece, sure = _expanded(text[place + 1 : stop], variables)
+            pieces.append(piece)
+            known, place = known and sure, stop + 1
+        elif char == "\\":
+            if text.startswith("\\\n", place):
+                break
+            pieces.append(text[place + 1 : place + 2])
+            place += 2
+        elif char in "$`":
+            match = _PLAIN.match(text, place)
+            stop = match.end() if match else place + 2
+            if text.startswith(("$(", "${", "`"), place):
+                stop = _closing(text, place)
+            piece, sure = _expanded(text[place:stop], variables)
+            pieces.append(piece)
+            known, place = known and sure, stop
+        else:
+            pieces.append(char)
+            place += 1
+    return Word("".join(pieces), start, min(place, len(text)), known), max(place, start + 1)
+
+
+def _closing(text: str, place: int) -> int:
+    """Where what begins with a backtick, `$(` or `${` ends: brackets and braces nest."""
+    if text[place] == "`":
+        stop = text.find("`", place + 1)
+        return len(text) if stop < 0 else stop + 1
+    opened, closed = ("${", "}") if text[place + 1] == "{" else ("(", ")")
+    depth = 0
+    for match in re.compile(f"{re.escape(opened)}|{re.escape(closed)}").finditer(text, place):
+        depth += 1 if match.group() == opened else -1
+        if depth == 0:
+            return match.end()
+    return len(text)
+
+
+def _expanded(piece: str, variables: dict[str, str | None]) -> tuple[str, bool]:
+    """The text with its variables, their defaults and sums filled in, and whether all of them were known."""
+    filled: list[str] = []
+    sure, place = True, 0
+    while (mark := re.compile(r"[$`]").search(piece, place)) is not None:
+        start = mark.start()
+        filled.append(piece[place:start])
+        place, value = _filled(piece, start, variables)
+        filled.append(piece[start:place] if value is None else value)
+        sure = sure and value is not None
+    return "".join([*filled, piece[place:]]), sure
+
+
+def _filled(text: str, start: int, variables: dict[str, str | None]) -> tuple[int, str | None]:
+    """(where the expansion that begins here ends, what it stands for or None)."""
+    if match := _PLAIN.match(text, start):
+        return match.end(), variables.get(match.group(1))
+    if not text.startswith(("$(", "${", "`"), start):
+        outside = re.match(r"\$[\d@*#?!$-]", text[start : start + 2])  # $1, $@: what the script is called with
+        return start + (2 if outside else 1), None if outside else "$"
+    stop = _closing(text, start)
+    inner = text[start + 2 : stop - 1]
+    if text[start] == "`" or len(inner) > _LONGEST:
+        return stop, None
+    if text.startswith("$((", start):
+        return stop, _sum(text[start + 3 : stop - 2], variables)
+    match = _BRACED.fullmatch(inner)
+    if text[start + 1] == "(" or match is None:
+        return stop, None
+    name, operator, default = match.groups()
+    value = variables.get(name)
+    if value is None and operator:
+        value, sure = _expanded(default.strip("\"'"), variables)
+        if not sure:
+            return stop, None
+        if operator == "=":
+            variables[name] = value
+    return stop, value
+
+
+def _sum(text: str, variables: dict[str, str | None]) -> str | None:
+    """`$((1024 * 20))`: whole numbers and variables that hold them."""
+    plain = re.sub(r"\$\{?([A-Za-z_]\w*)\}?", r"\1", text)
+    plain = re.sub(r"[A-Za-z_]\w*", lambda match: str(variables.get(match.group())), plain)
+    if not _SUM.fullmatch(plain) or "**" in plain:
+        return None
+    try:
+        value = literal(ast.parse(plain.strip().replace("/", "//"), mode="eval").body, {})
+    except SyntaxError:
+        return None
+    return str(value) if isinstance(value, int) else None

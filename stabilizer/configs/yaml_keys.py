@@ -1,0 +1,169 @@
+"""YAML of unknown origin: plain types, within bounds, and a key once in its group.
+
+PyYAML, and JSON's readers, keep the last of several equal keys without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import yaml
+
+from stabilizer.configs.bounds import MAX_DEPTH, TooMuch, check_size, too_deep
+
+MAX_NODES = 100_000
+"""Values and groups of one document, every alias replaced by what it stands for."""
+MAX_NUMBER = 1000
+"""Characters of a number. PyYAML takes quadratic time for a long one in base 60, `1:30:00`."""
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Twice(NamedTuple):
+    """A key that stands more than once in one group."""
+
+    key: str
+    first: int
+    """Line of the first, counted from 1."""
+    last: int
+    """Line of the last, which is the one that counts."""
+    tag: str = ""
+    """YAML's word for the kind of key: 1 and "1" are two keys."""
+
+    def __str__(self) -> str:
+        if self.first == self.last:
+            return f"{self.key!r} stands in line {self.last} twice"
+        return f"{self.key!r} stands in line {self.first} and again in line {self.last}"
+
+
+class KeyTwice(ValueError):
+    """A key stands twice: one of its values would be lost. The message says where both are and what to do."""
+
+
+def twice(node: yaml.MappingNode) -> Iterator[Twice]:
+    """The keys that stand more than once in this group, not in those within it. `<<` may be repeated."""
+    first: dict[tuple[str, str], yaml.Node] = {}
+    last: dict[tuple[str, str], yaml.Node] = {}
+    for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and not key.tag.endswith(":merge")):
+        known = key.tag, key.value
+        if known in first:
+            last[known] = key
+        else:
+            first[known] = key
+    for known, key in last.items():
+        yield Twice(key.value, first[known].start_mark.line + 1, key.start_mark.line + 1, key.tag)
+
+
+def load(text: str, *, unique: bool = True) -> Any:
+    """What a YAML text says, nothing but plain types.
+
+    TooMuch where it is beyond a bound, KeyTwice where it contradicts itself and keys have to be `unique`.
+    """
+    loader, node = _composed(text)
+    try:
+        if node is None:
+            return None
+        if unique:
+            _check_keys(node)
+        return loader.construct_document(node)
+    except (KeyTwice, yaml.YAMLError):
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:  # `!!float ''`, 2021-99-99
+        raise yaml.YAMLError(f"a value can't be what its tag or its form says: {error}") from None
+    finally:
+        loader.dispose()
+
+
+def compose(text: str) -> yaml.Node | None:
+    """The nodes of a YAML text with their places, None where it is empty. TooMuch where it is beyond a bound."""
+    loader, node = _composed(text)
+    loader.dispose()
+    return node
+
+
+def _composed(text: str) -> tuple[Any, yaml.Node | None]:
+    check_size(text)
+    _check_events(text)
+    loader = _LOADER(text)
+    try:
+        node = loader.get_single_node()
+        for inner in _nodes(node) if node else ():
+            if inner.tag.endswith((":int", ":float")) and len(inner.value) > MAX_NUMBER:
+                raise TooMuch(
+                    f"a number of {len(inner.value):,} characters in line {inner.start_mark.line + 1};"
+                    " put it in quotes where it is a text"
+                )
+        return loader, node
+    except BaseException:
+        loader.dispose()
+        raise
+
+
+class _Extent(NamedTuple):
+    """A node with all that is in it, every alias replaced by what it stands for."""
+
+    nodes: int = 1
+    depth: int = 0
+
+
+def _check_events(text: str) -> None:
+    """Refuse a document that is too large or too deep once its aliases and merges are written out.
+
+    This goes by the parser's events: the fast composer recurses without a limit, and an alias costs it nothing.
+    """
+    anchors: dict[str, _Extent] = {}
+    open_: list[tuple[str | None, _Extent]] = [(None, _Extent())]
+    total = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_.append((event.anchor, _Extent(depth=1)))
+            if len(open_) > MAX_DEPTH + 1:
+                raise too_deep()
+            continue
+        if isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, _ in open_):
+                line = event.start_mark.line + 1
+                raise TooMuch(f"*{event.anchor} in line {line} is nested in the group it stands for")
+            done = anchors.get(event.anchor, _Extent())
+        elif isinstance(event, yaml.ScalarEvent):
+            done = _Extent()
+            anchors.update({event.anchor: done} if event.anchor else {})
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, done = open_.pop()
+            anchors.update({anchor: done} if anchor else {})
+        else:
+            continue
+        anchor, outer = open_[-1]
+        total = outer.nodes + done.nodes
+        open_[-1] = anchor, _Extent(total, max(outer.depth, done.depth + 1))
+        if total > MAX_NODES:
+            raise TooMuch(
+                f"more than {MAX_NODES:,} values and groups by line {event.start_mark.line + 1}, aliases written out;"
+                " is this the right file?"
+            )
+        if len(open_) - 1 + done.depth > MAX_DEPTH:
+            raise too_deep()
+
+
+def _nodes(node: yaml.Node) -> Iterator[yaml.Node]:
+    """A node and those in it, the inner ones first, each once."""
+    seen: set[int] = set()
+    pending = [(node, False)]
+    while pending:
+        node, entered = pending.pop()
+        if entered or isinstance(node, yaml.ScalarNode):
+            yield node
+        elif id(node) not in seen:
+            seen.add(id(node))
+            pending.append((node, True))
+            inner = (
+                node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
+            )
+            pending += [(part, False) for part in reversed(inner)]
+
+
+def _check_keys(root: yaml.Node) -> None:
+    for node in _nodes(root):
+        if isinstance(node, yaml.MappingNode) and (found := next(twice(node), None)):
+            raise KeyTwice(f"{found}; the one that comes last would count, and the other be lost: delete one of them")

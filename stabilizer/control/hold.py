@@ -1,0 +1,54 @@
+"""Learning rates that a knob keeps where they were, while their schedule runs away under it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from stabilizer.core.knobs import KNOBS, Controls
+from stabilizer.remedies.turns import LR, rate_now, share_scheduled
+from stabilizer.runs.history import RunView
+
+SAME_RATE = 0.05
+"""Share by which a held learning rate may be off before its knob follows."""
+
+Turned = tuple[float | None, float | None]
+
+
+class Moved(NamedTuple):
+    """What a knob that follows its schedule did: for which action, from where, and the rate it keeps."""
+
+    action: str
+    turn: Turned
+    """Where the knob was before the action, and where it is now."""
+    was: float
+    rate: float
+
+
+class Held:
+    """The rates that are held, each for the action that began it."""
+
+    def __init__(self, controls: Controls):
+        self._controls = controls
+        self._held: dict[str, tuple[float, Turned]] = {}
+
+    def begin(self, action: str, rate: float, turn: Turned) -> None:
+        """Keep the rate, without knob and schedule, at `rate`, from a knob that was turned this way."""
+        self._held[action] = (rate, turn)
+
+    def follow(self, view: RunView) -> Iterator[Moved]:
+        """Turn each knob to where its schedule is now, down again too; one that was turned since is left alone."""
+        rate = rate_now(view) if self._held else None
+        for action, (usual, (before, set_to)) in list(self._held.items()):
+            now = self._controls.get(LR)
+            if now != set_to or before is None or not rate:
+                del self._held[action]
+                continue
+            after = max(KNOBS[LR].low, before * min(1.0, usual / rate))
+            if abs(after / now - 1) > SAME_RATE:
+                self._controls.set(LR, after)
+                self._held[action] = (usual, (before, after))
+                kept = usual * before * float(share_scheduled(view, np.array([view.step]))[0])
+                yield Moved(action, (before, after), now, kept)

@@ -1,0 +1,116 @@
+"""How a run is paid beside how a state of its past is: what would be won by going back, measured before it is done.
+
+    from stabilizer.control.probe import probe
+
+    found = probe(trainer, checkpoint)
+    print(found.nothing_won or "going back wins")
+
+Both answer the prompts that come next, under the knobs, the engine and the reward as they are now, and the held-out
+problems. Where trouble lies outside of the weights those of the past meet it as well, and are paid no more.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from stabilizer.core.knobs import Checkpoint
+
+SURE = 2.0
+"""Standard errors by which a difference is more than chance."""
+LEAST = 0.02
+"""Share of held-out problems that is worth going back for."""
+BATCHES = 4
+"""Batches of prompts that both answer: what one of them says of a reward of 0 or 1 is off by a tenth."""
+COST = BATCHES
+"""Steps that the answers of both cost about: twice as many batches, from which nothing is learned."""
+
+
+@dataclass(frozen=True)
+class Paid:
+    """What weights get now."""
+
+    rewards: np.ndarray
+    """Mean reward of each of the prompts that come next; NaN where nobody could judge."""
+    held_out: float = math.nan
+    """Share of the held-out problems that is solved; NaN where there are none."""
+    problems: int = 0
+
+
+class Payable(Protocol):
+    """What a trainer must be able to do for it."""
+
+    def paid(self, checkpoint: Checkpoint | None = None) -> Paid:
+        """How its weights are paid now, or those of a checkpoint, and be as before."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The weights as they are beside those of a checkpoint."""
+
+    step: int
+    """Of the checkpoint."""
+    here: Paid
+    there: Paid
+
+    @property
+    def more(self) -> tuple[float, float]:
+        """Reward by which the checkpoint's weights are paid more, and its standard error over prompts."""
+        both = self.there.rewards - self.here.rewards
+        both = both[np.isfinite(both)]
+        error = float(both.std(ddof=1)) / math.sqrt(len(both)) if len(both) > 1 else math.inf
+        return float(both.mean()) if len(both) else math.nan, error
+
+    @property
+    def says_nothing(self) -> bool:
+        """Nobody could judge, or both gave the very same answers, as where an engine does not take weights over.
+
+        The same pay for every prompt tells of a reward, not of answers: one that fails grades all alike.
+        """
+        here, there = self.here.rewards, self.there.rewards
+        return not math.isfinite(self.more[1]) or bool(np.array_equal(here, there) and np.ptp(here) > 0)
+
+    @property
+    def nothing_won(self) -> str:
+        """Why there is nothing to be had by going back; empty where there is, or it is not known."""
+        if self.says_nothing or self._solves_more:
+            return ""
+        more, error = self.more
+        return "" if more > SURE * error else f"to go back to step {self.step} would win nothing: {self.words}"
+
+    @property
+    def words(self) -> str:
+        """What was measured."""
+        if self.says_nothing:
+            return "nobody could tell what going back would win"
+        here, there = float(np.nanmean(self.here.rewards)), float(np.nanmean(self.there.rewards))
+        text = f"on the same prompts its weights are paid {there:.3g}, and the present ones {here:.3g}"
+        text += f" (± {self.more[1]:.2g})"
+        if math.isfinite(self.here.held_out):
+            text += f"; of held-out problems they solve {self.there.held_out:.1%}, and these {self.here.held_out:.1%}"
+        return text
+
+    @property
+    def _solves_more(self) -> bool:
+        """Whether they solve more of the held-out problems, which what is paid can't tell where that is wrong."""
+        here, there = self.here.held_out, self.there.held_out
+        if not (math.isfinite(here) and math.isfinite(there)):
+            return False
+        rate = (here + there) / 2
+        error = math.sqrt(max(2 * rate * (1 - rate), 0.01) / max(1, self.here.problems))
+        return there - here > max(LEAST, SURE * error)
+
+    def record(self) -> dict[str, Any]:
+        """For the journal."""
+        more, error = self.more
+        known = {"reward_gain": more, "reward_gain_error": error, "accuracy/val_here": self.here.held_out,
+                 "accuracy/val_there": self.there.held_out}  # fmt: skip
+        return {"step": self.step} | {name: float(f"{x:.4g}") for name, x in known.items() if math.isfinite(x)}
+
+
+def probe(trainer: Payable, checkpoint: Checkpoint) -> Probe:
+    """Ask the run as it is and as it was. Raises what the trainer raises, CheckpointDamaged among it."""
+    return Probe(checkpoint.step, trainer.paid(), trainer.paid(checkpoint))

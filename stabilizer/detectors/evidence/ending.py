@@ -1,0 +1,74 @@
+"""What ended a run: the failure after which nothing was trained any more, where there is one.
+
+Only the end of a log can tell. An exception that a reward function survives, or a crash after which a scheduler
+restarted the job, is followed by rows; what stands at the last row of the newest attempt is what stopped it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stabilizer.core.failures import kind_of
+from stabilizer.core.records import Event
+from stabilizer.runs.history import RunView
+
+CONSEQUENCES = ("ChildFailedError", "RayTaskError", "SIGTERM", "collective operation timeout", "ActorDied")
+"""What other processes say of a failure that was somewhere else."""
+
+
+class Ending(NamedTuple):
+    """The failure that ended a run."""
+
+    kind: str
+    message: str
+    where: str
+    """File and line of the log, and of the code where a traceback says."""
+    event: Event
+    harmless: str
+    """Why it is no crash: all steps were done, or somebody stopped it. "" when it is one."""
+
+
+def ending(view: RunView) -> Ending | None:
+    """The failure after which no row came, the likeliest of several; None for a run that has none."""
+    return view.once(_ending)
+
+
+def _ending(view: RunView) -> Ending | None:
+    last = [
+        event
+        for event in view.events(("note",))
+        if event.step == view.step and event.attempt == view.attempt and _kind(event) not in ("", "non-finite-gradient")
+    ]
+    if not last:
+        return None
+    event = min(last, key=_rank)
+    message = str(event.data.get("message") or event.text)
+    return Ending(_kind(event), message, _where(event), event, _harmless(view, message))
+
+
+def _kind(event: Event) -> str:
+    return str(event.data.get("failure", ""))
+
+
+def _rank(event: Event) -> tuple[bool, bool, int]:
+    """Causes before consequences, named kinds before plain exceptions, then the first: the others followed from it."""
+    message = str(event.data.get("message") or event.text)
+    return any(word in message for word in CONSEQUENCES), kind_of(message) == "traceback", event.data.get("line", 0)
+
+
+def _where(event: Event) -> str:
+    places = []
+    if "line" in event.data:
+        places.append(f"{event.data.get('file', 'the log')}, line {event.data['line']}")
+    if raised := event.data.get("raised"):
+        places.append(f"raised in {raised}")
+    return "; ".join(places)
+
+
+def _harmless(view: RunView, message: str) -> str:
+    planned = view.about("steps")
+    if isinstance(planned, int) and 0 < planned <= view.step:
+        return f"all {planned:,} planned steps were done"
+    if "KeyboardInterrupt" in message or "SIGTERM" in message:
+        return "it was stopped from outside"
+    return ""

@@ -1,0 +1,164 @@
+"""Which settings are not what they should be: those that nobody declared to have changed, and those not in force.
+
+A log that holds a run's settings answers this exactly. Our own trainer declares whatever turns a knob (a person's word,
+a remedy, a schedule, a resume) and writes down beside the knobs what was in force, so there every other change is a
+mistake. A foreign log declares nothing: a schedule of its own may turn what it likes, so there a change counts only
+once the reward has suffered from it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from stabilizer.detectors.evidence.since import outcome, slowed
+from stabilizer.runs.history import RunView, Series
+
+SETTINGS = (
+    "control/epsilon_high", "control/epsilon_low", "control/inner_epochs", "control/minibatches", "control/beta",
+    "control/entropy_coef", "control/entropy_target", "control/temperature", "control/prompts", "control/group_size",
+    "control/max_completion", "control/max_grad_norm", "control/lr_scale",
+)  # fmt: skip
+"""Knobs that training rests on, the most telling first where several were turned at once."""
+COSTLY = ("control/prompts", "control/group_size", "control/max_completion")
+"""More of these costs time and no learning, so only less of them is a mistake."""
+FOREIGN = (*SETTINGS[:-1], "optim/lr")
+RATE = "optim/lr"
+REACH = 300
+"""Rows for which an undeclared change is told of; then it is the new normal."""
+STEADY = 5
+"""Rows of one value before a change: what moves all the time has a controller."""
+JUMP = 1.25
+"""Factor below which a change is not worth a word; the learning rate of a foreign log needs `RATE_JUMP`."""
+RATE_JUMP = 1.5
+STANDS = 3
+"""Rows for which what is in force must differ from what was set: a controller that is switched off takes one."""
+
+
+class Change(NamedTuple):
+    """A setting that is not what it was, or not what it was set to."""
+
+    metric: str
+    step: int
+    """Since when."""
+    was: float
+    now: float
+
+
+def undeclared(view: RunView) -> list[Change]:
+    """Knobs that stood still, were turned without a word in the last `REACH` rows, and are not back."""
+    own = _own(view)
+    found = []
+    for name in view.moved(SETTINGS if own else FOREIGN, REACH):  # seldom any
+        change = _turn(view, name, view.series(name).last(REACH))
+        if change and (own or _harmed(view, change.step)):
+            found.append(change)
+    return found
+
+
+def not_in_force(view: RunView) -> list[Change]:
+    """What our own trainer says was in force, where that is not what knobs and configuration say: (set, in force)."""
+    return _overridden(view) if _own(view) else []
+
+
+def _own(view: RunView) -> bool:
+    return "control/lr_scale" in view and view.about("trainer") == "stabilizer"
+
+
+def _turn(view: RunView, name: str, series: Series) -> Change | None:
+    values = series.values
+    least = math.log(RATE_JUMP if name == RATE else JUMP)
+    for row in ((values[1:] != values[:-1]).nonzero()[0] + 1).tolist():
+        was, now, before = float(values[row - 1]), float(values[-1]), values[max(0, row - STEADY) : row]
+        rested = len(before) == STEADY and _alike(before, 1.02 if name == RATE else 1.0)
+        if not rested or _size(was, now) < least or _size(was, float(values[row])) < least:
+            continue
+        up = now > was
+        if (up and name in COSTLY) or (not up and name == RATE) or view.declared(int(series.steps[row])):
+            continue
+        return Change(name, int(series.steps[row]), was, now)
+    return None
+
+
+def _alike(values: np.ndarray, factor: float) -> bool:
+    low, high = float(values.min()), float(values.max())
+    return low == high or (factor > 1 and 0 < high <= factor * low)
+
+
+def _size(was: float, now: float) -> float:
+    """How far apart two values of a setting are, as the logarithm of a factor; without end from or through 0."""
+    if was * now > 0 and math.isfinite(was * now):
+        return abs(math.log(now / was))
+    return 0.0 if was == now else math.inf
+
+
+def _harmed(view: RunView, step: int) -> bool:
+    since = outcome(view, step)
+    return bool(since and (since.fell or (not since.paid and slowed(view, step))))
+
+
+_CUT = "rollout/truncated_frac"
+_PAIRS = (
+    (RATE, "control/lr_scale"), ("policy/beta", "control/beta"), ("policy/entropy_coef", "control/entropy_coef"),
+    ("batch/prompts_drawn", "control/prompts"), ("batch/group_size", "control/group_size"),
+    ("rollout/length_max", "control/max_completion"),
+)  # fmt: skip
+"""What is in force, and the knob that says what should be."""
+_LOOKED_AT = (*(name for pair in _PAIRS for name in pair), "control/entropy_target", _CUT, "rollout/turns_mean")
+
+
+class _Way(NamedTuple):
+    """How a metric may leave its knob's value, or so many times that: upward, downward, where `beside` is above 0."""
+
+    times: float
+    up: bool
+    down: bool
+    beside: str = ""
+
+
+_EITHER, _DOWN, _DOWN_WHERE_CUT = _Way(1.0, True, True), _Way(1.0, False, True), _Way(1.0, False, True, _CUT)
+
+
+def _overridden(view: RunView) -> list[Change]:
+    newest = view.newest(_LOOKED_AT)
+    target, cut, turns = newest[-3:]
+    peak, rate = view.config("optim.lr"), None
+    if isinstance(peak, (int, float)) and peak > 0:
+        rests = view.config("optim.schedule") == "constant" and view.step > (view.config("optim.warmup_steps") or 0)
+        rate = _Way(float(peak), True, rests)
+    ways = (
+        rate, None if view.config("policy.kl_target") else _EITHER, None if target else _EITHER, _DOWN, _EITHER,
+        _DOWN_WHERE_CUT if cut and turns is None else None,
+    )  # fmt: skip
+    found = []
+    for place, way in enumerate(ways):
+        now, wanted = newest[2 * place], newest[2 * place + 1]
+        if way is None or now is None or wanted is None or not _apart(now, wanted * way.times, way.up, way.down):
+            continue  # nearly always
+        if change := _differs(view, *_PAIRS[place], way, now, wanted):
+            found.append(change)
+    return found
+
+
+def _differs(view: RunView, name: str, knob: str, way: _Way, now: float, wanted: float) -> Change | None:
+    """Whether a metric has left its knob's value for `STANDS` rows."""
+    times, up, down, beside = way
+    wanted_at = {int(step): times * float(value) for step, value in zip(*view.series(knob).last(REACH), strict=True)}
+    cut_at = {int(step) for step, value in zip(*view.series(beside or name).last(REACH), strict=True) if value > 0}
+    real = view.series(name).last(REACH)
+    rows = [(int(step), float(value)) for step, value in zip(*real, strict=True) if int(step) in wanted_at]
+    apart = np.array([
+        _apart(value, wanted_at[step], up, down) and (not beside or step in cut_at) for step, value in rows
+    ])  # fmt: skip
+    if len(apart) < STANDS or not apart[-STANDS:].all():
+        return None
+    kept = (~apart).nonzero()[0]
+    first = int(kept[-1]) + 1 if len(kept) else 0
+    return Change(name, rows[first][0], wanted * times, now)
+
+
+def _apart(now: float, wanted: float, up: bool, down: bool) -> bool:
+    slack = 0.01 * abs(wanted) + 1e-12
+    return (up and now > wanted + slack) or (down and now < wanted - slack)

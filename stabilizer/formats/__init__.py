@@ -1,0 +1,1 @@
+"""Containers of numbers: console lines, JSON, CSV, TensorBoard, W&B, MLflow, trackio, notebooks."""

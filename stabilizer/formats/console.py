@@ -1,0 +1,337 @@
+"""Lines of a captured console, freed of what wrapped them, and the failures told in them.
+
+Trainers print through Ray (`(TaskRunner pid=12) `, `[repeated 4x across cluster]`), through terminals (ANSI colours,
+progress bars that return to the start of the line), and some services keep the console as JSON, a list of
+`{"stream_name": ..., "data": ...}`. A trainer's reader wants none of that. Memory is bounded by `MAX_LINE` whatever
+the file holds: a longer line is cut, and says so.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from copy import copy
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from stabilizer.core.failures import KINDS, kind_of
+from stabilizer.core.records import Event
+from stabilizer.formats.rows import KEPT, assemble
+from stabilizer.runs.history import History
+from stabilizer.runs.loaded import LoadedRun, NoMetrics, Source
+from stabilizer.runs.reader import RunError
+
+MAX_LINE = 4_000_000
+"""Characters of a line that are kept; a step's metrics take some thousands."""
+
+HEAD = 16_000_000
+"""Bytes in which the first line of metrics must stand for a file to be recognised as a trainer's console."""
+
+LARGEST_LINE = 1 << 28
+"""Characters of a line after which nothing is read on: it is no log that has such a line."""
+
+LARGEST_WITHOUT_A_STEP = 1 << 28
+"""Bytes up to which a file without metrics is searched for the reason."""
+
+DOCUMENTS = {".md", ".markdown", ".rst", ".adoc", ".html", ".htm", ".tex"}
+SOURCES = {".py", ".sh", ".js", ".c", ".cpp", ".cu", ".rs", ".go", ".yaml", ".yml", ".toml", ".ini", ".cfg"}
+"""Texts about runs and not logs of one: a failure they mention is none."""
+
+_CHUNK = 1 << 20
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
+_RAY = re.compile(r"^\s?\((?:[^()\s][^()]{0,80} )?pid=\d+(?:, ip=[^()\s]{1,60})?\)\s?")
+_REPEATED = re.compile(r"\[repeated \d{1,9}x across cluster\].*$")
+WRAPPED = ('[{"stream_name"', ',{"stream_name"', '{"stream_name"')
+
+
+class Line(NamedTuple):
+    """One line of the console. `whole` is false where the writer was cut off, or the line is over `MAX_LINE`."""
+
+    number: int
+    text: str
+    whole: bool
+
+
+def lines(path: Path) -> Iterator[Line]:
+    """The lines of a console log; what a progress bar overwrote are lines of their own."""
+    for line in _unwrapped(path):
+        yield from pieces(line)
+
+
+def pieces(line: Line) -> Iterator[Line]:
+    """What was printed in one line of the file, without what wrapped it."""
+    text = _ANSI.sub("", line.text) if "\x1b" in line.text else line.text
+    parts = text.split("\r") if "\r" in text else (text,)
+    last = len(parts) - 1
+    for place, part in enumerate(parts):
+        if part:
+            yield Line(line.number, _plain(part), line.whole or place < last)
+
+
+def head(path: Path) -> bytes:
+    """The beginning of a regular file, read once for all readers that are asked about it; b"" when it can't be."""
+    try:
+        known = path.stat()
+        return _head(path, known.st_mtime_ns, known.st_size) if path.is_file() else b""
+    except OSError:
+        return b""
+
+
+@lru_cache(maxsize=2)
+def _head(path: Path, _changed: int, _size: int) -> bytes:
+    with path.open("rb") as file:
+        raw = file.read(HEAD)
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as a Windows shell redirects
+        return raw.decode("utf-16", "replace").encode("utf-8", "replace")
+    return raw.removeprefix(codecs.BOM_UTF8)
+
+
+def _plain(text: str) -> str:
+    if "pid=" in text[:160]:
+        text = _RAY.sub("", text, count=1)
+    if "across cluster]" in text:
+        text = _REPEATED.sub("", text)
+    return text.rstrip()
+
+
+def _raw(path: Path) -> Iterator[Line]:
+    with path.open("rb") as file:
+        utf16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    number, held, dropping, dropped = 1, "", False, 0
+    with path.open(encoding="utf-16" if utf16 else "utf-8-sig", errors="replace", newline="") as file:
+        while chunk := file.read(_CHUNK):
+            *full, rest = (held + chunk).split("\n")
+            for text in full:
+                if not dropping:
+                    yield Line(number, text[:MAX_LINE], len(text) <= MAX_LINE)
+                dropping, dropped = False, 0
+                number += 1
+            held = "" if dropping else rest
+            if len(held) > MAX_LINE:
+                if not dropping:
+                    yield Line(number, held[:MAX_LINE], False)
+                dropped += len(held)
+                held, dropping = "", True
+            elif dropping:
+                dropped += len(rest)
+            if dropped > LARGEST_LINE:
+                todo = f"; cut it with `head -n {number - 1}` and give what is left" if number > 1 else "; is it one?"
+                raise RunError(f"{path}: line {number} has more than {LARGEST_LINE:,} characters, as no log has{todo}")
+    if held and not dropping:
+        yield Line(number, held, False)
+
+
+def _unwrapped(path: Path) -> Iterator[Line]:
+    """Lines as they were printed, taken out of the JSON that some services keep them in."""
+    held = ""
+    number = 0
+    for line in _raw(path):
+        if not line.text.startswith(WRAPPED):
+            yield line
+            continue
+        number = line.number
+        try:
+            entry, _ = json.JSONDecoder().raw_decode(line.text, line.text.index("{"))
+            data = entry["data"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        if isinstance(data, str):
+            *full, held = (held + data)[-MAX_LINE:].split("\n")
+            for text in full:
+                yield Line(number, text, True)
+    if held:
+        yield Line(number, held, False)
+
+
+# A quoted text ends at the first quote that no backslash stands before, so each character is looked at once.
+_ITEM = re.compile(
+    r"(?:'((?:[^'\\]|\\.){1,300}+)'|\"((?:[^\"\\]|\\.){1,300}+)\"): "
+    r"(?:(?:'((?:[^'\\]|\\.){0,100}+)'|\"((?:[^\"\\]|\\.){0,100}+)\")|([^,{}]{0,100}+))(?:,\s+|\}|$)"
+)
+
+
+def python_dict(text: str) -> dict[str, str | None]:
+    """The items of a flat dictionary as Python prints it, values as text: numbers may be quoted or `nan`."""
+    found: dict[str, str | None] = {}
+    for match in _ITEM.finditer(text, 1):
+        key, other_key, single, double, bare = match.groups()
+        value = bare.strip() if bare is not None else single if single is not None else double
+        found[key or other_key] = None if value == "None" else value
+    return found
+
+
+# --- failures ------------------------------------------------------------------------------------------------------
+
+_EXCEPTION = re.compile(
+    r"^(?:\[rank\d+\]:? ?)?"
+    r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Timeout|Died))(?=[:(]|$)(.*)$"
+)
+_FRAME = re.compile(r'^\s+File "([^"]{1,500})", line (\d+)')
+_TRAINERS = {
+    "open_r1": "open-r1",
+    "trl": "trl",
+    "search_r1": "search_r1",
+    "search-r1": "search_r1",
+    "easyr1": "easyr1",
+    "openrlhf": "openrlhf",
+    "skyrl_train": "skyrl",
+    "nemo_rl": "nemo_rl",
+    "prime_rl": "prime_rl",
+    "verl": "verl",
+}
+"""Packages whose frames in a traceback name the trainer, the more particular first."""
+_SUSPICIOUS = re.compile(
+    r"Traceback|Error|Exception|Interrupt|out of memory|oom-kill|unexpectedly|SIG|Segmentation|timeout|not finite"
+)
+_MARKED = re.compile(r"\s*(?:[|>#]|[-*] )")  # a table, a quotation, a heading, a list: somebody tells of a failure
+_NOT_FINITE = re.compile(r"grad_norm is not finite", re.I)
+_MOST = 10_000
+"""Failures looked at; a log with more tells of no other kind."""
+
+
+class Failures:
+    """Collects what a console says went wrong, as events that carry their kind in `data["failure"]`.
+
+    Fed line by line. A traceback's last exception is its cause, so it is reported when the traceback is over. A
+    failure is a fact of the log and no verdict: a run may survive one, e.g. of a reward function. In `talk`, a text
+    about failures, only a whole traceback counts as one.
+    """
+
+    def __init__(self, talk: bool = False) -> None:
+        self._talk = talk
+        self.count = 0
+        self.not_finite = 0
+        self.trainer = ""
+        """Whose code stood in a traceback, where that was a trainer's."""
+        self._inside = False
+        self._found: tuple[int, str] | None = None
+        self._raised = ""
+
+    def see(self, line: Line) -> Event | None:
+        """The failure this line completes, if it does."""
+        text = line.text
+        if self._inside:
+            if match := _FRAME.match(text):
+                self._frame(match[1], match[2])
+                return None
+            if match := _EXCEPTION.match(text):
+                self._found = line.number, match[1] + match[2]
+                return None
+            if not text or text[0] in " \t[" or "Traceback" in text or text.startswith(("During ", "The above ")):
+                return None
+            if text.startswith("Set the environment variable HYDRA_FULL_ERROR"):
+                return self.close()
+            ended = self.close() if self._found else None
+            if ended:
+                return ended
+        if not _SUSPICIOUS.search(text):
+            return None
+        if "Traceback (most recent call last)" in text:
+            self._inside, self._raised = True, ""
+        elif self._talk or _MARKED.match(text):
+            return None
+        elif _NOT_FINITE.search(text):
+            self.not_finite += 1
+            if self.not_finite == 1:
+                return self._event(line.number, text[-200:], "non-finite-gradient")
+        elif match := _EXCEPTION.match(text):
+            return self._event(line.number, match[1] + match[2])
+        elif KINDS["oom"].search(text) or KINDS["worker-death"].search(text):
+            return self._event(line.number, text)
+        return None
+
+    def pending(self) -> list[Event]:
+        """The failure that is still open when a row of metrics follows, or the log ends: it came before that."""
+        event = self.close()
+        return [event] if event else []
+
+    def close(self) -> Event | None:
+        """The failure still open at the end of a traceback or of the log."""
+        found, self._found, self._inside = self._found, None, False
+        return self._event(*found) if found else None
+
+    def _event(self, number: int, text: str, kind: str | None = None) -> Event | None:
+        self.count += 1
+        if self.count > _MOST:
+            return None
+        short = text.strip()[:400]
+        raised, self._raised = self._raised, ""
+        said = {"failure": kind or kind_of(text), "line": number, "message": short}
+        return Event(
+            step=0, kind="note", text=f"line {number}: {short}", data=said | ({"raised": raised} if raised else {})
+        )
+
+    def _frame(self, file: str, line: str) -> None:
+        """A frame of the traceback; the last one is where the exception was raised."""
+        self._raised = f"{file}, line {line}"
+        parts = set(re.split(r"[/\\.]", file.lower()))
+        self.trainer = self.trainer or next((name for package, name in _TRAINERS.items() if package in parts), "")
+
+    def notes(self) -> list[str]:
+        """What to tell of the failures as a whole."""
+        said = []
+        if self.not_finite:
+            said.append(f"{self.not_finite} updates skipped by the trainer: 'grad_norm is not finite'")
+        if self.count > KEPT:
+            said.append(f"{self.count} failures in the log, the first {KEPT} and the last are kept as events")
+        return said
+
+
+class ConsoleParser:
+    """What readers of consoles have in common: rows of metrics and failures in the order they were printed."""
+
+    def __init__(self) -> None:
+        self._entries: list[Any] = []
+        self._failures = Failures()
+
+    def see(self, line: Line) -> None:
+        """The next line: metrics, or perhaps a failure."""
+        raise NotImplementedError
+
+    def fork(self) -> Self:
+        """A copy that can be fed without changing this one."""
+        other = copy(self)
+        for name, value in vars(self).items():
+            setattr(other, name, copy(value))
+        return other
+
+    def ended(self) -> tuple[list[Any], list[str]]:
+        """Rows and failures so far, if nothing follows, and what to tell of the failures."""
+        failures = copy(self._failures)
+        return [*self._entries, *failures.pending()], failures.notes()
+
+    def _row(self, step: int, values: dict[str, float]) -> None:
+        self._entries += [*self._failures.pending(), (step, values)]
+
+    def _other(self, line: Line) -> Event | None:
+        """A line without metrics: the failure that it completes, if it does."""
+        event = self._failures.see(line)
+        if event:
+            self._entries.append(event)
+        return event
+
+
+def document(path: Path) -> LoadedRun:
+    """A text for people in the place of a log: a run of no steps and no failure."""
+    note = "a document and not a log: give the file or folder that the trainer wrote"
+    source = Source("document", "unknown", (str(path),), 0, notes=(note,))
+    return LoadedRun(path.name, source, {0: History({"run": path.name}, step=0)}, [])
+
+
+def failed_run(path: Path) -> LoadedRun | None:
+    """A file without a number in which a failure is told: a run of no steps. Large and binary files are none."""
+    start = head(path)[:4096]
+    if b"\0" in start or path.stat().st_size > LARGEST_WITHOUT_A_STEP:
+        return None
+    failures = Failures(talk=path.suffix.lower() in DOCUMENTS | SOURCES)
+    events = [event for line in lines(path) if (event := failures.see(line))] + failures.pending()
+    try:
+        trainer = failures.trainer or "unknown"
+        return assemble(path.stem, format="console", trainer=trainer, files=[path], rows=events, about={})
+    except NoMetrics as told:
+        return told.run
+    except RunError:
+        return None

@@ -1,0 +1,257 @@
+"""Files of other people as JSON's types: what can be wrong with them is said in words, never as a traceback."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from stabilizer.configs import bounds
+from stabilizer.configs.bounds import TooMuch, check_depth, load_toml
+from stabilizer.core import json_text
+from stabilizer.runs.reader import RunError
+
+MAX_BYTES = 2**30
+"""A log larger than this is a mistake more often than a log."""
+
+MAX_VALUES = 5_000_000
+"""Values of one JSON text, which take 100 to 200 bytes of memory each: names, numbers, texts and groups."""
+
+
+def content(path: Path) -> bytes:
+    """All bytes of a regular file. RunError when it is empty, far too large, or no regular file."""
+    if not path.is_file():
+        raise RunError(f"{path}: {'a folder' if path.is_dir() else 'not a file'}; give the file itself")
+    size = path.stat().st_size
+    if size > MAX_BYTES:
+        raise RunError(
+            f"{path}: {size / 2**30:.1f} GiB is more than the {MAX_BYTES // 2**30} GiB this reader takes; give a part"
+            " of it, e.g. the lines of one training"
+        )
+    raw = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    if not raw or raw.isspace():
+        raise RunError(f"{path}: the file is empty; was the trainer stopped before its first log or checkpoint?")
+    return raw
+
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.S)
+_MARKS = (b",", b"[", b"{")
+
+
+def _check_values(path: Path, raw: bytes) -> None:
+    """RunError where a JSON text holds so many values that they would fill the memory: `[],` takes 60 bytes of it."""
+    marks = sum(raw.count(mark) for mark in _MARKS)
+    if marks <= MAX_VALUES:
+        return
+    for string in _STRING.finditer(raw):  # marks in texts are no values
+        marks -= sum(raw.count(mark, *string.span()) for mark in _MARKS)
+        if marks <= MAX_VALUES:
+            return
+    raise RunError(f"{path}: more than {MAX_VALUES:,} values, which is no log of metrics; give a part of it")
+
+
+def json_value(path: Path, *, walked: bool = True) -> Any:
+    """A JSON file in which NaN, Infinity and -Infinity may stand, as Python writes them. `walked` as in `json_text`."""
+    raw = content(path)
+    _check_values(path, raw)
+    try:
+        return json_text.loads_python(raw, walked=walked)
+    except json_text.NestedTooDeep as error:
+        raise RunError(f"{path}: {error}, so it is no log; is this the right file?") from None
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        byte = raw[error.start]
+        raise RunError(
+            f"{path}: not UTF-8 text (byte 0x{byte:02x} in line {line}), so not JSON; is this the right file? Text in"
+            " another encoding becomes UTF-8 with `iconv -f ENCODING -t UTF-8`"
+        ) from None
+    except json.JSONDecodeError as error:
+        text = raw.decode("utf-8", "replace")
+        if not text[error.pos :].strip() or error.msg.startswith("Unterminated"):
+            why = "the JSON ends too early, as when the trainer was killed while saving; use the checkpoint before"
+        else:
+            why = f"not JSON: {error.msg} in line {error.lineno}, column {error.colno}"
+        raise RunError(f"{path}: {why}") from None
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise RunError(f"{path}: not readable as JSON: {error}") from None
+
+
+DAMAGED = (ValueError, RecursionError, LookupError, TypeError, AttributeError)
+"""What a damaged text ends in beside a parser's own error: PyYAML stumbles over `!!float ''`."""
+
+
+def config_file(path: Path) -> dict[str, Any]:
+    """A configuration from a JSON, TOML or YAML file, or from the script that starts the training."""
+    if not path.exists():
+        raise RunError(
+            f"{path}: no such file; --config takes the trainer's configuration as YAML, JSON or TOML, or the script"
+            " that starts it"
+        )
+    if path.is_file() and path.stat().st_size > bounds.MAX_BYTES:
+        raise RunError(
+            f"{path}: more than the {bounds.MAX_BYTES // 2**20} MiB taken for a configuration; is this the right file?"
+        )
+    suffix = path.suffix.lower()
+    if suffix in SCRIPTS:
+        return _script(path)
+    if suffix == ".json":
+        value = _checked_depth(path, json_value(path))
+        _check_keys(path)
+    elif suffix == ".toml":
+        value = _parsed(path, load_toml, ValueError)
+    elif suffix in (".yaml", ".yml"):
+        try:
+            import yaml
+
+            from stabilizer.configs import yaml_keys
+        except ImportError:
+            raise RunError(f"{path}: reading YAML needs PyYAML; run: pip install pyyaml (or give JSON)") from None
+        value = _parsed(path, yaml_keys.load, yaml.YAMLError)
+    else:
+        raise RunError(
+            f"{path}: --config takes .yaml, .yml, .json, .toml or a script ({', '.join(SCRIPTS)}), not"
+            f" {suffix or 'a file without suffix'}"
+        )
+    if json_text.too_deep(value):
+        raise RunError(f"{path}: nested more than {json_text.MAX_NESTING} levels deep, so it is no configuration")
+    if not isinstance(value, dict):
+        raise RunError(f"{path}: a configuration is a mapping of keys to values, this holds a {type(value).__name__}")
+    return {str(key): item for key, item in _unwrapped(value).items()}
+
+
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".py")
+"""How scripts end that start a training, and hold its settings."""
+
+
+def _script(path: Path) -> dict[str, Any]:
+    """The settings that stand in a script, under the trainer's own names, nested as a YAML file would have them."""
+    from stabilizer.configs.config import ConfigError, Unresolved  # here, because few logs come with a script
+    from stabilizer.configs.reading import read
+    from stabilizer.trainers.configs import canonical, recognised
+
+    try:
+        parsed = read(path)
+    except ConfigError as error:
+        raise RunError(str(error)) from None
+    try:
+        settings = canonical(recognised(parsed)[0], parsed)
+    except ConfigError:
+        raise RunError(
+            f"{path}: no trainer that is known is started here; give its settings as YAML or JSON, under its own names"
+        ) from None
+    nested: dict[str, Any] = {}
+    for key, setting in settings.items():
+        *sections, last = key.split(".")
+        node = nested
+        for section in sections:
+            below = node.setdefault(section, {})
+            node = below if isinstance(below, dict) else {}
+        node[last] = setting.value.text if isinstance(setting.value, Unresolved) else setting.value
+    return nested
+
+
+def _unwrapped(settings: dict[Any, Any]) -> dict[Any, Any]:
+    """W&B's config.yaml holds each setting as `{desc: ..., value: ...}`; any other file is left as it is."""
+    ours = {key: item for key, item in settings.items() if not str(key).startswith(("_", "wandb_version"))}
+    wrapped = (isinstance(item, dict) and "value" in item and set(item) <= {"desc", "value"} for item in ours.values())
+    return {key: item["value"] for key, item in ours.items()} if ours and all(wrapped) else settings
+
+
+def _checked_depth(path: Path, value: Any) -> Any:
+    try:
+        return check_depth(value)
+    except TooMuch as error:
+        raise RunError(f"{path}: {error}") from None
+
+
+def _check_keys(path: Path) -> None:
+    """RunError where a JSON object has a key twice: its readers keep the last without a word."""
+    again: list[str] = []
+
+    def pairs(items: list[tuple[str, Any]]) -> None:
+        if len(dict(items)) < len(items):
+            counts = Counter(key for key, _ in items)
+            again.extend(key for key, count in counts.items() if count > 1)
+
+    try:
+        json.loads(content(path), object_pairs_hook=pairs)
+    except (ValueError, RecursionError):  # what only the other parser takes
+        return
+    if again:
+        lines = content(path).decode("utf-8", "replace").split("\n")
+        places = [str(number) for number, line in enumerate(lines, 1) if f"{json.dumps(again[0])}" in line]
+        where = f" (it is in the lines {', '.join(places[:8])})" if len(places) > 1 else ""
+        raise RunError(
+            f"{path}: {again[0]!r} stands twice in one object{where}; the one that comes last would count, and the"
+            " other be lost: delete one of them"
+        )
+
+
+def _parsed(path: Path, parse: Callable[[str], Any], expected: type[Exception]) -> Any:
+    try:
+        return parse(content(path).decode("utf-8"))
+    except (expected, *DAMAGED) as error:
+        if isinstance(error, RunError):
+            raise
+        first = (str(error) or type(error).__name__).splitlines()[0]
+        if isinstance(error, TooMuch) or type(error).__name__ == "KeyTwice":
+            raise RunError(f"{path}: {first}") from None
+        raise RunError(f"{path}: not readable as {path.suffix[1:].upper()}: {first}") from None
+
+
+def json_lines(path: Path) -> Iterator[Any]:
+    """One object a line, NaN and Infinity among its values; a line that is none, empty or cut off, comes as None. The
+    objects may be those of an earlier look, so they are not to be changed."""
+    from stabilizer.formats import console, tailing  # here, because most files are not read by lines
+
+    if tailing.current():
+        yield from tailing.gather(path, _Values).values
+        return
+    for line in console.lines(path):
+        yield from _value(line.text)
+
+
+class _Values:
+    """The values of JSON lines, for a log that grows."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+
+    def see(self, line: Any) -> None:
+        self.values += _value(line.text)
+
+    def fork(self) -> _Values:
+        other = _Values()
+        other.values = list(self.values)
+        return other
+
+
+def _value(text: str) -> tuple[Any, ...]:
+    """The value of a line; nothing for an empty one."""
+    text = text.strip()
+    if not text:
+        return ()
+    try:
+        value = json_text.loads_python(text)
+    except ValueError:
+        return (None,)
+    return (value if isinstance(value, dict) and value else None,)  # nothing else is a record: memory for none of it
+
+
+def beside(file: Path, notes: list[str]) -> dict[str, Any]:
+    """The configuration that Hydra or W&B keep beside a log."""
+    for folder in (file.parent, file.parent.parent):
+        for name in (".hydra/config.yaml", "files/config.yaml"):
+            if not (folder / name).is_file():
+                continue
+            try:
+                settings = config_file(folder / name)
+            except RunError as error:
+                notes.append(f"configuration not read: {error}")
+                continue
+            notes.append(f"configuration taken from {name} beside the log")
+            return settings
+    return {}

@@ -1,0 +1,160 @@
+"""From rows of numbers to a run: what every reader of a foreign log ends with.
+
+Rows of one step merge, the last value wins. A step that goes back is a restart: it opens an attempt of its own, whose
+lineage keeps what came before that step, and declares a `resume` event so that detectors take a new baseline.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from stabilizer.core.metrics import metric
+from stabilizer.core.records import Event
+from stabilizer.runs.blocks import Block
+from stabilizer.runs.history import History
+from stabilizer.runs.loaded import LoadedRun, NoMetrics, Source
+from stabilizer.runs.reader import RunError
+
+LARGEST_STEP = 2**53
+MAX_NAMES = 50_000
+"""Different names of one log; one that has more writes values into its names."""
+KEPT = 20
+"""Failures of one log kept as events, beside the last: a reward that always fails would fill the page."""
+
+
+def step_number(value: Any) -> int | None:
+    """A step as a whole number, or None when the value is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LARGEST_STEP:
+        return None
+    return int(value) if value == int(value) else None
+
+
+def number(value: Any) -> float | None:
+    """A logged value as a float; numbers written as text count, anything else is None."""
+    if isinstance(value, (int, float)):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    if isinstance(value, str) and len(value) < 64:
+        try:
+            return float(value)
+        except ValueError:
+            return None
+    return None
+
+
+def definition(ours: str, source: str, **differs: str) -> dict[str, str]:
+    """What `about["metrics"]` says of a metric: our definition, except where the trainer's differs."""
+    known = metric(ours)
+    return {
+        "unit": known.unit, "estimator": known.estimator, "aggregation": known.aggregation, **differs, "source": source,
+    }  # fmt: skip
+
+
+def check_names(count: int, where: object) -> None:
+    """RunError when a log has more names than any log of metrics."""
+    if count > MAX_NAMES:
+        raise RunError(f"{where}: more than {MAX_NAMES:,} different names; is each name a metric, and not a value?")
+
+
+def check_mapping(mapping: Mapping[str, str], names: Iterable[str], where: object) -> None:
+    """RunError when `--map` asks for a name this log does not have."""
+    have = sorted(names)
+    for ours, theirs in mapping.items():
+        if theirs not in have:
+            from stabilizer.output.terminal import plain  # here, because the terminal's page is built on the readers
+
+            near = [plain(name) for name in difflib.get_close_matches(theirs, have, 3, 0.3) or have[:8]]
+            pair = f"{plain(ours)}={plain(theirs)}"
+            raise RunError(f"--map {pair}: {plain(where)} has no '{plain(theirs)}'; it has {', '.join(near)}")
+
+
+def assemble(
+    name: str,
+    *,
+    format: str,
+    trainer: str,
+    files: Iterable[Any],
+    rows: Iterable[tuple[int, Mapping[str, float]] | Event | Block],
+    about: Mapping[str, Any],
+    skipped: int = 0,
+    notes: Iterable[str] = (),
+) -> LoadedRun:
+    """The run made of rows (step, values) in the order they were logged. RunError when there is no number in them.
+
+    An `Event` among the rows is declared at the step reached so far. A `Block` is as many rows at once, and many times
+    as fast. Without any row, `NoMetrics` holds the events.
+    """
+    attempts: list[dict[str, Any]] = [{"attempt": 0, "from_step": 0, "parent": None, "reason": "start"}]
+    said = {"run": name, "trainer": trainer, **about, "attempts": attempts}
+    current = History(said)
+    histories = {0: current}
+    ticks: list[tuple[int, int]] = []
+    paths = tuple(str(file) for file in files)
+    told, left_out = 0, None
+    names: set[str] = set()
+    for row in _one_by_one(rows):
+        if isinstance(row, Block):
+            current.extend(row)
+            ticks += [(current.attempt, step) for step in row.steps]
+            names.update(row.names)
+            check_names(len(names), paths[0])
+            continue
+        if isinstance(row, Event):
+            row = replace(row, step=max(current.step, 0), attempt=current.attempt, data={**row.data, "file": paths[0]})
+            told, left_out = told + 1, row if told >= KEPT else None
+            current.events += [] if left_out else [row]
+            continue
+        step, values = row
+        if not values:
+            continue
+        if step < current.step:
+            attempt = current.attempt + 1
+            attempts.append(
+                {"attempt": attempt, "from_step": step, "parent": current.attempt, "reason": "step went back"}
+            )
+            text = f"the log goes back from step {current.step} to {step}: a restart"
+            current = histories[attempt] = current.fork(step, attempt)
+            current.events.append(Event(step=step, kind="resume", text=text, attempt=attempt))
+        current.append(step, values)
+        names.update(values)
+        check_names(len(names), paths[0])
+        if not ticks or ticks[-1] != (current.attempt, step):
+            ticks.append((current.attempt, step))
+    current.events += [left_out] if left_out and left_out.attempt == current.attempt else []
+    if not ticks:
+        raise _no_metrics(name, trainer, paths, current)
+    source = Source(format, trainer, paths, len(set(ticks)), skipped, tuple(notes))
+    return LoadedRun(name, source, histories, ticks)
+
+
+def _one_by_one(
+    rows: Iterable[tuple[int, Mapping[str, float]] | Event | Block],
+) -> Iterator[tuple[int, Mapping[str, float]] | Event | Block]:
+    """The rows as they are; those of a block singly where steps repeat or go back."""
+    reached = -1
+    for row in rows:
+        if isinstance(row, Block):
+            if row.ascending() and row.names and row.steps[0] > reached:
+                yield row
+            else:
+                yield from ((step, values) for step, values, _ in row.rows())
+            reached = row.steps[-1]
+            continue
+        yield row
+        if not isinstance(row, Event) and row[1]:
+            reached = row[0]
+
+
+def _no_metrics(name: str, trainer: str, paths: tuple[str, ...], history: History) -> RunError:
+    where = f"{', '.join(paths)}: no metrics in it"
+    if not history.events:
+        return RunError(f"{where}; was the trainer stopped before its first log?")
+    history.step = 0
+    source = Source("console", trainer, paths, 0, notes=("no step of training in it",))
+    return NoMetrics(f"{where}; it ended with {history.events[-1].text}", LoadedRun(name, source, {0: history}, []))

@@ -1,0 +1,99 @@
+"""Records of numbers from anyone's loop as rows along a step: which column is the step, and what is said where none is.
+
+For formats in which any program may keep its log (tables, JSON, trackers). A record without its step belongs to the one
+before. Rows that only repeat the row before in every number are a log filled forward (each value is carried on until
+the next was measured): the repetitions are no measurements and are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from stabilizer.formats.naming import Row
+from stabilizer.formats.rows import MAX_NAMES as MAX_NAMES  # readers of wide logs count against it themselves
+from stabilizer.formats.rows import check_names, number, step_number
+from stabilizer.trainers.names import CLOCKS, STEP_KEYS
+
+MAX_DEPTH = 8
+
+
+def rows_of(records: Iterable[Mapping[str, Any]], where: object) -> tuple[list[Row], int, list[str]]:
+    """Rows of a log's records, how many records were none, and what the user should know."""
+    flat: list[dict[str, float]] = []
+    skipped = 0
+    names: set[str] = set()
+    for record in records:
+        values = dict(_numbers(record, "", 0)) if isinstance(record, Mapping) else {}
+        if not values:
+            skipped += 1
+            continue
+        names.update(values)
+        check_names(len(names), where)
+        flat.append(values)
+    step = step_key(flat, names)
+    notes = []
+    if step is None and flat:
+        notes.append("no column of steps in the log: steps are counted in records, from 1")
+    rows: list[Row] = []
+    now = 0
+    for place, values in enumerate(flat):
+        if step is None:
+            now = place + 1
+        elif values.get(step) != values.get(step):
+            skipped += 1
+            continue
+        elif (found := step_number(values.get(step))) is not None:
+            now = found
+        measured = {key: value for key, value in values.items() if key != step and key.lower() not in CLOCKS}
+        if measured:
+            rows.append((now, measured))
+    kept = _without_repeats(rows)
+    if len(kept) < len(rows):
+        notes.append(
+            f"{len(rows) - len(kept)} rows left out that repeat the one before in every number: filled forward"
+        )
+    if skipped:
+        notes.append(f"{skipped} records left out: no numbers in them, or cut off")
+    return kept, skipped, notes
+
+
+def step_key(records: list[dict[str, float]], names: Iterable[str]) -> str | None:
+    """The name under which these records keep their step."""
+    lower = {name.strip().lower(): name for name in names}
+    for word in STEP_KEYS:
+        name = lower.get(word)
+        if name is None:
+            continue
+        found = [values[name] for values in records if name in values and not math.isnan(values[name])]
+        whole = [value for value in found if step_number(value) is not None]
+        if len(whole) < len(found):
+            continue
+        distinct = len(set(whole))
+        theirs = "/" in word and word != "progress/step"  # a trainer's own: few of a tracker's rows may be its
+        often = len(found) * 5 >= len(records) and distinct * (1 if word == "epoch" else 8) >= len(whole)
+        if often or (theirs and distinct > 1):
+            return name
+    return None
+
+
+def _numbers(record: Mapping[str, Any], above: str, depth: int) -> Iterable[tuple[str, float]]:
+    for key, value in record.items():
+        if isinstance(value, Mapping):
+            if depth < MAX_DEPTH:
+                yield from _numbers(value, f"{above}{key}/", depth + 1)
+        elif isinstance(value, str) and str(key).startswith("global_step/"):  # ms-swift: "12/400"
+            if (found := number(value.partition("/")[0])) is not None:
+                yield "global_step", found
+        elif (found := number(value)) is not None:
+            yield f"{above}{key}", found
+        elif value and not above and str(key).strip().lower() in STEP_KEYS:
+            yield key, math.nan  # something else stands where the step should: this record's place is not known
+
+
+def _without_repeats(rows: list[Row]) -> list[Row]:
+    kept = [row for place, row in enumerate(rows) if place == 0 or row[1] != rows[place - 1][1]]
+    repeated = len(rows) - len(kept)
+    wide = all(len(values) > 1 for _, values in rows)
+    return kept if wide and len(kept) >= 10 and repeated * 2 >= len(rows) else rows

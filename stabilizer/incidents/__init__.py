@@ -1,0 +1,1 @@
+"""From findings to incidents: the watch over a run, and the diagnosis of causes."""

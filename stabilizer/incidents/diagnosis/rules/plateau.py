@@ -1,0 +1,186 @@
+"""Why a reward stopped rising: each possible reason is asked for, and those that the numbers exclude are named.
+
+What to do about a plateau depends on its reason alone, and half of the possible fixes make another reason worse, so a
+reason counts only when its numbers were logged, and "undetermined" is an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from stabilizer.analysis.forecast import asymptote
+from stabilizer.core.stats import median, trend
+from stabilizer.incidents.diagnosis.case import Case
+from stabilizer.incidents.diagnosis.rules.base import FITS, NO, SIGNATURE, WEAK, Table, Verdict, few_prompts
+
+MANY = 5
+"""Excluded reasons without which a flat curve is not called a ceiling: every plateau tends to where it stands."""
+FLAT = ("reward/plateau", "optim/lr-too-low", "optim/no-update", "policy/kl-pinned", "reward/saturated")
+
+
+class Answer(NamedTuple):
+    """How likely a reason is; 0 with words excludes it, 0 without words means that nobody can tell."""
+
+    confidence: float
+    words: str = ""
+
+
+UNKNOWN = Answer(0.0)
+Question = Callable[[Case], Answer]
+
+
+def warming_up(case: Case) -> Answer:
+    """The learning rate still rises."""
+    rates = case.view.series("optim/lr").last(20).finite().values
+    if len(rates) < 10:
+        return UNKNOWN
+    if rates[-1] > 1.02 * rates[0] and trend(rates).rising:
+        return Answer(0.8, f"the learning rate is still being warmed up ({rates[0]:.2g} to {rates[-1]:.2g} in 20 rows)")
+    return Answer(0.0, "the learning rate no longer rises, which excludes warm-up")
+
+
+def saturated(case: Case) -> Answer:
+    """Nearly everything is solved."""
+    if case.find("reward/hacking"):
+        return Answer(0.0, "what is paid more and more is solved less and less, which excludes a solved task")
+    found = case.find("reward/saturated")
+    passing, right = case.recent("reward/all_pass_frac"), case.recent("accuracy/train")
+    if found is not None or (passing is not None and passing >= 0.5):
+        share = f"{passing:.0%} of groups pass as a whole" if passing is not None else found.summary
+        certain = case.find("policy/entropy-collapse")
+        if passing is None and certain is not None and certain.severity != "info":
+            return UNKNOWN  # a policy that tries nothing new stands still as well
+        return Answer(SIGNATURE, share)
+    if case.reward and case.reward.solved:
+        return Answer(SIGNATURE, f"the task is solved ({case.reward.metric} {case.reward.now:.3g})")
+    if right is not None and right < 0.9:
+        return Answer(0.0, f"accuracy {right:.0%} leaves room, which excludes a solved task")
+    return UNKNOWN
+
+
+def exploration(case: Case) -> Answer:
+    """Entropy is used up."""
+    first, now = case.view.series("policy/entropy").finite().values[:20], case.recent("policy/entropy")
+    if len(first) < 10 or now is None or len(case.view.series("policy/entropy")) <= 40:
+        return UNKNOWN
+    share = now / median(first) if median(first) > 0 else 1.0
+    if share < 0.3:
+        return Answer(FITS, f"entropy is {now:.2g} nats/token, {share:.0%} of its start")
+    return Answer(0.0, f"entropy {now:.2g} nats/token ({share:.0%} of its start) excludes exploration")
+
+
+def dead_groups(case: Case) -> Answer:
+    """Groups without spread, for no one reason."""
+    silent = case.recent("reward/zero_std_frac")
+    if silent is None:
+        return UNKNOWN
+    if silent >= 0.6:
+        return Answer(FITS, f"{silent:.0%} of groups have no spread of reward")
+    return Answer(0.0, f"only {silent:.0%} of groups lack spread, which excludes a missing signal")
+
+
+def too_hard(case: Case) -> Answer:
+    """Groups that fail as a whole."""
+    failing = case.recent("reward/all_fail_frac")
+    if case.find("reward/hacking", "reward/component-dominance"):
+        return UNKNOWN  # something else is paid, and nobody knows what would be solved if it were not
+    return (
+        Answer(0.6, f"{failing:.0%} of groups fail as a whole") if failing is not None and failing >= 0.6 else UNKNOWN
+    )
+
+
+def pinned(case: Case) -> Answer:
+    """The KL term outweighs the reward."""
+    found = case.find("policy/kl-pinned")
+    beta, drift = case.setting("control/beta"), case.recent("policy/kl_ref")
+    if found is not None:
+        return Answer(SIGNATURE, found.summary)
+    if beta and beta >= 0.1 and drift is not None and drift <= 0.05:
+        return Answer(FITS, f"beta = {beta:g} holds KL to the reference at {drift:.2g} nats/token")
+    return Answer(0.0, "beta = 0 excludes the KL term") if beta == 0 else UNKNOWN
+
+
+def step_too_small(case: Case) -> Answer:
+    """Updates that hardly move the policy."""
+    found = case.find("optim/lr-too-low", "optim/no-update")
+    moved, drift = case.recent("policy/kl_old"), case.recent("policy/kl_ref")
+    if turn := case.turned("control/lr_scale", up=False) or case.rate_jumped(up=False):
+        return Answer(0.8, f"{turn}, and the reward stands still since")
+    if found is not None and found.id == "optim/lr-too-low":
+        return Answer(SIGNATURE, found.summary)
+    if found is not None and case.recent("optim/lr") == 0:
+        return Answer(0.8, f"the learning rate is 0: {found.summary}")
+    if found is not None:
+        return UNKNOWN
+    if moved is None or not case.view.series("policy/kl_old").last(20).values.any():
+        return UNKNOWN
+    if moved <= 1e-5 and (drift is None or drift <= 0.01):
+        return Answer(0.5, f"one step moves the policy by only {moved:.1g} nats/token")
+    return Answer(0.0, f"one step moves the policy by {moved:.1g} nats/token, which excludes steps too small")
+
+
+def small_batch(case: Case) -> Answer:
+    """Too few prompts an update."""
+    prompts, updates = case.recent("batch/prompts"), case.recent("batch/updates")
+    if prompts is None:
+        return UNKNOWN
+    each = prompts / max(updates or 1, 1)
+    if each < 16:
+        return Answer(WEAK, few_prompts(each))
+    return Answer(0.0, f"{each:.0f} prompts an update speak against a batch too small") if each >= 64 else UNKNOWN
+
+
+QUESTIONS: dict[str, tuple[Question, ...]] = {
+    "still-warming-up": (warming_up,),
+    "saturated": (saturated,),
+    "exploration-exhausted": (exploration,),
+    "dead-groups": (dead_groups,),
+    "prompts-too-hard": (too_hard,),
+    "pinned-by-kl": (pinned,),
+    "lr-too-low": (step_too_small,),
+    "batch-too-small": (small_batch,),
+}
+"""The reasons a reward stands still."""
+
+
+def _because(cause: str, case: Case) -> Verdict:
+    """One reason for a plateau, with what speaks against the others."""
+    flat = case.find(*FLAT)
+    if flat is None:
+        return NO
+    best = max((question(case) for question in QUESTIONS[cause]), key=lambda answer: answer.confidence)
+    if not best.confidence > 0:
+        return NO
+    surest = max(question(case).confidence for asked in QUESTIONS.values() for question in asked)
+    if best.confidence <= WEAK and surest >= SIGNATURE:
+        return NO  # what fits every run is no alternative to what was seen
+    if case.upstream(flat.onset_step) not in (None, flat):  # then standing still is a consequence, not the question
+        return 0.6 * best.confidence, [best.words]
+    return best.confidence, [best.words, *(_excluded(case, cause) if best.confidence == surest else [])]
+
+
+def _excluded(case: Case, cause: str = "") -> list[str]:
+    answers = [question(case) for name, asked in QUESTIONS.items() if name != cause for question in asked]
+    return [answer.words for answer in answers if answer.confidence == 0 and answer.words]
+
+
+def ceiling(case: Case) -> Verdict:
+    """Nothing else explains it, and the curve has reached what it tends to."""
+    if case.find("reward/plateau") is None or case.reward is None:
+        return NO
+    if case.upstream(case.onset) or any(
+        question(case).confidence > 0 for asked in QUESTIONS.values() for question in asked
+    ):
+        return NO
+    series = case.view.series(case.reward.metric)
+    curve = asymptote(series.steps, series.values)
+    excluded = _excluded(case)
+    if curve is None or curve.reached < 0.95 or len(excluded) < MANY:
+        return NO
+    words = f"the curve has reached {curve.reached:.0%} of what it tends to ({curve.level:.3g})"
+    return min(0.3 + 0.05 * len(excluded), FITS), [words, *excluded]
+
+
+RULES: Table = (*((cause, partial(_because, cause)) for cause in QUESTIONS), ("saturated", ceiling))

@@ -1,0 +1,226 @@
+"""The reward pays for the wrong thing, for nothing, or answers are cut before they can earn it."""
+
+from __future__ import annotations
+
+from stabilizer.core.stats import middle
+from stabilizer.incidents.diagnosis.case import MARGIN, SOON, TOGETHER, Case
+from stabilizer.incidents.diagnosis.graph import STAGES, is_integrity, stage
+from stabilizer.incidents.diagnosis.rules.base import (
+    FITS,
+    NO,
+    SIGNATURE,
+    TURNED,
+    UNLIKELY,
+    WEAK,
+    Table,
+    Verdict,
+    few_prompts,
+)
+from stabilizer.incidents.diagnosis.rules.edge import fell_while_standing
+
+PAID = STAGES.index("behaviour")
+"""The first place in the order that what is paid decides."""
+SHIFT = "reward/scale-shift"
+
+
+def hackable(case: Case) -> Verdict:
+    """The reward can be earned without solving the problem."""
+    found = case.find("reward/hacking")
+    if found is None:
+        share = case.find("reward/component-dominance")
+        if words := _paid_and_not_solved(case):
+            return 0.75, [words]
+        told = [f for f in case.findings if f.severity != "info" and (stage(f.id) >= PAID or f.id == SHIFT)]
+        if case.newly_paid and told and not case.upstream(told[0].onset_step, "source"):
+            return 0.75, [case.newly_paid, told[0].summary]
+        loops = case.find("rollout/repetition", "rollout/language-drift")
+        if share is not None:
+            return FITS, [share.summary]
+        if loops is not None and case.reward and case.reward.rising:
+            return FITS, [loops.summary, f"and {case.reward.metric} rises all the same ({case.reward.now:.3g})"]
+        return NO
+    reasons = [found.summary]
+    for name in ("accuracy/val", "accuracy/train"):
+        held = case.shift(name)
+        if held is not None and held.after <= held.before:
+            reasons.append(f"{name} {held.before:.3g} to {held.after:.3g} since step {case.onset}")
+            break
+    return SIGNATURE + 0.1 * (len(reasons) - 1), reasons
+
+
+def _paid_and_not_solved(case: Case) -> str:
+    """In words, a reward that did not fall while most of what was solved no longer is."""
+    paid, solved = case.shift("reward/mean"), case.shift("accuracy/train")
+    now = [case.recent(name) for name in ("reward/mean", "accuracy/train")]
+    if paid is None or solved is None or None in now or solved.before < 0.1:
+        return ""
+    noise = float(case.rows("reward/mean", case.onset, -30, 0).std())
+    if now[0] < paid.before - 0.5 * noise or now[1] > 0.5 * solved.before:
+        return ""
+    told = f"reward/mean {paid.before:.3g} to {now[0]:.3g}, accuracy/train {solved.before:.3g} to {now[1]:.3g}"
+    return f"what is paid did not fall and what is solved did ({told}, before step {case.onset} and now)"
+
+
+def length_rewarded(case: Case) -> Verdict:
+    """Longer (or shorter) answers are paid more, whether they are right or not."""
+    found = case.find("rollout/length-explosion", "rollout/length-collapse")
+    length = case.shift("rollout/length_mean")
+    if words := _priced(case):
+        return 0.8, words
+    if found is None and not (case.find("reward/hacking") and length and not 0.67 < length.ratio < 1.5):
+        return NO
+    reasons = [found.summary] if found else [f"answers went from {length.before:.0f} to {length.after:.0f} tokens"]
+    broken = next((f for f in case.findings if is_integrity(f.id) and f.onset_step <= case.onset + MARGIN), None)
+    if broken is not None and found is not None and found.id == "rollout/length-collapse":
+        return UNLIKELY, [*reasons, f"but {broken.id} came with it"]
+    pays, came = case.recent("rollout/length_reward_corr"), case.shift("rollout/length_reward_corr")
+    sign = 1 if length is None or length.ratio > 1 else -1
+    if pays is not None and sign * pays > 0.3:
+        reasons.append(f"length and reward go together (correlation {pays:.2f})")
+    elif came is not None and sign * came.after > 0.1 and sign * (came.after - came.before) > 0.1:
+        reasons.append(f"length and reward began to go together (correlation {came.before:.2f} to {came.after:.2f})")
+    paid = case.shift("reward/mean")
+    right = case.shift("accuracy/val") or case.shift("accuracy/train")
+    fell = case.reward is not None and case.reward.dropped
+    if paid and right and not fell and paid.after > paid.before and right.after <= right.before + 0.01:
+        reasons.append(
+            f"the reward rose ({paid.before:.3g} to {paid.after:.3g}) and accuracy did not ({right.after:.3g})"
+        )
+    return (min(0.55 + 0.15 * (len(reasons) - 1), 0.85), reasons) if len(reasons) > 1 else (0.35, reasons)
+
+
+def _priced(case: Case) -> list[str]:
+    """In words, a reward that is all but a matter of length from some row on, and was not, or the other way round."""
+    since = case.find("reward/collapse", "reward/scale-shift", "reward/hacking")
+    if since is None:
+        return []
+    before, after = (case.rows("rollout/length_reward_corr", since.onset_step, *span) for span in ((-25, -1), (2, 20)))
+    if len(before) < 10 or len(after) < 3 or abs(now := middle(after)) < 0.85 or abs(now - middle(before)) < 0.5:
+        return []
+    words = f"what is paid is all but a matter of length since step {since.onset_step} (correlation"
+    return [f"{words} {middle(before):.2f} to {now:.2f})", *filter(None, [case.newly_paid])]
+
+
+def capped_length(case: Case) -> Verdict:
+    """Answers are cut by the length limit before they end."""
+    found = case.find("rollout/truncation")
+    turn = case.turned("control/max_completion", up=False)
+    cut, length = case.shift("rollout/truncated_frac"), case.shift("rollout/length_mean")
+    if found is None and not (turn and cut and cut.after > cut.before + 0.05):
+        return NO
+    reasons = [found.summary] if found else [f"{cut.after:.0%} of answers are cut, {cut.before:.0%} before"]
+    if turn:
+        return TURNED, [str(turn), *reasons]
+    cap = case.setting("control/max_completion")
+    if case.find("rollout/length-explosion", "rollout/repetition", "policy/entropy-explosion"):
+        return 0.35, [*reasons, "but answers grew or repeat themselves, and the limit only shows it"]
+    if cap and length is not None:
+        reasons.append(f"the limit is {cap:.0f} tokens and answers have {length.after:.0f} on average")
+    if cut and cut.after > cut.before + 0.1 and length is not None and length.ratio < 1.1:
+        words = f"answers did not get longer ({length.before:.0f} to {length.after:.0f} tokens), so the limit came down"
+        return 0.75, [*reasons, words]
+    return FITS, reasons
+
+
+def too_hard(case: Case) -> Verdict:
+    """Prompts nobody can learn from yet."""
+    found = case.find("reward/no-signal")
+    if found is None or case.reward is None or found.evidence.get("alike"):  # paid alike, and nobody knows how
+        return NO
+    if case.reward.dropped:
+        return _harder(case, case.reward.drop_step)
+    if first := case.upstream(found.onset_step):
+        return UNLIKELY, ["most groups fail as a whole", f"but {first.id} came before"]
+    if other := case.find("reward/hacking", "reward/component-dominance"):
+        return UNLIKELY, ["most groups fail as a whole", f"but something else is paid: {other.summary}"]
+    paid = case.shift("reward/mean")
+    silent = case.shift("reward/zero_std_frac")
+    if paid and silent and paid.after >= paid.before and silent.after > silent.before + 0.25:
+        return UNLIKELY, ["most groups fail as a whole, but they are paid no less than before"]
+    best = f"{case.reward.metric} never was much higher (best {case.reward.best:.3g})"
+    return 0.6, ["most groups fail as a whole", best]
+
+
+def _harder(case: Case, edge: int) -> Verdict:
+    """From one row to the next most groups fail, with answers of another length: other prompts, and harder ones."""
+    length = case.jumped("rollout/length_mean", edge, 1.08)
+    if length is None or case.upstream(edge):
+        return NO
+    words = f"most groups fail since step {edge}, and answers went from {length[0]:.0f} to {length[1]:.0f} tokens"
+    return FITS, [f"{words} in the same rows: other prompts, and harder ones"]
+
+
+def little_spread(case: Case) -> Verdict:
+    """Rewards of a group hardly differ, and what differs is blown up by dividing by it."""
+    found = case.find("reward/std-blowup")
+    if found is None:
+        return NO
+    first = case.led("reward/std_group")
+    began = found.onset_step <= case.onset + SOON * case.spacing
+    return (SIGNATURE, [found.summary, first]) if first else (0.6 if began else FITS, [found.summary])
+
+
+def template(case: Case) -> Verdict:
+    """Answers stopped depending on the prompt, while most groups teach nothing."""
+    found, silent = case.find("policy/template-collapse"), case.recent("reward/zero_std_frac")
+    if found is None or silent is None or silent < 0.5:
+        return NO
+    before = case.shift("reward/zero_std_frac")
+    if case.reward and case.reward.dropped and before is not None and before.before < 0.5:
+        return UNLIKELY, [found.summary, f"{silent:.0%} of groups have no spread, but only since the reward fell"]
+    return FITS, [found.summary, f"{silent:.0%} of groups have no spread, so other terms of the loss decide"]
+
+
+def exploration_lost(case: Case) -> Verdict:
+    """The policy became near-deterministic, and not because the reward fell first."""
+    found = case.find("policy/entropy-collapse")
+    if found is None:
+        return NO
+    if turn := case.turned("control/temperature", up=False) or case.turned("control/entropy_coef", up=False):
+        return TURNED, [f"{turn}, and entropy collapsed", found.summary]
+    if case.find("reward/hacking", "rollout/repetition", "rollout/tool-collapse"):
+        return 0.3, [found.summary]  # certainty about the wrong thing is what those bring along
+    if case.reward and case.reward.dropped:
+        if found.onset_step + TOGETHER * case.spacing >= case.reward.drop_step or case.upstream(
+            found.onset_step, "behaviour"
+        ):
+            return NO
+        if fell_while_standing(case):
+            return UNLIKELY, [found.summary, "but the reward fell within a few rows, in which the policy stood"]
+        return 0.6, [f"entropy collapsed before the reward fell (step {case.reward.drop_step})", found.summary]
+    return 0.6, ["entropy collapsed while the reward stood still", found.summary]
+
+
+def swings(case: Case) -> Verdict:
+    """A reward that swings because each step sees few prompts."""
+    found = case.find("reward/oscillation", "reward/noise-floor")
+    prompts, updates = case.recent("batch/prompts"), case.recent("batch/updates")
+    if found is None or (found.severity == "info" and case.loud) or case.upstream(found.onset_step):
+        return NO
+    if prompts is None or prompts / max(updates or 1, 1) >= 16:
+        return NO
+    return FITS, [found.summary, few_prompts(prompts / max(updates or 1, 1))]
+
+
+def noise_floor(case: Case) -> Verdict:
+    """The reward's own noise is larger than what a step can gain."""
+    found = case.find("reward/noise-floor")
+    prompts, updates = case.recent("batch/prompts"), case.recent("batch/updates")
+    if found is None or (found.severity == "info" and case.loud):
+        return NO
+    if prompts is not None and prompts / max(updates or 1, 1) >= 16:
+        return SIGNATURE, [found.summary, f"with {prompts:.0f} prompts a step, so the noise is in the reward itself"]
+    return WEAK, [found.summary]
+
+
+RULES: Table = (
+    ("reward-hackable", hackable),
+    ("length-rewarded", length_rewarded),
+    ("dead-groups", template),
+    ("capped-length", capped_length),
+    ("prompts-too-hard", too_hard),
+    ("dead-groups", little_spread),
+    ("exploration-exhausted", exploration_lost),
+    ("batch-too-small", swings),
+    ("noise-floor", noise_floor),
+)

@@ -1,0 +1,499 @@
+"""Opens, holds, merges and closes incidents: the only place with alert state.
+
+A detector says at every tick what it sees at that tick. Here a finding must stand for some ticks before it opens
+(`Detector.confirm`), stays open through short gaps, is called recovering after `RECOVERING` quiet looks and resolved
+when it was not seen for `RESOLVED` ticks. One cause gives one incident, not fifty findings. A finding belongs to an
+incident that stands when
+
+- its onset lies near that of a finding of the incident;
+- it can be a consequence of one (`diagnosis.graph`) and begins soon after; or at any time after one with proven damage
+  (a critical finding) or a broken fact (a NaN, an outage): the other numbers of a ruined run are no second problem;
+- it was resolved as part of the incident not long ago: the incident is back.
+
+What only informs attracts nothing that is not near. A run's owner is warned of one new incident in `BUDGET` ticks;
+another within them, of the same failure or of one further down while the first still stands, is kept as information,
+marked `held_back`, and raised when the budget is free or it gets worse. Proof (`confirm` = 1) and critical findings are
+never held back, and a declared change frees the budget.
+
+Detectors that hold no proof are asked at every fifth tick, all but those in doubt, and all at the same one, for they
+share what they look at. One of a failure that hurries, when it sees something new, is asked about the ticks it missed
+as well, so that waiting to be asked is no part of what must be waited for. In a young run every detector is, and it is
+asked at least every `confirm` ticks, so that nothing opens later, or with another onset, than if all were asked at
+every tick: a failure that must stand for three ticks is seen by a look at every third. In doubt, and asked at every
+tick, is what suspects something, and what was silent about an open finding a moment ago; at every third, what opened as
+information not long ago and may yet warn. What stands, stands for long, and waits like the rest.
+
+A tick is one logged row, and distances are counted in rows, so that a run logged every ten steps is judged as one
+logged at each. The watch sees nothing but the views it is shown, in the order they are shown, so a live run, its
+replay and a resumed run give the same incidents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from stabilizer.core.metrics import is_rl
+from stabilizer.core.records import SEVERITIES, Cause, Event, Finding, RemedyAdvice, Severity, worst
+from stabilizer.detectors import DETECTORS, ENDINGS
+from stabilizer.detectors.base import Detector
+from stabilizer.incidents.diagnosis import causes
+from stabilizer.incidents.diagnosis.graph import is_integrity, may_follow
+from stabilizer.remedies import advise, fitted
+from stabilizer.runs.history import RunView
+from stabilizer.runs.loaded import LoadedRun
+
+EVERY = 5
+"""Ticks from one look for trends to the next, while none is seen."""
+FIRST = 2
+"""The tick of a run at which all have looked for the first time."""
+FAST = 5
+"""Ticks of confirmation up to which a failure is one that hurries; what takes more to be believed can wait."""
+MAY_WORSEN = 40
+"""Ticks for which what opened as information is asked about at every third: much of what hurries becomes a warning in
+them."""
+YOUNG = 120
+"""Ticks in which nothing may open late because not all are asked at each: a short log has no rows to spare."""
+RECOVERING = 5
+"""Quiet looks in a row after which a finding is recovering."""
+RESOLVED = 20
+"""Ticks after it was last seen at which it is resolved."""
+MERGE = 50
+"""Rows within which onsets belong to one incident: about what an estimated onset is uncertain by, on both sides."""
+FOLLOW = 150
+"""Rows within which what begins after a warning, and can be its consequence, is taken for it."""
+REOPEN = 100
+"""Ticks after its end within which a finding that is back belongs to its old incident."""
+BUDGET = 1000
+"""Ticks in which one new incident may warn."""
+EXPLAIN_AGAIN = (10, 30)
+"""Ticks after an incident's opening at which its cause is asked for again: what else moved shows only then."""
+TOO_SHORT = 25
+"""Rows under which a run without findings is too short to be called healthy."""
+
+
+@dataclass
+class Incident:
+    """One thing that went wrong: its findings, when it began, and why."""
+
+    number: int
+    onset_step: int
+    findings: list[str] = field(default_factory=list)
+    causes: tuple[Cause, ...] = ()
+    remedies: tuple[RemedyAdvice, ...] = ()
+    opened: int = 0
+    """Tick at which it opened."""
+    warned: int | None = None
+    """Tick from which it was more than information; None while it is not."""
+
+
+@dataclass
+class _Track:
+    """What is known of one detector's finding while it stands."""
+
+    detector: Detector
+    finding: Finding
+    seen: int
+    """Tick at which it was last seen."""
+    raised: int = 1
+    quiet: int = 0
+    """Looks in a row that saw nothing."""
+    opened: int = 0
+    """Tick at which it opened; 0 while it is suspected."""
+
+    def in_doubt(self, tick: int) -> bool:
+        """Whether the next look may settle it, or make it worse."""
+        if not self.opened or 0 < self.quiet < RECOVERING:
+            return True
+        since = tick - self.opened
+        hint = self.finding.severity == "info" and self.detector.confirm < FAST
+        return hint and since < MAY_WORSEN and since % 3 == 0
+
+
+@dataclass(frozen=True)
+class _Closed:
+    """A finding that is over, and since when."""
+
+    finding: Finding
+    tick: int
+
+
+class Watch:
+    """Alert state of one run. `tick` with every new view; `findings` is how things stand."""
+
+    def __init__(self, detectors: Sequence[Detector] = DETECTORS):
+        self.detectors = tuple(detectors)
+        self.incidents: list[Incident] = []
+        self._tracks: dict[str, _Track] = {}
+        self._closed: list[_Closed] = []
+        self._broken: set[str] = set()
+        self._asked = [_regular(self.detectors, tick, young=False) for tick in range(EVERY)]
+        self._asked_young = [_regular(self.detectors, tick, young=True) for tick in range(_ROUND)]
+        self._active: list[Finding] | None = None
+        """`active`, once it was asked for after a tick."""
+        self._place = {detector.id: place for place, detector in enumerate(self.detectors)}
+        self._tick = 0
+        self._free_from = 0
+        """Warnings before this tick do not count against the budget: a change was declared since."""
+        self._baseline = 0
+        self._steps: deque[int] = deque(maxlen=21)
+        self._unexplained: set[int] = set()
+        """Incidents that this tick changed: each is explained once, when everyone was asked."""
+
+    def tick(self, view: RunView) -> list[Finding]:
+        """Ask every detector about `view`; returns findings that opened, got worse, changed state or closed."""
+        changed: list[Finding] = []
+        self._active = None
+        self._tick += 1
+        self._steps.append(view.step)
+        self._heed_events(view, changed)
+        tracks = self._tracks
+        for detector in self._due():
+            try:
+                result = detector.check(view)
+            except Exception as error:  # a detector that fails must not take training down: it becomes a finding
+                result = None
+                self._report_broken(detector, error, view, changed)
+            if result is not None or detector.id in tracks:
+                self._advance(detector, result, view, changed)
+        for incident in self.incidents[-10:] if self.incidents else ():
+            if self._tick - incident.opened in EXPLAIN_AGAIN and self._untreated(incident, view):
+                self._unexplained.add(incident.number)
+        self._explain_all(view, changed)
+        return changed
+
+    def _due(self) -> Sequence[Detector]:
+        """Who is asked: proof is looked for at every tick, and what is in doubt is; the rest at every fifth, which
+        costs a statistical answer two ticks on average and saves four fifths of the work."""
+        asked = self._asked_young if self._tick <= YOUNG else self._asked
+        regular = asked[self._tick % len(asked)]
+        in_doubt = {id: track.detector for id, track in self._tracks.items() if track.in_doubt(self._tick)}
+        if not in_doubt:
+            return regular
+        due = in_doubt | {detector.id: detector for detector in regular}
+        return [due[id] for id in sorted(due, key=self._place.__getitem__)]
+
+    def end(self, view: RunView) -> list[Finding]:
+        """Say that the run is over at `view`: now it can be told whether a failure was the last thing that happened."""
+        changed: list[Finding] = []
+        self._active = None
+        for detector in self.detectors:
+            if not detector.at_end:
+                continue
+            try:
+                result = detector.check(view)
+            except Exception as error:  # what ended the run must not be hidden by what failed while looking for it
+                self._report_broken(detector, error, view, changed)
+            else:
+                self._advance(detector, result, view, changed)
+        self._explain_all(view, changed)
+        return changed
+
+    def findings(self) -> list[Finding]:
+        """Every finding that ever opened, as it stands now, in order of incident and onset."""
+        return sorted([*(closed.finding for closed in self._closed), *self._standing()], key=_place)
+
+    def active(self) -> list[Finding]:
+        """Findings that are not resolved."""
+        if self._active is None:
+            self._active = sorted([f for f in self._standing() if f.state != "resolved"], key=_place)
+        return list(self._active)
+
+    def _standing(self) -> list[Finding]:
+        """Findings that have opened and are tracked still, in no order."""
+        return [track.finding for track in self._tracks.values() if track.finding.state != "suspected"]
+
+    def verdict(self, view: RunView) -> tuple[str, str | None]:
+        """(how the run stands, the worst that was ever seen) as `diagnose` reports them."""
+        ever = worst(finding.severity for finding in self.findings())
+        now = worst(finding.severity for finding in self.active())
+        if any(finding.severity == "critical" and finding.id in ENDINGS for finding in self.active()):
+            return "crashed", ever
+        if now:
+            return now, ever
+        rows = max((len(view.series(name).finite()) for name in view.names()), default=0)
+        if not rows:
+            return "too-short", ever
+        if not is_rl(view.names()):
+            return "not-rl", ever
+        return ("too-short" if ever is None and rows < TOO_SHORT else "healthy"), ever
+
+    def incident(self, number: int) -> Incident:
+        """An incident by its number."""
+        return self.incidents[number - 1]
+
+    # --- the life of a finding --------------------------------------------------------------------------------------
+
+    def _advance(self, detector: Detector, result: Finding | None, view: RunView, changed: list[Finding]) -> None:
+        track = self._tracks.get(detector.id)
+        if result is not None:
+            if track is None:
+                track = self._tracks[detector.id] = self._suspect(detector, result, view)
+            else:
+                track.raised, track.quiet, track.seen = track.raised + 1, 0, self._tick
+            self._raise(track, result, view, changed)
+        elif track is None:
+            return
+        elif _blind(track.finding, view):
+            track.seen = self._tick
+        else:
+            track.raised, track.quiet = 0, track.quiet + 1
+            self._quieten(track, changed)
+
+    def _suspect(self, detector: Detector, result: Finding, view: RunView) -> _Track:
+        """A new suspicion, and for how many ticks in a row it has been so: those missed are made up for now."""
+        stride = min(detector.confirm, EVERY)
+        young = self._tick <= YOUNG or self._tick - stride < YOUNG
+        missed = EVERY - 1 if not young and detector.confirm <= FAST else stride - 1 if young else 0
+        track = _Track(detector, result, self._tick)
+        for step in list(self._steps)[-2 : -2 - missed : -1]:
+            if track.raised >= detector.confirm or step >= view.step:
+                break
+            if (seen := _seen(detector, view.at(step))) is None:
+                break
+            track.raised += 1
+            if young:  # as if it had been asked at each
+                track.finding = replace(track.finding, onset_step=min(track.finding.onset_step, seen.onset_step))
+        return track
+
+    def _raise(self, track: _Track, result: Finding, view: RunView, changed: list[Finding]) -> None:
+        old = track.finding
+        if old.state == "suspected":
+            track.finding = replace(result, onset_step=min(old.onset_step, result.onset_step))
+            if track.raised >= track.detector.confirm:
+                self._open(track, view, changed)
+            return
+        if self._is_another(old, result, view):
+            over = replace(old, state="resolved")
+            self._closed.append(_Closed(over, self._tick - REOPEN - 1))
+            changed.append(over)
+            track.finding = replace(result, onset_step=max(result.onset_step, view.step))
+            self._open(track, view, changed)
+            return
+        incident = self.incident(old.incident)
+        result = self._within_budget(track, result, incident)
+        severity = old.severity
+        if result.severity != severity:
+            severity = max(severity, result.severity, key=SEVERITIES.index)
+        state = "open" if old.state == "recovering" else old.state
+        track.finding = Finding(
+            old.id, severity, result.summary, old.onset_step, old.detected_step, view.step, result.evidence,
+            state, old.incident, view.attempt, old.t, old.causes, old.remedies,
+        )  # fmt: skip
+        if severity != old.severity or state != old.state:
+            changed.append(track.finding)
+        if severity != old.severity:
+            self._unexplained.add(incident.number)
+
+    def _is_another(self, old: Finding, result: Finding, view: RunView) -> bool:
+        """What was worth knowing for long and does harm at once is another incident: the harm did not begin back then,
+        and a rollback to before it would throw away all that was learned since."""
+        worse = old.severity == "info" and result.severity == "critical" and "held_back" not in old.evidence
+        return worse and (view.step - old.onset_step) / self._spacing() > FOLLOW
+
+    def _quieten(self, track: _Track, changed: list[Finding]) -> None:
+        state = track.finding.state
+        if state == "suspected":
+            del self._tracks[track.detector.id]
+        elif track.quiet < RECOVERING:
+            return
+        elif self._tick - track.seen >= RESOLVED:
+            track.finding = replace(track.finding, state="resolved")
+            self._closed.append(_Closed(track.finding, self._tick))
+            del self._tracks[track.detector.id]
+            changed.append(track.finding)
+        elif state != "recovering":
+            track.finding = replace(track.finding, state="recovering")
+            changed.append(track.finding)
+
+    def _open(self, track: _Track, view: RunView, changed: list[Finding]) -> None:
+        incident = self._incident_for(track.finding)
+        track.opened = self._tick
+        incident.findings += [track.finding.id] if track.finding.id not in incident.findings else []
+        incident.onset_step = min(incident.onset_step, track.finding.onset_step)
+        track.finding = replace(
+            self._within_budget(track, track.finding, incident),
+            state="open", incident=incident.number, detected_step=view.step, last_step=view.step,
+        )  # fmt: skip
+        changed.append(track.finding)
+        self._unexplained.add(incident.number)
+
+    def _incident_for(self, finding: Finding) -> Incident:
+        """The incident a finding belongs to, a new one when none will have it."""
+        for other in sorted(self._standing(), key=lambda f: f.onset_step, reverse=True):
+            if self._belongs(finding, other):
+                return self.incident(other.incident)
+        for closed in reversed(self._closed):
+            if closed.finding.id == finding.id and self._tick - closed.tick <= REOPEN:
+                return self.incident(closed.finding.incident)
+        self.incidents.append(Incident(len(self.incidents) + 1, finding.onset_step, opened=self._tick))
+        return self.incidents[-1]
+
+    def _belongs(self, finding: Finding, other: Finding) -> bool:
+        """Whether a finding is part of the incident of another one that stands."""
+        rows = (finding.onset_step - other.onset_step) / self._spacing()
+        if abs(rows) <= MERGE:
+            return True
+        if rows < 0 or other.severity == "info" or other.state not in ("open", "mitigating"):
+            return False
+        if is_integrity(other.id):
+            return True
+        if is_integrity(finding.id):
+            return False
+        return other.severity == "critical" or (rows <= FOLLOW and may_follow(finding.id, other.id))
+
+    def _spacing(self) -> float:
+        """Steps between rows of late."""
+        gaps = sorted(b - a for a, b in zip(self._steps, list(self._steps)[1:], strict=False) if b > a)
+        return gaps[len(gaps) // 2] if gaps else 1
+
+    # --- how often a run's owner is warned --------------------------------------------------------------------------
+
+    def _within_budget(self, track: _Track, finding: Finding, incident: Incident) -> Finding:
+        """The finding, as information when its incident would be one warning too many."""
+        if finding.severity == "info" or incident.warned is not None:
+            return finding
+        before = self._spent_on(finding) if finding.severity == "warn" and track.detector.confirm > 1 else None
+        if before is None:
+            incident.warned = self._tick
+            return finding
+        severity: Severity = "info"
+        words = f"{finding.summary} (a warning, held back beside incident {before.number})"
+        return replace(finding, severity=severity, summary=words, evidence={**finding.evidence, "held_back": "warn"})
+
+    def _spent_on(self, finding: Finding) -> Incident | None:
+        """The incident that used up the budget: it warned of late, of the same failure or of one that still stands.
+
+        What sits further up than all that stands is no consequence of it and graver than a wait is worth.
+        """
+        above = {other.incident for other in self._standing() if may_follow(finding.id, other.id)}
+        since = max(self._tick - BUDGET, self._free_from)
+        for incident in reversed(self.incidents):
+            recent = incident.warned is not None and incident.warned > since
+            if recent and (incident.number in above or finding.id in incident.findings):
+                return incident
+        return None
+
+    def _untreated(self, incident: Incident, view: RunView) -> bool:
+        """Nothing was done about it, so what is seen now is still its own course."""
+        members = [t.finding for t in self._tracks.values() if t.finding.incident == incident.number]
+        return any(f.state == "open" and f.attempt == view.attempt for f in members)
+
+    def _explain_all(self, view: RunView, changed: list[Finding]) -> None:
+        numbers, self._unexplained = sorted(self._unexplained), set()  # one that can't be is no trouble of later ticks
+        for number in numbers:
+            self._explain(self.incident(number), view, changed)
+
+    def _explain(self, incident: Incident, view: RunView, changed: list[Finding]) -> None:
+        """Causes and advice belong to the incident: all its standing findings carry the newest."""
+        members = [track for track in self._tracks.values() if track.finding.incident == incident.number]
+        if not members:
+            return
+        found = causes([track.finding for track in members], view)
+        begun_again = all(track.opened > incident.opened for track in members)
+        if not (begun_again and incident.causes and found[0].id == "undetermined"):
+            incident.causes = found  # what was told of an incident is not forgotten because it came back in part
+        harm = any(track.finding.severity != "info" for track in members)
+        ours = view.about("trainer", "stabilizer") == "stabilizer"
+        advice = advise(incident.causes, view, incident.onset_step)
+        incident.remedies = fitted(advice, harm=harm, state="running", ours=ours)
+        for track in members:
+            told = track.finding
+            track.finding = replace(told, causes=incident.causes, remedies=incident.remedies)
+            if told in changed:
+                changed[changed.index(told)] = track.finding
+            elif told.causes != incident.causes:  # whoever keeps a record must hear of it, or a replay would differ
+                changed.append(track.finding)
+
+    # --- what is declared or broken ---------------------------------------------------------------------------------
+
+    def _heed_events(self, view: RunView, changed: list[Finding]) -> None:
+        """A declared change gives a new normal, so what was warned of before it is no reason to keep quiet now."""
+        start = view.baseline_start()
+        if start != self._baseline:
+            self._baseline, self._free_from = start, self._tick
+        events = view.events(("intervention", "rollback"))
+        if not events:
+            return
+        treated = {_incident_of(event) for event in events if event.step == view.step}
+        for track in self._tracks.values():
+            if track.finding.state == "open" and track.finding.incident in treated:
+                track.finding = replace(track.finding, state="mitigating")
+                changed.append(track.finding)
+
+    def _report_broken(self, detector: Detector, error: Exception, view: RunView, changed: list[Finding]) -> None:
+        if detector.id in self._broken:
+            return
+        self._broken.add(detector.id)
+        finding = Finding(
+            id="system/detector-error",
+            severity="info",
+            summary=f"detector {detector.id} failed at step {view.step}: {type(error).__name__}: {error}",
+            onset_step=view.step,
+            detected_step=view.step,
+            last_step=view.step,
+            evidence={"detector": detector.id},
+            attempt=view.attempt,
+            causes=(Cause("detector-bug", 1.0, "the detector raised an exception; training is not affected"),),
+        )
+        self.incidents.append(
+            Incident(len(self.incidents) + 1, view.step, [finding.id], finding.causes, opened=self._tick)
+        )
+        finding = replace(finding, incident=len(self.incidents), state="resolved")
+        self._closed.append(_Closed(finding, self._tick))
+        changed.append(finding)
+
+
+def _place(finding: Finding) -> tuple[int, int, str]:
+    """Where a finding stands among others."""
+    return finding.incident, finding.onset_step, finding.id
+
+
+def _regular(detectors: Sequence[Detector], tick: int, *, young: bool) -> tuple[Detector, ...]:
+    """Who is asked at a tick when nothing is suspected: in a young run everyone in as many ticks as it must stand."""
+
+    def every(detector: Detector) -> int:
+        return min(max(1, detector.confirm), EVERY) if young or detector.confirm == 1 else EVERY
+
+    return tuple(detector for detector in detectors if not detector.at_end and (tick - FIRST) % every(detector) == 0)
+
+
+_ROUND = math.lcm(*range(1, EVERY + 1))
+"""Ticks of a young run after which the order of looks begins anew."""
+
+
+def _seen(detector: Detector, view: RunView) -> Finding | None:
+    """What a detector sees there; one that breaks there has seen nothing."""
+    try:
+        return detector.check(view)
+    except Exception:  # of a row gone by; one that breaks now is reported where it is asked
+        return None
+
+
+def _blind(finding: Finding, view: RunView) -> bool:
+    """The finding's metric is not a number now: its detector is silent because it can't see, not because all's well."""
+    metric = finding.evidence.get("metric")
+    latest = view.latest(metric) if isinstance(metric, str) else None
+    return latest is not None and not math.isfinite(latest) and finding.state != "suspected"
+
+
+def _incident_of(event: Event) -> int:
+    incident = event.data.get("incident", 0)
+    return incident if isinstance(incident, int) else 0
+
+
+def watch_run(
+    run: LoadedRun, detectors: Sequence[Detector] = DETECTORS, told: Callable[[int, int], None] = lambda row, rows: None
+) -> Watch:
+    """Replay a run as it was written; the watch then holds what a live one would have held.
+
+    `told` hears of every row before it is judged: which one, of how many.
+    """
+    watch = Watch(detectors)
+    for row, view in enumerate(run.views(), 1):
+        told(row, len(run.ticks))
+        watch.tick(view)
+    watch.end(run.history.view())
+    return watch

@@ -1,0 +1,1 @@
+"""A run while it trains: session, user requests, following a log, replay, notifications, webhook."""

@@ -1,0 +1,1 @@
+"""What a person receives: terminal pages, HTML pages, reports, exports."""

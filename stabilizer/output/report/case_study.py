@@ -1,0 +1,221 @@
+"""A case study: a run directory that also tells whose trouble it is, what was tried, and what came of it.
+
+Beside the run lie `case.toml` (what people write: what was seen, what was changed, what to do in the trainer's own
+keys), the configuration it all began with, in its trainer's own format, and `arms.json` (what was measured: every
+change tried from one snapshot, over several seeds, on the same prompts). The report shows them as one section. All of
+it is other people's text: nothing here is trusted, and what can't be read is said and never stops the report.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from stabilizer.configs.bounds import load_toml
+from stabilizer.configs.config import ConfigError
+from stabilizer.preflight.check import Options, Preflight, preflight
+from stabilizer.runs.loaded import LoadedRun
+
+STORY, NUMBERS = "case.toml", "arms.json"
+LARGEST = 2_000_000
+"""Bytes beyond which such a file is not read."""
+LIMIT = 1e100
+"""Beyond this nothing was measured."""
+T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
+"""Student's t for a 95 % interval, by degrees of freedom from 1 on; 2 beyond."""
+
+
+class Arm(NamedTuple):
+    """One change, from one snapshot a seed, and the metric after it: a row of `values` per seed, at the `steps`."""
+
+    name: str
+    change: str
+    seeds: tuple[int, ...]
+    steps: tuple[float, ...]
+    completions: tuple[float, ...]
+    values: tuple[tuple[float, ...], ...]
+    step_s: float | None = None
+
+    def ends(self, within: float = math.inf) -> list[float]:
+        """Each seed's level at the end: mean of its last three values within so many completions."""
+        kept = [place for place, spent in enumerate(self.completions) if spent <= within][-3:]
+        return [fmean(row[place] for place in kept) for row in self.values] if kept else []
+
+
+class Trial(NamedTuple):
+    """Arms that stand beside one another; differences are taken from the first."""
+
+    title: str
+    note: str
+    metric: str
+    arms: tuple[Arm, ...]
+
+
+class Difference(NamedTuple):
+    """Mean of paired differences and half of its 95 % interval; `half` is infinite with a single seed."""
+
+    mean: float
+    half: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """All that a case's section shows."""
+
+    title: str = ""
+    saw: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    happened: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    do: tuple[str, ...] = ()
+    measured: tuple[tuple[str, str], ...] = ()
+    checked: Preflight | None = None
+    trials: tuple[Trial, ...] = ()
+    problems: tuple[str, ...] = field(default=())
+
+
+def case_of(run: LoadedRun) -> Case | None:
+    """The case a run of ours tells, None for every other run."""
+    if run.source.format != "stabilizer" or not run.source.files:
+        return None
+    folder = Path(run.source.files[0]).parents[1]
+    return read(folder) if (folder / STORY).is_file() else None
+
+
+def read(folder: Path) -> Case:
+    """The case in a folder, as far as it can be read."""
+    problems: list[str] = []
+    story = _file(folder / STORY, load_toml, problems)
+    numbers = _file(folder / NUMBERS, json.loads, problems) if (folder / NUMBERS).exists() else {}
+    try:
+        trials = tuple(_trials(numbers))
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        trials = ()
+        problems.append(f"{NUMBERS}: not as expected ({type(error).__name__}: {error})")
+    measured = numbers.get("measured")
+    return Case(
+        title=str(story.get("title", "")),
+        **{name: _paragraphs(story.get(name)) for name in ("saw", "changed", "happened", "limits", "do")},
+        measured=tuple((str(k), str(v)) for k, v in measured.items()) if isinstance(measured, dict) else (),
+        checked=_checked(folder, story, problems),
+        trials=trials,
+        problems=tuple(problems),
+    )
+
+
+def against(first: Sequence[float], other: Sequence[float]) -> Difference | None:
+    """Other less first, seed by seed; None when they are not pairs."""
+    if not first or len(first) != len(other):
+        return None
+    gaps = [b - a for a, b in zip(first, other, strict=True)]
+    if len(gaps) == 1:
+        return Difference(gaps[0], math.inf)
+    t = T95[len(gaps) - 2] if len(gaps) - 2 < len(T95) else 2.0
+    return Difference(fmean(gaps), t * stdev(gaps) / math.sqrt(len(gaps)))
+
+
+def rows(trial: Trial) -> list[tuple[str, ...]]:
+    """The table of a trial: change, level with its range, difference at equal steps and at equal completions, cost."""
+    first = trial.arms[0]
+    spent = first.completions[-1] if first.completions else math.inf
+    table = []
+    for arm in trial.arms:
+        ends = arm.ends()
+        level = f"{fmean(ends):.3g} ({min(ends):.3g} to {max(ends):.3g})" if ends else ""
+        steps = _said(against(first.ends(), ends)) if arm is not first else ""
+        samples = _said(against(first.ends(), arm.ends(spent))) if arm is not first else ""
+        cost = f"{arm.completions[-1]:,.0f}" if arm.completions else ""
+        pace = f"{arm.step_s * 1000:.0f}" if arm.step_s else ""
+        table.append((arm.name, arm.change, level, steps, samples, cost, pace))
+    return table
+
+
+HEADS = (
+    "arm", "change", "its last three validations: mean (range over seeds)", "difference at equal steps",
+    "at equal completions", "completions", "ms of processor a step",
+)  # fmt: skip
+
+
+def _said(difference: Difference | None) -> str:
+    if difference is None:
+        return ""
+    return f"{difference.mean:+.3f}" + (
+        f" ± {difference.half:.3f}" if math.isfinite(difference.half) else " (one seed)"
+    )
+
+
+def _file(path: Path, parse: Any, problems: list[str]) -> Mapping[str, Any]:
+    try:
+        if not path.is_file():
+            raise ValueError("is no plain file")
+        if path.stat().st_size > LARGEST:
+            raise ValueError(f"is larger than {LARGEST:,} bytes")
+        value = parse(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError("must hold keys and values")
+        return value
+    except (OSError, ValueError, RecursionError) as error:  # TOML's, JSON's and Unicode's errors are ValueErrors
+        problems.append(f"{path.name}: can't be read: {error}")
+        return {}
+
+
+def _paragraphs(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = value.split("\n\n")
+    return tuple(" ".join(str(part).split()) for part in value) if isinstance(value, list) else ()
+
+
+def _checked(folder: Path, story: Mapping[str, Any], problems: list[str]) -> Preflight | None:
+    """What preflight says of the configuration the case began with; only a file of the folder itself is opened."""
+    name = story.get("config")
+    if not isinstance(name, str) or Path(name).name != name or name == ".." or (folder / name).is_symlink():
+        return None
+    said = story.get("said")
+    said = said if isinstance(said, dict) else {}
+    kinds = {"version": str, "processes": int, "prompts": int}
+    options = {key: said[key] for key, kind in kinds.items() if key in said}
+    if wrong := [key for key, value in options.items() if not isinstance(value, kinds[key])]:
+        problems.append(f"{STORY}: said.{wrong[0]} is no {'text' if wrong[0] == 'version' else 'whole number'}")
+        return None
+    try:
+        return preflight(folder / name, Options(**options))
+    except (ConfigError, OSError, ValueError, TypeError) as error:
+        problems.append(f"{name}: preflight can't read it: {error}")
+        return None
+
+
+def _trials(numbers: Mapping[str, Any]) -> Iterator[Trial]:
+    for trial in numbers.get("trials", ()):
+        arms = tuple(_arm(arm) for arm in trial["arms"])
+        if arms:
+            yield Trial(str(trial["title"]), str(trial.get("note", "")), str(trial["metric"]), arms)
+
+
+def _arm(arm: Mapping[str, Any]) -> Arm:
+    steps, spent = (tuple(_number(x) for x in arm[key]) for key in ("steps", "completions"))
+    values = tuple(tuple(_number(x) for x in row) for row in arm["values"])
+    seeds = tuple(int(seed) for seed in arm["seeds"])
+    if not steps or len(spent) != len(steps) or len(values) != len(seeds) or any(len(r) != len(steps) for r in values):
+        raise ValueError(f"arm {arm['name']!r}: one value per seed and step is expected")
+    pace = arm.get("step_s")
+    return Arm(
+        str(arm["name"]),
+        str(arm.get("change", "")),
+        seeds,
+        steps,
+        spent,
+        values,
+        None if pace is None else _number(pace),
+    )
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if not abs(number) <= LIMIT:  # also refuses NaN; sums and squares of what is let in stay finite
+        raise ValueError(f"{value!r} is no number that could have been measured")
+    return number

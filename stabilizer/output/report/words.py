@@ -1,0 +1,109 @@
+"""The words of a report in all its forms, and how a text from outside is made safe for each.
+
+Run names, summaries and configurations come from other people's files: every piece of text goes through `safe` (HTML)
+or `md` (Markdown) on its way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import orjson
+
+from stabilizer.analysis.analyse import Analysis, Number
+from stabilizer.core import records
+from stabilizer.core.records import RemedyAdvice
+from stabilizer.output.terminal import LONGEST, changed, plain
+from stabilizer.runs import journal
+
+MAX_ROWS = 400
+"""Journal entries, events and metrics that are listed; the rest is counted."""
+STORY = 4000
+"""Characters of a case's paragraph that are shown."""
+
+
+def safe(text: object) -> str:
+    """Any text as HTML shows it: without control characters, and unable to open a tag or end an attribute."""
+    return escape(plain(text), quote=True)
+
+
+def md(text: object, longest: int = LONGEST) -> str:
+    """Any text as Markdown shows it."""
+    return re.sub(r"([\\`*_\[\]<>|#~!])", r"\\\1", plain(text, longest))
+
+
+def number(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key} {number(inner)}" for key, inner in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(number(inner) for inner in value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if value != value:
+        return "NaN"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def changes(change: Mapping[str, tuple[float | None, float | None]]) -> str:
+    return changed(RemedyAdvice(id="", safety="advice", change=change, why="", how=""))
+
+
+def flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
+    """A configuration as dotted keys and values."""
+    if isinstance(value, Mapping) and value:
+        return [row for key, inner in value.items() for row in flat(inner, f"{prefix}.{key}" if prefix else str(key))]
+    return [(prefix, value if isinstance(value, str) else compact(value))] if prefix else []
+
+
+def compact(value: Any) -> str:
+    return orjson.dumps(records.as_json(jsonable(value))).decode()
+
+
+def jsonable(value: Any) -> Any:
+    """What a configuration file may hold beyond JSON's types (YAML's dates) becomes its text."""
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [jsonable(inner) for inner in value]
+    return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)
+
+
+def said(row: Number) -> str:
+    source = f" (logged as {row.source})" if row.source and row.source != row.name else ""
+    aggregation = f"; {row.aggregation}" if row.aggregation and row.aggregation != row.estimator else ""
+    return f"{row.estimator}{aggregation}{source}"
+
+
+def unchanged(still: Sequence[Number]) -> str:
+    """The knobs that never changed, in a line."""
+    return ", ".join(f"{row.name.removeprefix('control/')} {number(row.last)}" for row in still)
+
+
+def told(one: journal.Intervention) -> tuple[str, ...]:
+    """An intervention in four sentences: what, why, what came of it, what would have come without it."""
+    who = f"by {one.by}" if one.remedy == journal.BY_HAND else f"by the remedy {one.remedy}"
+    what = ", ".join(filter(None, [changes(one.change), one.order])) or one.remedy
+    came = {"kept": "It was kept", "undone": "It was undone", "on trial": "It was still on trial when the run ended"}
+    outcome = came[one.outcome] + (f" at step {one.ended:,}" if one.ended is not None else "")
+    lines = [f"After step {one.step:,}, {who} ({one.action}): {what}."]
+    if one.remedy != journal.BY_HAND:
+        lines += [f"Why: {one.why}.", f"{outcome}{f': {one.said}' if one.said else ''}."]
+        lines += [f"Without it: {journal.twin_words(one)}."]
+    elif one.outcome == "undone":
+        lines += [f"{outcome}."]
+    return tuple(lines)
+
+
+def comparable(actions: Sequence[records.Action]) -> str:
+    """Whether this run may stand beside others as a plain one."""
+    made = journal.summary(actions)
+    if not made["count"]:
+        return "Nothing was changed while this run trained."
+    return f"This run was {made['text']}; its results are not comparable with those of a plain run."
+
+
+def outlook(analysis: Analysis) -> tuple[str, ...]:
+    return analysis.forecast.lines if analysis.forecast else ()

@@ -1,0 +1,344 @@
+"""The page an engineer reads in a terminal: the verdict first, then what happened, why, and what to change.
+
+Text out of a log (names, summaries, configuration) reaches the screen only through `plain`, which takes out control
+characters, escape sequences and the marks that reverse the direction of text, and only inside `Text`, which has no
+markup. Colour is never the only sign: every severity has its icon and its word.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from stabilizer.analysis.analyse import Analysis, Incident
+from stabilizer.core.metrics import metric
+from stabilizer.core.records import Cause, Finding, RemedyAdvice
+from stabilizer.core.severity import ICONS, WORDS
+from stabilizer.runs.history import Series
+from stabilizer.runs.journal import summary
+
+STYLES = {"info": "blue", "warn": "yellow", "critical": "bold red", "crashed": "bold red", "healthy": "green"}
+VERDICTS = {
+    "healthy": "HEALTHY",
+    "info": "HEALTHY, with a remark",
+    "warn": "WARNING",
+    "critical": "CRITICAL",
+    "too-short": "TOO SHORT to tell",
+    "not-rl": "NOT a run of reinforcement learning",
+    "crashed": "CRASHED",
+}
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
+_INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
+_BARS = "▁▂▃▄▅▆▇█"
+_PLAIN_BARS = "_.-=+*%#"
+MOST_ENTRIES = 40
+"""Newest entries of the journal that are shown."""
+LONGEST = 600
+"""Characters of any single piece of foreign text that are shown."""
+
+
+def plain(text: object, longest: int = LONGEST) -> str:
+    """Text of unknown origin on one line, without anything a terminal or a reader could be misled by."""
+    clean = _INVISIBLE.sub(" ", _ESCAPES.sub("", str(text))).strip()
+    return clean if len(clean) <= longest else f"{clean[: longest - 1]}…"
+
+
+def console(file: TextIO | None = None) -> Console:
+    """A console for reports: as wide as the terminal up to 110 columns, 100 in a pipe; rich itself heeds NO_COLOR."""
+    made = Console(file=file, highlight=False, markup=False, emoji=False)
+    made.width = min(made.width, 110) if made.is_terminal or "COLUMNS" in os.environ else 100
+    return made
+
+
+def sparkline(series: Series, width: int, *, log: bool = False, ascii_only: bool = False) -> str:
+    """The course of a metric in one line of text: medians of `width` equal pieces, `×` where there is no number."""
+    bars, gap = (_PLAIN_BARS, "x") if ascii_only else (_BARS, "×")
+    pieces = np.array_split(series.values, min(width, len(series))) if len(series) else []
+    levels = np.array([np.median(finite) if len(finite := p[np.isfinite(p)]) else np.nan for p in pieces])
+    shown = np.log(np.maximum(levels, 1e-300)) if log else levels
+    if not np.isfinite(shown).any():
+        return gap * len(levels)
+    low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
+    scaled = np.full(len(shown), 3.0) if high <= low else (shown - low) / (high - low) * 7.999
+    return "".join(
+        bars[int(place)] if np.isfinite(place) else gap for place in np.where(np.isfinite(shown), scaled, np.nan)
+    )
+
+
+def show(analysis: Analysis, out: Console, *, everything: bool = False) -> None:
+    """Print the page; with `everything` also each detector that had nothing to look at."""
+    _Page(analysis, out, everything=everything).print()
+
+
+class _Page:
+    """One analysis being printed; `ascii` where the terminal can't show more."""
+
+    def __init__(self, analysis: Analysis, out: Console, *, everything: bool):
+        self.everything = everything
+        self.analysis = analysis
+        self.out = out
+        self.ascii = not (out.encoding or "").lower().startswith("utf")
+        self.view = analysis.run.history.view()
+
+    def print(self) -> None:
+        self._head()
+        for incident in self.analysis.incidents:
+            self._incident(incident)
+        self._outlook()
+        self._journal()
+        self._healthy()
+        self._not_checked()
+        self._notes()
+        self._closing()
+
+    # --- parts ------------------------------------------------------------------------------------------------------
+
+    def _head(self) -> None:
+        analysis, source = self.analysis, self.analysis.run.source
+        verdict = analysis.verdict
+        style = STYLES.get(verdict, "bold")
+        line = Text.assemble((f"{self._icon(verdict)} {VERDICTS.get(verdict, verdict)}", style), "  ")
+        line.append(plain(analysis.run.name), "bold")
+        if analysis.worst and verdict == "healthy" and analysis.worst != "info":
+            line.append(f"  (after a {WORDS.get(analysis.worst, analysis.worst)} incident)", "dim")
+        self._line(line, 0)
+        clock = "optimizer steps" if self.view.about("clock") == "optimizer_step" else "steps"
+        facts = [
+            plain(source.trainer) + (f", {source.format}" if source.format != source.trainer else ""),
+            f"{source.steps:,} row{'s' * (source.steps != 1)}, {clock} {analysis.first_step:,}-{analysis.last_step:,}",
+        ]
+        if not source.steps:
+            facts[-1] = "not one step"
+        if isinstance(planned := self.view.about("steps"), int) and planned > analysis.last_step:
+            facts[-1] += f" of {planned:,} planned"
+        if source.skipped_lines:
+            facts.append(f"{source.skipped_lines:,} unreadable entries left out")
+        self._line(Text(self._typed(" · ".join(facts)), "dim"), 2)
+        if analysis.live:
+            state = f"The run is {plain(analysis.state)}: this is how it stands as of step {analysis.last_step:,}."
+            self._line(Text(state, "cyan"), 2)
+        if (changes := summary(analysis.run.actions))["count"]:
+            self._line(Text(self._typed(f"Intervened: {changes['text']}."), "cyan"), 2)
+        for text in self._explained(verdict):
+            self._line(Text(text), 2)
+
+    def _explained(self, verdict: str) -> list[str]:
+        if verdict == "too-short":
+            rows = self.analysis.run.source.steps
+            said = f"{rows} rows are" if rows != 1 else "1 row is"
+            return [f"{said} too few for the detectors to say anything either way."]
+        if verdict == "not-rl":
+            said = ["No rewards, completions or KL are logged, so the detectors have nothing to judge."]
+            if names := sorted(self.view.names()):
+                more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+                listed = self._typed(plain(", ".join(names[:8])))
+                said.append(f"Logged: {listed}{more}. If one of them is the reward, --map reward/mean=NAME says so.")
+            return said
+        doubts = [f"But {item.why}." for item in self.analysis.not_checked if item.why]
+        if verdict == "healthy" and not self.analysis.findings:
+            return ["Nothing found by the detectors that could be asked.", *doubts]
+        return doubts
+
+    def _incident(self, incident: Incident) -> None:
+        state = "open" if incident.open else "resolved"
+        self.out.print()
+        title = f"{self._icon(incident.severity)} Incident {incident.incident}"
+        head = Text.assemble(
+            (title, STYLES[incident.severity]), f"  {plain(incident.title)}  {WORDS[incident.severity]}, {state}, "
+        )
+        head.append(f"since step {incident.onset_step:,}", "bold")
+        self._line(head, 0)
+        if incident.headline:
+            self._line(Text(self._typed(plain(incident.headline))), 2)
+        for finding in incident.findings:
+            self._finding(finding)
+        if incident.severity != "info" or incident.cause != "undetermined":
+            self._causes(incident.explained.causes)
+        self._remedies(incident.explained.remedies, "What to do" if incident.open else "Next time")
+        if incident.severity != "info" and incident.cause == "undetermined" and incident.open:
+            words = f"turn no knob for a guess: keep a checkpoint from before step {incident.onset_step:,}, and read"
+            self._label("What to do", Text(f"{words} ten answers, with their rewards, from before it and after"))
+
+    def _finding(self, finding: Finding) -> None:
+        line = Text.assemble((plain(finding.id), "bold"), (f"  {WORDS[finding.severity]}", STYLES[finding.severity]))
+        line.append(f", {finding.state}, onset {finding.onset_step:,}, seen at {finding.detected_step:,}", "dim")
+        line.append(f", last at {finding.last_step:,}" if finding.last_step > finding.detected_step else "", "dim")
+        self._line(line, 2)
+        self._line(Text(self._typed(plain(finding.summary))), 4)
+        name = finding.evidence.get("metric")
+        if isinstance(name, str):
+            self._evidence(name, finding)
+
+    def _evidence(self, name: str, finding: Finding) -> None:
+        """The metric from well before the onset to the end of the finding, with the onset marked under it."""
+        histories = self.analysis.run.histories
+        whole = (
+            histories.get(finding.attempt, self.analysis.run.history).view().series(name)
+        )  # as it was, if rolled back
+        onset = int(np.searchsorted(whole.steps, finding.onset_step))
+        end = int(np.searchsorted(whole.steps, finding.last_step, side="right"))
+        before = max(20, min(onset, (end - onset) or 1))
+        start = max(0, onset - before)
+        part = Series(whole.steps[start:end], whole.values[start:end])
+        if len(part) < 4:
+            return
+        width = max(10, min(60, self.out.width - 14))
+        positive = part.values[np.isfinite(part.values) & (part.values > 0)]
+        wide = metric(name).kind == "positive" and len(positive) > 3 and positive.max() > 20 * np.median(positive[:5])
+        line = sparkline(part, width, log=bool(wide), ascii_only=self.ascii)
+        label = f"{plain(name)}, steps {part.steps[0]:,}-{part.steps[-1]:,}"
+        self._line(Text(self._typed(label + (", logarithmic" if wide else "")), "dim"), 4)
+        self._line(Text(line, STYLES[finding.severity]), 4)
+        place = int((onset - start) / len(part) * len(line))
+        self._line(Text(self._typed(f"{' ' * min(place, len(line) - 1)}▲ {finding.onset_step:,}"), "dim"), 4)
+
+    def _causes(self, causes: Sequence[Cause]) -> None:
+        if not causes:
+            self._label("Cause", Text("undetermined: no rule explains what was seen"))
+            return
+        first, *others = causes
+        known = first.id != "undetermined"
+        text = Text.assemble((plain(first.id), "bold"), f" ({first.confidence:.0%})" if known else "")
+        text.append(f": {self._typed(plain(first.why))}" if first.why else "")
+        self._label("Likely cause" if known else "Cause", text)
+        for other in others:
+            self._label("Or else", Text(self._typed(f"{plain(other.id)} ({other.confidence:.0%}): {plain(other.why)}")))
+
+    def _remedies(self, remedies: Sequence[RemedyAdvice], label: str) -> None:
+        for place, remedy in enumerate(remedies, 1):
+            text = Text.assemble((plain(remedy.id), "bold"))
+            if changes := changed(remedy, self.analysis.run.source.trainer):
+                text.append(f"  {self._typed(changes)}", "cyan")
+            text.append(f"  [{remedy.safety}]", "dim")
+            text.append(f"\n{self._typed(plain(remedy.how))}")
+            text.append(f"\n{self._typed(plain(remedy.why))}", "dim")
+            self._label(label if place == 1 else "", Text.assemble(f"{place}. ", text), hang=True)
+        if any(remedy.change for remedy in remedies):
+            self._label("", Text("One at a time, and look at the reward before the next.", "dim"))
+
+    def _journal(self) -> None:
+        actions = self.analysis.run.actions
+        if not actions:
+            return
+        tried = any(action.entry == "applied" for action in actions)
+        self._title("What was tried" if tried else "What was proposed, and not done")
+        if len(actions) > MOST_ENTRIES:
+            self._line(Text(f"{len(actions) - MOST_ENTRIES:,} earlier entries are in the report", "dim"), 2)
+        for action in actions[-MOST_ENTRIES:]:
+            text = Text(f"step {action.step:,}  ", "dim")
+            text.append(f"{action.entry} {plain(action.remedy)}", "bold")
+            text.append(f"  {self._typed(plain(action.text))}" if action.text else "")
+            self._line(text, 2)
+
+    def _outlook(self) -> None:
+        if self.analysis.forecast is None:
+            return
+        self._title("Outlook")
+        for line in self.analysis.forecast.lines:
+            self._line(Text(self._typed(f"· {plain(line)}")), 2)
+
+    def _healthy(self) -> None:
+        if not self.analysis.healthy:
+            return
+        self._title("Healthy")
+        for item in self.analysis.healthy:
+            text = Text.assemble(("+ " if self.ascii else "✓ ", "green"), plain(item.what))
+            text.append(f": {self._typed(plain(item.why))}", "dim")
+            self._line(text, 2)
+
+    def _not_checked(self) -> None:
+        from stabilizer.trainers.logged_as import asked_for  # here, because readers tell errors in this page's words
+
+        blind = self.analysis.blind_spots
+        if not blind:
+            return
+        if not self.everything:
+            self._title(f"Not checked, for want of a metric: {len(blind)}  (--all says which, and what to log)")
+            return
+        self._title("Not checked, for want of a metric")
+        for item in blind:
+            wants = plain(asked_for(item.needs, self.analysis.run.source.trainer))
+            said = f"log {wants}" + (" of more problems, or more often (see the head)" if item.why else "")
+            self._line(Text.assemble(f"{'-' if self.ascii else '·'} {plain(item.id)}", (f": {said}", "dim")), 2)
+
+    def _notes(self) -> None:
+        if not self.analysis.run.source.notes:
+            return
+        self._title("About this log")
+        for note in self.analysis.run.source.notes:
+            self._line(Text(self._typed(f"· {plain(note)}"), "dim"), 2)
+
+    def _closing(self) -> None:
+        if self.analysis.findings and self.analysis.run.source.steps:
+            source = self.analysis.run.source
+            path = source.files[0] if source.files else self.analysis.run.name
+            if source.format == "stabilizer" and source.files:
+                path = str(Path(path).parent.parent)
+            self.out.print()
+            hint = f"Plots and the whole story: stabilizer report {plain(path)}"
+            self.out.print(Text(self._typed(hint), "dim"), soft_wrap=True)
+
+    # --- lines ------------------------------------------------------------------------------------------------------
+
+    def _icon(self, severity: str) -> str:
+        if self.ascii:
+            return {"info": "(i)", "warn": "[!]", "critical": "[X]", "crashed": "[X]", "healthy": "[ok]"}.get(
+                severity, "[-]"
+            )
+        return {"healthy": "✔", "crashed": "✖", "too-short": "…", "not-rl": "–", **ICONS}.get(severity, "·")
+
+    def _typed(self, text: str) -> str:
+        """The same text in what the terminal's encoding holds."""
+        if not self.ascii:
+            return text
+        for mark, typed in (("·", "-"), ("▲", "^"), ("→", "->"), ("…", "..."), ("×", "x")):
+            text = text.replace(mark, typed)
+        return text.encode(self.out.encoding or "ascii", "replace").decode(self.out.encoding or "ascii")
+
+    def _title(self, words: str) -> None:
+        self.out.print()
+        self.out.print(Text(words, "bold"))
+
+    def _line(self, text: Text, indent: int) -> None:
+        if self.ascii:
+            text = Text(self._typed(text.plain))
+        self.out.print(Padding(text, (0, 0, 0, indent), expand=False))
+
+    def _label(self, label: str, text: Text, *, hang: bool = False) -> None:
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(width=12, no_wrap=True)
+        grid.add_column(ratio=1, overflow="fold")
+        if hang:
+            number, _, rest = text.plain.partition(" ")
+            inner = Table.grid(padding=(0, 1, 0, 0))
+            inner.add_column(no_wrap=True)
+            inner.add_column(ratio=1, overflow="fold")
+            inner.add_row(number, text[len(number) + 1 :])
+            grid.add_row(Text(label, "bold"), inner)
+        else:
+            grid.add_row(Text(label, "bold"), text)
+        self.out.print(Padding(grid, (0, 0, 0, 2), expand=False))
+
+
+def changed(remedy: RemedyAdvice, trainer: str = "stabilizer") -> str:
+    """The change in our words: `beta 0 → 0.001`. Only our own trainer has a knob that scales the learning rate."""
+
+    def turned(knob: str, before: float | None, after: float | None) -> str:
+        if knob == "control/lr_scale" and trainer != "stabilizer" and before and after:
+            return f"learning rate × {after / before:g}"
+        return f"{plain(knob.removeprefix('control/'))} {_value(before)} → {_value(after)}"
+
+    return ", ".join(turned(knob, *values) for knob, values in remedy.change.items())
+
+
+def _value(value: Any) -> str:
+    return "?" if value is None else f"{value:g}"

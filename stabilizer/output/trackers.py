@@ -1,0 +1,297 @@
+"""A run's metrics as other tools keep them, in a folder of one's own: nothing is sent anywhere.
+
+TensorBoard's event file is written here; W&B, MLflow and trackio are asked to write their own, offline, so that what
+lies there is what their release expects. Who wants it on a server says so to the tool afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+import shutil
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from stabilizer.formats.event_frames import masked_crc
+from stabilizer.runs.directory import redacted
+from stabilizer.runs.history import RunView
+from stabilizer.runs.journal import summary
+from stabilizer.runs.loaded import LoadedRun
+
+BATCH = 900
+"""Numbers handed to MLflow at once; it takes 1,000."""
+LONGEST = 5_000
+"""Characters of a parameter that MLflow keeps; it refuses more than 6,000."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was logged at a step, and when, in seconds since the epoch."""
+
+    step: int
+    t: float
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Tracker:
+    """A tool that keeps runs. `write` puts one into a folder; `look` is how to see it there."""
+
+    what: str
+    write: Callable[[str, list[Row], dict[str, Any], Path], None]
+    look: str
+    needs: str = ""
+    """What must be installed for it."""
+
+
+def rows_of(view: RunView) -> list[Row]:
+    """A run, step by step. Where nobody logged when a step was made, it was a second after the one before."""
+    by_step: dict[int, dict[str, float]] = {}
+    for name in view.names():
+        series = view.series(name)
+        for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
+            by_step.setdefault(step, {})[name] = value
+    times = view.times()
+    when = dict(zip(times.steps.tolist(), times.values.tolist(), strict=True))
+    steps = sorted(by_step)
+    begun = min(when.values(), default=time.time() - len(steps))
+    rows: list[Row] = []
+    for step in steps:
+        t = when.get(step) or (rows[-1].t + 1 if rows else begun)
+        rows.append(Row(step, t, by_step[step]))
+    return rows
+
+
+def export(run: LoadedRun, to: str, out: Path) -> int:
+    """Write a run's metrics and configuration for a tool of `TRACKERS`, whole or not at all; returns the number of
+    steps. Values of keys that look like secrets are left out, as in a run directory."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out}: there already, and no empty folder; name another with -o")
+    view = run.history.view()
+    rows = rows_of(view)
+    if not rows:
+        raise ValueError(f"{run.name}: no metrics in it, so there is nothing to export")
+    tracker, made = TRACKERS[to], not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # what a tool says of itself is nobody's JSON
+            tracker.write(run.name, rows, _settings(run), out)
+    except BaseException as error:
+        _empty(out, remove=made)
+        if tracker.needs and isinstance(error, (TypeError, AttributeError)):
+            version = getattr(sys.modules.get(tracker.needs), "__version__", "of unknown version")
+            raise ValueError(
+                f"{tracker.needs} {version} does not know what it is asked for ({error}):"
+                f" pip install --upgrade {tracker.needs}"
+            ) from error
+        raise
+    return len(rows)
+
+
+def _empty(folder: Path, *, remove: bool) -> None:
+    """Take away what a failed export left."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    if remove:
+        folder.rmdir()
+
+
+def _settings(run: LoadedRun) -> dict[str, Any]:
+    """A run's configuration by dotted keys, and that it is no plain run of it where it was changed while it trained."""
+    made = summary(run.actions)
+    settings = dict(_flat(redacted(run.history.view().about("config") or {})))
+    return settings | ({"stabilizer.interventions": made["text"]} if made["count"] else {})
+
+
+def _flat(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """A configuration by dotted keys."""
+    if isinstance(config, Mapping) and config:
+        for name, value in config.items():
+            yield from _flat(value, f"{key}.{name}" if key else str(name))
+    elif key:
+        yield key, config
+
+
+def _tool(name: str) -> ModuleType:
+    try:
+        tool = importlib.import_module(name)
+        if getattr(tool, "__file__", None) is None:  # a folder that happens to be called so, as W&B's own is
+            raise ImportError(f"no module of that name, only a folder: {list(tool.__path__)}")
+    except ImportError as error:
+        raise ImportError(f"--to {name} needs {name} to write its own format: pip install {name} ({error})") from None
+    return tool
+
+
+@contextlib.contextmanager
+def _environment(**values: str | None) -> Iterator[None]:
+    """A while in which some variables are as the tool must find them; None for those it must not find."""
+    before = {name: os.environ.get(name) for name in values}
+    _set(values)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+# --- TensorBoard ----------------------------------------------------------------------------------------------------
+
+
+def _tensorboard(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> None:
+    with (out / f"events.out.tfevents.{int(rows[0].t):010d}.stabilizer").open("wb") as file:
+        file.write(_frame(_double(1, rows[0].t) + _bytes(3, b"brain.Event:2")))
+        lines = {"key": "value", "-": "-"} | {_cell(key): _cell(value) for key, value in config.items()}
+        table = "".join(f"| {key} | {value} |\n" for key, value in lines.items())
+        file.write(_frame(_double(1, rows[0].t) + _bytes(5, _bytes(1, _text("settings", table)))))
+        for row in rows:
+            values = b"".join(
+                _bytes(1, _bytes(1, metric.encode("utf-8", "replace")) + b"\x15" + struct.pack("<f", _single(value)))
+                for metric, value in row.values.items()
+            )
+            file.write(_frame(_double(1, row.t) + b"\x10" + _whole(row.step) + _bytes(5, values)))
+
+
+def _cell(value: Any) -> str:
+    """A value as a cell of a table holds it."""
+    return " ".join(str(value).split()).replace("|", "\\|")
+
+
+def _single(value: float) -> float:
+    """The value as four bytes can hold it: what is too large for them is infinite."""
+    try:
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _text(tag: str, text: str) -> bytes:
+    """Words as TensorBoard's text page takes them: a tensor of one string, marked for that plugin."""
+    plugin = _bytes(1, _bytes(1, b"text"))
+    tensor = b"\x08\x07" + _bytes(2, _bytes(2, b"\x08\x01")) + _bytes(8, text.encode("utf-8", "replace"))
+    return _bytes(1, tag.encode()) + _bytes(8, tensor) + _bytes(9, plugin)
+
+
+def _frame(event: bytes) -> bytes:
+    head = struct.pack("<Q", len(event))
+    return head + struct.pack("<I", masked_crc(head)) + event + struct.pack("<I", masked_crc(event))
+
+
+def _double(number: int, value: float) -> bytes:
+    return bytes([number << 3 | 1]) + struct.pack("<d", value)
+
+
+def _bytes(number: int, value: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + _whole(len(value)) + value
+
+
+def _whole(value: int) -> bytes:
+    """A whole number in sevens of bits, the lowest first; one below 0 as its 64 bits."""
+    value &= 2**64 - 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+# --- tools that write their own -------------------------------------------------------------------------------------
+
+
+def _wandb(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> None:
+    wandb = _tool("wandb")
+    apart = dict.fromkeys(("WANDB_RUN_ID", "WANDB_RESUME", "WANDB_SWEEP_ID"))  # else it would be taken for another run
+    with _environment(WANDB_MODE="offline", WANDB_SILENT="true", **apart):
+        of_the_run_alone = wandb.Settings(
+            console="off", x_disable_stats=True, x_disable_meta=True, x_save_requirements=False
+        )
+        run = wandb.init(
+            project="stabilizer",
+            name=name,
+            config=config,
+            dir=str(out),
+            mode="offline",
+            settings=of_the_run_alone,
+        )
+        for row in rows:
+            run.log({**row.values, "train/global_step": row.step, "_timestamp": row.t}, step=row.step)
+        run.finish()
+
+
+def _mlflow(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> None:
+    entities, tracking = _tool("mlflow").entities, _tool("mlflow.tracking")
+    client = tracking.MlflowClient(tracking_uri=f"sqlite:///{out.absolute() / 'mlflow.db'}")
+    experiment = client.create_experiment("stabilizer", artifact_location=(out.absolute() / "artifacts").as_uri())
+    run = client.create_run(experiment, start_time=int(1000 * rows[0].t), run_name=name).info.run_id
+    keys = _in_mlflow(config)
+    params = [entities.Param(keys[key], str(value)[:LONGEST]) for key, value in config.items()]
+    names = _in_mlflow({name: None for row in rows for name in row.values})
+    numbers = [
+        entities.Metric(names[metric], value, int(1000 * row.t), row.step)
+        for row in rows
+        for metric, value in row.values.items()
+    ]
+    for first in range(0, len(params), 100):
+        client.log_batch(run, params=params[first : first + 100])
+    for first in range(0, len(numbers), BATCH):
+        client.log_batch(run, metrics=numbers[first : first + BATCH])
+    client.set_terminated(run, end_time=int(1000 * rows[-1].t))
+
+
+def _in_mlflow(names: Iterable[str]) -> dict[str, str]:
+    """Each name as MLflow takes it, no two alike: letters, digits and `_-. /`, in a path without detours. `@` becomes
+    `_at_`, as trainers have it."""
+    taken: dict[str, str] = {}
+    used: set[str] = set()
+    for name in names:
+        plain = re.sub(r"[^\w\-. /]", "_", name.replace("@", "_at_"))
+        plain = "/".join(part for part in plain[:200].split("/") if part.strip(". ")) or "_"
+        other, count = plain, 1
+        while other in used:
+            other, count = f"{plain}_{count + 1}", count + 1
+        taken[name] = other
+        used.add(other)
+    return taken
+
+
+def _trackio(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> None:
+    servers = ("SPACE_ID", "SERVER_URL", "DATASET_ID", "BUCKET_ID", "WEBHOOK_URL")
+    nowhere = dict.fromkeys(f"TRACKIO_{server}" for server in servers)
+    with _environment(TRACKIO_DIR=str(out.absolute()), **nowhere):
+        trackio = _tool("trackio")  # which asks for its folder as soon as it is imported
+        trackio.init(
+            project="stabilizer", name=name, config=config, embed=False, auto_log_cpu=False, auto_log_gpu=False
+        )
+        for row in rows:
+            trackio.log(dict(row.values), step=row.step)
+        trackio.finish()
+
+
+TRACKERS: dict[str, Tracker] = {
+    "tensorboard": Tracker("an event file for TensorBoard", _tensorboard, "tensorboard --logdir {out}"),
+    "wandb": Tracker("an offline run of W&B", _wandb, "wandb sync {out}/wandb/offline-run-*", "wandb"),
+    "mlflow": Tracker(
+        "a database of MLflow", _mlflow, "mlflow ui --backend-store-uri sqlite:///{out}/mlflow.db", "mlflow"
+    ),
+    "trackio": Tracker(
+        "a project of trackio", _trackio, "TRACKIO_DIR={out} trackio show --project stabilizer", "trackio"
+    ),
+}
+"""Tools by the name that `--to` takes."""

@@ -1,0 +1,1 @@
+"""EasyR1: its logs, configuration and validity checks."""

@@ -1,0 +1,146 @@
+"""A folder that holds logs of one training somewhere below: each is read, the richest counts, the others are named.
+
+Trainers write the same numbers to several places (a state file, event files, W&B, the console). Which of them is the
+richest is decided by the number of values; of equals the reader that stands first in `READERS` wins. Dumps of
+completions are no poorer logs but another part of the same training, and join it (`joined`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from stabilizer.formats.joined import belongs, joined
+from stabilizer.runs.loaded import LoadedRun
+from stabilizer.runs.reader import RunError
+from stabilizer.trainers.trl import completions
+from stabilizer.trainers.verl import rollouts
+
+MAX_FOLDERS = 500
+MAX_LOGS = 20
+MAX_BYTES = 512 * 2**20
+"""Larger files are read only when they are named themselves."""
+
+PASSED_OVER = {".git", "__pycache__", "node_modules", ".venv", "venv", "site-packages"}
+_NO_LOGS = {
+    ".py", ".yaml", ".yml", ".toml", ".md", ".safetensors", ".bin", ".pt", ".pth", ".parquet", ".png", ".html", ".lock",
+}  # fmt: skip
+_NO_LOG_NAMES = {
+    "config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json",
+    "vocab.json", "added_tokens.json", "wandb-summary.json", "wandb-metadata.json", "package.json",
+    "adapter_config.json", "experiment_config.json", "checkpoint_tracker.json", "requirements.txt",
+}  # fmt: skip
+
+_DUMPS = {reader: reader.STEP_FILE for reader in (rollouts, completions)}
+"""Readers of folders with a file for every step, and how those are called."""
+
+_SPEAKING = ("tfevents", ".wandb", "trainer_state.json")
+"""What only a log has in its name."""
+
+Recognised = Callable[[Path], ModuleType | None]
+
+
+def search(root: Path, recognised: Recognised) -> list[tuple[Path, ModuleType]]:
+    """What is readable in a folder and below. A folder that a reader takes as a whole is not looked into further; the
+    reader that takes `root` as a whole is not asked again."""
+    whole = recognised(root)
+    found: list[tuple[Path, ModuleType]] = [(root, whole)] if whole else []
+    for count, (name, below, files) in enumerate(os.walk(root)):
+        if count >= MAX_FOLDERS or len(found) >= MAX_LOGS:
+            break
+        folder = Path(name)
+        below[:] = sorted(set(below) - PASSED_OVER)
+        if folder != root and (reader := recognised(folder)):
+            below[:] = []
+            if reader is not whole:
+                found.append((folder, reader))
+            continue
+        of_whole = _DUMPS.get(whole) if whole and folder == root else None
+        for file in sorted(folder / name for name in files):
+            if not may_be_log(file) or (of_whole and of_whole.fullmatch(file.name)):
+                continue
+            if file.stat().st_size <= MAX_BYTES and (reader := recognised(file)) not in (None, whole):
+                found.append((file, reader))
+    return found[:MAX_LOGS]
+
+
+def may_be_log(file: Path) -> bool:
+    """Whether a file is worth looking into: a plain one whose name doesn't say that it is something else."""
+    return file.suffix.lower() not in _NO_LOGS and file.name not in _NO_LOG_NAMES and file.is_file()
+
+
+def closed(root: Path) -> list[str]:
+    """A note on files and folders that this user may not read. RunError where one of them is a log by its name: what
+    the others say could be of anything."""
+    found: list[Path] = []
+    for count, (name, below, files) in enumerate(os.walk(root)):
+        below[:] = sorted(set(below) - PASSED_OVER)
+        folder = Path(name)
+        found += [folder / inner for inner in below if not os.access(folder / inner, os.R_OK | os.X_OK)]
+        found += [
+            file for file in map(folder.joinpath, sorted(files)) if may_be_log(file) and not os.access(file, os.R_OK)
+        ]
+        if count >= MAX_FOLDERS or len(found) >= MAX_LOGS:
+            break
+    for file in found:
+        if any(word in file.name for word in _SPEAKING):
+            raise RunError(f"{file}: Permission denied; check its rights, or give one of the other files by its name")
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return [f"not read for want of rights: {_below(found[0], root)}{more}"] if found else []
+
+
+def richest(
+    root: Path, found: list[tuple[Path, ModuleType]], *, mapping: dict[str, str], config: Path | None
+) -> LoadedRun:
+    """The run with the most values among those found; what was set aside stands in its notes."""
+    runs: list[tuple[Path, LoadedRun]] = []
+    errors: list[RunError] = []
+    for path, reader in found:
+        try:
+            runs.append((path, reader.read(path, mapping=mapping, config=config)))
+        except RunError as error:
+            errors.append(error)
+    if not runs:
+        raise errors[0]
+    _refuse_several(root, runs)
+    path, run = max(runs, key=lambda pair: (_part(pair[1]), _values(pair[1])))
+    if len(found) == 1:
+        return run
+    for other, dump in runs:
+        if other != path and dump.texts.steps and belongs(dump, run):
+            run = joined(run, dump, _below(other, root))
+    aside = [
+        f"{_below(other, root)} ({kept.source.format})"
+        for other, kept in runs
+        if other != path and not (kept.texts.steps and belongs(kept, run))
+    ]
+    notes = [f"read from {path.relative_to(root)}"] if path != root else []
+    if aside:
+        notes.append(f"set aside as poorer logs of the same folder: {', '.join(aside[:5])}{', ...' * (len(aside) > 5)}")
+    notes += [f"passed over: {str(error)[:200]}" for error in errors[:3]]
+    return run.noted(notes)
+
+
+def _refuse_several(root: Path, runs: list[tuple[Path, LoadedRun]]) -> None:
+    """Several logs of one format are several trainings, and only their owner knows which is meant."""
+    for name in sorted({run.source.format for _, run in runs}):
+        paths = [path for path, run in runs if run.source.format == name]
+        if len(paths) > 1:
+            names = ", ".join(_below(path, root) for path in paths[:6]) + ", ..." * (len(paths) > 6)
+            raise RunError(f"{root}: {len(paths)} logs of the format {name} in it ({names}); give one of them")
+
+
+def _below(path: Path, root: Path) -> str:
+    return "the folder itself" if path == root else str(path.relative_to(root))
+
+
+def _part(run: LoadedRun) -> int:
+    """A log goes before the dump of its completions, and what was trained on before what was held out."""
+    return 2 if not run.texts.steps else int(run.source.format != rollouts.VALIDATION)
+
+
+def _values(run: LoadedRun) -> int:
+    view = run.history.view()
+    return sum(len(view.series(name)) for name in view.names())

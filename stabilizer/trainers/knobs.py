@@ -1,0 +1,135 @@
+"""How each trainer spells our knobs, and when a change takes effect: what turns advice into a line to paste.
+
+By trainer, not by log format: the same trainer leaves several kinds of log. Our own trainer is not among them: its
+remedies say themselves how they are done (`remedies.advise`). A key is here only if the trainer has it, and what it
+lacks is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stabilizer.core.records import RemedyAdvice
+from stabilizer.remedies.base import Remedy
+from stabilizer.trainers.nemo_rl.knobs import NEMO_RL
+from stabilizer.trainers.openrlhf.knobs import OPENRLHF
+from stabilizer.trainers.other.knobs import LLAMA_FACTORY, SB3, UNKNOWN
+from stabilizer.trainers.prime_rl.knobs import PRIME_RL
+from stabilizer.trainers.skyrl.knobs import SKYRL
+from stabilizer.trainers.spelling import LARGEST, Key, Spelling, at, times
+from stabilizer.trainers.trl.knobs import OLD_PPO, PPO, SWIFT, TRL
+from stabilizer.trainers.verl.knobs import EASYR1, SEARCH_R1, VERL
+
+__all__ = ["LARGEST", "SPELLINGS", "Key", "Spelling", "configured_rate", "has_setting", "how"]
+
+SPELLINGS: dict[str, Spelling] = {
+    **dict.fromkeys(("trl", "open-r1", "unsloth"), TRL),
+    "trl-ppo": PPO,
+    "trl-old-ppo": OLD_PPO,
+    "ms-swift": SWIFT,
+    "llama-factory": LLAMA_FACTORY,
+    "verl": VERL,
+    "search_r1": SEARCH_R1,
+    "easyr1": EASYR1,
+    "openrlhf": OPENRLHF,
+    "skyrl": SKYRL,
+    "nemo_rl": NEMO_RL,
+    "prime_rl": PRIME_RL,
+    "stable-baselines3": SB3,
+}
+"""By trainer, as in `Source.trainer`; any other is `UNKNOWN`."""
+
+_HELD = 20
+"""Rows of the same learning rate that make it the configured one."""
+_BESIDE = ("roll-back",)
+"""Remedies that are more than the knobs they turn."""
+_RELATIVE = ("what it is now", "what it was set to")
+_KNOBS = {
+    "control/beta": "the weight of a KL term",
+    "control/lr_scale": "the learning rate",
+    "control/entropy_coef": "an entropy bonus",
+}
+"""What a person calls a knob that can be advised where a trainer may have no key for it."""
+
+
+def has_setting(trainer: str, advice: RemedyAdvice) -> bool:
+    """Whether the trainer has a key for any of it."""
+    spelling = SPELLINGS.get(trainer, UNKNOWN)
+    return advice.id in spelling.procedures or any(knob in spelling.keys for knob in advice.change)
+
+
+def how(
+    trainer: str,
+    advice: RemedyAdvice,
+    config: Mapping[str, Any],
+    *,
+    onset: int,
+    highest: float | None = None,
+    rate: float | None = None,
+    remedy: Remedy | None = None,
+) -> str:
+    """The change as the trainer's user would type it, or that the trainer has no setting for it; and about a restart.
+
+    Where the configuration is not known, `rate` is the learning rate that must have been set, if the log tells
+    (`configured_rate`), and `highest` the highest that was logged. `remedy` is what the advice comes from.
+    """
+    spelling = SPELLINGS.get(trainer, UNKNOWN)
+    keyed = [(spelling.keys[knob], *values) for knob, values in advice.change.items() if knob in spelling.keys]
+    lines = [
+        _line(spelling, key, before, after, config, highest, rate) for key, before, after in keyed if after is not None
+    ]
+    if advice.id in spelling.procedures and (not lines or advice.id in _BESIDE):
+        lines.insert(0, spelling.procedure(advice.id, config, onset))
+    reasons = list(dict.fromkeys(key.why_restart for key, *_ in keyed))
+    by_hand = "" if advice.change else advice.how
+    if lines:
+        text = "; ".join(lines)
+        text = f"{by_hand}. In {spelling.title}: {text}" if by_hand and spelling is not UNKNOWN else text
+        if not config and any(words in text for words in _RELATIVE):
+            text += "; --config FILE gives the numbers"
+    elif advice.change or remedy is None or remedy.of_settings:
+        text, reasons = _without(spelling, advice, by_hand), ["code is loaded at the start"]
+    else:
+        text = by_hand
+    words = remedy.restart if remedy else ""
+    return f"{text}; {words or 'needs a restart because ' + ' and '.join(reasons or [spelling.why_restart])}"
+
+
+def _without(spelling: Spelling, advice: RemedyAdvice, by_hand: str) -> str:
+    """Plain words for what a trainer has no key for."""
+    if spelling is UNKNOWN:
+        lacking = "Nobody knows whose log this is, nor the setting that does it"
+        return f"{by_hand}. {lacking}" if by_hand else lacking
+    wanted = [_KNOBS.get(knob, knob.rpartition("/")[2].replace("_", " ")) for knob in advice.change]
+    why = next((spelling.lacks[name] for name in (advice.id, *advice.change) if name in spelling.lacks), "")
+    lacking = f"{spelling.title} has no setting for {' or '.join(wanted) or 'this'}" + (f" ({why})" if why else "")
+    return ". ".join(filter(None, [by_hand, f"{lacking}: by hand, in the code"]))
+
+
+def configured_rate(logged: Sequence[float]) -> float | None:
+    """The learning rate that was set, where the log shows it: the largest, where it stayed so for at least half of the
+    rows, up to the last. One that decays doesn't show it."""
+    highest = max(logged, default=0.0)
+    level = len(logged) - next((place for place, value in enumerate(logged) if value == highest), 0)
+    held = all(value == highest for value in logged[-level:]) if level else False
+    return highest if held and highest > 0 and level >= max(_HELD, len(logged) / 2) else None
+
+
+def _line(
+    spelling: Spelling,
+    key: Key,
+    before: float | None,
+    after: float,
+    config: Mapping[str, Any],
+    highest: float | None,
+    rate: float | None,
+) -> str:
+    """A key with its value; in words where it is a factor of something that nobody told."""
+    if not key.scales:
+        return key.template.format(value=f"{after:g}")
+    factor = after / before if before else after
+    if configured := at(config, key.scales) or rate:
+        return key.template.format(value=f"{configured * factor:g}")
+    known = f"{highest:.3g} is the highest logged" if highest else "the log leaves it out or rounds it to 0.000"
+    return f"{spelling.named(key.scales)}: {times(factor)} what it was set to ({known})"

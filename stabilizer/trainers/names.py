@@ -1,0 +1,313 @@
+"""Logs kept by a tool that any trainer may write to: whose names these are, and what they mean.
+
+TensorBoard, W&B, MLflow, trackio, tables and JSON lines hold numbers under names. `named_log` finds out which trainer
+gave the names and hands the rows to that trainer's own tables; transformers' integrations write `train/reward` and
+`eval/reward` for what its log calls `reward` and `eval_reward`. Where nobody's names are recognised, `GUESSES` says
+which column is probably meant by which of our metrics; every guess is told to the user, and `--map` corrects it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stabilizer.core.metrics import VOCABULARY
+from stabilizer.formats.files import beside, config_file
+from stabilizer.formats.naming import Row, named_run
+from stabilizer.formats.plain_names import plainly
+from stabilizer.formats.rows import assemble, check_mapping, definition, step_number
+from stabilizer.runs.loaded import LoadedRun
+from stabilizer.trainers.nemo_rl import log as nemo_rl
+from stabilizer.trainers.openrlhf import log as openrlhf
+from stabilizer.trainers.prime_rl import log as prime_rl
+from stabilizer.trainers.skyrl import log as skyrl
+from stabilizer.trainers.trl import old_ppo, state
+from stabilizer.trainers.verl import names as verl_names
+
+STEP_KEYS = (
+    "step", "global_step", "train/global_step", "training/global_step", "trainer/global_step", "_step", "steps",
+    "iteration", "iter", "update", "time/total_timesteps", "total_timesteps", "total timesteps", "timesteps",
+    "total_steps", "progress/step", "time/iterations", "epoch",
+)  # fmt: skip
+"""Names under which logs keep their step, the most telling first."""
+
+CLOCKS = (frozenset(STEP_KEYS) - {"epoch"}) | {
+    "timestamp", "time", "_timestamp", "_runtime", "wall_time", "date", "progress/epoch", "progress/done_frac",
+}  # fmt: skip
+"""Columns that say when, not how well."""
+
+GUESSES: dict[str, tuple[str, ...]] = {
+    "reward/mean": (
+        "reward", "rewards", "reward_mean", "mean_reward", "rewards_mean", "avg_reward", "reward_avg", "rewards_avg",
+        "average_reward", "ep_rew_mean", "ep_reward_mean", "episode_reward", "eprewmean", "mean_score",
+    ),
+    "reward/std": ("reward_std", "std_reward", "rewards_std"),
+    "policy/kl_ref": ("kl", "kl_divergence", "kl_ref", "kl_mean", "mean_kl", "kl_avg", "kl_div", "kl_loss"),
+    "policy/kl_old": ("approx_kl", "approxkl", "ppo_kl", "old_kl"),
+    "policy/entropy": ("entropy", "policy_entropy", "mean_entropy", "entropy_mean", "entropy_avg"),
+    "policy/clip_frac": ("clip_fraction", "clipfrac", "clip_frac", "clip_ratio", "pg_clipfrac"),
+    "policy/loss": ("policy_loss", "pg_loss", "policy_gradient_loss", "actor_loss"),
+    "optim/grad_norm": ("grad_norm", "gradient_norm", "gradnorm", "total_grad_norm"),
+    "optim/lr": ("learning_rate", "lr"),
+    "value/loss": ("value_loss", "vf_loss", "critic_loss"),
+    "value/explained_variance": ("explained_variance", "vf_explained_var"),
+    "accuracy/val": (
+        "val_accuracy", "eval_accuracy", "val_acc", "validation_accuracy", "test_accuracy", "val_accuracies_avg",
+        "val_accuracy_avg", "eval_acc",
+    ),
+    "accuracy/train": ("train_accuracy", "accuracy", "acc", "train_accuracies_avg", "train_accuracy_avg"),
+    "rollout/length_mean": (
+        "completion_length", "response_length", "mean_length", "response_length_mean", "completion_length_mean",
+        "avg_length", "length_mean", "ep_len_mean",
+    ),
+    "rollout/truncated_frac": ("truncated", "truncated_frac", "truncation_rate", "clipped_ratio"),
+}  # fmt: skip
+"""Our metric -> what people call it, the likeliest first. Compared without case, spaces, hyphens and a leading
+`train/`. SB3's `entropy_loss` is the entropy's negative and so is not among them."""
+
+SPELLINGS: dict[str, tuple[str, ...]] = {
+    "reward/mean": (
+        "reward", "reward total", "total reward", "reward overall", "episode reward", "ep reward", "episodic reward",
+        "batch reward", "score", "total score", "return", "episode return", "ep return", "episodic return",
+    ),
+    "policy/kl_ref": (
+        "kl", "kl ref", "ref kl", "kl to ref", "kl with ref", "kl vs ref", "kl divergence", "kl divergence ref",
+        "approx kl ref", "kl from ref",
+    ),
+    "policy/kl_old": ("approx kl", "kl old", "old kl", "kl to old", "kl sample train v1"),
+    "policy/entropy": ("entropy", "token entropy", "policy entropy", "entropy token"),
+    "policy/clip_frac": ("clip frac", "policy clip frac", "clipped frac", "frac clipped"),
+    "policy/loss": ("policy loss", "loss policy", "pi loss"),
+    "optim/grad_norm": (
+        "grad norm", "policy grad norm", "actor grad norm", "global grad norm", "norm grad", "grad norm total",
+        "total grad norm",
+    ),
+    "optim/lr": ("lr", "current lr", "actor lr", "policy lr"),
+    "rollout/length_mean": (
+        "response length", "completion length", "generation length", "output length", "answer length",
+        "response token", "completion token", "output token", "token response", "token completion", "token output",
+        "ac token turn", "generated token", "response length token", "completion length token",
+    ),
+    "rollout/truncated_frac": (
+        "truncated frac", "frac truncated", "truncation frac", "overlong frac", "frac overlong",
+        "response length clip frac", "completion clipped frac", "response clip frac",
+    ),
+    "reward/std": ("reward std", "std reward", "reward stdev", "reward total std"),
+    "reward/zero_std_frac": (
+        "frac reward zero std", "zero std frac", "frac zero std", "zero std group frac", "frac group zero std",
+        "zero std reward frac", "zero variance frac", "frac zero variance", "zero variance group frac",
+        "zero advantage frac", "frac zero advantage", "degenerate group frac", "frac degenerate group",
+        "uniform group frac",
+    ),
+    "accuracy/train": (
+        "accuracy", "success frac", "pass frac", "solve frac", "correct frac", "frac correct", "correct", "pass@1",
+    ),
+    "accuracy/val": tuple(
+        f"{held_out} {word}" for held_out in ("val", "eval", "test", "validation", "heldout", "held out")
+        for word in ("accuracy", "success frac", "pass frac", "solve frac", "correct frac", "pass@1")
+    ),
+}  # fmt: skip
+"""Our metric -> what its names come down to (`spelling.plainly`), for whatever `GUESSES` does not list."""
+
+_AMBIGUOUS = ("score", "total score", "return", *SPELLINGS["accuracy/train"], *SPELLINGS["accuracy/val"])
+"""Words that other trainings use as well: they count where something else speaks of a policy."""
+_OF_A_POLICY = re.compile(
+    r"kl(?![a-z])|(?<!cross)(?<!cross[_\- ])entropy|advantage|clip_?frac|rollout|episod|completion|reward"
+    r"|(?:response|generat[a-z]*)[^a-z]*(?:len|token)|p[ig]_?loss|policy[^a-z]*(?:loss|grad|lr)"
+)
+"""Not `weekly`, a cross entropy, a rate of responses, an insurance's policies."""
+
+_PREFIX = re.compile(r"^(?:train|training|rollout|actor|policy|metrics|log|optim)[/.]")
+_HELD_OUT = re.compile(r"^(val|eval|validation|test)/")
+"""`eval/accuracy` is `eval_accuracy`."""
+_STATISTICS = re.compile(
+    r"(?:^|[/_])(?:mean|std|min|max|median|avg|sum|total|count|minus|diff|p\d+|failed_frac)(?:$|[/_])"
+)
+_TRL_SIGNS = ("completions/", "frac_reward_zero_std", "objective/scores", "clip_ratio/region_mean")
+_TRAINER = frozenset({"loss", "learning_rate", "epoch"})
+_SAME_AS_CONSOLE = (openrlhf, skyrl, nemo_rl, prime_rl)
+"""Trainers that give a tracker the names their own readers know."""
+
+
+def named_log(
+    name: str,
+    rows: list[Row],
+    *,
+    format: str,
+    files: list[Path],
+    mapping: Mapping[str, str],
+    config: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    skipped: int = 0,
+    notes: Iterable[str] = (),
+) -> LoadedRun:
+    """The run in rows under a trainer's own names, or under names that nobody knows.
+
+    `config` is a file given by the user, `settings` the configuration that the log itself holds.
+    """
+    notes = list(notes)
+    if not config and not settings:
+        settings = beside(files[0], notes)
+    seen = {key for _, values in rows for key in values}
+    check_mapping(mapping, seen, files[0])
+    flat = _unprefixed(seen)
+    if _transformers(set(flat.values())):
+        run = state.run_of(
+            [{**{flat[key]: value for key, value in values.items()}, "step": step} for step, values in rows],
+            files[0],
+            format=format,
+            mapping={ours: flat[theirs] for ours, theirs in mapping.items()},
+            config=config,
+            settings=settings,
+            planned=step_number((settings or {}).get("max_steps")) or None,
+            skipped=skipped,
+            notes=notes,
+            name=name,
+        )
+        return replace(run, source=replace(run.source, files=tuple(str(file) for file in files)))
+    settings = config_file(config) if config else dict(settings or {})
+    if old_ppo.wrote(seen):
+        return named_run(
+            name, old_ppo.naming(), old_ppo.per_token(rows), format=format, files=files, mapping=mapping,
+            config=old_ppo.with_beta(settings), skipped=skipped, notes=notes,
+        )  # fmt: skip
+    if _verl(seen):
+        settings = verl_names.with_beta(settings)
+        naming = verl_names.naming(verl_names.trainer_of(seen), rows, settings, notes)
+        return named_run(
+            name, naming, rows, format=format, files=files, mapping=mapping, config=settings, skipped=skipped,
+            notes=notes,
+        )  # fmt: skip
+    for trainer in _SAME_AS_CONSOLE:
+        if trainer.wrote(seen):
+            return named_run(
+                name, trainer.naming(seen), rows, format=format, files=files, mapping=mapping, config=settings,
+                skipped=skipped, notes=notes,
+            )  # fmt: skip
+    ours = _OURS <= seen
+    names, said = (_as_they_are(seen, mapping), []) if ours else guessed(rows, seen, mapping)
+    return assemble(
+        name,
+        format=format,
+        trainer=EXPORTED if ours else "stable-baselines3" if _sb3(seen) else "unknown",
+        files=files,
+        rows=((step, {names[key]: value for key, value in values.items()}) for step, values in rows),
+        about={
+            "clock": "rollout_batch" if ours else "step",
+            "steps": None,
+            "config": settings,
+            "versions": {},
+            "metrics": {ours: definition(ours, theirs) for theirs, ours in names.items()},
+        },
+        skipped=skipped,
+        notes=[*notes, *said],
+    )
+
+
+EXPORTED = "stabilizer-export"
+"""A run of this project that was exported: who turned a knob, and that it was declared, is not in it."""
+_OURS = frozenset({"control/lr_scale", "batch/updates", "reward/zero_std_frac"})
+"""Names that a run of this project has whatever it trained, and nobody else's: one that was exported, or sent on."""
+
+
+def _as_they_are(seen: Iterable[str], mapping: Mapping[str, str]) -> dict[str, str]:
+    """Names that are ours already, but for what the user says of them."""
+    told = {theirs: ours for ours, theirs in mapping.items()}
+    return {key: told.get(key, f"unknown/{key}" if key in mapping else key) for key in seen}
+
+
+def guessed(rows: list[Row], seen: Iterable[str], mapping: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Our name for each of theirs, and what to tell the user. Names of ours in the log are taken at their word."""
+    plain: dict[str, str] = {}
+    for key in sorted(seen, key=lambda key: (len(key), key)):
+        plain.setdefault(_plain(key), key)
+    names = {key: key for key in seen}
+    taken = set(mapping) | {key for key in seen if key in VOCABULARY}
+    said: dict[str, str] = {}
+    for ours, words in GUESSES.items():
+        theirs = next((plain[word] for word in words if word in plain and plain[word] not in VOCABULARY), None)
+        if ours in taken or theirs is None or not _possible(ours, theirs, rows):
+            continue
+        names[theirs] = said[theirs] = ours
+        taken.add(ours)
+    for key, ours in _spelled(seen, names, rows).items():
+        if ours not in taken:
+            names[key] = said[key] = ours
+            taken.add(ours)
+    for key in sorted(seen):
+        if names[key] == key and (ours := _component(key)) and ours not in taken:
+            names[key] = said[key] = ours
+            taken.add(ours)
+    names.update({theirs: ours for ours, theirs in mapping.items()})
+    pairs = [f"{key} as {ours}" for key, ours in said.items() if key not in mapping.values()]
+    notes = [f"guessed from the names: {', '.join(pairs[:8])}; correct it with --map OURS=THEIRS"] if pairs else []
+    return names, notes
+
+
+def _spelled(seen: Iterable[str], names: Mapping[str, str], rows: list[Row]) -> dict[str, str]:
+    """Names that come down to one we know, the likeliest of each first."""
+    free = [key for key in sorted(seen, key=lambda key: (len(key), key)) if names[key] == key and key not in VOCABULARY]
+    plain: dict[str, str] = {}
+    for key in free:
+        plain.setdefault(plainly(key), key)
+    policy = any(_OF_A_POLICY.search(key.lower()) for key in seen)
+    found: dict[str, str] = {}
+    for ours, words in SPELLINGS.items():
+        for word in words:
+            key = plain.get(word)
+            if key and key not in found and (policy or word not in _AMBIGUOUS) and _possible(ours, key, rows):
+                found[key] = ours
+                break
+    return found
+
+
+def _plain(key: str) -> str:
+    return re.sub(r"[\s\-]+", "_", _HELD_OUT.sub(r"\1_", _PREFIX.sub("", key.strip().lower())))
+
+
+def _possible(ours: str, theirs: str, rows: list[Row]) -> bool:
+    """A share that leaves [0, 1] (a percentage, a count) is not what we call by that name."""
+    if VOCABULARY[ours].kind != "fraction":
+        return True
+    return all(not (value < 0 or value > 1) for _, values in rows if (value := values.get(theirs)) is not None)
+
+
+def _component(key: str) -> str | None:
+    """`reward/<function>` and `rewards/<function>` with or without `/mean`: one reward function among several."""
+    family, _, function = key.partition("/")
+    function = function.removesuffix("/mean")
+    if family not in ("reward", "rewards") or not function or "/" in function or _STATISTICS.search(function):
+        return None
+    return f"reward/{function}/mean"
+
+
+def _unprefixed(seen: Iterable[str]) -> dict[str, str]:
+    """What transformers' log calls its metrics: `train/x` is `x`, `eval/x` is `eval_x`. A name of the user's own that
+    would then be the same as one of the trainer's is set apart."""
+    keys = set(seen)
+    flat = {key: key.removeprefix("train/") for key in keys if key.startswith("train/")}
+    flat |= {key: "eval_" + key.removeprefix("eval/") for key in keys if key.startswith("eval/")}
+    taken = set(flat.values()) | (set(state.NAMES) if any(key.startswith("train/") for key in keys) else set())
+    apart = tuple(["rewards/"] if any(key.startswith("train/rewards/") for key in keys) else [])
+    return flat | {key: f"own/{key}" if key in taken or key.startswith(apart) else key for key in keys - set(flat)}
+
+
+def _transformers(keys: set[str]) -> bool:
+    """Whether a trainer of TRL, or transformers' own, wrote these."""
+    if any(key.startswith(_TRL_SIGNS) for key in keys) or {"reward_std", "completion_length"} <= keys:
+        return True
+    paid = [key for key in keys if "reward" in key and not key.startswith(("rewards/chosen", "rewards/rejected"))]
+    return _TRAINER <= keys and not paid
+
+
+def _sb3(keys: Iterable[str]) -> bool:
+    """Whether PPO of Stable-Baselines3 wrote these."""
+    return {"rollout/ep_rew_mean", "train/clip_range"} <= set(keys)
+
+
+def _verl(keys: set[str]) -> bool:
+    """Whether veRL or one of the trainers that grew out of it wrote these."""
+    return any(key.startswith("critic/score/") for key in keys) and any(key.startswith("actor/") for key in keys)

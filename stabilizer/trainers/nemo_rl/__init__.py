@@ -1,0 +1,1 @@
+"""NeMo-RL: its logs, configuration, validity checks and advice."""

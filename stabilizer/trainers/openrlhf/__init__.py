@@ -1,0 +1,1 @@
+"""OpenRLHF: its logs, configuration, validity checks and advice."""

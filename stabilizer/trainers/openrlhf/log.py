@@ -1,0 +1,141 @@
+"""OpenRLHF: the console, one line a step: `✨ Global step 12: {'policy_loss': -0.003, 'reward': 0.43, ...}`.
+
+Its TensorBoard and W&B have the same names with `train/` before them, and `eval/` before those of evaluations.
+
+Written by the PPO trainer's process through Python's logging (the asynchronous trainer without the star). Traps:
+
+- `policy_loss` is the clipped loss alone. `kl` is the penalty on the reward, k1 unless `algo.kl.estimator` says
+  otherwise, or with `algo.kl.use_loss` the loss's; with `algo.kl.init_coef` 0 it is printed as 0 and not measured.
+- `entropy_loss` exists with `actor.entropy_coef` only, `actor_grad_norm` since March 2026, and is DeepSpeed's of the
+  last micro-batch; `dynamic_filtering_pass_rate` is a percentage.
+- Evaluations are lines of their own, `Evaluation completed in ..., global_step 12, eval_metrics: {...}`.
+- The short names of the progress bar (`act_loss`, `gen_len`) repeat the same numbers and are left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from stabilizer.core.records import Event
+from stabilizer.formats.console import ConsoleParser, Line, head, python_dict
+from stabilizer.formats.files import config_file
+from stabilizer.formats.naming import Naming, named_run
+from stabilizer.formats.rows import number
+from stabilizer.formats.tailing import gather
+from stabilizer.runs.loaded import LoadedRun
+
+NAME = "openrlhf_console"
+WHAT = "the console output of OpenRLHF, with lines like Global step 12: {'policy_loss': ...}"
+
+NAMES = {
+    # OpenRLHF                         ours
+    "policy_loss":                    "policy/loss",
+    "actor_grad_norm":                "optim/grad_norm",
+    "actor_lr":                       "optim/lr",
+    "ppo_clip_ratio":                 "policy/clip_frac",
+    "ppo_kl":                         "policy/kl_old",
+    "kl":                             "policy/kl_ref",
+    "entropy_loss":                   "policy/entropy",
+    "vllm_kl":                        "policy/mismatch_k1",
+    "reward":                         "reward/mean",
+    "rollout/reward_std":             "reward/std",
+    "group_reward_std":               "reward/std_group",
+    "response_length":                "rollout/length_mean",
+    "truncated":                      "rollout/truncated_frac",
+    "critic_loss":                    "value/loss",
+    "critic_grad_norm":               "value/grad_norm",
+    "values":                         "value/mean",
+    "timing/step_total":              "time/step_s",
+    "timing/generation":              "time/rollout_s",
+    "timing/ppo_train":               "time/update_s",
+}  # fmt: skip
+
+INSTEAD = {
+    # where the first is missing       ours
+    "rollout/reward_mean":            "reward/mean",
+    "rollout/response_length_mean":   "rollout/length_mean",
+    "rollout/truncated_rate":         "rollout/truncated_frac",
+}  # fmt: skip
+
+_BATCH = {"aggregation": "one value a step"}
+
+DIFFERS = {
+    "policy_loss": {"estimator": "clipped policy loss without KL and entropy terms"},
+    "actor_grad_norm": {"aggregation": "last micro-batch of the step, as DeepSpeed reports it"},
+    "ppo_clip_ratio": {"estimator": "tokens whose clipped objective is the smaller one"},
+    "ppo_kl": {"estimator": "k1 estimate, signed, of KL(old policy, policy): mean of old - new log-probability"},
+    "kl": {"estimator": "KL(policy, reference) by algo.kl.estimator (k1 by default, signed), mean over tokens"},
+    "vllm_kl": _BATCH,
+    "reward": {"estimator": "mean over the samples trained on", **_BATCH},
+    "truncated": {"estimator": "completions that reached the length limit", **_BATCH},
+    "timing/generation": {"estimator": "wall time of generation alone", **_BATCH},
+}
+
+_TRACKED = "train/"
+"""What trackers have before the names of a step."""
+_SIGN = re.compile(rb"Global step \d+: \{'[\w/@.-]+': ")
+_STEP = re.compile(r"Global step (\d{1,15}): (\{'.*)$")
+_EVAL = re.compile(r"global_step (\d{1,15}), eval_metrics: (\{'.*)$")
+_PASS1 = re.compile(r"(?:eval/)?eval_.+_pass1\Z")
+_TRACKED_EVAL = re.compile(r"eval/eval_.+_pass\d+\Z")
+
+
+def recognises(path: Path) -> bool:
+    """By a step's line near its start."""
+    return bool(_SIGN.search(head(path)))
+
+
+def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+    """The run in a console log."""
+    parser = gather(path, _Parser)
+    entries, notes = parser.ended()
+    torn = parser.torn
+    if torn:
+        notes.append(f"{torn} lines of metrics end too early and are left out")
+    seen = {key for entry in entries if not isinstance(entry, Event) for key in entry[1]}
+    return named_run(
+        path.stem, naming(seen), entries, format=NAME, files=[path], mapping=mapping,
+        config=config_file(config) if config else {}, skipped=torn, notes=notes,
+    )  # fmt: skip
+
+
+def wrote(keys: Iterable[str]) -> bool:
+    """Whether OpenRLHF gave these names, on its console or in a tracker, be it of evaluations alone."""
+    seen = set(keys)
+    if any(_TRACKED_EVAL.match(key) for key in seen):
+        return True
+    return any({f"{before}ppo_clip_ratio", f"{before}actor_lr"} <= seen for before in ("", _TRACKED))
+
+
+def naming(keys: Iterable[str]) -> Naming:
+    """The names of one log: what several data sets measured stays OpenRLHF's own until a mapping says which counts."""
+    seen = set(keys)
+    before = _TRACKED if f"{_TRACKED}actor_lr" in seen else ""
+    names, instead, differs = ({before + key: said for key, said in t.items()} for t in (NAMES, INSTEAD, DIFFERS))
+    tests = sorted(key for key in seen if _PASS1.match(key))
+    several = f"validation stays under openrlhf/ ({len(tests)} data sets); say which: --map"
+    return Naming(
+        trainer="openrlhf", prefix="openrlhf", instead=instead, aggregation="mean over the step's updates",
+        names={**names, tests[0]: "accuracy/val"} if len(tests) == 1 else names,
+        differs={**differs, **{test: {"estimator": "held-out problems, sampled answers", **_BATCH} for test in tests}},
+        asks={"accuracy/val": f"{several} 'accuracy/val={tests[0]}'"} if len(tests) > 1 else {},
+        unmeasured={f"{before}kl": "kl is 0 throughout, so it was not measured: algo.kl.init_coef is 0"},
+    )  # fmt: skip
+
+
+class _Parser(ConsoleParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.torn = 0
+
+    def see(self, line: Line) -> None:
+        match = (_STEP.search(line.text) or _EVAL.search(line.text)) if "lobal" in line.text else None
+        if not match:
+            self._other(line)
+        elif "}" not in match[2]:
+            self.torn += 1
+        else:
+            found = ((key, number(value)) for key, value in python_dict(match[2]).items())
+            self._row(int(match[1]), {key: value for key, value in found if value is not None})

@@ -1,0 +1,173 @@
+"""OpenRLHF 0.11.2: what `train_ppo_ray` asserts. Flags are dotted since spring 2026; old spellings are understood."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from stabilizer.trainers.constraints import Settings, Violation, divisors, nearest, positive
+
+NEWEST = "0.11.2"
+OLD_FLAGS = {
+    "rollout_batch_size": "rollout.batch_size",
+    "micro_rollout_batch_size": "rollout.micro_batch_size",
+    "train_batch_size": "train.batch_size",
+    "micro_train_batch_size": "train.micro_batch_size",
+    "n_samples_per_prompt": "rollout.n_samples_per_prompt",
+    "advantage_estimator": "algo.advantage.estimator",
+    "actor_num_nodes": "actor.num_nodes",
+    "actor_num_gpus_per_node": "actor.num_gpus_per_node",
+    "ring_attn_size": "ds.ring_attn_size",
+    "ds_tensor_parallel_size": "ds.tensor_parallel_size",
+    "dynamic_filtering": "algo.dynamic_filtering_enable",
+    "dynamic_filtering_reward_range": "algo.dynamic_filtering_range",
+    "remote_rm_url": "reward.remote_url",
+    "agent_func_path": "train.agent_func_path",
+    "async_train": "train.async_enable",
+    "partial_rollout": "train.partial_rollout_enable",
+    "vllm_enable_sleep": "vllm.enable_sleep",
+    "colocate_all_models": "train.colocate_all",
+    "vllm_generate_batch_size": "rollout.vllm_generate_batch_size",
+    "packing_samples": "ds.packing_samples",
+    "vllm_num_engines": "vllm.num_engines",
+    "vllm_tensor_parallel_size": "vllm.tensor_parallel_size",
+    "colocate_actor_ref": "train.colocate_actor_ref",
+    "init_kl_coef": "algo.kl.init_coef",
+    "ref_num_nodes": "ref.num_nodes",
+    "ref_num_gpus_per_node": "ref.num_gpus_per_node",
+    "dual_clip": "actor.dual_clip",
+    "eval_dataset": "eval.dataset",
+}
+DEFAULTS = {
+    "rollout.batch_size": 1024,
+    "rollout.micro_batch_size": 1,
+    "rollout.n_samples_per_prompt": 1,
+    "train.batch_size": 128,
+    "train.micro_batch_size": 1,
+    "algo.advantage.estimator": "gae",
+    "algo.dynamic_filtering_range": (0, 1),
+    "actor.num_nodes": 1,
+    "actor.num_gpus_per_node": 8,
+    "algo.kl.init_coef": 0.01,
+    "ref.num_nodes": 1,
+    "ref.num_gpus_per_node": 8,
+    "vllm.num_engines": None,
+    "vllm.tensor_parallel_size": 1,
+    "ds.ring_attn_size": 1,
+    "ds.tensor_parallel_size": 1,
+}
+_CLI = "openrlhf 0.11.2, openrlhf/cli/train_ppo_ray.py"
+
+
+def openrlhf(settings: Settings) -> Iterator[Violation]:
+    """Group estimators, enough batches for the actor's processes, whole DeepSpeed batches, switches."""
+    settings = replace(settings, config={OLD_FLAGS.get(key, key): value for key, value in settings.config.items()})
+    sizes = ("rollout.batch_size", "rollout.micro_batch_size", "train.batch_size", "train.micro_batch_size")
+    wrong = list(positive(settings, "openrlhf", _CLI, *sizes, "rollout.n_samples_per_prompt"))
+    yield from wrong
+    n, estimator = settings.number("rollout.n_samples_per_prompt"), settings.text("algo.advantage.estimator")
+    if estimator in ("rloo", "reinforce_baseline", "group_norm", "dr_grpo") and n is not None and n <= 1:
+        yield Violation(
+            rule="openrlhf/group-size",
+            key="rollout.n_samples_per_prompt",
+            message=f"{estimator} requires n_samples_per_prompt > 1; it is {n}",
+            expected="rollout.n_samples_per_prompt 2 or more, commonly 8",
+            source=_CLI,
+        )
+    if not wrong:
+        yield from _batches(settings, n)
+    yield from _switches(settings, n)
+
+
+def actor_gpus(settings: Settings, role: str = "actor") -> int:
+    """GPUs of a role: the configuration's own numbers, else those said to be there, else the default 8."""
+    keys = (f"{role}.num_nodes", f"{role}.num_gpus_per_node")
+    said = settings.processes or settings.gpus
+    if said and not any(key in settings.config for key in keys):
+        return said
+    return (settings.number(keys[0]) or 1) * (settings.number(keys[1]) or 8)
+
+
+def ranks(settings: Settings) -> int:
+    """Data-parallel processes of the actor."""
+    ring, tensor = settings.number("ds.ring_attn_size") or 1, settings.number("ds.tensor_parallel_size") or 1
+    return actor_gpus(settings) // max(ring, 1) // max(tensor, 1)
+
+
+def _batches(settings: Settings, n: int | None) -> Iterator[Violation]:
+    rollout, micro_rollout = settings.number("rollout.batch_size"), settings.number("rollout.micro_batch_size")
+    train, micro, parallel = (
+        settings.number("train.batch_size"),
+        settings.number("train.micro_batch_size"),
+        ranks(settings),
+    )
+    if rollout is not None and micro_rollout is not None and n is not None and n * rollout // micro_rollout < parallel:
+        yield Violation(
+            rule="openrlhf/enough-sample-batches",
+            key="rollout.micro_batch_size",
+            message=f"the number of sample batches ({n} x {rollout} // {micro_rollout} = "
+            f"{n * rollout // micro_rollout}) must be at least the number of actor processes ({parallel})",
+            expected=f"rollout.micro_batch_size {max(n * rollout // max(parallel, 1), 1)} or less",
+            source=_CLI,
+        )
+    dynamic = settings.flag("train.dynamic_batch_enable")
+    if train is not None and micro is not None and parallel > 0 and not dynamic and train % (micro * parallel):
+        fitting = [size for size in divisors(train // parallel)] if train % parallel == 0 else []
+        unit = micro * parallel
+        choices = f"train.micro_batch_size {nearest(micro, fitting)}; or " if fitting else ""
+        yield Violation(
+            rule="openrlhf/train-batch-ranks",
+            key="train.batch_size",
+            message=f"train.batch_size ({train}) must be train.micro_batch_size ({micro}) x accumulation x {parallel} "
+            "actor processes",
+            expected=f"{choices}train.batch_size {max(unit, train // unit * unit)} or another multiple of {unit}",
+            source="openrlhf 0.11.2, DeepSpeed's own batch check",
+        )
+
+
+def _switches(settings: Settings, n: int | None) -> Iterator[Violation]:
+    def refuse(rule: str, key: str, message: str, expected: str) -> Violation:
+        return Violation(rule=f"openrlhf/{rule}", key=key, message=message, expected=expected, source=_CLI)
+
+    remote = settings.get("reward.remote_url") or settings.get("train.agent_func_path")
+    asynchronous, colocated = settings.flag("train.async_enable"), settings.flag("train.colocate_all")
+    if asynchronous and colocated and settings.flag("vllm.enable_sleep"):
+        text = "async RLHF is not supported with --vllm.enable_sleep"
+        yield refuse("async-sleep", "vllm.enable_sleep", text, "vllm.enable_sleep off")
+    if settings.flag("train.partial_rollout_enable") and not asynchronous:
+        text = "--train.partial_rollout_enable requires --train.async_enable"
+        yield refuse("partial-rollout", "train.partial_rollout_enable", text, "train.async_enable on")
+    rollout, generated = settings.number("rollout.batch_size"), settings.number("rollout.vllm_generate_batch_size")
+    if generated and rollout is not None and generated > rollout and not asynchronous:
+        text = f"--rollout.vllm_generate_batch_size ({generated}) > --rollout.batch_size ({rollout}) requires async"
+        yield refuse("generate-batch", "rollout.vllm_generate_batch_size", text, f"{rollout} or less")
+    if settings.get("eval.dataset") and not remote:
+        text = "--eval.dataset requires a remote reward or an agent function"
+        yield refuse("eval-reward", "eval.dataset", text, "reward.remote_url or train.agent_func_path")
+    packs = settings.flag("ds.packing_samples") or (settings.number("ds.ring_attn_size") or 1) > 1
+    if (packs or settings.flag("train.dynamic_batch_enable")) and settings.number("vllm.num_engines") == 0:
+        yield refuse("packing-vllm", "ds.packing_samples", "packing needs vLLM", "vllm.num_engines 1 or more")
+    engines = settings.number("vllm.num_engines") or 0
+    served, gpus = engines * (settings.number("vllm.tensor_parallel_size") or 1), actor_gpus(settings)
+    if colocated and not asynchronous and engines > 0 and served != gpus:
+        text = f"colocated: the actor's GPUs ({gpus}) must equal num_engines * vllm.tensor_parallel_size ({served})"
+        yield refuse("colocate-vllm", "vllm.num_engines", text, f"vllm.num_engines {nearest(engines, divisors(gpus))}")
+    beside = colocated or settings.flag("train.colocate_actor_ref")
+    if beside and (settings.real("algo.kl.init_coef") or 0.0) > 0 and actor_gpus(settings, "ref") != gpus:
+        text = "num_nodes and num_gpus_per_node must be the same when colocating actor and reference"
+        yield refuse("colocate-ref", "ref.num_gpus_per_node", text, "the actor's numbers")
+    clip = settings.real("actor.dual_clip")
+    if clip is not None and clip <= 1.0:
+        text = f"dual_clip must be > 1.0, got {clip:g}"
+        yield refuse("dual-clip", "actor.dual_clip", text, "actor.dual_clip 3.0, or unset")
+    if settings.flag("algo.dynamic_filtering_enable"):
+        bounds = settings.get("algo.dynamic_filtering_range")
+        if isinstance(bounds, (list, tuple)) and len(bounds) == 2 and float(bounds[0]) >= float(bounds[1]):
+            text = f"the lower end ({bounds[0]}) must be less than the upper ({bounds[1]})"
+            yield refuse("filter-range", "algo.dynamic_filtering_range", text, "0 1")
+        if not remote:
+            text = "remote_rm_url or agent_func_path must be specified when using dynamic filtering"
+            yield refuse("filter-reward", "algo.dynamic_filtering_enable", text, "reward.remote_url")
+        if n is not None and n <= 1:
+            text = "n_samples_per_prompt must be greater than 1 when using dynamic filtering"
+            yield refuse("filter-group", "rollout.n_samples_per_prompt", text, "2 or more")

@@ -1,0 +1,101 @@
+"""Which logs of other trainers lie in a folder, each in its place: for a list of many, where nothing is chosen yet.
+
+A folder that one trainer filled (its state file, its event files) is one log; otherwise every log file is one. Folders
+of our own runs are passed over. Nothing is read but the beginnings of files, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from stabilizer.formats import mlflow, tensorboard
+from stabilizer.runs.reader import RunError
+from stabilizer.trainers.easyr1 import log as easyr1
+from stabilizer.trainers.folder import PASSED_OVER, may_be_log
+from stabilizer.trainers.prime_rl import console
+from stabilizer.trainers.prime_rl import log as prime_rl
+from stabilizer.trainers.reading import recognised
+from stabilizer.trainers.trl import completions, state
+from stabilizer.trainers.verl import rollouts
+
+MAX_DEPTH = 4
+MAX_FOLDERS = 1000
+MAX_FILES = 5000
+MAX_LOGS = 200
+"""Logs of one root; what is beyond is not looked for."""
+
+_ANYONES = {"json_log": (".jsonl", ".ndjson"), "table": (".csv", ".tsv")}
+"""Formats any program may write are believed of a file whose name says so as well."""
+
+Ask = Callable[[Path], str]
+"""The name of the format of what is at a path, empty when it is none."""
+
+
+class Place(NamedTuple):
+    """A log and its format."""
+
+    path: Path
+    format: str
+
+
+def format_of(path: Path) -> str:
+    """The name of the format at `path`, empty when nobody knows it or it can't be looked at."""
+    try:
+        reader = recognised(path)
+    except (OSError, RunError, ValueError):
+        return ""
+    return reader.NAME if reader else ""
+
+
+def find(root: Path, ask: Ask = format_of) -> list[Place]:
+    """Logs of other trainers at `root` or below."""
+    if root.is_file():
+        return [Place(root, name)] if (name := ask(root)) and name != "stabilizer" else []
+    found: list[Place] = []
+    pending, folders, files = deque([(root, 0)]), 0, 0
+    while pending and folders < MAX_FOLDERS and files < MAX_FILES and len(found) < MAX_LOGS:
+        folder, depth = pending.popleft()
+        if (folder / "run.json").is_file():
+            continue
+        folders += 1
+        if name := _whole(folder):
+            found.append(Place(folder, name))
+            continue
+        names, below = _entries(folder)
+        names = names[: MAX_FILES - files]
+        files += len(names)
+        events = [name for name in names if "tfevents" in name]
+        if any(ask(folder / name) == tensorboard.NAME for name in events):
+            found.append(Place(folder, tensorboard.NAME))
+            names = [name for name in names if name not in set(events)]
+        for file in (folder / name for name in names):
+            if may_be_log(file) and (name := ask(file)) and _says_so(file, name):
+                found.append(Place(file, name))
+        if depth < MAX_DEPTH:
+            pending += [(folder / name, depth + 1) for name in below if name not in PASSED_OVER]
+    return found[:MAX_LOGS]
+
+
+def _whole(folder: Path) -> str:
+    """The format that takes this very folder as one log."""
+    for reader in (state, easyr1, prime_rl, console, rollouts, completions):
+        if reader.recognises(folder):
+            return reader.NAME
+    return mlflow.NAME if (folder / "meta.yaml").is_file() and (folder / "metrics").is_dir() else ""
+
+
+def _says_so(file: Path, format: str) -> bool:
+    return format not in _ANYONES or file.suffix.lower() in _ANYONES[format]
+
+
+def _entries(folder: Path) -> tuple[list[str], list[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            known = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+    except OSError:
+        return [], []
+    return [name for name, is_folder in known if not is_folder], [name for name, is_folder in known if is_folder]

@@ -1,0 +1,1 @@
+"""prime-rl: its logs, configuration, validity checks and advice."""

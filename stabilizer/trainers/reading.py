@@ -1,0 +1,190 @@
+"""Readers: one file per format, each turning what some trainer left behind into the same kind of run.
+
+A reader is a module with `NAME`, `WHAT` (one line for messages), `recognises(path)` and `read(path, mapping, config)`.
+`READERS` is the table of contents and the order in which they are asked; `recognises` goes by content or by an exact
+file name, never by a suffix that a hundred tools share, and never raises. A path nobody can read is a `RunError` that
+says what was found there and what to do next.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+from stabilizer.core.metrics import VOCABULARY
+from stabilizer.formats import console, json_log, mlflow, mlflow_db, notebook, table, tensorboard, trackio, wandb
+from stabilizer.formats.tailing import current
+from stabilizer.runs.listing import list_runs
+from stabilizer.runs.loaded import LoadedRun, NoMetrics
+from stabilizer.runs.reader import RunError
+from stabilizer.trainers import folder
+from stabilizer.trainers.easyr1 import log as easyr1
+from stabilizer.trainers.nemo_rl import log as nemo_rl
+from stabilizer.trainers.openrlhf import log as openrlhf
+from stabilizer.trainers.prime_rl import console as prime_rl_console
+from stabilizer.trainers.prime_rl import log as prime_rl
+from stabilizer.trainers.skyrl import log as skyrl
+from stabilizer.trainers.stabilizer import log as own
+from stabilizer.trainers.trl import completions, jsonl, state
+from stabilizer.trainers.trl import console as trl_console
+from stabilizer.trainers.verl import console as verl_console
+from stabilizer.trainers.verl import file as verl_file
+from stabilizer.trainers.verl import rollouts
+
+READERS: tuple[ModuleType, ...] = (
+    own, state, tensorboard, wandb, mlflow, mlflow_db, trackio, notebook, easyr1, verl_file, rollouts,
+    completions, prime_rl, prime_rl_console, jsonl, verl_console,
+    openrlhf, skyrl, nemo_rl, trl_console, json_log, table,
+)  # fmt: skip
+
+_ANYONES = (json_log, table)
+"""Formats that any program may write, recognised by little."""
+_CONSOLES = {".log", ".out", ".err", ".txt"}
+"""What a console is kept in, where a folder holds no numbers and its logs are searched for the reason."""
+
+
+def load(
+    path: Path, *, format: str | None = None, mapping: Mapping[str, str] | None = None, config: Path | None = None
+) -> LoadedRun:
+    """The run at `path`, whichever tool wrote it.
+
+    `format` names the reader instead of having it guessed, `mapping` gives our name of a metric -> the log's name, and
+    `config` is the trainer's configuration where the log does not hold it. `NoMetrics` when training failed before its
+    first number.
+    """
+    reader = _named(format) if format else None
+    try:
+        _check(path)
+        wanted = dict(mapping or {})
+        _one_each(wanted)
+        searched = path.is_dir() and not own.recognises(path)
+        closed, runs = (folder.closed(path), list_runs(path)) if searched else ([], [])
+        if reader is None and len(runs) == 1:
+            told = f"{path} is a folder of one run: {runs[0]}; whatever lies beside it was not read"
+            return load(runs[0], mapping=mapping, config=config).noted([told])
+        if reader is None and searched and not runs:
+            if found := folder.search(path, recognised):
+                return _near_misses(folder.richest(path, found, mapping=wanted, config=config).noted(closed), wanted)
+        elif reader := reader or recognised(path):
+            try:
+                return _near_misses(reader.read(path, mapping=wanted, config=config).noted(closed), wanted)
+            except RunError:
+                if reader in _ANYONES and not format and (told := _failed_in([path])):
+                    raise told from None  # a console whose first line only looked like the format
+                if told := _utf_16(path):
+                    raise told from None
+                raise
+        if closed:
+            raise RunError(f"{path}: no log in it that can be read; {closed[0]}")
+        raise _utf_16(path) or _unknown(path)
+    except OSError as error:
+        raise RunError(f"{error.filename or path}: {error.strerror or error}; check the path and its rights") from None
+
+
+def _one_each(mapping: Mapping[str, str]) -> None:
+    """RunError when one metric of the log is to be two of ours: only one of them would be read."""
+    from stabilizer.output.terminal import plain  # here, because the terminal's page is built on the readers
+
+    taken: dict[str, str] = {}
+    for ours, theirs in mapping.items():
+        if theirs in taken:
+            pair = f"--map {plain(ours)}={plain(theirs)}"
+            raise RunError(
+                f"{pair}: '{plain(theirs)}' is read as {plain(taken[theirs])} already; leave out one of them"
+            )
+        taken[theirs] = ours
+
+
+def _near_misses(run: LoadedRun, mapping: Mapping[str, str]) -> LoadedRun:
+    """Say it where a mapping leads to no metric of ours but nearly to one: that one would go missing unseen."""
+    from stabilizer.output.terminal import plain  # here, because the terminal's page is built on the readers
+
+    notes = [
+        f"--map {plain(ours)}=...: no detector asks for {plain(ours)}; did you mean {near[0]}?"
+        for ours in mapping
+        if ours not in VOCABULARY
+        and (near := difflib.get_close_matches(ours, VOCABULARY, 1, 0.85))
+        and near[0] not in run.history.names()
+    ]
+    return replace(run, source=replace(run.source, notes=(*run.source.notes, *notes))) if notes else run
+
+
+def recognised(path: Path) -> ModuleType | None:
+    """The first reader that knows what is at `path`."""
+    tails = current()
+    return tails.format(path, _asked, lambda reader: reader not in (None, *_ANYONES)) if tails else _asked(path)
+
+
+def _asked(path: Path) -> ModuleType | None:
+    return next((reader for reader in READERS if reader.recognises(path)), None)
+
+
+def _named(name: str) -> ModuleType:
+    names = [reader.NAME for reader in READERS]
+    if name in names:
+        return READERS[names.index(name)]
+    near = difflib.get_close_matches(name, names, 1, 0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise RunError(f"--format {name}: no such format; {hint}there are {', '.join(names)}")
+
+
+def _check(path: Path) -> None:
+    if "\0" in str(path):
+        raise RunError(f"{str(path)!r}: a path can't hold a NUL character")
+    if path.is_symlink() and not path.exists():
+        raise RunError(f"{path}: a link that leads nowhere; give the file it was meant for")
+    if not path.exists():
+        near = path.parent
+        while not near.exists():
+            near = near.parent
+        raise RunError(f"{path}: no such file or folder (looked from {near.resolve()}); check the spelling")
+    if not path.is_dir() and not path.is_file():
+        raise RunError(f"{path}: neither a file nor a folder; save the log to a file first and give that")
+
+
+def _utf_16(path: Path) -> RunError | None:
+    """What a log is that nobody could read because it was written down in UTF-16."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        if file.read(2) not in (b"\xff\xfe", b"\xfe\xff"):
+            return None
+    return RunError(
+        f"{path}: text in UTF-16, which no trainer writes (Windows' PowerShell does, with `>`); make it UTF-8 first:"
+        " iconv -f UTF-16 -t UTF-8"
+    )
+
+
+def _unknown(path: Path) -> RunError:
+    known = ", ".join(reader.NAME for reader in READERS)
+    if path.is_dir():
+        if runs := list_runs(path):
+            return RunError(f"{path}: not a run but a folder of runs ({len(runs)}); give one of them, e.g. {runs[0]}")
+        if not any(path.iterdir()):
+            return RunError(f"{path}: an empty folder; give the file or folder that the trainer wrote")
+        what = "a folder in which no known log was found"
+    elif path.stat().st_size == 0:
+        return RunError(f"{path}: the file is empty; was the trainer stopped before its first log or checkpoint?")
+    else:
+        what = "not a log in a known format"
+    consoles = [path] if path.is_file() else [file for file in sorted(path.iterdir()) if file.suffix in _CONSOLES]
+    if failed := _failed_in(consoles):
+        return failed
+    if tracked := easyr1.only_tracked(path):
+        return tracked
+    if path.is_file() and path.suffix.lower() in console.DOCUMENTS and b"\0" not in console.head(path)[:4096]:
+        said = f"{path}: a document and not a log; give the file or folder that the trainer wrote"
+        return NoMetrics(said, console.document(path))
+    return RunError(f"{path}: {what}. Known are {known}. If it is one of them, name it with --format NAME")
+
+
+def _failed_in(consoles: list[Path]) -> NoMetrics | None:
+    """The first of some logs in which training failed before its first number."""
+    for file in consoles:
+        if file.is_file() and (failed := console.failed_run(file)):
+            failure = failed.history.events[-1]
+            return NoMetrics(f"{file}: no step of training in it; it ended with {failure.text}", failed)
+    return None

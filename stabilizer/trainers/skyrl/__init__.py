@@ -1,0 +1,1 @@
+"""SkyRL: its logs, configuration, validity checks and advice."""

@@ -1,0 +1,1 @@
+"""Our own trainer: its run directory and its configuration."""

@@ -1,0 +1,1 @@
+"""veRL: its logs, configuration, validity checks and advice."""

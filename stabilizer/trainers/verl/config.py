@@ -1,0 +1,170 @@
+"""veRL (Hydra) and Search-R1, a fork of its first releases with the same keys and other habits.
+
+In veRL `ppo_mini_batch_size` counts prompts and is multiplied by `rollout.n` inside; Search-R1 repeats its prompts by
+`n_agent` first and cuts answers. Sources: `verl/trainer/config/` of 0.9.1, `verl/trainer/config/ppo_trainer.yaml` and
+`train_ppo.sh`, `train_grpo.sh` of PeterGriffinJin/Search-R1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stabilizer.configs.config import release
+from stabilizer.trainers.quantities import Ask, Quantity, Since, divided, every, times
+from stabilizer.trainers.trainer import Trainer
+
+ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
+MINI = f"{ACTOR}ppo_mini_batch_size"
+GROUPED = ("grpo", "grpo_passk", "gdpo", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg", "drgrpo")
+DEFAULTS: dict[str, Any] = {
+    "data.train_batch_size": 1024,
+    "data.max_prompt_length": 512,
+    "data.max_response_length": 512,
+    MINI: 256,
+    f"{ACTOR}ppo_epochs": 1,
+    f"{ACTOR}grad_clip": 1.0,
+    f"{ACTOR}clip_ratio": 0.2,
+    f"{ACTOR}use_kl_loss": False,
+    f"{ACTOR}kl_loss_coef": 0.001,
+    f"{ACTOR}entropy_coeff": Since((("0.1", 0.001), ("0.4", 0))),
+    f"{ACTOR}optim.lr": 1e-6,
+    f"{ACTOR}optim.lr_warmup_steps": -1,
+    f"{ACTOR}optim.lr_warmup_steps_ratio": 0.0,
+    f"{ROLLOUT}n": 1,
+    f"{ROLLOUT}n_agent": 1,
+    f"{ROLLOUT}temperature": 1.0,
+    f"{ROLLOUT}top_p": 1,
+    f"{ROLLOUT}top_k": -1,
+    f"{ROLLOUT}calculate_log_probs": Since((("0.1", False), ("0.9", True))),
+    "critic.optim.lr": 1e-5,
+    "algorithm.adv_estimator": "gae",
+    "algorithm.use_kl_in_reward": False,
+    "algorithm.kl_ctrl.kl_coef": 0.001,
+    "trainer.test_freq": -1,
+    "trainer.save_freq": -1,
+    "trainer.total_epochs": 30,
+}
+SEARCH_DEFAULTS = {**DEFAULTS, f"{ROLLOUT}top_p": 0.95, f"{ACTOR}entropy_coeff": 0.001}
+
+
+def quantities(ask: Ask) -> dict[str, Quantity]:
+    """The neutral words for a veRL configuration."""
+    search = ask.config.trainer.name == "search-r1"
+    estimator = str(ask.raw("algorithm.adv_estimator")).rpartition(".")[2].lower()
+    grouped = estimator in GROUPED
+    kind = "ppo" if estimator == "gae" else "grpo" if "grpo" in estimator else "rloo" if grouped else "reinforce"
+    repeats = ask.num(f"{ROLLOUT}n_agent") if search else 1
+    train, mini, epochs = ask.num("data.train_batch_size"), ask.num(MINI), ask.num(f"{ACTOR}ppo_epochs")
+    prompts = divided(mini, repeats)
+    steps = _steps(ask, train)
+    ratio = ask.num(f"{ACTOR}optim.lr_warmup_steps_ratio") or 0.0
+    warm = ask.num(f"{ACTOR}optim.lr_warmup_steps")
+    by_steps = warm is not None and warm > 0
+    warm_key = f"{ACTOR}optim.lr_warmup_steps{'' if by_steps else '_ratio'}"
+    high = f"{ACTOR}clip_ratio_high"
+    in_loss, in_reward = _kl(ask, search)
+    group = f"{ROLLOUT}{'n_agent' if search else 'n'}"
+    clip = ask(f"{ACTOR}clip_ratio")
+    return {
+        "algorithm": ask.made(kind, "algorithm.adv_estimator"),
+        "groups": ask.made(grouped, "algorithm.adv_estimator"),
+        "lr": ask(f"{ACTOR}optim.lr"),
+        "steps": steps,
+        "warmup_frac": ask.made(divided(warm, steps.value) if by_steps else ratio, warm_key),
+        "warmup_steps": ask.made(warm if by_steps else times(ratio, steps.value), warm_key),
+        "kl_loss": in_loss,
+        "kl_reward": in_reward,
+        "group_size": ask(group),
+        "prompts_update": ask.made(prompts, MINI, f"{mini:g} answers / {repeats:g} per prompt"
+                                   if mini and repeats and repeats > 1 else "", scale=(MINI,),
+                                   within="data.train_batch_size", within_times=repeats or 1),
+        "prompts_rollout": ask("data.train_batch_size"),
+        "updates": ask.made(divided(times(train, repeats, epochs), mini), MINI,
+                            f"{train:g} prompts{f' x {repeats:g}' if repeats and repeats > 1 else ''} / {mini:g}"
+                            f" x {epochs:g} epochs" if train and mini and epochs else ""),
+        "inner": ask(f"{ACTOR}ppo_epochs"),
+        "max_prompt": ask("data.max_prompt_length"),
+        "max_completion": ask("data.max_response_length"),
+        "context": ask(f"{ROLLOUT}max_model_len"),
+        "temperature": ask(f"{ROLLOUT}temperature"),
+        "top_p": ask(f"{ROLLOUT}top_p"),
+        "top_k": ask(f"{ROLLOUT}top_k"),
+        "correction": ask.made(ask.raw("algorithm.rollout_correction.rollout_is") not in (None, "null", False),
+                               "algorithm.rollout_correction.rollout_is"),
+        "logging_every": Quantity(value=1),
+        "validate_every": ask.made(every(ask.raw("trainer.test_freq")), "trainer.test_freq"),
+        "save_every": ask.made(every(ask.raw("trainer.save_freq")), "trainer.save_freq"),
+        "fp16": ask.made(str(ask.raw(f"{ACTOR}fsdp_config.model_dtype")).lower() in ("fp16", "float16", "half"),
+                         f"{ACTOR}fsdp_config.model_dtype"),
+        "clip_low": ask(f"{ACTOR}clip_ratio_low") if f"{ACTOR}clip_ratio_low" in ask.config.settings else clip,
+        "clip_high": ask(high) if high in ask.config.settings else clip,
+        "max_grad_norm": ask(f"{ACTOR}grad_clip"),
+        "lora": ask.made((ask.num("actor_rollout_ref.model.lora_rank") or 0) > 0, "actor_rollout_ref.model.lora_rank"),
+        "model": ask("actor_rollout_ref.model.path"),
+    }  # fmt: skip
+
+
+def _steps(ask: Ask, train: float | None) -> Quantity:
+    total = ask.num("trainer.total_training_steps")
+    if total is not None and total > 0:
+        return ask("trainer.total_training_steps")
+    known = divided(times(ask.num("trainer.total_epochs"), ask.config.prompts), train)
+    return ask.made(known, "trainer.total_epochs")
+
+
+def _kl(ask: Ask, search: bool) -> tuple[Quantity, Quantity]:
+    """Up to 0.3, and in Search-R1, the reward carries the KL whenever the loss does not."""
+    uses = ask.flag(f"{ACTOR}use_kl_loss")
+    in_loss = ask.made((ask.num(f"{ACTOR}kl_loss_coef") or 0.0) if uses else 0.0, f"{ACTOR}use_kl_loss")
+    old = search or release(ask.config.version_used) < (0, 4)
+    rewards = not uses if old else ask.flag("algorithm.use_kl_in_reward")
+    key = "algorithm.kl_ctrl.kl_coef" if old else "algorithm.use_kl_in_reward"
+    return in_loss, ask.made((ask.num("algorithm.kl_ctrl.kl_coef") or 0.0) if rewards else 0.0, key)
+
+
+def kl_in_loss(ask: Ask) -> Mapping[str, Any]:
+    """The keys that bring in a small KL term."""
+    return {f"{ACTOR}use_kl_loss": True, f"{ACTOR}kl_loss_coef": 0.001}
+
+
+VERL = Trainer(
+    name="verl",
+    title="veRL",
+    newest="0.9.1",
+    quantities=quantities,
+    defaults=DEFAULTS,
+    signs=(MINI, "data.train_batch_size", f"{ACTOR}optim.lr", f"{ROLLOUT}n", "actor_rollout_ref.model.path"),
+    commands=("verl.trainer.main_ppo", "main_ppo", "recipe.dapo.main_dapo"),
+    key_files=("verl/keys.txt",),
+    complete=False,
+    recipes={
+        kind: {"lr": 1e-6, "prompts_update": 256, "prompts_rollout": 1024, "updates": 4} for kind in ("grpo", "ppo")
+    },
+    recipe_name="veRL's default configuration",
+    memory=("ppo_micro_batch_size", "ppo_micro_batch_size_per_gpu", "log_prob_micro_batch_size",
+            "log_prob_micro_batch_size_per_gpu", "ppo_max_token_len_per_gpu", "forward_micro_batch_size",
+            "forward_micro_batch_size_per_gpu", "gpu_memory_utilization"),
+    validity="verl",
+    kl_fix=kl_in_loss,
+)  # fmt: skip
+SEARCH_R1 = Trainer(
+    name="search-r1",
+    title="Search-R1",
+    newest="0.2.0",
+    quantities=quantities,
+    defaults=SEARCH_DEFAULTS,
+    signs=("retriever.url", "retriever.topk", "max_turns", "data.max_obs_length", "data.max_start_length",
+           f"{ROLLOUT}n_agent", f"{ACTOR}state_masking", "algorithm.no_think_rl", "do_search"),
+    commands=("search-r1", "search_r1", "Search-R1"),
+    key_files=("search_r1/keys.txt",),
+    recipes={
+        "ppo": {"lr": 1e-6, "prompts_update": 256, "prompts_rollout": 512, "updates": 2, "warmup_frac": 0.285},
+        "grpo": {"lr": 1e-6, "prompts_update": 51.2, "prompts_rollout": 512, "updates": 10, "warmup_frac": 0.285},
+    },
+    recipe_name="train_ppo.sh and train_grpo.sh",
+    script=True,
+    memory=VERL.memory,
+    validity="search-r1",
+    kl_fix=kl_in_loss,
+)  # fmt: skip

@@ -1,0 +1,16 @@
+"""From a configuration to its task: built-in problems or a data set, paid by their own score or by functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stabilizer.training.data.task import DataTask
+from stabilizer.training.rewards.task import RewardedTask
+from stabilizer.training.settings import TrainConfig
+from stabilizer.training.tasks import DATA, TASKS, Task
+
+
+def build_task(config: TrainConfig, tokenizer: Any) -> Task:
+    """The task of a run, everything it needs read and tried; ValueError when something will not work."""
+    task = DataTask(config.data, tokenizer) if config.task == DATA else TASKS[config.task]
+    return RewardedTask(task, config.reward, task.environment(config.search)) if config.reward.functions else task

@@ -1,0 +1,135 @@
+"""States on disk that can be trusted: whole or not there, and known to be whole before a byte of them is used.
+
+    step-<n>-a<attempt>/
+        model.safetensors  optimizer.safetensors  state.json    written by the trainer
+        manifest.json                                           size and sha256 of each, written last
+
+A state is written into a folder beside its place, synced, and renamed into it. There is no pickle, and no state of a
+random number generator: every random number of the trainer is a function of integers in `state.json`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from stabilizer.core import json_text
+from stabilizer.core.knobs import Checkpoint
+
+SCHEMA = 2
+MANIFEST = "manifest.json"
+_NAME = re.compile(r"step-(\d+)-a(\d+)")
+
+
+class CheckpointDamaged(OSError):
+    """A checkpoint is not what its manifest says it is."""
+
+
+def write(folder: Path, step: int, attempt: int, files: Mapping[str, bytes]) -> Checkpoint:
+    """Put a state in place, durably; one of the same name is replaced. Raises OSError when that can't be done."""
+    place = folder / f"step-{step}-a{attempt}"
+    fresh, old = place.with_name(f"{place.name}.new"), place.with_name(f"{place.name}.old")
+    folder.mkdir(parents=True, exist_ok=True)
+    _tidy(folder)
+    fresh.mkdir()
+    entries = {name: {"size": len(data), "sha256": _digest(data)} for name, data in files.items()}
+    manifest = json.dumps({"schema": SCHEMA, "step": step, "attempt": attempt, "files": entries}, indent=1)
+    try:
+        for name, data in (*files.items(), (MANIFEST, manifest.encode())):
+            _write_synced(fresh / name, data)
+        _sync_folder(fresh)
+    except OSError:
+        shutil.rmtree(fresh, ignore_errors=True)  # half a state helps nobody, least of all a disk that is full
+        raise
+    if place.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        place.rename(old)  # `scan` undoes this if we die before the next line
+    fresh.rename(place)
+    _sync_folder(folder)
+    shutil.rmtree(old, ignore_errors=True)
+    return Checkpoint(step, attempt, place)
+
+
+def read(checkpoint: Checkpoint) -> dict[str, bytes]:
+    """The files of a state, each checked against the manifest; CheckpointDamaged says which one is not what it was."""
+    try:
+        manifest = json_text.loads((checkpoint.path / MANIFEST).read_bytes())
+        names = list(manifest["files"].keys())
+        if odd := [name for name in names if not (checkpoint.path / name).is_file()]:
+            raise CheckpointDamaged(f"{checkpoint.path / odd[0]}: no file")
+        files = {name: (checkpoint.path / name).read_bytes() for name in names}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointDamaged(f"{checkpoint.path}: {error}") from error
+    if manifest.get("schema") != SCHEMA:
+        raise CheckpointDamaged(f"{checkpoint.path}: schema {manifest.get('schema')}, and this version reads {SCHEMA}")
+    for name, data in files.items():
+        entry = manifest["files"][name]
+        whole = isinstance(entry, dict) and (len(data), _digest(data)) == (entry.get("size"), entry.get("sha256"))
+        if not whole:
+            raise CheckpointDamaged(f"{checkpoint.path / name}: {len(data)} bytes that are not the ones written")
+    return files
+
+
+def scan(folder: Path) -> list[Checkpoint]:
+    """The states in a folder, oldest attempt first, then by step; contents are checked only when one is read."""
+    if not folder.is_dir():
+        return []
+    for old in folder.glob("step-*.old"):
+        if not (place := old.with_suffix("")).exists():
+            old.rename(place)
+    found = [(int(m[2]), int(m[1]), path) for path in folder.iterdir() if (m := _NAME.fullmatch(path.name))]
+    return [Checkpoint(step, attempt, path) for attempt, step, path in sorted(found) if (path / MANIFEST).is_file()]
+
+
+def remove(checkpoint: Checkpoint) -> None:
+    """Delete a state, its manifest first, so that what a crash leaves of it is never taken for one."""
+    with contextlib.suppress(FileNotFoundError):
+        (checkpoint.path / MANIFEST).unlink()
+    shutil.rmtree(checkpoint.path, ignore_errors=True)
+
+
+def worth_keeping(steps: Iterable[int], keep: int, also: Iterable[int] = ()) -> set[int]:
+    """Which of some steps to keep: the newest `keep`, the first, one for each doubling of age between, and `also`.
+
+    A rollback needs a state older than the onset of the trouble, which may have been long ago; within a doubling the
+    oldest stays, since a younger one would never grow old.
+    """
+    newest_first = sorted(set(steps), reverse=True)
+    kept = set(newest_first[:keep]) | set(newest_first[-1:])
+    by_age: dict[int, int] = {}
+    for step in newest_first[keep:]:
+        by_age[(newest_first[0] - step).bit_length()] = step
+    return kept | set(by_age.values()) | set(also)
+
+
+def _tidy(folder: Path) -> None:
+    """Delete what deaths in the middle of `write` and `remove` left: nobody reads it, and it is as large as a state."""
+    whole = {checkpoint.path.name for checkpoint in scan(folder)}
+    for path in folder.glob("step-*"):
+        if path.name not in whole and _NAME.match(path.name):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,231 @@
+"""How a configuration is read. What can be set: `settings.py`.
+
+A built-in task name alone is a full configuration; a YAML file, then `key=value` overrides, change single keys of it.
+Nothing is guessed: an unknown key or an impossible value is a `ValueError` that says where it stands and what would do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import yaml
+from jsonargparse import ArgumentError, ArgumentParser
+
+from stabilizer.configs import yaml_keys
+from stabilizer.configs.bounds import MAX_BYTES, TooMuch
+from stabilizer.core.nearest import nearest_key
+from stabilizer.training.algorithms import ALGORITHMS
+from stabilizer.training.presets import TASK_DEFAULTS, VARIANTS
+from stabilizer.training.settings import TrainConfig
+from stabilizer.training.tasks import DATA, TASKS
+
+
+def load_config(
+    source: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    task: str | None = None,
+    *,
+    variant: str | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
+) -> TrainConfig:
+    """The configuration of `source` (a task name, a YAML file, or None for the defaults), changed by the rest.
+
+    Later wins: the task's defaults, the file, the named `variant`, `overrides` ("optim.lr=1e-3"), then `task`, `steps`
+    and `seed`. Raises ValueError for anything that is unknown or impossible.
+    """
+    if variant is not None and variant not in VARIANTS:
+        raise ValueError(f"no variant named {variant!r}; there are {', '.join(VARIANTS)}")
+    layers: list[tuple[str, dict[str, Any]]] = []
+    if source is not None and str(source) in TASKS:
+        layers.append(("task", {"task": str(source)}))
+    elif source is not None:
+        layers.append((str(source), _beside(Path(source).parent, _flat(_read_yaml(Path(source))))))
+    layers += [_override(text, f"variant {variant}") for text in VARIANTS.get(variant, ())]
+    layers += [_override(text, "override") for text in overrides]
+    arguments = {"task": task, "steps": steps, "seed": seed}
+    layers.append(("argument", {key: value for key, value in arguments.items() if value is not None}))
+
+    implied = DATA if any("data.path" in layer for _, layer in layers) else "addition"
+    name = _chosen("task", layers, implied, TASK_DEFAULTS)
+    recipe = _chosen("algorithm", layers, "grpo", ALGORITHMS)
+    layers.insert(0, (f"defaults of {name}", dict(TASK_DEFAULTS[name])))
+    layers.insert(1, (f"algorithm {recipe}", dict(ALGORITHMS[recipe])))
+    merged: dict[str, Any] = {}
+    for where, layer in layers:
+        for key, value in layer.items():
+            if value is not None or key not in GROUPS:  # a group whose every line is commented out says nothing
+                merged[key] = _typed(where, key, value)
+    if merged.get("policy.kl_in") == "reward" and not any("policy.kl_kind" in layer for _, layer in layers[2:]):
+        merged["policy.kl_kind"] = "k1"  # a recipe's estimator was chosen for a loss
+    try:
+        config = _build(TrainConfig, merged)
+        for key, value in merged.items():
+            if isinstance(value, float) and not math.isfinite(value) and key != "optim.max_grad_norm":
+                raise ValueError(f"{key} = {value}: must be a finite number")
+        return config
+    except ValueError as error:
+        key = str(error).split(" = ")[0]
+        where = next((where for where, layer in reversed(layers) if key in layer), None)
+        raise ValueError(f"{where}: {error}" if where else str(error)) from None
+
+
+def _chosen(key: str, layers: list[tuple[str, dict[str, Any]]], default: str, known: Collection[str]) -> str:
+    where, name = next(((where, layer[key]) for where, layer in reversed(layers) if key in layer), ("", default))
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(f"{where}: {key} = {name!r}: must be one of {', '.join(known)}")
+    return name
+
+
+def config_dict(config: TrainConfig) -> dict[str, Any]:
+    """The whole configuration as JSON's own types, for run.json; `config_from_dict` is its inverse."""
+    return {key: _plain(value) for key, value in asdict(config).items()}
+
+
+def config_from_dict(values: Mapping[str, Any]) -> TrainConfig:
+    """The configuration `config_dict` wrote."""
+    return _build(TrainConfig, {key: _typed("run.json", key, value) for key, value in _flat(values).items()})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file, and no built-in task of that name; the tasks are {', '.join(TASKS)}")
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{path}: larger than {MAX_BYTES // 2**20} MiB, so no configuration; is this the right file?")
+    try:
+        values = yaml_keys.load(path.read_text(encoding="utf-8"))
+    except (yaml_keys.KeyTwice, TooMuch) as error:
+        raise ValueError(f"{path}: {error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not YAML: {error}") from None
+    if values is None:
+        raise ValueError(f"{path}: no key is set in it; `task: addition` alone is a full configuration")
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: must be a mapping of keys to values, and is a {type(values).__name__}")
+    return values
+
+
+def _beside(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """Files that a configuration names are looked for from here, and if they aren't, beside the configuration."""
+
+    def found(name: Any) -> Any:
+        if not isinstance(name, str):
+            return {**name, "use": found(name["use"])} if isinstance(name, dict) and "use" in name else name
+        path, colon, function = name.partition(".py:")
+        path += ".py" if colon else ""
+        if Path(path).exists() or not (folder / path).exists():
+            return name
+        return f"{folder / path}{':' if colon else ''}{function}"
+
+    for key in ("data.path", "data.held_out_path", "search.corpus"):
+        if key in values:
+            values[key] = found(values[key])
+    if isinstance(rewards := values.get("reward.functions"), list):
+        values["reward.functions"] = [found(spec) for spec in rewards]
+    return values
+
+
+def _override(text: str, what: str) -> tuple[str, dict[str, Any]]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"{what} {text!r}: must look like key=value, for example optim.lr=1e-3")
+    key = key.strip()
+    try:
+        parsed = yaml_keys.load(value)
+    except (yaml_keys.KeyTwice, TooMuch) as error:
+        raise ValueError(f"{what} {text[:80]!r}: {error}") from None
+    except yaml.YAMLError:
+        parsed = value
+    if SCHEMA.get(key) is str and not isinstance(parsed, str):
+        parsed = value  # a shell takes quotes away: {question}, 42 and nothing at all are texts where a text is wanted
+    return f"{what} {text!r}", {key: parsed}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested groups as dotted keys; a group's own name stays a key when something else than a mapping stands there."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _schema(kind: type = TrainConfig, prefix: str = "") -> dict[str, Any]:
+    """Dotted key -> type."""
+    schema: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        schema |= _schema(hint, f"{prefix}{name}.") if is_dataclass(hint) else {f"{prefix}{name}": hint}
+    return schema
+
+
+SCHEMA: dict[str, Any] = _schema()
+GROUPS = {key[:end] for key in SCHEMA for end in range(len(key)) if key[end] == "."}
+
+
+def _typed(where: str, key: str, value: Any) -> Any:
+    if key in GROUPS:
+        first = next(name for name in SCHEMA if name.startswith(f"{key}."))
+        raise ValueError(f"{where}: {key} = {value!r}: must be a group of keys, such as {first}")
+    if key not in SCHEMA:
+        raise ValueError(f"{where}: no key {key!r}; nearest is {nearest_key(key, SCHEMA)!r}")
+    hint = SCHEMA[key]
+    try:
+        if value is None and NoneType not in get_args(hint):
+            raise ValueError("may not be empty")
+        if value is False and "off" in get_args(hint):
+            value = "off"  # YAML takes the word for a switch
+        if isinstance(value, bool) and hint is not bool:
+            raise ValueError("not a switch")  # else `true` would become 1
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise ValueError("too large for any arithmetic")
+        parser = ArgumentParser(exit_on_error=False)
+        parser.add_argument("--value", type=hint)
+        return parser.parse_object({"value": value}).value
+    except (ArgumentError, ValueError, TypeError):
+        raise ValueError(f"{where}: {key} = {value!r}: must be {type_words(hint)}") from None
+
+
+def type_words(hint: Any) -> str:
+    """What a value of this type looks like, for people."""
+    words = {
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        bool: "true or false",
+        tuple[float, float]: "two numbers, as in [0.9, 0.99]",
+    }
+    if hint in words:
+        return words[hint]
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(get_args(hint))}"
+    if get_origin(hint) in (list, tuple):
+        return f"a list, each item {type_words(get_args(hint)[0])}"
+    if get_origin(hint) is dict:
+        return "a mapping"
+    options = [argument for argument in get_args(hint) if argument is not NoneType]
+    empty = ", or null" if NoneType in get_args(hint) else ""
+    return f"{' or '.join(type_words(option) for option in options)}{empty}" if options else str(hint)
+
+
+def _build(kind: type, flat: Mapping[str, Any], prefix: str = "") -> Any:
+    values = {}
+    for f in fields(kind):
+        hint = get_type_hints(kind)[f.name]
+        if is_dataclass(hint):
+            values[f.name] = _build(hint, flat, f"{prefix}{f.name}.")
+        elif f"{prefix}{f.name}" in flat:
+            values[f.name] = flat[f"{prefix}{f.name}"]
+    return kind(**values)

@@ -1,0 +1,84 @@
+"""When the samples came from elsewhere: an engine that computes a little differently, or a policy long since updated.
+
+Shape letters: B rows (completions), T completion positions. `mask_BT` is True at tokens the policy chose; nothing else
+has a say.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from stabilizer.training.kl import k3
+from stabilizer.training.losses import masked_mean
+
+Kind = Literal["none", "tis_token", "tis_sequence", "mask_token", "mask_sequence"]
+
+
+@torch.no_grad()
+def mismatch_weights(
+    kind: Kind, trainer_logp_BT: Tensor, engine_logp_BT: Tensor, mask_BT: Tensor, cap: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Weights for the loss that correct for an engine q other than the trainer's policy p on the same weights.
+
+    With r = p / q at a token, R = the product of r over a completion:
+
+        none            1
+        tis_token       min(r, cap)                      Yao et al. 2025, fengyao.notion.site/off-policy-rl
+        tis_sequence    min(R, cap)                      the same for completions: no bias but of the cap, more variance
+        mask_token      r within [1/cap, cap], else 0    IcePop, Ling Team 2025, arXiv:2510.18855
+        mask_sequence   R up to cap, else 0              Liu et al. 2025, "When Speed Kills Stability"
+
+    R is a product: with 100 tokens each 1 % too likely it is 2.7, so the same cap means another thing at another
+    length. A completion with a small R already weighs little, which is why `mask_sequence` has no lower end. Both log-
+    probabilities must be of the distribution that was sampled (temperature and truncation included), or the correction
+    is itself wrong. A NaN stays visible. Metrics, over tokens, whichever kind:
+
+        policy/mismatch_kl           k3 estimate of KL(q, p), >= 0
+        policy/mismatch_k1           the plain one, mean of log q - log p: signed, without bias
+        policy/mismatch_ratio_max    largest r
+        policy/mismatch_masked_frac  share of tokens whose weight was set to 0
+    """
+    log_ratio_BT = (trainer_logp_BT - engine_logp_BT).masked_fill(~mask_BT, 0.0)
+    ratio_BT = log_ratio_BT.exp()
+    sequence_BT = log_ratio_BT.sum(1, keepdim=True).exp().expand_as(ratio_BT)
+    dropped_BT = torch.zeros_like(mask_BT)
+    if kind == "none":
+        weight_BT = torch.ones_like(ratio_BT)
+    elif kind == "tis_token":
+        weight_BT = ratio_BT.clamp_max(cap)
+    elif kind == "tis_sequence":
+        weight_BT = sequence_BT.clamp_max(cap)
+    elif kind == "mask_token":
+        dropped_BT = (ratio_BT > cap) | (ratio_BT < 1 / cap)
+        weight_BT = ratio_BT.masked_fill(dropped_BT, 0.0)
+    elif kind == "mask_sequence":
+        dropped_BT = sequence_BT > cap
+        weight_BT = sequence_BT.masked_fill(dropped_BT, 0.0)
+    else:
+        raise ValueError(f"mismatch correction {kind!r}: must be one of {', '.join(get_args(Kind))}")
+    return weight_BT, {
+        "policy/mismatch_kl": masked_mean(k3(log_ratio_BT), mask_BT),
+        "policy/mismatch_k1": masked_mean(-log_ratio_BT, mask_BT),
+        "policy/mismatch_ratio_max": ratio_BT.masked_fill(~mask_BT, 0.0).amax(),
+        "policy/mismatch_masked_frac": masked_mean(dropped_BT.to(ratio_BT.dtype), mask_BT),
+    }
+
+
+@torch.no_grad()
+def off_policy_mask(
+    advantage_B: Tensor, logp_BT: Tensor, old_logp_BT: Tensor, mask_BT: Tensor, bound: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Which completions may teach: all but those with a negative advantage that the policy has already moved away from.
+
+        dropped where A < 0 and mean over its tokens of (old_logp - logp) > bound    DeepSeek-V3.2, arXiv:2512.02556
+
+    A bad completion that has become unlikely holds little to learn and, pushed further, has no floor; a good one
+    is never dropped. Returns (keep_B, metrics), to be combined with the mask; policy/off_policy_masked_frac is
+    the share of completions dropped. NaN does not hide: it is kept.
+    """
+    drift_B = (old_logp_BT - logp_BT).masked_fill(~mask_BT, 0.0).sum(1) / mask_BT.sum(1).clamp_min(1)
+    dropped_B = (advantage_B < 0) & (drift_B > bound)
+    return ~dropped_B, {"policy/off_policy_masked_frac": dropped_B.to(drift_B.dtype).mean()}

@@ -1,0 +1,243 @@
+"""The task `data`: prompts of a data set in a seeded order, epoch after epoch, and problems held out for good."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from stabilizer.training.data.config import DataConfig
+from stabilizer.training.data.order import held_out_hashes, prompt_hash, row_at
+from stabilizer.training.data.table import Table, read_table
+from stabilizer.training.environments import Environment
+from stabilizer.training.environments.search import SearchConfig, environment
+from stabilizer.training.tasks import DATA, Problem, Task
+
+Tokenizer = Any
+"""A tokenizer of `transformers`, which this module does not import."""
+
+
+class DataTask(Task):
+    """Problems from a data set. It says what they are, not what an answer is worth: rewards do."""
+
+    name = DATA
+
+    def __init__(self, config: DataConfig, tokenizer: Tokenizer):
+        table = read_table(config.path, config.split, config.subset)
+        self._prompts = Prompts(config, tokenizer)
+        self.columns = table.columns
+        notes: list[str] = []
+        rows = self._usable(table, notes)
+        if config.held_out_path or config.held_out_split:
+            aside = read_table(
+                config.held_out_path or config.path, config.held_out_split or config.split, config.subset
+            )
+            held = self._usable(aside, notes)
+        else:
+            chosen = set(held_out_hashes([value for _, value in rows], config.held_out))
+            aside, held = table, [(i, value) for i, value in rows if value in chosen]
+        first = {value: i for i, value in reversed(held)}
+        """Of each held-out prompt its first row, in the order of their hashes."""
+        self._aside = [(aside, first[value]) for value in sorted(first)]
+        self._rows = [(table, i) for i, value in rows if value not in first]
+        taken = len(rows) - len(self._rows)
+        if not self._rows:
+            raise ValueError(f"{table.name}: all {len(rows)} usable rows are held out; lower data.held_out")
+        if aside is not table and taken:
+            notes.append(f"{taken} of {len(rows)} rows are not trained on, because their prompts are held out")
+        again = taken - len(first) if aside is table else 0
+        repeats = f", {again} left out because they repeat the prompts of those" if again else ""
+        notes.append(f"{len(self._rows)} rows to train on, {len(self._aside)} held out{repeats}")
+        self.size = len(self._rows)
+        self.notes = (*notes, *self._prompts.notes)
+
+    def problem(self, index: int) -> Problem:
+        """The training problem with this number, in the order of the file."""
+        return self._problem(index, *self._rows[index])
+
+    def held_out(self, count: int) -> list[Problem]:
+        """The first `count` held-out problems, or all there are. Their numbers follow those of training."""
+        return [self._problem(self.size + i, *where) for i, where in enumerate(self._aside[:count])]
+
+    def training(self, count: int, *, seed: int, salt: int, cursor: int) -> list[Problem]:
+        """Problems `cursor` to `cursor + count` of the stream: every row once an epoch, in an order of the epoch's."""
+        return [self.problem(row_at(position, self.size, seed, salt)) for position in range(cursor, cursor + count)]
+
+    def encode(self, problems: Sequence[Problem], tokenizer: Tokenizer) -> list[list[int]]:
+        return [self._prompts.encode(problem.prompt) for problem in problems]
+
+    def environment(self, config: SearchConfig) -> Environment | None:
+        return environment(_documents(config.corpus), config) if config.url or config.corpus else None
+
+    def _problem(self, index: int, table: Table, row: int) -> Problem:
+        values = table.rows[row]
+        answer = self._prompts.config.answer_column
+        return Problem(index, self._prompts.text(table, row), values[answer] if answer else "", values)
+
+    def _usable(self, table: Table, notes: list[str]) -> list[tuple[int, int]]:
+        """(row, hash of its prompt) of every row whose prompt is not too long. Every row is looked at once."""
+        usable, longest = [], 0
+        for i, text in self._prompts.all(table):
+            if tokens := self._prompts.too_long(text):
+                longest = max(longest, tokens)
+            else:
+                usable.append((i, prompt_hash(text)))
+        limit = self._prompts.config.max_prompt_tokens
+        dropped = len(table.rows) - len(usable)
+        if dropped:
+            notes.append(
+                f"{table.name}: {dropped} of {len(table.rows)} rows dropped: prompts above data.max_prompt_tokens ="
+                f" {limit} (the longest has {longest})"
+            )
+        if not usable:
+            raise ValueError(f"{notes[-1]}; raise the limit")
+        return usable
+
+
+class Prompts:
+    """From a row to what the policy reads: text, through the tokenizer's chat template where it is a conversation."""
+
+    def __init__(self, config: DataConfig, tokenizer: Tokenizer):
+        self.config = config
+        self.notes: list[str] = []
+        self._tokenizer = tokenizer
+        self._fields = _template_fields(config.template)
+        self._is_chat: bool | None = None
+        """Of the whole data set; the first row decides."""
+
+    def all(self, table: Table) -> Iterator[tuple[int, str]]:
+        """Every row's prompt, checked; ValueError with file and line for the first that is none."""
+        for name in self._fields:
+            table.need(name, "data.template")
+        if not self.config.template:
+            table.need(self.config.prompt_column, "data.template, or data.prompt_column")
+        if self.config.answer_column:
+            table.need(self.config.answer_column, "data.answer_column ('' when no reward function needs an answer)")
+        for i in range(len(table.rows)):
+            yield i, self.text(table, i)
+        if self._is_chat is False and getattr(self._tokenizer, "chat_template", None) and not self.notes:
+            self.notes.append(
+                "prompts are plain text, though this tokenizer has a chat template; a chat model wants data.chat=true"
+            )
+
+    def text(self, table: Table, i: int) -> str:
+        """What the policy reads of this row."""
+        row, where = table.rows[i], table.where(i)
+        column = self.config.prompt_column
+        missing = [name for name in (*self._fields, self.config.answer_column) if name and name not in row]
+        if not self.config.template and column not in row:
+            missing.insert(0, column)
+        if missing:
+            raise ValueError(f"{where}: no {missing[0]!r} in it; it has {', '.join(row)}")
+        empty = next((name for name in self._fields if row[name] is None), None)
+        if empty is not None:
+            raise ValueError(f"{where}: {empty!r} is empty, and data.template wants to show it")
+        prompt = self._filled(row, where) if self.config.template else row[column]
+        what = "the template's text" if self.config.template else f"column {column!r}"
+        if isinstance(prompt, str):
+            if not prompt:
+                raise ValueError(f"{where}: {what} is empty")
+            messages = [{"role": "user", "content": prompt}] if self.config.chat else None
+        else:
+            messages = _messages(prompt, where, what)
+        if self._is_chat is None:
+            self._is_chat = messages is not None
+            self._check()
+        if self._is_chat != (messages is not None):
+            kinds = ("chat messages", "text") if self._is_chat else ("text", "chat messages")
+            raise ValueError(f"{where}: {what} holds {kinds[1]}, but {kinds[0]} in the rows before")
+        text = prompt if messages is None else self._rendered(messages, where)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:  # a surrogate without its other half: no tokenizer takes it
+            raise ValueError(f"{where}: {what} was cut in the middle of a character, {text[error.start]!a}") from None
+        return text
+
+    def encode(self, text: str) -> list[int]:
+        """Tokens of a prompt. A chat template writes its own special tokens; else the tokenizer adds them, once."""
+        ids = list(self._tokenizer(text, add_special_tokens=not self._is_chat)["input_ids"])
+        bos, eos = self._tokenizer.bos_token_id, self._tokenizer.eos_token_id
+        if bos is not None and ids[:2] == [bos, bos]:
+            ids = ids[1:]
+        ends = 0 if self._is_chat or ids[-1:] != [eos] else 1 + (ids[-2:] == [eos, eos])
+        if ends > text.endswith(self._tokenizer.eos_token):
+            ids = ids[:-1]  # put there by a tokenizer that ends every text: this one is to be gone on with
+        return ids
+
+    def too_long(self, text: str) -> int:
+        """The prompt's tokens when they are too many, else 0. A token is at least a byte, which spares most of them."""
+        limit = self.config.max_prompt_tokens
+        if not limit or len(text.encode("utf-8", "surrogatepass")) + 2 <= limit:
+            return 0
+        tokens = len(self.encode(text))
+        return tokens if tokens > limit else 0
+
+    def _filled(self, row: Mapping[str, Any], where: str) -> str:
+        """The template with a row's columns in it."""
+        try:
+            return self.config.template.format_map(row)
+        except Exception as error:  # of many kinds: what stands behind a colon is up to the value
+            raise ValueError(
+                f"{where}: data.template can't be filled in: {type(error).__name__}: {error}; name a column alone,"
+                " {name}, or behind a colon a format that fits what stands in it"
+            ) from None
+
+    def _check(self) -> None:
+        if not self._is_chat and self.config.system_prompt:
+            raise ValueError("data.system_prompt needs data.chat=true: plain text has no system message")
+        if self._is_chat and not getattr(self._tokenizer, "chat_template", None):
+            raise ValueError(
+                "the prompts are a chat, but the model's tokenizer has no chat template: take a chat model, put a"
+                " chat_template.jinja into its folder, or make plain text of the columns with data.template"
+            )
+
+    def _rendered(self, messages: list[dict[str, Any]], where: str) -> str:
+        if self.config.system_prompt and messages[0]["role"] != "system":
+            messages = [{"role": "system", "content": self.config.system_prompt}, *messages]
+        try:
+            return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # the template's own: "roles must alternate", "no system role", ...
+            raise ValueError(f"{where}: the chat template refuses it: {error}") from None
+
+
+def _messages(prompt: Any, where: str, what: str) -> list[dict[str, Any]]:
+    """The chat messages of a row, checked."""
+    wanted = 'must be text or a list of messages, [{"role": "user", "content": "..."}]'
+    if not isinstance(prompt, Sequence) or not prompt:
+        raise ValueError(f"{where}: {what} holds {json.dumps(prompt, default=str)[:80]}: {wanted}")
+    for message in prompt:
+        if not isinstance(message, Mapping) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
+            raise ValueError(f"{where}: {what} holds a message {json.dumps(message, default=str)[:80]}: {wanted}")
+    if prompt[-1]["role"] == "assistant":
+        raise ValueError(
+            f"{where}: {what} ends with the assistant's message; a prompt ends before it (the answer belongs into"
+            " data.answer_column)"
+        )
+    return [dict(message) for message in prompt]
+
+
+def _documents(path: str) -> list[str]:
+    """The contents of a corpus; none where an address is asked instead."""
+    if not path:
+        return []
+    table = read_table(path)
+    column = "contents" if "contents" in table.columns else "text"
+    if column not in table.columns:
+        raise ValueError(f"{table.name}: no column 'contents' or 'text' (there are {', '.join(table.columns)})")
+    for i, row in enumerate(table.rows):
+        if not isinstance(row.get(column), str):
+            raise ValueError(f"{table.where(i)}: {column!r} must be text, for it is what the policy reads")
+    return [row[column] for row in table.rows]
+
+
+def _template_fields(template: str) -> list[str]:
+    """The columns a template names; ValueError when it can't be one."""
+    try:
+        fields = [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
+    except ValueError as error:
+        raise ValueError(f"data.template: {error}; a brace that is text is written twice: {{{{ }}}}") from None
+    bad = next((name for name in fields if not name or set(name) & set(".[]!:")), None)
+    if bad is not None:
+        raise ValueError(f"data.template: {{{bad}}} names no column; a brace that is text is written twice: {{{{ }}}}")
+    return fields

@@ -1,0 +1,78 @@
+"""A retriever behind an HTTP address that speaks like Search-R1's server (github.com/PeterGriffinJin/Search-R1).
+
+    POST {"queries": ["..."], "topk": 3, "return_scores": true}
+    ->   {"result": [[{"document": {"contents": "..."}, "score": 1.5}, ...], ...]}      one list per query
+
+Anything else that comes back, or does not come back in time, is a `RetrieverError`: the caller marks the episodes that
+waited for it as failed, and training goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from http.client import HTTPException
+from time import monotonic
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, Request, build_opener
+
+from stabilizer.core.durations import spoken
+
+MAX_BYTES = 16 * 2**20
+"""Of one answer. What is larger is no list of passages, and would go into a context window."""
+
+
+class RetrieverError(Exception):
+    """The retriever could not be asked, or gave no usable answer. The message names the address and the reason."""
+
+
+class HttpRetriever:
+    """Asks `url` for all queries of a turn in one request; proxies of the environment are not used."""
+
+    def __init__(self, url: str, *, timeout_s: float):
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+            raise ValueError(f"search.url = {url!r}: must look like http://127.0.0.1:8000/retrieve")
+        self.url = url
+        self.timeout_s = timeout_s
+        self._opener = build_opener(ProxyHandler({}))
+
+    def retrieve(self, queries: Sequence[str], topk: int) -> list[list[str]]:
+        """The contents of the best documents for each query."""
+        body = json.dumps({"queries": list(queries), "topk": topk, "return_scores": True}).encode()
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        try:
+            answer = self._read(Request(self.url, body, headers))  # noqa: S310 (the scheme was checked)
+            return _contents(answer, len(queries), topk)
+        except (OSError, HTTPException, ValueError) as error:
+            raise RetrieverError(f"{self.url}: {error or type(error).__name__}") from error
+
+    def _read(self, request: Request) -> bytes:
+        """The body of the answer. The time limit is for all of it: a server that sends a byte now and then is slow."""
+        deadline = monotonic() + self.timeout_s
+        chunks: list[bytes] = []
+        size = 0
+        with self._opener.open(request, timeout=self.timeout_s) as response:
+            while chunk := response.read1(65_536):
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > MAX_BYTES:
+                    raise ValueError(f"the answer is larger than {MAX_BYTES} bytes")
+                if monotonic() > deadline:
+                    raise TimeoutError(f"no complete answer within {spoken(self.timeout_s)}")
+        return b"".join(chunks)
+
+
+def _contents(answer: bytes, num_queries: int, topk: int) -> list[list[str]]:
+    try:
+        values = json.loads(answer)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the answer is not JSON: {error}") from None
+    try:
+        found = [[hit["document"]["contents"] for hit in hits][:topk] for hits in values["result"]]
+    except (KeyError, TypeError, IndexError):
+        raise ValueError('the answer does not read {"result": [[{"document": {"contents": "..."}}]]}') from None
+    if len(found) != num_queries:
+        raise ValueError(f"{num_queries} queries, and {len(found)} lists of documents came back")
+    if not all(isinstance(contents, str) for hits in found for contents in hits):
+        raise ValueError("the contents of a document are not text")
+    return [[contents.encode(errors="replace").decode() for contents in hits] for hits in found]  # no half characters

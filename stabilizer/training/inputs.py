@@ -1,0 +1,71 @@
+"""The files and folders that a run reads when it starts: found again from any folder, and known again when it goes on.
+
+What is no file here (a name on the hub, a built-in model or function) is left as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stabilizer.training.settings import TrainConfig
+
+
+def anchored(config: TrainConfig) -> TrainConfig:
+    """The same configuration, where what is a file or a folder now has its whole path."""
+    builtin = config.model.partition(":")[0] == "builtin"
+    data = config.data
+    return replace(
+        config,
+        model=config.model if builtin else _whole(config.model),
+        data=replace(data, path=_whole(data.path), held_out_path=_whole(data.held_out_path)),
+        reward=replace(config.reward, functions=[_anchored(entry) for entry in config.reward.functions]),
+        search=replace(config.search, corpus=_whole(config.search.corpus)),
+    )
+
+
+def _anchored(entry: str | dict[str, Any]) -> str | dict[str, Any]:
+    if isinstance(entry, dict):
+        return {**entry, "use": _anchored(entry["use"])}
+    path, colon, function = entry.rpartition(":")
+    return f"{_whole(path)}:{function}" if colon and path.endswith(".py") else entry
+
+
+def _whole(name: str) -> str:
+    path = os.path.expanduser(name)
+    return str(Path(path).absolute()) if name and os.path.exists(path) else name
+
+
+def digests(config: TrainConfig) -> dict[str, str]:
+    """Path -> sha256 of what is read of problems, documents and reward functions, as far as it is here."""
+    config = anchored(config)
+    uses = [entry["use"] if isinstance(entry, dict) else entry for entry in config.reward.functions]
+    paths = [use.rpartition(":")[0] for use in uses]
+    paths += [config.data.path, config.data.held_out_path, config.search.corpus]
+    return {path: digest for path in dict.fromkeys(paths) if path and (digest := _digest(path))}
+
+
+def changes(recorded: Mapping[str, str]) -> list[str]:
+    """What differs now from what `digests` gave, in words."""
+    said = {True: "has changed since the run began, and is used as it is now", False: "is gone; the run began with it"}
+    now = {path: _digest(path) for path in recorded}
+    return [f"{path} {said[now[path] != '']}" for path, digest in recorded.items() if now[path] != digest]
+
+
+def _digest(path: str) -> str:
+    """The hash of a file; of a folder, that of its files' names and hashes; '' where there is neither to be read."""
+    try:
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        if not os.path.isdir(path):
+            return ""
+        files = sorted(str(inner) for inner in Path(path).rglob("*") if inner.is_file())
+        lines = "".join(f"{os.path.relpath(file, path)}\0{_digest(file)}\n" for file in files)
+        return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+    except OSError:
+        return ""

@@ -1,0 +1,349 @@
+"""The updates of one step: minibatches of scored rollouts in, better weights and every number about them out.
+
+Shape letters: B rows (completions), T completion positions, R rows of a minibatch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from stabilizer.core.schedule import learning_rate
+from stabilizer.training.adaptive import AdaptiveClip
+from stabilizer.training.corrections import off_policy_mask
+from stabilizer.training.critic import Critic
+from stabilizer.training.kl import kl_penalty
+from stabilizer.training.knobs import Knobs
+from stabilizer.training.losses import average_tokens, denominator, masked_mean, policy_loss
+from stabilizer.training.model import Policy
+from stabilizer.training.moved import Moved, slices
+from stabilizer.training.rollout.logprobs import TokenStats, completion_logps
+from stabilizer.training.rollout.rollouts import Rollouts
+from stabilizer.training.settings import TrainConfig
+from stabilizer.training.state import Progress
+from stabilizer.training.values import value_loss
+
+SAMPLED = 20_000
+"""Weights by whose gradients two halves of a batch are compared."""
+IDLE = 0.25
+"""Share of rows without a gradient from which on a pass of their own is cheaper than the gradients of nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rollouts with all that their updates need: a row per completion."""
+
+    rollouts: Rollouts
+    mask_BT: Tensor
+    """Tokens that learn."""
+    old_logp_BT: Tensor
+    """Log-probabilities under the weights of the step's start, by the learner's own arithmetic or equal to it."""
+    advantage_BT: Tensor
+    entropy_BT: Tensor | None = None
+    """Entropies under the weights of the step's start, where they are known and no weight has moved since."""
+    ref_logp_BT: Tensor | None = None
+    weight_BT: Tensor | None = None
+    """Correction for an engine that disagrees with the learner."""
+    value_BT: Tensor | None = None
+    return_BT: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.mask_BT)
+
+    def rows(self, row_R: Tensor) -> Batch:
+        """Some of the rows."""
+        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rollouts"}
+        return Batch(self.rollouts.rows(row_R), **{k: v if v is None else v[row_R] for k, v in parts.items()})
+
+
+class Learner:
+    """The optimizer and what it moves: the policy, and the critic where there is one."""
+
+    def __init__(self, config: TrainConfig, policy: Policy, critic: Critic | None):
+        self._config = config
+        self._policy = policy
+        self._critic = critic
+        self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        self._critic_parameters = list(critic.parameters()) if critic else []
+        groups = [{"params": self.parameters}, {"params": self._critic_parameters}]
+        self.optimizer = torch.optim.AdamW(
+            [group for group in groups if group["params"]],
+            lr=0.0, betas=config.optim.betas, weight_decay=config.optim.weight_decay, fused=True,
+        )  # fmt: skip
+        self.moved = Moved(self.parameters)
+        self._adaptive_clip = AdaptiveClip(factor=config.optim.adaptive_clip) if config.optim.adaptive_clip else None
+
+    def reset(self) -> None:
+        """Forget the running averages of gradients."""
+        self.optimizer.state.clear()
+
+    def update(
+        self, step: int, batch: Batch, knobs: Knobs, progress: Progress, *, skip: bool, shuffle_seed: int
+    ) -> dict[str, float]:
+        """All updates of a step; a skipped one is computed and reported like any other, only not made."""
+        lr = self.set_lr(step, knobs.lr_scale)
+        only_critic = self._critic is not None and (knobs.actor_frozen or step <= self._config.critic.warmup_steps)
+        rows: list[dict[str, float]] = []
+        halves: list[Tensor] = []
+        made = not_finite = 0
+        with self._checkpointing():
+            for row_R in _minibatches(len(batch), knobs, shuffle_seed, batch.mask_BT.device):
+                # rows of one prompt next to each other
+                minibatch = batch if len(row_R) == len(batch) else batch.rows(row_R.sort().values)
+                if made:
+                    minibatch = replace(minibatch, entropy_BT=None)
+                row = self._gradient(minibatch, knobs, only_critic=only_critic)
+                if len(halves) < 2 <= knobs.minibatches and not only_critic:
+                    halves.append(self._sampled_gradient())
+                row |= self._clip(knobs.max_grad_norm, progress)
+                sizes = (row.pop("total"), row["optim/grad_norm"], row.get("value/grad_norm", 0.0))
+                if not all(math.isfinite(size) for size in sizes):
+                    not_finite += 1
+                elif not skip:
+                    self.optimizer.step()
+                    made += 1
+                rows.append(row)
+        began = perf_counter()
+        metrics = _reduced(rows) | {
+            "optim/lr": lr,
+            "optim/skipped": not_finite,
+            "optim/update_ratio": self.moved.in_step() if made else 0.0,
+            "batch/updates": made,
+        }
+        if len(halves) == 2:
+            metrics["optim/grad_cosine"] = torch.nn.functional.cosine_similarity(*halves, dim=0).item()
+        return metrics | {"time/metrics_s": perf_counter() - began}
+
+    def tokens_at_once(self, tokens: int, rows: int, knobs: Knobs) -> int:
+        """Tokens of one pass of an update, about, where the step has so many tokens in so many rows."""
+        together = -(-rows // knobs.minibatches)
+        return tokens * min(together, self._config.optim.micro_batch or together) // max(1, rows)
+
+    # --- one update -------------------------------------------------------------------------------------------------
+
+    def _gradient(self, batch: Batch, knobs: Knobs, *, only_critic: bool) -> dict[str, float]:
+        """Gradients of one minibatch, in as many passes as `micro_batch` asks for, and its metrics."""
+        for parameter in (*self.parameters, *self._critic_parameters):  # as `zero_grad`, without its detours
+            parameter.grad = None
+        per_token = denominator(batch.mask_BT, self._config.policy.average, knobs.max_completion)
+        parts = torch.arange(len(batch), device=batch.mask_BT.device).split(
+            self._config.optim.micro_batch or len(batch)
+        )
+        total, seen = 0.0, []
+        for part_R in parts:
+            loss, metrics, stats = self._objective(
+                batch if len(parts) == 1 else batch.rows(part_R), knobs, per_token, only_critic=only_critic
+            )
+            loss.backward()
+            total = total + loss.detach()
+            seen.append(stats)
+        if len(parts) > 1:  # metrics of a whole minibatch, from the numbers of its parts
+            with torch.no_grad():
+                stats = tuple(None if s[0] is None else torch.cat(s) for s in zip(*seen, strict=True))
+                _, metrics = self._terms(batch, *stats, knobs, per_token, only_critic=only_critic)
+        metrics["total"] = total
+        return dict(zip(metrics, torch.stack([m.float() for m in metrics.values()]).tolist(), strict=True))
+
+    def _objective(
+        self, batch: Batch, knobs: Knobs, per_token: Tensor, *, only_critic: bool
+    ) -> tuple[Tensor, dict[str, Tensor], tuple[Tensor | None, ...]]:
+        """A pass of the model over some rows: (loss, metrics, the numbers per token that the metrics came from)."""
+        shared = self._critic is not None and self._critic.shared
+        with self.arithmetic():
+            stats = self._stats(batch, knobs, hidden=shared)
+            hidden_BTH = stats.hidden_BTH
+            if shared and only_critic:
+                hidden_BTH = hidden_BTH.detach()  # while the critic warms up the policy stays as it is
+            value_BT = self._critic.values(batch.rollouts, hidden_BTH) if self._critic else None
+        seen = (stats.logp_BT, stats.entropy_BT, value_BT)
+        loss, metrics = self._terms(batch, *seen, knobs, per_token, only_critic=only_critic)
+        return loss, metrics, tuple(None if value is None else value.detach() for value in seen)
+
+    def _stats(self, batch: Batch, knobs: Knobs, *, hidden: bool) -> TokenStats:
+        """A pass of the policy over the rows that pull at anything. For the others no gradient is computed, and no pass
+        is made either as long as the numbers of the step's start still hold; those that pull go on proving them."""
+        rollouts, dtype = batch.rollouts, torch.float32 if knobs.head_float32 else None
+        idle_B = self._idle(batch, knobs)
+        known = batch.entropy_BT is not None
+        share = float(idle_B.float().mean())
+        if share in (0, 1) or (share < IDLE and not known):
+            return completion_logps(
+                self._policy.model, rollouts, knobs.temperature, hidden=hidden,
+                entropy_grad=knobs.entropy_coef != 0, head_dtype=dtype,
+            )  # fmt: skip
+        idle_R, pulling_R = idle_B.nonzero()[:, 0], (~idle_B).nonzero()[:, 0]
+        pulling = completion_logps(self._policy.model, rollouts.rows(pulling_R), knobs.temperature, head_dtype=dtype)
+        if known:
+            idle = (batch.old_logp_BT[idle_R], batch.entropy_BT[idle_R])
+        else:
+            with torch.no_grad():
+                idle = completion_logps(self._policy.model, rollouts.rows(idle_R), knobs.temperature, head_dtype=dtype)
+        back_B = torch.cat([pulling_R, idle_R]).argsort()
+        logp_BT, entropy_BT = (torch.cat(parts)[back_B] for parts in zip(pulling[:2], idle[:2], strict=True))
+        return TokenStats(logp_BT, entropy_BT, None)
+
+    def _idle(self, batch: Batch, knobs: Knobs) -> Tensor:
+        """Rows without any gradient, as in a group whose answers are all alike: nothing but advantages moves a row."""
+        in_loss = knobs.beta and self._config.policy.kl_in == "loss" and batch.ref_logp_BT is not None
+        if self._critic or knobs.entropy_coef or in_loss:
+            return torch.zeros(len(batch), dtype=torch.bool, device=batch.mask_BT.device)
+        return ~((batch.advantage_BT != 0) & batch.mask_BT).any(1)
+
+    def _terms(
+        self, batch: Batch, logp_BT: Tensor, entropy_BT: Tensor, value_BT: Tensor | None, knobs: Knobs,
+        per_token: Tensor, *, only_critic: bool,
+    ) -> tuple[Tensor, dict[str, Tensor]]:  # fmt: skip
+        """Surrogate, KL, entropy and value error, in the proportions of the configuration; (loss, metrics)."""
+        policy, mask_BT = self._config.policy, batch.mask_BT
+        averaging = (policy.average, knobs.max_completion, per_token)
+        metrics: dict[str, Tensor] = {}
+        learns_BT = mask_BT
+        if policy.off_policy_mask:
+            advantage_B = masked_row_mean(batch.advantage_BT, mask_BT)
+            keep_B, metrics = off_policy_mask(
+                advantage_B, logp_BT.detach(), batch.old_logp_BT, mask_BT, policy.off_policy_mask
+            )
+            learns_BT = mask_BT & keep_B[:, None]
+        loss, measured = policy_loss(
+            logp_BT, batch.old_logp_BT, batch.advantage_BT, learns_BT,
+            surrogate=policy.surrogate, ratio=policy.ratio, average=policy.average,
+            epsilon_low=knobs.epsilon_low, epsilon_high=knobs.epsilon_high, dual_clip=policy.dual_clip or None,
+            weight_BT=batch.weight_BT, max_completion=knobs.max_completion, normalizer=per_token,
+            ratio_guard=policy.ratio_guard or None, gate=policy.gate,
+        )  # fmt: skip
+        metrics |= measured
+        if batch.ref_logp_BT is not None and knobs.beta and policy.kl_in == "loss":
+            kl_BT = kl_penalty(knobs.kl_kind, logp_BT, batch.ref_logp_BT, batch.old_logp_BT, mask_BT)
+            loss = loss + knobs.beta * average_tokens(kl_BT, mask_BT, *averaging)
+        metrics["policy/loss"] = loss.detach()
+        metrics["policy/entropy"] = masked_mean(entropy_BT.detach(), mask_BT)
+        if knobs.entropy_coef:
+            loss = loss - knobs.entropy_coef * average_tokens(entropy_BT, mask_BT, *averaging)
+        if value_BT is not None:
+            error, measured = value_loss(
+                value_BT, batch.value_BT, batch.return_BT, mask_BT, self._config.critic.clip_range or None, *averaging
+            )
+            metrics |= measured
+            loss = self._config.critic.coef * error + (0.0 if only_critic else loss)
+        return loss, metrics
+
+    def _clip(self, max_norm: float, progress: Progress) -> dict[str, float]:
+        """Scale gradients down to their limit; norms are those before."""
+        limit = max_norm
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        metrics = {"optim/grad_norm": norm.item()}
+        if self._adaptive_clip and metrics["optim/grad_norm"] != 0:  # where nothing pulls, 0 is no size to go by
+            state, limit = self._adaptive_clip.step(tuple(progress.norms), metrics["optim/grad_norm"], max_norm)
+            progress.norms = list(state)
+            metrics["optim/clip_limit"] = limit
+        if self._config.optim.block_norms:
+            metrics |= _block_norms(self._policy.model)
+        if limit < metrics["optim/grad_norm"] + 1e-6:  # else it would multiply all of them by 1
+            torch.nn.utils.clip_grads_with_norm_(self.parameters, limit, norm)
+        if self._critic:
+            norm = torch.nn.utils.clip_grad_norm_(self._critic_parameters, max_norm)
+            metrics["value/grad_norm"] = norm.item()
+        return metrics
+
+    def _sampled_gradient(self) -> Tensor:
+        """The gradient of some of the weights."""
+        return torch.cat(slices([p.grad.reshape(-1) for p in self.parameters if p.grad is not None], SAMPLED))
+
+    def set_lr(self, step: int, scale: float) -> float:
+        """Take the rate of a step, and tell the policy's; the critic follows the same schedule from a peak of its own,
+        and no knob scales it."""
+        scheduled = learning_rate(self._config.optim, step, self._config.steps)
+        rates = [scheduled * scale, scheduled / self._config.optim.lr * self._config.critic.lr]
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=False):
+            group["lr"] = rate
+        return rates[0]
+
+    # --- how the arithmetic is done ---------------------------------------------------------------------------------
+
+    def arithmetic(self) -> contextlib.AbstractContextManager[None]:
+        """Mixed precision where it is configured."""
+        if self._config.precision != "mixed":
+            return contextlib.nullcontext()
+        return torch.autocast(self._policy.model.device.type, dtype=torch.bfloat16)
+
+    @contextlib.contextmanager
+    def _checkpointing(self) -> Iterator[None]:
+        """`transformers` recomputes activations in training mode alone. There is no dropout to be switched on by it."""
+        models = [self._policy.model, *([self._critic.trunk] if self._critic and self._critic.trunk else [])]
+        if not self._config.gradient_checkpointing:
+            models = []
+        for model in models:
+            model.train()
+        try:
+            yield
+        finally:
+            for model in models:
+                model.eval()
+
+
+def masked_row_mean(value_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Mean over the tokens of each row; 0 for a row without any."""
+    return value_BT.masked_fill(~mask_BT, 0.0).sum(1) / mask_BT.sum(1).clamp_min(1)
+
+
+def _minibatches(num_rows: int, knobs: Knobs, seed: int, device: torch.device) -> Iterator[Tensor]:
+    shuffling = torch.Generator().manual_seed(seed)
+    for _ in range(knobs.inner_epochs):
+        order = torch.randperm(num_rows, generator=shuffling).to(device)
+        yield from order.tensor_split(min(knobs.minibatches, num_rows))
+
+
+_FIRST = {"ratio_error": "policy/ratio_first_error", "policy/kl_old": "policy/mismatch_kl"}
+"""Before any weight moved, the distance to the sampler is the engine's disagreement with the learner."""
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _highest(values: list[float]) -> float:
+    return math.nan if any(map(math.isnan, values)) else max(values)
+
+
+def _lowest(values: list[float]) -> float:
+    return math.nan if any(map(math.isnan, values)) else min(values)
+
+
+_REDUCERS = {"policy/ratio_max": _highest, "policy/ratio_min": _lowest}
+
+
+def _reduced(rows: list[dict[str, float]]) -> dict[str, float]:
+    """One number a step: the mean of the updates, or what the name says. NaN goes through, as evidence."""
+    first = rows[0]
+    if len(rows) == 1:
+        metrics = {name: value + 0.0 for name, value in first.items()}  # as a mean has it: never -0
+    else:
+        metrics = {name: _REDUCERS.get(name, _mean)([row[name] for row in rows]) for name in first}
+    del metrics["ratio_error"]
+    if "value/explained_variance" in metrics:
+        # of no meaning where all returns were equal: left out then, for that is no fault of the critic
+        known = [row["value/explained_variance"] for row in rows if not math.isnan(row["value/explained_variance"])]
+        del metrics["value/explained_variance"]
+        metrics |= {"value/explained_variance": _mean(known)} if known else {}
+    metrics["optim/grad_norm_max"] = _highest([row["optim/grad_norm"] for row in rows])
+    for key, name in _FIRST.items():
+        metrics[name] = first[key]
+    return metrics
+
+
+def _block_norms(model: torch.nn.Module) -> dict[str, float]:
+    """Gradient norm of each numbered block of layers, and of everything outside them."""
+    blocks: dict[str, list[Tensor]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            number = next((part for part in name.split(".") if part.isdigit()), None)
+            blocks.setdefault("other" if number is None else f"block{number}", []).append(parameter.grad)
+    norms = {name: torch.nn.utils.get_total_norm(gradients).item() for name, gradients in blocks.items()}
+    return {f"optim/grad_norm/{name}": norm for name, norm in norms.items()}

@@ -1,0 +1,511 @@
+"""One step of training, told from start to end: roll out, score, give credit, update, report.
+
+Three distributions, named once: the `policy` learns, the `sampler` is the policy with the weights it had when it wrote
+the completions, the `reference` is the policy the run started from. GRPO and PPO differ in how credit is given and in
+whether there is a critic; nothing here asks for an algorithm's name.
+
+Shape letters: G groups (prompts), N completions per group, B = G x N rows, T completion positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stabilizer.control.probe import BATCHES, Paid
+from stabilizer.core.knobs import Checkpoint, Controls
+from stabilizer.core.records import Sample
+from stabilizer.training import checkpoint as disk
+from stabilizer.training.adaptive import AdaptiveKL, TargetEntropy
+from stabilizer.training.build_task import build_task
+from stabilizer.training.checks import initial_knobs
+from stabilizer.training.corrections import mismatch_weights
+from stabilizer.training.credit import Credit, give_credit
+from stabilizer.training.critic import Critic
+from stabilizer.training.fast.threads import threads_for
+from stabilizer.training.kl import kl_penalty
+from stabilizer.training.knobs import Knobs
+from stabilizer.training.knobs import read as read_knobs
+from stabilizer.training.learner import Batch, Learner
+from stabilizer.training.losses import masked_mean
+from stabilizer.training.metrics import episode_metrics, judged, reward_metrics, rollout_metrics
+from stabilizer.training.model import Policy
+from stabilizer.training.reference import Reference
+from stabilizer.training.ring import Ring
+from stabilizer.training.rollout.collect import Collector, Episodes, with_tokens
+from stabilizer.training.rollout.engine import Sampling
+from stabilizer.training.rollout.engines import build_engine
+from stabilizer.training.rollout.logprobs import completion_logps, has_plain_head
+from stabilizer.training.rollout.rollouts import Rollouts
+from stabilizer.training.rollout.turns import Outcome
+from stabilizer.training.saved import adapt, newest_state, read_state, starting_policy, write_policy
+from stabilizer.training.settings import TrainConfig
+from stabilizer.training.state import Progress, Weights, from_files, to_files
+from stabilizer.training.tasks import Problem, Score, random_bits
+
+REUSE = 1e-3
+"""Largest |ratio - 1| before any update at which the sampler's log-probabilities still count as the learner's own."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one step hands out.
+
+    What no update depends on is computed when it is first asked for: once training has driven our code out of the
+    processor's caches, measuring many steps in a row costs a fraction of measuring each at its end.
+    """
+
+    step: int
+    known: dict[str, float]
+    """What the step itself had to compute."""
+    samples: list[Sample]
+    later: Callable[[], dict[str, float]] = dict
+    """Gives the rest, whenever it is called: nothing that it reads is changed by later steps."""
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """Every number worth having about the step."""
+        late = self.later()
+        object.__setattr__(self, "later", lambda: late)  # lets go of the completions
+        return late | self.known
+
+
+class Trainer:
+    """A run in progress. It is also the `Backend` of its own controls."""
+
+    def __init__(self, config: TrainConfig, *, checkpoints: Path, attempt: int = 0):
+        self.config = config
+        self._take_threads()
+        self.attempt = attempt
+        """Part of a checkpoint's name; its owner raises it after a rollback, before the next checkpoint is saved."""
+        self.device = _device(config.device)
+        self.policy = self._load_policy()
+        self.task = build_task(config, self.policy.tokenizer)
+        adapt(self.policy, config)
+        self.controls = Controls(self._knobs(), self)
+        self.critic = self._build_critic()
+        for model in (self.policy.model, self.critic.trunk if self.critic else None):
+            if model is not None and config.gradient_checkpointing:
+                model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self.engine = build_engine(config.rollout, self.policy)
+        self.reference = Reference(self.policy.model, lambda: self._load_policy().model, adapters=config.lora.rank > 0)
+        self.learner = Learner(config, self.policy, self.critic)
+        self.collector = Collector(config, self.task, self.policy, self.engine, self.learner.arithmetic)
+        self._weights = Weights(self.policy.model, self.critic)
+        self._folder = Path(checkpoints)
+        self._ring = Ring(config.checkpoint.ring, config.checkpoint.ring_mb * 1e6)
+        own_arithmetic = config.rollout.engine == "builtin" and config.precision == "float32"
+        self._progress = Progress(seed=config.seed, reuse=own_arithmetic)
+        self._unsynced = 0  # updates that the engine has not taken over
+        self._torn = False  # whether a step is being made, or a state put in place, or either broke off
+        self._begin = 0  # the step after which the present attempt began
+        self.ungraded = 0
+        """Held-out problems whose reward failed when the newest step was validated; 0 for one that wasn't."""
+
+    @property
+    def step(self) -> int:
+        """The last finished step; 0 before the first."""
+        return self._progress.step
+
+    @property
+    def best_step(self) -> int:
+        """The step of the best validation so far; 0 before any."""
+        return self._progress.best_step
+
+    @property
+    def whole(self) -> bool:
+        """Whether weights, optimizer and position belong together, as they don't where a step or a load broke off."""
+        return not self._torn
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be known of the task and the model before the first step."""
+        positions = getattr(self.policy.model.config.get_text_config(), "max_position_embeddings", None)
+        longest = self.config.rollout.max_completion
+        if not positions or longest <= positions:
+            return self.task.notes
+        beyond = f"rollout.max_completion = {longest:,} goes beyond the {positions:,} positions this model was made for"
+        return *self.task.notes, f"{beyond}: nothing sound can come of what is written there"
+
+    @property
+    def finished(self) -> str | None:
+        """Why there is nothing left to do, if so."""
+        progress, patience = self._progress, self.config.validation.patience
+        if progress.step >= self.config.steps:
+            return f"all {self.config.steps} steps are done"
+        if patience and progress.since_best >= patience:
+            return (
+                f"no better validation than {progress.best:.1%} (step {progress.best_step}) {patience} times in a row"
+            )
+        return None
+
+    # --- one step ---------------------------------------------------------------------------------------------------
+
+    def train_step(self) -> StepResult:
+        """One outer iteration: fresh rollouts, all their updates, and every number worth having about them."""
+        began = perf_counter()
+        self.ungraded = 0
+        self._take_threads()
+        self._refuse_if_torn()
+        progress, step = self._progress, self.step + 1
+        knobs = read_knobs(self.controls, self.config.policy)
+        skip = self.controls.take_skip()
+
+        episodes = self.collector.episodes(knobs, self._problems, lambda purpose: self._random_bits(step, purpose))
+        rolled_out = perf_counter()
+
+        tokens, adapted = episodes.rollouts.num_tokens, self._adapted(knobs)
+        with threads_for(self.policy.model, self.learner.tokens_at_once(tokens, len(episodes.rollouts), knobs)):
+            batch, credit, metrics = self._prepare(episodes, adapted)
+            scored = perf_counter()
+            self._torn = True
+            if len(batch):
+                seed = self._random_bits(step, "shuffle")
+                updates = self.learner.update(step, batch, adapted, progress, skip=skip, shuffle_seed=seed)
+                metrics = updates | metrics
+            else:
+                metrics["optim/lr"] = self.learner.set_lr(step, knobs.lr_scale)
+        metrics = {"batch/updates": 0} | metrics | {"rollout/staleness": self._unsynced}
+        self._unsynced += metrics["batch/updates"]
+        if self._unsynced:
+            metrics |= self.engine.sync()
+            self._unsynced = 0
+        updated = perf_counter()
+
+        progress.step = step
+        progress.cursor += episodes.prompts_drawn
+        progress.tokens += tokens
+        progress.reuse = progress.reuse and metrics.get("policy/ratio_first_error", 0.0) <= REUSE
+        metrics |= self._adapt(adapted, metrics)
+        if progress.reference and _due(step, self.config.policy.reference_every):
+            self.reset_reference(self.config.policy.reference_share)
+        metrics |= credit.metrics | {
+            "tokens/total": progress.tokens,
+            "batch/prompts": credit.num_teaching,
+            "batch/prompts_drawn": episodes.prompts_drawn,
+            "batch/group_size": knobs.group_size,
+        }
+        metrics |= self.controls.values()
+        samples: list[Sample] = []
+        if _due(step, self.config.samples.every):
+            samples = episodes.samples(step, self.config.samples.count, credit.row_advantages)
+            if self.config.samples.tokens:
+                samples = with_tokens(samples, episodes.rollouts, self.policy.tokenizer)
+        ended = perf_counter()
+        if _due(step, knobs.validate_every) or (knobs.validate_every and step == self.config.steps):
+            metrics |= self.validate()
+            self.note_validation(metrics)
+        metrics |= {
+            "time/rollout_s": rolled_out - began,
+            "time/scoring_s": scored - rolled_out,
+            "time/update_s": updated - scored,
+            "time/metrics_s": metrics.get("time/metrics_s", 0.0) + ended - updated,
+            "time/step_s": perf_counter() - began,
+        }
+        self._torn = False
+        later = partial(_measured, episodes.rollouts, episodes.scores, episodes.outcomes, credit.reward_GN)
+        return StepResult(step, metrics, samples, later)
+
+    def _problems(self, count: int, offset: int) -> list[Problem]:
+        progress = self._progress
+        return self.task.training(count, seed=progress.seed, salt=progress.salt, cursor=progress.cursor + offset)
+
+    @torch.no_grad()
+    def _prepare(self, episodes: Episodes, knobs: Knobs) -> tuple[Batch, Credit, dict[str, float]]:
+        """The rows that will teach, with everything their updates need; and what is to be said of all rows, for those
+        that teach are chosen, and would say it of themselves alone."""
+        rollouts, mask_BT = episodes.rollouts, episodes.rollouts.mask_BT
+        old_logp_BT, entropy_BT, value_BT = self._old_logps(rollouts, knobs)
+        ref_logp_BT = self._reference_logps(rollouts, knobs)
+        weight_BT, metrics = None, {}
+        if old_logp_BT is not rollouts.logp_BT:
+            weight_BT, measured = mismatch_weights(
+                knobs.mismatch, old_logp_BT, rollouts.logp_BT, mask_BT, self.config.policy.mismatch_cap
+            )
+            metrics = {name: value.item() for name, value in measured.items()}
+        if entropy_BT is not None:
+            metrics["policy/entropy"] = masked_mean(entropy_BT, mask_BT).item()
+        kl_BT = None
+        if ref_logp_BT is not None:
+            away_BT = kl_penalty("k3", old_logp_BT, ref_logp_BT, mask_BT=mask_BT)
+            metrics["policy/kl_ref"] = masked_mean(away_BT, mask_BT).item()
+            if self.config.policy.kl_in == "reward":
+                kl_BT = kl_penalty(knobs.kl_kind, old_logp_BT, ref_logp_BT, old_logp_BT, mask_BT)
+        credit = give_credit(self.config.policy, knobs, rollouts, episodes.scores, kl_BT=kl_BT, value_BT=value_BT)
+        batch = Batch(
+            rollouts, mask_BT, old_logp_BT, credit.advantage_BT, entropy_BT,
+            ref_logp_BT, weight_BT, value_BT, credit.return_BT,
+        )  # fmt: skip
+        return batch if credit.teaches_B.all() else batch.rows(credit.teaches_B.nonzero()[:, 0]), credit, metrics
+
+    def _old_logps(self, rollouts: Rollouts, knobs: Knobs) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Log-probabilities, entropies as far as they are known, and values, under the weights before any update.
+
+        The sampler's own stand in for a pass of the learner as long as every first minibatch has shown them equal; from
+        the first that has not, and with an engine that computes in its own way, the pass is made.
+        """
+        shared = self.critic is not None and self.critic.shared
+        old_logp_BT, entropy_BT, hidden_BTH = rollouts.logp_BT, rollouts.entropy_BT, None
+        with self.learner.arithmetic():
+            if shared or not self._progress.reuse:
+                stats = completion_logps(
+                    self.policy.model, rollouts, knobs.temperature, hidden=shared,
+                    head_dtype=torch.float32 if knobs.head_float32 else None,
+                )  # fmt: skip
+                old_logp_BT, entropy_BT, hidden_BTH = stats
+            return old_logp_BT, entropy_BT, self.critic.values(rollouts, hidden_BTH) if self.critic else None
+
+    def _reference_logps(self, rollouts: Rollouts, knobs: Knobs) -> Tensor | None:
+        """None until beta first leaves 0; the reference is loaded then, and from then on the KL to it is measured."""
+        if knobs.beta > 0:
+            self._progress.reference = True
+        if not self._progress.reference:
+            return None
+        with self.reference.model() as model, self.learner.arithmetic():
+            dtype = torch.float32 if knobs.head_float32 else None
+            return completion_logps(model, rollouts, knobs.temperature, head_dtype=dtype).logp_BT
+
+    # --- what adapts by itself --------------------------------------------------------------------------------------
+
+    def _adapted(self, knobs: Knobs) -> Knobs:
+        """The knobs with adaptive coefficients applied; what people and remedies set stays what they set."""
+        progress = self._progress
+        bonus = progress.entropy_bonus if progress.entropy_low else 0.0
+        return knobs._replace(beta=knobs.beta * progress.beta_scale, entropy_coef=knobs.entropy_coef + bonus)
+
+    def _adapt(self, used: Knobs, metrics: dict[str, float]) -> dict[str, float]:
+        """Move the coefficients towards their targets, for the next step; what was in force goes on record."""
+        progress, policy = self._progress, self.config.policy
+        if policy.kl_target and "policy/kl_ref" in metrics:
+            rule = AdaptiveKL(target=policy.kl_target, horizon=policy.kl_horizon, low=1 / 64, high=64.0)
+            progress.beta_scale, _ = rule.step(progress.beta_scale, metrics["policy/kl_ref"])
+        if used.entropy_target and "policy/entropy" in metrics:
+            rule = TargetEntropy(target=used.entropy_target)
+            progress.entropy_bonus, used_next = rule.step(progress.entropy_bonus, metrics["policy/entropy"])
+            progress.entropy_low = used_next > 0
+        elif not used.entropy_target:
+            progress.entropy_bonus = 0.0
+        return {"policy/beta": used.beta, "policy/entropy_coef": used.entropy_coef}
+
+    def reset_optimizer(self) -> None:
+        """Forget the optimizer's running averages."""
+        self.learner.reset()
+        self._progress.optimizer_step = self.step
+
+    def reset_reference(self, share: float = 1.0) -> None:
+        """Let the KL be measured from the present policy on, or from between it and what it was measured from."""
+        self.reference.reset(share)
+        self._progress.reference_step = self.step
+
+    # --- held-out problems ------------------------------------------------------------------------------------------
+
+    def validate(self) -> dict[str, float]:
+        """Share of the held-out problems that the greedy completion solves; pass@1 and pass@k of sampled ones.
+
+        Completions whose reward failed count on neither side, and `ungraded` tells how many those were. Where they are
+        more than half of them there is no figure: what fails may be what is wrong, and the rest looks better for it.
+        """
+        self._take_threads()
+        wanted = self.config.validation
+        problems = self.task.held_out(wanted.problems)
+        limit = int(self.controls.get("control/max_completion"))
+        if not problems:
+            return {}
+        solved_P = self.collector.solved(problems, Sampling(1, 0.0, limit))
+        self.ungraded = int(solved_P.isnan().sum())
+        if 2 * self.ungraded > len(problems):
+            return {}
+        metrics = {"accuracy/val": float(solved_P.nanmean())}
+        if k := wanted.samples:
+            seed = random_bits(self._progress.seed, "validation") >> 1  # the same every time: comparisons are paired
+            solved_PK = self.collector.solved(problems, Sampling(k, wanted.temperature, limit, seed)).view(-1, k)
+            known_P = ~solved_PK.isnan().all(1)
+            metrics["accuracy/val_pass1"] = float(solved_PK.nanmean())
+            metrics["accuracy/val_passk"] = float(solved_PK[known_P].nan_to_num(0.0).amax(1).mean())
+        return {name: value for name, value in metrics.items() if not math.isnan(value)}
+
+    def note_validation(self, metrics: Mapping[str, float]) -> None:
+        """Compare a validation of the present state with the best so far, as every later one will be with this.
+
+        The owner of a new run hands in that of the policy it starts from: training may never do better.
+        """
+        progress = self._progress
+        if "accuracy/val" not in metrics:
+            return
+        progress.since_best += 1
+        if progress.best is None or metrics["accuracy/val"] > progress.best:
+            progress.best, progress.best_step, progress.since_best = metrics["accuracy/val"], progress.step, 0
+
+    def paid(self, checkpoint: Checkpoint | None = None) -> Paid:
+        """How the prompts that come next would be paid, and how many held-out problems solved, by the present weights
+        or a checkpoint's. Nothing is learned from it, and the trainer is left as it was."""
+        if checkpoint is None:
+            return self._paid_now()
+        before, begin, progress = self.state(), self._begin, self._progress
+        files = self._ring.get(checkpoint) or read_state(checkpoint)
+        try:
+            self._load(files)
+            self._progress = progress  # with the prompts and random numbers of the present
+            return self._paid_now()
+        finally:
+            self._load(before)
+            self._begin = begin
+
+    def _paid_now(self) -> Paid:
+        knobs = read_knobs(self.controls, self.config.policy)._replace(filter_groups="off")
+        rewards = np.concatenate([self._paid_ahead(knobs, batch) for batch in range(BATCHES)])
+        solved = self.validate().get("accuracy/val", math.nan)
+        return Paid(rewards, solved, len(self.task.held_out(self.config.validation.problems)))
+
+    def _paid_ahead(self, knobs: Knobs, batch: int) -> np.ndarray:
+        """Mean reward of each prompt of the next batch, or of one after it."""
+        begins, step = batch * knobs.prompts, self.step + 1 + batch
+        ahead = self.collector.episodes(
+            knobs, lambda count, offset: self._problems(count, begins + offset), partial(self._random_bits, step)
+        )
+        paid_B = torch.tensor([score.reward for score in ahead.scores], dtype=torch.float64)
+        return paid_B.view(-1, knobs.group_size).nanmean(1).numpy()
+
+    def _random_bits(self, step: int, purpose: str) -> int:
+        """A seed that depends on the seed, the salt and the step alone, so that nothing random needs to be stored."""
+        return random_bits(self._progress.seed, self._progress.salt, step, purpose) >> 1
+
+    # --- states -----------------------------------------------------------------------------------------------------
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether the configuration wants the state after the last step saved. The loop's owner does the saving."""
+        wanted, progress = self.config.checkpoint, self._progress
+        best = wanted.best and progress.best is not None and progress.best_step == progress.step
+        return best or _due(self.step, wanted.every)
+
+    def state(self) -> dict[str, bytes]:
+        """Everything the next steps depend on apart from the knobs, which are in it for a resume."""
+        return to_files(
+            self._weights, self.learner.optimizer, self._progress, self.controls.values(), self.reference.weights
+        )
+
+    def put_back(self, state: Mapping[str, bytes]) -> None:
+        """Be again what `state` was taken from, in the same attempt; knobs keep their present values."""
+        begin = self._begin
+        self._load(state)
+        self._begin = begin
+
+    def snapshot(self, *, keep: bool = False) -> Checkpoint:
+        """Save the present state to go back to: on disk, with `keep` for good, and in memory as far as it fits."""
+        if keep and self.step not in self._progress.kept:
+            self._progress.kept.append(self.step)
+        return self.save_checkpoint(remember=True)
+
+    def save_checkpoint(self, *, remember: bool = False) -> Checkpoint:
+        """Write the present state and thin out the old ones; raises OSError when it can't be made safe."""
+        self._refuse_if_torn()
+        self._progress.lineage.setdefault(str(self.attempt), self._begin)
+        files = self.state()
+        saved = disk.write(self._folder, self.step, self.attempt, files)
+        there = set(disk.scan(self._folder))  # what only memory holds stands in for nothing on disk: it dies with us
+        present = [checkpoint for checkpoint in self.checkpoints() if checkpoint in there]
+        also = [*self._progress.kept, *([self._progress.best_step] if self.config.checkpoint.best else [])]
+        kept = disk.worth_keeping([checkpoint.step for checkpoint in present], self.config.checkpoint.keep, also)
+        for old in present:
+            if old.step not in kept:
+                disk.remove(old)
+        if remember:
+            self._ring.put(saved, files)
+        return saved
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Those this run can return to, oldest first; branches that a rollback abandoned are not among them."""
+        return self._progress.line({*disk.scan(self._folder), *self._ring.checkpoints()})
+
+    def load_checkpoint(self, checkpoint: Checkpoint, *, vary_data: bool) -> None:
+        """Return to a state; knobs keep their present values.
+
+        With `vary_data` the prompts and random numbers ahead differ from every earlier time. Nothing is touched unless
+        the whole state is sound; CheckpointDamaged otherwise.
+        """
+        salt = self._progress.salt
+        self._load(self._ring.get(checkpoint) or read_state(checkpoint))
+        if vary_data:
+            self._progress.salt = max(salt, self._progress.salt) + 1
+
+    def resume(self) -> Checkpoint | None:
+        """Go on from the newest sound state of the folder, knobs included; damaged ones are passed over."""
+        if newest := newest_state(self._folder):
+            checkpoint, files = newest
+            self.controls.set_all(self._load(files))
+            return checkpoint
+        return None
+
+    def _load(self, files: Mapping[str, bytes]) -> dict[str, float]:
+        self._torn = True
+        self._progress, knobs, reference = from_files(files, self._weights, self.learner.optimizer)
+        self.reference.restore(reference)
+        self.learner.moved.start_anew()
+        self.engine.sync()
+        self._unsynced = 0
+        self._begin = self._progress.step
+        self._torn = False
+        return knobs
+
+    def _refuse_if_torn(self) -> None:
+        """Weights of one state and the rest of another must neither learn nor be saved."""
+        if self._torn:
+            raise RuntimeError(
+                "a step, or the return to another state, broke off in its middle, so that this process holds neither"
+                " what was before it nor what was to come: resume the run from its newest checkpoint"
+            )
+
+    def save_pretrained(self, path: Path) -> None:
+        """Write the policy, adapters merged in, as a folder that `transformers` and vLLM load, and `model` can name."""
+        write_policy(self.policy, self.config, path)
+
+    def _take_threads(self) -> None:
+        """Numbers depend on how many there are, and somebody else in the process may have changed that."""
+        torch.set_num_threads(self.config.threads)
+
+    # --- setting up -------------------------------------------------------------------------------------------------
+
+    def _load_policy(self) -> Policy:
+        return starting_policy(self.config, self.device)
+
+    def _knobs(self) -> dict[str, float | str]:
+        """As configured, without what this model has no layer for."""
+        knobs = initial_knobs(self.config)
+        if not has_plain_head(self.policy.model):
+            del knobs["control/head_float32"]
+        return knobs
+
+    def _build_critic(self) -> Critic | None:
+        kind = self.config.critic.kind
+        if kind == "none":
+            return None
+        trunk = self._load_policy().model if kind == "separate" else None
+        return Critic(kind, self.policy.model.config.hidden_size, trunk).to(self.device)
+
+
+def _measured(
+    rollouts: Rollouts, scores: Sequence[Score], outcomes: Sequence[Outcome], paid_GN: Tensor
+) -> dict[str, float]:
+    """What is to be said of a step's completions and their scores."""
+    taken_apart = judged(scores)
+    metrics = reward_metrics(scores, taken_apart, paid_GN) | rollout_metrics(rollouts, taken_apart)
+    return metrics | episode_metrics(rollouts, outcomes)
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def _device(wanted: str) -> torch.device:
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device = 'cuda': this machine has none that torch can use; set device=cpu or device=auto")
+    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")

@@ -1,0 +1,178 @@
+"""The policy: the built-in tiny model, or any causal language model that `transformers` can load.
+
+The built-in one is a Qwen2 of 110k parameters (hidden 64, 2 layers, 2 heads of 32, tied embeddings) over characters.
+Heads are 32 wide because that is the narrowest vLLM accepts on a CPU.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+from transformers.utils.logging import disable_progress_bar
+
+from stabilizer.core.paths import expanded
+
+BUILTIN = "builtin"
+WARM_STARTS = Path(__file__).parent / "warmstart"
+"""One folder of starting weights per task, made by `warm_start.py`."""
+
+SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
+CHARACTERS = string.digits + "+=>:" + string.ascii_lowercase
+
+
+class Policy(NamedTuple):
+    """A model with the tokenizer it was trained with."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+
+def build_tokenizer(symbols: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """One token per character, the same for every built-in task but for its `symbols`; a prompt begins with `<bos>`.
+
+    A symbol may be another character, or a tag of several that is one token. White space is spelled as byte-level
+    tokenizers do, because `AutoTokenizer` reads the files of any Qwen2 model as Qwen2's own byte-level tokenizer.
+    """
+    names = (symbol.replace(" ", "Ġ").replace("\n", "Ċ") for symbol in symbols)
+    vocabulary = {token: i for i, token in enumerate((*SPECIAL, *CHARACTERS, *names))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))  # noqa: S106 (a token of text, no secret)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<bos> $A", special_tokens=[("<bos>", vocabulary["<bos>"])]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens([AddedToken(symbol, normalized=False) for symbol in symbols if len(symbol) > 1])
+    pad, bos, eos, unk = SPECIAL
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=pad,
+        bos_token=bos,
+        eos_token=eos,
+        unk_token=unk,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def build_model(tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
+    """The built-in model with random weights, drawn from torch's global generator."""
+    return Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=len(tokenizer),
+            hidden_size=64,
+            intermediate_size=192,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            max_position_embeddings=256,
+            tie_word_embeddings=True,
+            initializer_range=0.1,  # at the usual 0.02 a model this narrow sits on a plateau for a thousand steps
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+        )
+    )
+
+
+def load_policy(model: str, task: str, device: torch.device, dtype: torch.dtype = torch.float32) -> Policy:
+    """The starting policy: the warm start of `task` for 'builtin', of another for 'builtin:TASK', else a folder or a
+    name on the hub.
+
+    Code that comes with a model is never run. There is no dropout, whatever the model says: with it the sampler and the
+    learner would be two different policies.
+    """
+    disable_progress_bar()  # two bars for a load of milliseconds would scribble over whatever shows the run
+    kind, _, start = model.partition(":")
+    model = str(expanded(model, f"model = {model!r}")) if model.startswith("~") else model
+    source = str(WARM_STARTS / (start or task)) if kind == BUILTIN else model
+    if kind == BUILTIN and not Path(source).is_dir():
+        there = ", ".join(sorted(folder.name for folder in WARM_STARTS.iterdir()))
+        raise ValueError(f"model = {model!r}: no warm start for task {start or task!r}; there are {there}")
+    if kind != BUILTIN and _is_path(model) and not Path(model).is_dir():
+        raise ValueError(f"model = {model!r}: no such folder (and a name on the hub looks like OWNER/NAME)")
+    try:
+        network = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", trust_remote_code=False)
+    except Exception as error:  # of many kinds: no such folder, another architecture, weights cut short, other shapes
+        raise ValueError(f"model = {model!r}: cannot be loaded as a causal language model: {error}") from error
+    if tokenizer.eos_token_id is None:
+        raise ValueError(f"model = {model!r}: its tokenizer has no end token, so no completion could ever end")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    for parameter in network.parameters():  # memory of our own: the file may be mapped, and change under a running run
+        parameter.data = parameter.data.clone()
+    _silence(network)
+    return Policy(network.to(device).eval(), tokenizer)
+
+
+def _is_path(model: str) -> bool:
+    """Whether this can only mean a folder: no name on the hub begins like that, or has more than two parts."""
+    return model.startswith(("/", ".")) or model.endswith("/") or model.count("/") > 1
+
+
+def _silence(model: PreTrainedModel) -> None:
+    """Nothing random in any mode, for activations are recomputed in training mode: no dropout and no noise on a router,
+    whether a module has it, or remembers its rate, or looks it up in the configuration."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        for holder in (module, getattr(module, "config", None)):
+            rates = vars(holder).items() if holder is not None else ()
+            for name in [name for name, rate in rates if isinstance(rate, float) and _RANDOM.search(name)]:
+                setattr(holder, name, 0.0)
+
+
+_RANDOM = re.compile("drop|jitter")
+
+
+def add_adapters(model: PreTrainedModel, *, rank: int, alpha: float, targets: str, seed: int) -> None:
+    """Freeze the model and give its linear layers low-rank adapters that start at 0 (LoRA, Hu et al. 2021)."""
+    try:
+        from peft import LoraConfig
+    except ImportError:
+        raise ValueError(
+            f"lora.rank = {rank}: adapters need peft; pip install '.[lora]' in the project's folder"
+        ) from None
+    names = targets if targets == "all-linear" else [name.strip() for name in targets.split(",")]
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        try:
+            model.add_adapter(LoraConfig(r=rank, lora_alpha=alpha, target_modules=names, lora_dropout=0.0))
+        except ValueError as error:
+            raise ValueError(f"lora.targets = {targets!r}: {error}") from None
+
+
+@torch.no_grad()
+def merged_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """The model's weights with its adapters added in, under the names of the model without them."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    state = {n.replace(".base_layer", ""): t.clone() for n, t in model.state_dict().items() if ".lora_" not in n}
+    for name, layer in model.named_modules():
+        if isinstance(layer, BaseTunerLayer):
+            for adapter in layer.active_adapters:
+                state[adapted_name(name, layer)] += layer.get_delta_weight(adapter)
+    return state
+
+
+def adapted_name(name: str, layer: torch.nn.Module) -> str:
+    """What a layer with adapters changes, as the model without them calls it. Experts of a mixture are not layers of
+    their own but slices of one parameter; where several of a module's are adapted, the layers stand in one another."""
+    return f"{name.replace('.base_layer', '')}.{getattr(layer, 'parameter_name', 'weight')}"

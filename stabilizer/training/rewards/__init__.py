@@ -1,0 +1,45 @@
+"""What a completion is worth: built-in reward functions, and anybody's own.
+
+A reward is a function. The number of its parameter is the rule by which it is called, always by keyword:
+
+    def reward(completion, answer): ...                       one sample in, one number out
+    def reward(completions, answers, **columns): ...          the step's lists in, a list of numbers out
+
+Either may take `prompt`/`prompts` (the text the policy read), `answer`/`answers` (the data's answer column) and any
+other column of the data by its name (a list of values in the second form); it gets what it names, or everything when
+it takes `**columns`. Either may be `async def`: the samples of the first form then run concurrently. Further
+parameters with a default are options, set in the configuration. A number is the reward; `None` says that this function
+does not apply to this sample, which leaves it out of the weighted sum. Everything else (an exception, NaN, text, a list
+of another length, a hang, the end of the process) is a failure: the sample gets no reward at all and teaches nothing.
+
+    text.py      built-in: exact, numeric, regex, format, length, code_free
+    boxed.py     built-in: boxed_math
+    config.py    what can be set, and how an entry of `reward.functions` is read
+    worker.py    the process in which a function runs (standard library only)
+    process.py   the trainer's end of that process: calls with a deadline, restarts
+    runner.py    all functions on a step's completions: retries, weights, scores
+
+A new built-in is a function in `text.py` and a line in `BUILTIN`. An outside package offers one by an entry point of
+the group `stabilizer.rewards`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from stabilizer.training.rewards.boxed import boxed_math
+from stabilizer.training.rewards.text import code_free, exact, format_tags, length, numeric, regex
+
+BUILTIN: dict[str, Callable[..., Any]] = {
+    "exact": exact,
+    "numeric": numeric,
+    "regex": regex,
+    "format": format_tags,
+    "boxed_math": boxed_math,
+    "length": length,
+    "code_free": code_free,
+}
+
+ENTRY_POINTS = "stabilizer.rewards"
+"""The entry-point group by which installed packages offer reward functions."""

@@ -1,0 +1,116 @@
+"""What can be set about rewards, and how an entry of `reward.functions` is read."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stabilizer.core.nearest import nearest
+from stabilizer.core.paths import expanded
+from stabilizer.training.rewards import BUILTIN, ENTRY_POINTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardConfig:
+    """What completions are paid, when a built-in task's own score is not it."""
+
+    functions: list[str | dict[str, Any]] = field(default_factory=list)
+    """Reward functions: `exact`, `numeric`, `regex`, `format`, `boxed_math`, `length`, `code_free`, `FILE.py:FUNCTION`,
+    or an entry point's name; or a mapping with `use` (one of these), `name`, `weight` (1), `options`."""
+    timeout_s: float = 30.0
+    """Seconds one function may take for a step's completions; tried one by one after that, they may take as long."""
+    import_timeout_s: float = 120.0
+    """Seconds a function's file may take to import, a reward model's loading included."""
+    memory_gb: float = 0.0
+    """Address space of a function's process; 0 for no limit. A reward model on a GPU needs many times its size."""
+    solved_by: str = ""
+    """Name of the function that says whether a problem is solved; empty: the first one that applies to the sample."""
+    solved_at: float = 1.0
+    """Value of that function from which a problem counts as solved, for accuracy and for groups that all fail."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardSpec:
+    """One function with its place in the sum. A file is kept as it was read: edits made later do not reach a run."""
+
+    name: str
+    use: str
+    weight: float
+    options: Mapping[str, Any]
+    file: Path | None
+    function: str
+
+    def load_request(self, memory_gb: float) -> dict[str, Any]:
+        """What the worker needs to load it."""
+        try:
+            source = None if self.file is None else self.file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.file}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+        return {
+            "function": self.function,
+            "file": None if self.file is None else str(self.file),
+            "source": source,
+            "options": dict(self.options),
+            "memory_gb": memory_gb,
+        }
+
+
+def read_specs(config: RewardConfig) -> list[RewardSpec]:
+    """The entries of `reward.functions`; ValueError for what can't be meant."""
+    specs = [_spec(i, entry) for i, entry in enumerate(config.functions)]
+    names = [spec.name for spec in specs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise ValueError(f"reward.functions: two are named {twice!r}; give one of them another `name`")
+    if config.solved_by and not names:
+        raise ValueError(f"reward.solved_by = {config.solved_by!r}: must be empty without reward.functions")
+    if config.solved_by and config.solved_by not in names:
+        raise ValueError(f"reward.solved_by = {config.solved_by!r}: must be one of {', '.join(names)}")
+    return specs
+
+
+def _spec(i: int, entry: str | dict[str, Any]) -> RewardSpec:
+    where = f"reward.functions[{i}]"
+    entry = {"use": entry} if isinstance(entry, str) else dict(entry)
+    keys = ("use", "name", "weight", "options")
+    unknown = next((key for key in entry if key not in keys), None)
+    if unknown is not None:
+        hint = nearest(str(unknown), keys)
+        why = f"nearest is {hint!r}" if hint else "what the function itself takes belongs under `options`"
+        raise ValueError(f"{where}: no key {unknown!r}; {why} (there are {', '.join(keys)})")
+    use, weight, options = entry.get("use"), entry.get("weight", 1.0), entry.get("options") or {}
+    if not isinstance(use, str):
+        raise ValueError(f"{where}: `use` must name a function, for example use: numeric or use: reward.py:mine")
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not math.isfinite(weight):
+        raise ValueError(f"{where}: weight = {weight!r}: must be a number")
+    if not isinstance(options, dict):
+        raise ValueError(f"{where}: options = {options!r}: must be a mapping, for example {{tolerance: 0.01}}")
+    file, function = _found(where, use)
+    name = str(entry.get("name") or function)
+    if not name.replace("_", "").replace("-", "").isalnum():
+        raise ValueError(f"{where}: name = {name!r}: letters, digits, - and _ only, as it becomes part of a metric")
+    return RewardSpec(name=name, use=use, weight=float(weight), options=options, file=file, function=function)
+
+
+def _found(where: str, use: str) -> tuple[Path | None, str]:
+    path, colon, function = use.rpartition(":")
+    if colon and path.endswith(".py"):
+        file = expanded(path, f"{where}: {use}")
+        if not file.is_file():
+            raise ValueError(f"{where}: {use}: there is no file {file.absolute()}")
+        return file.resolve(), function
+    if use.endswith(".py"):
+        raise ValueError(f"{where}: {use}: which function of it? Write {use}:FUNCTION")
+    entries = {entry.name for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    if use in BUILTIN or use in entries:
+        return None, use
+    known = [*BUILTIN, *sorted(entries - set(BUILTIN))]
+    hint = nearest(use, known)
+    raise ValueError(
+        f"{where}: no reward function {use!r}; {f'nearest is {hint!r}; ' if hint else ''}there are {', '.join(known)},"
+        " and your own as FILE.py:FUNCTION"
+    )

@@ -1,0 +1,165 @@
+"""All reward functions on a step's completions: side by side, with retries, weighed into one score a sample.
+
+When a call fails as a whole the samples are tried one by one, so that only those that bring the function down are
+lost. (A function that compares the samples of a step with one another sees only one of them then.) That search is
+bounded: it may take as long again as the call, and gives up after `MAX_LOST` hangs or crashes. What is left then has
+failed too, and says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+from typing import Any
+
+from stabilizer.core.nearest import nearest
+from stabilizer.training.rewards.boxed import has_math_verify
+from stabilizer.training.rewards.config import RewardConfig, RewardSpec, read_specs
+from stabilizer.training.rewards.process import CallFailed, RewardProcess
+from stabilizer.training.rewards.worker import BATCH, LARGEST, SAMPLE
+from stabilizer.training.tasks import Problem, Score
+
+MAX_LOST = 8
+"""Hangs or crashes in one step after which the samples left are given up: each costs a new process."""
+STRIDE = 8
+"""One-by-one tries visit every 8th sample first, so that a bad prompt's whole group does not use up all of them."""
+MAX_REASONS = 100
+"""Distinct reasons of failure that are counted apart."""
+
+Outcome = tuple[float | None, str]
+"""(value, why there is none). No value and no reason: the function does not apply."""
+
+
+class RewardRunner:
+    """The functions of a configuration, each in a process of its own, started and checked here."""
+
+    def __init__(self, config: RewardConfig, columns: Collection[str]):
+        self.config = config
+        self.specs = read_specs(config)
+        self._summed = [spec.weight for spec in self.specs] != [1]
+        self.failures: Counter[str] = Counter()
+        """Samples lost so far, by function and reason; and how often a function was asked again, and why."""
+        self.notes: list[str] = []
+        self._processes = [
+            RewardProcess(spec.load_request(config.memory_gb), config.import_timeout_s) for spec in self.specs
+        ]
+        self._threads = ThreadPoolExecutor(len(self.specs), thread_name_prefix="reward")
+        try:
+            abouts = list(self._threads.map(_start, self.specs, self._processes))
+        except BaseException:  # Ctrl-C, or one that can't be used: the program must not wait for the other imports
+            for process in self._processes:
+                process.kill()
+            raise
+        self._columns = [_columns(spec, about, columns) for spec, about in zip(self.specs, abouts, strict=True)]
+        if any(spec.use == "boxed_math" for spec in self.specs) and not has_math_verify():
+            self.notes.append(
+                "boxed_math compares what is written, not what it means: for that, pip install math-verify"
+            )
+
+    def __call__(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Score]:
+        """The scores of a step's completions, in order."""
+        lists = {
+            "prompts": [problem.prompt for problem in problems],
+            "completions": list(completions),
+            "answers": [problem.answer for problem in problems],
+        }
+
+        def one(function: int) -> tuple[list[Outcome], str]:
+            columns = {name: [p.columns.get(name) for p in problems] for name in self._columns[function]}
+            return self._outcomes(self._processes[function], columns | lists)
+
+        outcomes, asked_again = zip(*self._threads.map(one, range(len(self.specs))), strict=True)
+        for spec, why in zip(self.specs, asked_again, strict=True):
+            if why:
+                self._count(f"{spec.name}: {why}, so it was asked for one sample at a time")
+        return [self._score(sample) for sample in zip(*outcomes, strict=True)]
+
+    def close(self) -> None:
+        """End the processes."""
+        self._threads.shutdown()
+        for process in self._processes:
+            process.close()
+
+    def _score(self, sample: Sequence[Outcome]) -> Score:
+        """The weighted sum of what applies. One failed function fails the sample: the rest is no comparable sum."""
+        components: dict[str, float] = {}
+        total, solved, failed = 0.0, None, ""
+        for spec, (value, why) in zip(self.specs, sample, strict=True):
+            if why:
+                components[spec.name] = math.nan
+                failed = failed or f"{spec.name}: {why}"
+                self._count(f"{spec.name}: {why}")
+            elif value is not None:
+                components[spec.name] = value
+                total += spec.weight * value
+                if spec.name == self.config.solved_by or (solved is None and not self.config.solved_by):
+                    solved = value >= self.config.solved_at
+        if not components:
+            failed = "no reward function applies to this sample"
+            self._count(failed)
+        if not failed and not abs(total) <= LARGEST:
+            failed = f"the weighted sum of the rewards is {total:g}"
+            self._count(failed)
+        if failed:
+            return Score(math.nan, False, components, failed, self._summed)
+        return Score(total, bool(solved), components, "", self._summed)
+
+    def _count(self, reason: str) -> None:
+        known = reason in self.failures or len(self.failures) < MAX_REASONS
+        self.failures[reason if known else "other reasons"] += 1
+
+    def _outcomes(self, process: RewardProcess, lists: Mapping[str, list[Any]]) -> tuple[list[Outcome], str]:
+        """What it says of each sample, and why it had to be asked for them one by one where no sample shows that."""
+        count = len(lists["completions"])
+        try:
+            return process.score(dict(lists), self.config.timeout_s), ""
+        except CallFailed as error:
+            if count == 1:
+                return [(None, str(error))], ""
+            outcomes = self._one_by_one(process, lists, count)
+            if any(why for _, why in outcomes):
+                return outcomes, ""
+            if error.no_list:  # no sample makes it do so: it never tells whose its values are
+                return [(None, str(error))] * count, ""
+            return outcomes, str(error)
+
+    def _one_by_one(self, process: RewardProcess, lists: Mapping[str, list[Any]], count: int) -> list[Outcome]:
+        outcomes: list[Outcome] = [(None, "")] * count
+        deadline = monotonic() + self.config.timeout_s
+        lost = 0
+        for i in (i for first in range(STRIDE) for i in range(first, count, STRIDE)):
+            left = deadline - monotonic()
+            if lost >= MAX_LOST or left <= 0:
+                why = f"{lost} others brought it down" if lost >= MAX_LOST else "out of time after the call had failed"
+                outcomes[i] = (None, f"not tried: {why}")
+                continue
+            try:
+                alone = {name: [values[i]] for name, values in lists.items()}
+                (outcomes[i],) = process.score(alone, min(left, self.config.timeout_s / MAX_LOST))
+            except CallFailed as error:
+                outcomes[i] = (None, str(error))
+                lost += error.lost
+        return outcomes
+
+
+def _start(spec: RewardSpec, process: RewardProcess) -> dict[str, Any]:
+    try:
+        return process.start()
+    except CallFailed as error:
+        raise ValueError(f"reward function {spec.use!r} can't be used: {error}") from None
+
+
+def _columns(spec: RewardSpec, about: Mapping[str, Any], columns: Collection[str]) -> list[str]:
+    """Columns of the data this function gets."""
+    absent = next((name for name in about["needed"] if name not in columns), None)
+    if absent is not None:
+        hint = nearest(absent, columns)
+        raise ValueError(
+            f"reward function {spec.use!r} needs {absent!r}, which is neither a column of the data nor set under its"
+            f" options; {f'nearest is {hint!r}; ' if hint else ''}columns: {', '.join(columns) or 'none'}"
+        )
+    wanted = columns if about["rest"] else [name for name in about["columns"] if name in columns]
+    return [name for name in wanted if name not in (BATCH if about["batched"] else BATCH | SAMPLE)]

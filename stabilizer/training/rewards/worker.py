@@ -1,0 +1,251 @@
+"""The process in which one reward function runs, so that nothing it does can take training down.
+
+It is started by its path and needs the standard library alone; torch is imported only if the function does so. The
+trainer's end is `process.py`. Requests come as pickles and answers go as JSON over the pipes that were standard input
+and output; before any foreign code runs these are replaced, so that it can neither read the terminal nor write into
+the answers. What it prints goes where standard error goes: a file that the trainer quotes when the process dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import importlib.metadata
+import inspect
+import json
+import os
+import pickle
+import signal
+import struct
+import sys
+import threading
+import time
+import traceback
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO
+
+LENGTH = struct.Struct("<Q")
+"""What stands before every message: its length in bytes."""
+
+LARGEST = 1e15
+"""Size of a reward beyond which its square no longer fits the trainer's arithmetic: that is a fault, and no score."""
+
+BATCH = {"prompts", "completions", "answers"}
+SAMPLE = {"prompt", "completion", "answer"}
+
+
+class Reward:
+    """A loaded function, called by the rule in `stabilizer.training.rewards`."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]):
+        parameters = inspect.signature(function).parameters
+        if ("completions" in parameters) == ("completion" in parameters):
+            raise ValueError(
+                "it must have a parameter `completion` (one sample in, a number out) or `completions` (lists in, a list"
+                f" of numbers out), and not both; it has {', '.join(parameters) or 'none'}"
+            )
+        self.batched = "completions" in parameters
+        self.rest = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        named = {name: p for name, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        unknown = [] if self.rest else [name for name in options if name not in named]
+        if unknown:
+            raise ValueError(f"it has no option {unknown[0]!r}; it takes {', '.join(named)}")
+        given = BATCH if self.batched else SAMPLE
+        taken = [name for name in options if name in given]
+        if taken:
+            raise ValueError(f"{taken[0]!r} is not an option: it comes with the sample")
+        self.names = [name for name in named if name not in options]
+        self.columns = [name for name in self.names if name not in given]
+        """Parameters that are columns of the data, or options left at their default."""
+        self.needed = [name for name in self.columns if named[name].default is inspect.Parameter.empty]
+        self.function = function
+        self.options = options
+        self.asynchronous = inspect.iscoroutinefunction(function)
+
+    def score(self, lists: dict[str, list[Any]], runner: asyncio.Runner) -> list[tuple[float | None, str]]:
+        """(value, why not) of each sample. Raises what a function of the second form raises."""
+        count = len(lists["completions"])
+        if self.batched:
+            result = self.function(**self._named(lists), **self.options)
+            values = runner.run(_awaited(result)) if inspect.isawaitable(result) else result
+            return [_checked(value) for value in _as_list(values, count)]
+        singular = {name[:-1] if name in BATCH else name: values for name, values in lists.items()}
+        rows = [self._named({name: values[i] for name, values in singular.items()}) for i in range(count)]
+        if self.asynchronous:
+            return runner.run(self._gathered(rows))
+        return [self._one(row) for row in rows]
+
+    def _named(self, values: dict[str, Any]) -> dict[str, Any]:
+        if self.rest:
+            return {name: value for name, value in values.items() if name not in self.options}
+        return {name: values[name] for name in self.names if name in values}
+
+    def _one(self, row: dict[str, Any]) -> tuple[float | None, str]:
+        try:
+            return _checked(self.function(**row, **self.options))
+        except Exception as error:
+            return None, described(error)
+
+    async def _gathered(self, rows: Sequence[dict[str, Any]]) -> list[tuple[float | None, str]]:
+        calls = (self.function(**row, **self.options) for row in rows)
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        return [(None, described(r)) if isinstance(r, BaseException) else _checked(r) for r in results]
+
+
+class NoList(TypeError):
+    """A function of lists gave no list of that length: none of what it says can be told whose it is."""
+
+
+async def _awaited(result: Any) -> Any:
+    return await result
+
+
+def _as_list(values: Any, count: int) -> list[Any]:
+    kind = type(values).__name__
+    if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__iter__"):
+        raise NoList(f"it returned {kind}, not a list of {count} numbers")
+    values = list(values)
+    if len(values) != count:
+        raise NoList(f"it returned {len(values)} values for {count} completions")
+    return values
+
+
+def _checked(value: Any) -> tuple[float | None, str]:
+    if value is None:
+        return None, ""
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+        return None, f"it returned {type(value).__name__}, not a number"
+    try:
+        number = float(value)
+    except Exception as error:
+        return None, described(error)
+    return (number, "") if abs(number) <= LARGEST else (None, f"it returned {number:g}")  # nor is NaN
+
+
+def described(error: BaseException) -> str:
+    """An error in one line, with the place in the function's own code where it came up."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename != __file__]
+    place = f" ({os.path.basename(own[-1].filename)} line {own[-1].lineno})" if own else ""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # an error of somebody's own whose text can't be made: its type and place still say where to look
+        text = ""
+    return f"{type(error).__name__}{': ' if text else ''}{text[:300]}{place}"
+
+
+# --- loading --------------------------------------------------------------------------------------------------------
+
+
+def load(request: dict[str, Any]) -> Callable[..., Any]:
+    """The function a request names: of a file (its text comes along), built in, or an entry point."""
+    sys.path[:] = request["path"]
+    name = request["function"]
+    if request["source"] is not None:
+        file = request["file"]
+        sys.path.insert(0, os.path.dirname(file))
+        module = types.ModuleType(os.path.splitext(os.path.basename(file))[0])
+        module.__file__ = file
+        sys.modules.setdefault(module.__name__, module)
+        exec(compile(request["source"], file, "exec"), module.__dict__)  # noqa: S102 (this is what it is for)
+        found = getattr(module, name, None)
+        if not callable(found):
+            there = [key for key, value in vars(module).items() if inspect.isfunction(value) and key[0] != "_"]
+            raise ValueError(f"there is no function {name!r} in it; there are {', '.join(there) or 'none'}")
+        return found
+    rewards = importlib.import_module("stabilizer.training.rewards")
+    if name in rewards.BUILTIN:
+        return rewards.BUILTIN[name]
+    (entry,) = importlib.metadata.entry_points(group=rewards.ENTRY_POINTS, name=name)
+    return entry.load()
+
+
+# --- the process ----------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Load one function, then answer requests until the trainer hangs up."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.dup2(2, 1)
+    _die_with_the_trainer()
+    runner = asyncio.Runner()
+    reward, own = None, os.getpid()
+    while (request := _read(requests)) is not None:
+        answer, code = {"id": request["id"]}, 0
+        try:
+            if reward is None:
+                _limit(request["memory_gb"])
+                reward = Reward(load(request), request["options"])
+                about = ("batched", "rest", "columns", "needed")
+                answer["about"] = {name: getattr(reward, name) for name in about}
+            else:
+                # Should the trainer be gone while the function spins where no thread gets a turn, the kernel ends it.
+                signal.setitimer(signal.ITIMER_PROF, request["cpu_s"])
+                answer["scores"] = reward.score(request["lists"], runner)
+        except BaseException as error:  # SystemExit too: a function must not be able to stop anything
+            answer |= {
+                "error": str(error) if isinstance(error, NoList) else described(error),
+                "no_list": isinstance(error, NoList),
+            }
+            code = _exit_code(error)
+        if os.getpid() != own:  # a copy of this process that the function made and let go: it answers nobody
+            os._exit(code)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _write(answers, answer)
+
+
+def _read(stream: BinaryIO) -> Any:
+    head = stream.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    body = stream.read(LENGTH.unpack(head)[0])
+    return pickle.loads(body)  # noqa: S301 (from the trainer)
+
+
+def _exit_code(error: BaseException) -> int:
+    """What a process ends with that lets go of this, as Python would have it."""
+    code = error.code if isinstance(error, SystemExit) else 1
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
+
+
+def _write(stream: BinaryIO, message: dict[str, Any]) -> None:
+    with contextlib.suppress(Exception):  # a function may have closed it, or put something else in its place
+        sys.stdout.flush()
+    body = json.dumps(message).encode()
+    stream.write(LENGTH.pack(len(body)) + body)
+    stream.flush()
+
+
+def _limit(memory_gb: float) -> None:
+    """Where memory runs out the kernel should take this process and not the trainer."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:
+        pass  # not Linux
+    if memory_gb:
+        import resource
+
+        limit = int(memory_gb * 2**30)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def _die_with_the_trainer() -> None:
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

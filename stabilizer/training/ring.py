@@ -1,0 +1,39 @@
+"""The newest states in memory too: going back to one needs no disk, and no disk that has thinned it out since."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from stabilizer.core.knobs import Checkpoint
+
+
+class Ring:
+    """At most `count` states of together at most `limit` bytes; the oldest go first, one that is too large never comes.
+
+    Of a model with adapters a state holds these alone, as on disk.
+    """
+
+    def __init__(self, count: int, limit: float):
+        self._count, self._limit = count, limit
+        self._states: OrderedDict[Checkpoint, Mapping[str, bytes]] = OrderedDict()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(len(data) for files in self._states.values() for data in files.values())
+
+    def put(self, checkpoint: Checkpoint, files: Mapping[str, bytes]) -> None:
+        """Remember a state; it replaces one of the same name."""
+        self._states.pop(checkpoint, None)
+        self._states[checkpoint] = files
+        while self._states and (len(self._states) > self._count or self.nbytes > self._limit):
+            self._states.popitem(last=False)
+
+    def get(self, checkpoint: Checkpoint) -> Mapping[str, bytes] | None:
+        """The files of a state, if it is still here."""
+        return self._states.get(checkpoint)
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """The states that are here, oldest first."""
+        return list(self._states)

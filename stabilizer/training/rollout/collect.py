@@ -1,0 +1,155 @@
+"""From prompts to scored episodes: what a step learns from, and what held-out problems are answered with."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from stabilizer.core.records import Sample
+from stabilizer.training.advantages import silent_groups
+from stabilizer.training.knobs import Knobs
+from stabilizer.training.model import Policy
+from stabilizer.training.rollout.engine import Engine, Sampling
+from stabilizer.training.rollout.rollouts import Rollouts, concat
+from stabilizer.training.rollout.turns import Outcome, play
+from stabilizer.training.settings import TrainConfig
+from stabilizer.training.tasks import Problem, Score, Task
+
+
+class Episodes(NamedTuple):
+    """What a step has to learn from: a problem, a completion, its score, and its outcome if it was played, per row."""
+
+    problems: list[Problem]
+    rollouts: Rollouts
+    scores: list[Score]
+    outcomes: list[Outcome]
+    prompts_drawn: int
+
+    def samples(self, step: int, groups: int, advantages: Callable[[int], list[float]]) -> list[Sample]:
+        """The first groups as people want to read them."""
+        rollouts, size = self.rollouts, self.rollouts.group_size
+        count = min(groups * size, len(self.scores))
+        advantage = advantages(count)
+        lengths, truncated = rollouts.length_B[:count].tolist(), rollouts.truncated_B[:count].tolist()
+        return [
+            Sample(
+                step=step,
+                group=row // size,
+                prompt=self.problems[row].prompt,
+                completion=rollouts.texts[row],
+                reward=self.scores[row].reward,
+                advantage=advantage[row],
+                rewards=self.scores[row].components,
+                length=lengths[row],
+                truncated=truncated[row],
+                solved=None if self.scores[row].failed else self.scores[row].solved,
+            )
+            for row in range(count)
+        ]
+
+
+def with_tokens(samples: list[Sample], rollouts: Rollouts, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    """The same samples with each token they are made of and how likely it was."""
+    told = []
+    for row, sample in enumerate(samples):
+        span = int(rollouts.span_B[row])
+        ids, chosen = rollouts.completion_ids_BT[row, :span].tolist(), rollouts.mask_BT[row, :span].tolist()
+        logps = rollouts.logp_BT[row, :span].tolist()
+        words = tokenizer.batch_decode([[id] for id in ids], clean_up_tokenization_spaces=False)
+        likely = tuple(round(logp, 4) if own else None for logp, own in zip(logps, chosen, strict=True))
+        told.append(replace(sample, tokens=tuple(words), logps=likely))
+    return told
+
+
+class Collector:
+    """Has prompts answered and the answers scored; with an environment, by episodes of several turns."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        task: Task,
+        policy: Policy,
+        engine: Engine,
+        arithmetic: Callable[[], AbstractContextManager[None]],
+    ):
+        self._config = config
+        self._task = task
+        self._tokenizer = policy.tokenizer
+        self._engine = engine
+        self._arithmetic = arithmetic
+        self._environment = task.environment(config.search)
+        self.outages: Counter[str] = Counter()
+        """Episodes whose environment failed so far, by reason."""
+
+    def episodes(
+        self, knobs: Knobs, problems: Callable[[int, int], list[Problem]], seed: Callable[[str], int]
+    ) -> Episodes:
+        """Those of one step; with `resample`, of fresh prompts until enough groups can teach something.
+
+        `problems(count, offset)` gives the prompts that come next, `seed(purpose)` the step's random numbers.
+        """
+        again = knobs.filter_groups == "resample" and knobs.group_size > 1
+        draws = self._config.policy.resample_batches if again else 1
+        parts: list[Episodes] = []
+        for draw in range(draws):
+            fresh = problems(knobs.prompts, draw * knobs.prompts)
+            sampling = Sampling(
+                knobs.group_size,
+                knobs.temperature,
+                knobs.max_completion,
+                seed(f"rollout {draw}" if draw else "rollout"),
+            )
+            parts.append(self._answered(fresh, sampling))
+            if draw + 1 < draws and _with_signal(parts, knobs.group_size) >= knobs.prompts:
+                break
+        return Episodes(
+            [problem for part in parts for problem in part.problems],
+            concat([part.rollouts for part in parts], self._tokenizer.pad_token_id),
+            [score for part in parts for score in part.scores],
+            [outcome for part in parts for outcome in part.outcomes],
+            len(parts) * knobs.prompts,
+        )
+
+    def solved(self, problems: list[Problem], sampling: Sampling) -> Tensor:
+        """1 or 0 for each answer, those to one problem next to each other; NaN where nobody could judge."""
+        scores = self._answered(problems, sampling).scores
+        solved = [math.nan if score.failed else float(score.solved) for score in scores]
+        return torch.tensor(solved, dtype=torch.float64)
+
+    def _answered(self, problems: list[Problem], sampling: Sampling) -> Episodes:
+        prompts = self._task.encode(problems, self._tokenizer)
+        outcomes: list[Outcome] = []
+        with self._arithmetic():
+            if self._environment is None:
+                rollouts = self._engine.generate(prompts, sampling)
+            else:
+                turns = self._config.search.max_turns
+                rollouts, outcomes = play(
+                    self._engine, prompts, self._environment, sampling, self._tokenizer, max_turns=turns
+                )
+        problems = [problem for problem in problems for _ in range(sampling.group_size)]
+        scores = self._task.score_all(problems, rollouts.texts)
+        for row, outcome in enumerate(outcomes):
+            if outcome.failed:  # what the environment could not answer, nobody can judge
+                self.outages[outcome.failed] += 1
+                none = dict.fromkeys(scores[row].components, math.nan)
+                scores[row] = replace(
+                    scores[row], reward=math.nan, solved=False, components=none, failed=outcome.failed
+                )
+        return Episodes(problems, rollouts, scores, outcomes, len(prompts))
+
+
+def _with_signal(parts: list[Episodes], group_size: int) -> int:
+    """Groups whose rewards, where there are any, differ by more than next to nothing."""
+    scores = [score for part in parts for score in part.scores]
+    reward_GN = torch.tensor([score.reward for score in scores], dtype=torch.float64).view(-1, group_size)
+    valid_GN = torch.tensor([not score.failed for score in scores]).view(-1, group_size)
+    return int((~silent_groups(reward_GN, valid_GN)).sum())

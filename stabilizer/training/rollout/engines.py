@@ -1,0 +1,36 @@
+"""Which engine a configuration asks for. What an engine needs is imported only when it is chosen."""
+
+from __future__ import annotations
+
+import torch
+
+from stabilizer.training.model import Policy
+from stabilizer.training.rollout.engine import Engine
+from stabilizer.training.rollout.sampler import Sampler
+from stabilizer.training.settings import RolloutConfig
+
+EXACT, COARSE = 1e-3, 0.2
+"""Nats a token by which two right implementations may differ: both in float32, or either in a short precision.
+
+Measured on the built-in models: 1e-6 and 0.01-0.03. A head left at its old values differs by half a nat and more.
+"""
+
+
+def build_engine(config: RolloutConfig, policy: Policy) -> Engine:
+    """The engine `rollout.engine` names, holding the policy's present weights; ValueError says why it can't be had."""
+    if config.engine == "builtin":
+        return Sampler(policy)
+    from stabilizer.training.rollout.synced import SyncedEngine
+    from stabilizer.training.rollout.vllm_engine import InProcessVllm
+
+    model, settings = policy.model, config.vllm
+    plain = model.get_base_model() if hasattr(model, "get_base_model") else model
+    server = InProcessVllm(plain.config, type(plain).__name__, settings)
+    if config.max_completion >= server.max_length:
+        raise ValueError(
+            f"rollout.max_completion = {config.max_completion}: must be below rollout.vllm.max_model_len ="
+            f" {server.max_length}, which holds the prompt too"
+        )
+    usual = EXACT if settings.dtype == "float32" and model.dtype is torch.float32 else COARSE
+    tolerance = usual if settings.tolerance is None else settings.tolerance
+    return SyncedEngine(policy, server, tolerance=tolerance, probe=settings.probe)

@@ -1,0 +1,196 @@
+"""Episodes of several turns: the policy writes, an environment answers, and only what the policy wrote is learned from.
+
+A turn ends behind the first text that calls the environment or ends the episode; what an engine generated beyond it
+was written without the reply and is thrown away. Replies go into the context with `mask_BT` False and a
+log-probability of 0. Each later turn is generated from all tokens so far, as they are: nothing is decoded and encoded
+again on the way, so the recorded log-probabilities are those of exactly the row that is learned from.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from stabilizer.training.environments import Environment, Reply
+from stabilizer.training.rollout.engine import Engine, Sampling
+from stabilizer.training.rollout.rollouts import Rollouts, pad_left
+from stabilizer.training.tasks import random_bits
+
+
+class Outcome(NamedTuple):
+    """What became of one episode."""
+
+    turns: int
+    """Turns of the policy."""
+    searches: int
+    """Calls that were carried out."""
+    invalid: int
+    """Calls that could not be, and were told so."""
+    failed: str
+    """Why the environment could not answer, '' when all went well."""
+
+
+@dataclass(slots=True)
+class _Episode:
+    """One row while it grows."""
+
+    prompt: list[int]
+    ids: list[int] = field(default_factory=list)
+    chosen: list[bool] = field(default_factory=list)
+    logps: list[float] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    """Turns and replies, in order."""
+    turns: int = 0
+    replies: list[Reply] = field(default_factory=list)
+    calling: bool = False
+    """Whether the last turn ended in a call that has no reply yet."""
+    cut: bool = False
+    """Whether the last turn ended because there was no room left."""
+
+    @property
+    def failed(self) -> str:
+        return self.replies[-1].failed if self.replies else ""
+
+    @property
+    def written(self) -> int:
+        return sum(self.chosen)
+
+    def extend(self, ids: list[int], logps: list[float], text: str, *, chosen: bool) -> None:
+        self.ids += ids
+        self.chosen += [chosen] * len(ids)
+        self.logps += logps
+        self.texts.append(text)
+
+    def outcome(self) -> Outcome:
+        invalid = sum(not reply.valid for reply in self.replies)
+        return Outcome(self.turns, len(self.replies) - invalid - bool(self.failed), invalid, self.failed)
+
+
+def play(
+    engine: Engine,
+    prompts: Sequence[Sequence[int]],
+    environment: Environment,
+    sampling: Sampling,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_turns: int,
+) -> tuple[Rollouts, list[Outcome]]:
+    """`sampling.group_size` episodes of each prompt, those of one prompt next to each other.
+
+    An episode is over at the model's end token, at a text in `environment.ends`, when the environment fails, after
+    `max_turns` turns, when the policy has written `sampling.max_completion` tokens, and when the engine could not hold
+    a token more; in the last three cases it counts as truncated. Replies take room from the engine's, and none from the
+    policy's; one behind which nothing could be written is left out.
+    """
+    stops = _Stops((*environment.calls, *environment.ends), tokenizer)
+    episodes = [_Episode(list(prompt)) for prompt in prompts for _ in range(sampling.group_size)]
+    playing, device = episodes, torch.device("cpu")
+    for turn in range(max_turns):
+        room = max(sampling.max_completion - episode.written for episode in playing)
+        now = sampling._replace(
+            max_completion=room, seed=random_bits(sampling.seed, "turn", turn) >> 1, stop_ids=stops.ids
+        )
+        if turn == 0:
+            written = engine.generate(prompts, now)
+            device = written.mask_BT.device
+        else:
+            written = engine.generate([e.prompt + e.ids for e in playing], now._replace(group_size=1))
+        _add_turns(playing, written, sampling.max_completion, stops, environment.calls)
+        calling = [e for e in playing if e.calling and e.written < sampling.max_completion]
+        if not calling or turn + 1 == max_turns:
+            break
+        _add_replies(calling, environment.respond([e.texts[-1] for e in calling]), tokenizer, engine.max_length)
+        playing = [e for e in calling if not e.calling and not e.failed]
+        if not playing:
+            break
+    rollouts = _assemble(episodes, prompts, sampling.group_size, tokenizer.pad_token_id, device)
+    return rollouts, [episode.outcome() for episode in episodes]
+
+
+class _Stops:
+    """Finds where a turn ends."""
+
+    def __init__(self, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase):
+        self._texts, self._tokenizer = texts, tokenizer
+        encoded = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+        self.ids = tuple(ids[0] for ids in encoded if len(ids) == 1 and ids[0] != tokenizer.unk_token_id)
+        """Those that are one token, at which an engine can stop by itself."""
+
+    def decode(self, ids: list[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def found(self, text: str) -> bool:
+        return any(stop in text for stop in self._texts)
+
+    def end(self, ids: list[int]) -> int:
+        """The fewest first tokens that hold a stop. The last may hold more than that: a token is chosen as a whole."""
+        return 1 + bisect_left(range(1, len(ids)), True, key=lambda n: self.found(self.decode(ids[:n])))
+
+
+def _add_turns(
+    playing: list[_Episode], written: Rollouts, max_completion: int, stops: _Stops, calls: Sequence[str]
+) -> None:
+    rows = zip(
+        playing,
+        written.completion_ids_BT.tolist(),
+        written.logp_BT.tolist(),
+        written.length_B.tolist(),
+        written.truncated_B.tolist(),
+        strict=True,
+    )
+    for episode, ids, logps, length, truncated in rows:
+        count = min(length, max_completion - episode.written)
+        truncated |= count < length
+        text = stops.decode(ids[:count])
+        if stopped := stops.found(text):
+            count = stops.end(ids[:count])
+            text = stops.decode(ids[:count])
+        elif not truncated:  # its own end token, which is no text
+            text = stops.decode(ids[: count - 1])
+        episode.extend(ids[:count], logps[:count], text, chosen=True)
+        episode.turns += 1
+        episode.calling = stopped and any(call in text for call in calls)
+        episode.cut = truncated and not stopped
+
+
+def _add_replies(
+    calling: list[_Episode], replies: list[Reply], tokenizer: PreTrainedTokenizerBase, max_length: int | None
+) -> None:
+    """What was answered; an episode without room for its reply, and a token behind it, goes on waiting for one."""
+    for episode, reply in zip(calling, replies, strict=True):
+        ids = [] if reply.failed else tokenizer(reply.text, add_special_tokens=False)["input_ids"]
+        if not reply.failed and max_length and len(episode.prompt + episode.ids + ids) >= max_length:
+            continue
+        episode.calling = False
+        episode.replies.append(reply)
+        if not reply.failed:
+            episode.extend(ids, [0.0] * len(ids), reply.text, chosen=False)
+
+
+def _assemble(
+    episodes: list[_Episode], prompts: Sequence[Sequence[int]], group_size: int, pad: int, device: torch.device
+) -> Rollouts:
+    prompt_ids, prompt_mask = pad_left(prompts, pad, device)
+    width = max(len(episode.ids) for episode in episodes)
+
+    def block(rows: list[list], filler: float) -> torch.Tensor:
+        return torch.tensor([row + [filler] * (width - len(row)) for row in rows], device=device)
+
+    mask_BT = block([e.chosen for e in episodes], False)
+    return Rollouts(
+        prompt_ids_BP=prompt_ids.repeat_interleave(group_size, 0),
+        prompt_mask_BP=prompt_mask.repeat_interleave(group_size, 0),
+        completion_ids_BT=block([e.ids for e in episodes], pad),
+        mask_BT=mask_BT,
+        logp_BT=block([e.logps for e in episodes], 0.0),
+        length_B=mask_BT.sum(1),
+        span_B=torch.tensor([len(e.ids) for e in episodes], device=device),
+        truncated_B=torch.tensor([e.cut or e.calling for e in episodes], device=device),
+        texts=["".join(e.texts) for e in episodes],
+        group_size=group_size,
+    )

@@ -1,0 +1,78 @@
+"""States on disk and the policy in them, without what trained it: no problems, no rewards, no optimizer.
+
+A policy outlives its data: to hand it on takes the weights and what the model is, and nothing else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from stabilizer.core.json_text import loads_python
+from stabilizer.core.knobs import Checkpoint
+from stabilizer.training import checkpoint as disk
+from stabilizer.training.model import Policy, add_adapters, load_policy, merged_state
+from stabilizer.training.settings import TrainConfig
+from stabilizer.training.state import NEEDED, Progress, Weights, load_weights
+from stabilizer.training.tasks import random_bits
+
+
+def read_state(checkpoint: Checkpoint) -> dict[str, bytes]:
+    """The files of a state, sound and as many as are needed to go on from it; CheckpointDamaged otherwise."""
+    files = disk.read(checkpoint)
+    if lacks := NEEDED - files.keys():
+        raise disk.CheckpointDamaged(f"{checkpoint.path}: its manifest names no {min(lacks)}")
+    try:
+        loads_python(files["state.json"])
+    except ValueError as error:
+        raise disk.CheckpointDamaged(f"{checkpoint.path / 'state.json'}: {error}") from None
+    return files
+
+
+def newest_state(folder: Path) -> tuple[Checkpoint, dict[str, bytes]] | None:
+    """The newest sound state of a folder; damaged ones are passed over."""
+    for checkpoint in reversed(disk.scan(folder)):
+        try:
+            return checkpoint, read_state(checkpoint)
+        except disk.CheckpointDamaged:
+            continue
+    return None
+
+
+def newest_progress(folder: Path) -> Progress | None:
+    """Where a run stands by that state."""
+    newest = newest_state(folder)
+    return Progress(**loads_python(newest[1]["state.json"])["progress"]) if newest else None
+
+
+def starting_policy(config: TrainConfig, device: torch.device) -> Policy:
+    """What a run starts from, before it is given adapters."""
+    dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+    return load_policy(config.model, config.task, device, dtype)
+
+
+def adapt(policy: Policy, config: TrainConfig) -> None:
+    """Give it the adapters that the configuration asks for, if any."""
+    if lora := config.lora.rank:
+        seed = random_bits(config.seed, "adapters") >> 1
+        add_adapters(policy.model, rank=lora, alpha=config.lora.alpha, targets=config.lora.targets, seed=seed)
+
+
+def saved_policy(config: TrainConfig, checkpoint: Checkpoint) -> Policy:
+    """The policy of a state, on the CPU."""
+    files = read_state(checkpoint)
+    policy = starting_policy(config, torch.device("cpu"))
+    adapt(policy, config)
+    load_weights(files, Weights(policy.model, None))
+    return policy
+
+
+def write_policy(policy: Policy, config: TrainConfig, path: Path) -> None:
+    """Write a policy, adapters merged in, as a folder that `transformers` and vLLM load, and `model` can name."""
+    model = policy.model
+    if config.lora.rank:
+        model = starting_policy(config, model.device).model
+        model.load_state_dict(merged_state(policy.model))
+    model.save_pretrained(path)
+    policy.tokenizer.save_pretrained(path)

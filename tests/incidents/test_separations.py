@@ -1,0 +1,298 @@
+"""What separates one cause from another that looks alike: each kind of evidence, beside the run that lacks it.
+
+A run is what the series say, with the onset at step 150; the rival is the same run but for the piece of evidence.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from stabilizer.core.records import Finding
+from stabilizer.incidents.diagnosis import causes
+from tests.incidents.test_causes import BREAKS, CALM, DRIFT, STANDS, told
+from tests.series import history
+
+FELL = {"reward/mean": "0.4~0.03x150 0.4+-0.01~0.03x30 0.1~0.03x20"}
+"""A reward that was lost in thirty rows."""
+EDGE = {"reward/mean": "0.5~0.03x150 0.02~0.01x50", "optim/update_ratio": "0.001%0.1x200"}
+"""A reward that was lost in one row, while the weights change as before."""
+USUAL = {"optim/update_ratio": "0.001%0.1x200", "policy/kl_ref": "0.05%0.1x200"}
+COLLAPSE = {"reward/collapse": 152}
+GROUPS = {
+    "reward/std": "0.48~0.01x200", "reward/std_group": "0.38~0.02x150 0.48~0.01x50",
+    "optim/grad_cosine": "0.3~0.1x150 0.0~0.1x50",
+}  # fmt: skip
+"""Groups that differ as much as the batch does, since step 150, and halves of a batch that no longer agree."""
+SPIKES = "0.5%0.1x120 8x1 0.5%0.1x19 8x1 0.5%0.1x19 8x1 0.5%0.1x19 8x1 0.5%0.1x19"
+HEART = {
+    "reward/mean": "0.3~0.02x150 0.3+0.01~0.02x50", "accuracy/train": "0.3~0.02x150 0.3+0.01~0.02x50",
+    "accuracy/val": "0.5~0.02x200", "rollout/prompt_dependence": "0.3~0.01x150 0.6~0.01x50",
+}  # fmt: skip
+NEW_PART = {
+    "reward/mean": "0.3~0.05x150 2.3~0.1x50", "reward/correct/mean": "0.3~0.05x200",
+    "reward/style/mean": "_x150 2~0.1x50", "rollout/length_reward_corr": "0~0.1x200",
+}  # fmt: skip
+
+SEPARATED = {
+    # name: (findings, series, cause, what the rival run has instead, cause that leads there)
+    "a clip range that is not in force": (
+        DRIFT, BREAKS | {"control/epsilon_high": "0.2x200", "policy/ratio_p99": "1.05~0.01x150 2.5~0.1x50",
+                         "policy/clip_frac": "0.002x150 0x50"}, "clip-too-wide",
+        {"policy/clip_frac": "0.002x150 0.04%0.1x50"}, "lr-too-high",
+    ),
+    "more updates than before": (
+        DRIFT, BREAKS | {"batch/updates": "2x150 8x50"}, "too-many-epochs", {"batch/updates": "2x200"}, "lr-too-high",
+    ),
+    "steps that grew because there are more of them": (
+        {"optim/optimizer-state": 150}, {"batch/updates": "2x150 8x50"}, "too-many-epochs",
+        {"batch/updates": "2x200"}, "optimizer-state",
+    ),
+    "answers that got the rewards of others": (
+        COLLAPSE, FELL | USUAL | GROUPS, "wrong-groups",
+        {"reward/std_group": "0.38~0.02x200", "optim/grad_cosine": "0.3~0.1x200"}, "undetermined",
+    ),
+    "credit that is given at random": (
+        COLLAPSE, FELL | USUAL | GROUPS | {"reward/std_group": "0.38~0.02x200"}, "wrong-groups",
+        {"batch/prompts": "16x150 4x50"}, "undetermined",
+    ),
+    "right answers that a policy at rest can't have lost": (
+        {"policy/likelihood-displacement": 150},
+        {"reward/mean": "0.3~0.03x150 0.5~0.03x50", "policy/logp_correct": "-0.3~0.03x150 -0.7~0.03x50"},
+        "reward-fault",
+        {"policy/kl_old": "0.002%0.2x149 0.1%0.2x51"}, "lr-too-high",
+    ),
+    "a tool that is asked and gives less": (
+        {"reward/collapse": 150}, FELL | USUAL | {"rollout/searches_mean": "1~0.05x200",
+                                                  "accuracy/val": "0.8~0.01x150 0.3~0.01x50"}, "tool-broken",
+        {"rollout/searches_mean": "0x200"}, "undetermined",
+    ),
+    "spikes in rows that are as any other": (
+        {"optim/grad-spike": 121}, {"optim/grad_norm": SPIKES}, "reward-fault",
+        {"policy/kl_old": SPIKES.replace("0.5%0.1", "0.002%0.2").replace("8x1", "0.05x1")}, "undetermined",
+    ),
+    "prompts learned by heart": (
+        {"reward/hacking": 150}, HEART, "data-shift",
+        {"rollout/prompt_dependence": "0.3~0.01x150 0.1~0.01x50"}, "reward-hackable",
+    ),
+    "two parts told since a step, one of which is what was paid before": (
+        {"policy/entropy-collapse": 165}, NEW_PART | {"reward/correct/mean": "_x150 0.3~0.05x50"}, "reward-hackable",
+        {"reward/style/mean": "_x200"}, "exploration-exhausted",
+    ),
+    "a part that is newly paid": (
+        {"reward/scale-shift": 150}, NEW_PART, "reward-hackable",
+        {"reward/style/mean": "0~0.01x200", "reward/correct/mean": "0.3~0.05x150 2.3~0.1x50"}, "reward-fault",
+    ),
+    "a new part that pays for length": (
+        {"reward/scale-shift": 150}, NEW_PART | {"rollout/length_reward_corr": "0~0.1x150 0.95~0.01x50"},
+        "length-rewarded", {"rollout/length_reward_corr": "0~0.1x200"}, "reward-hackable",
+    ),
+    "a reward that pays for short answers and once paid for long ones": (
+        {"reward/collapse": 150}, FELL | {"rollout/length_reward_corr": "0.9~0.02x150 -0.98~0.01x50"},
+        "length-rewarded", {"rollout/length_reward_corr": "0.9~0.02x200"}, "undetermined",
+    ),
+    "a fall by steps that are as long as before": (
+        DRIFT | {"policy/likelihood-displacement": 155}, FELL | USUAL, "wrong-groups",
+        {"optim/update_ratio": "0.001%0.1x150 0.02%0.2x50"}, "lr-too-high",
+    ),
+    "a gradient on another scale while the policy grows certain": (
+        {"optim/grad-explosion": 150}, USUAL | {"optim/grad_norm": "0.5%0.1x150 5%0.1x50",
+                                                "policy/entropy": "1.0+-0.003~0.02x200"}, "reward-fault",
+        {"optim/update_ratio": "0.001%0.1x150 0.01%0.1x50"}, "undetermined",
+    ),
+    "what is paid is no longer what is solved": (
+        {"policy/entropy-collapse": 150},
+        {"reward/mean": "0.3~0.02x200", "accuracy/train": "0.3~0.02x150 0.02~0.01x50"}, "reward-hackable",
+        {"accuracy/train": "0.3~0.02x200"}, "exploration-exhausted",
+    ),
+    "a judge that fails everything, held-out answers too": (
+        {"reward/collapse": 150}, EDGE | {"policy/kl_ref": "0.05%0.1x200", "accuracy/val": "0.5~0.02x150 0x50"},
+        "reward-fault", {"policy/kl_ref": "0.05%0.1x148 2%0.1x52"}, "undetermined",
+    ),
+    "a verifier that fails whatever the prompt": (
+        {"reward/collapse": 150},
+        EDGE | {"accuracy/train": "0.5~0.03x150 0.02~0.005x50", "batch/group_size": "8x200",
+                "reward/std_group": "0.4~0.03x150 0.05~0.01x50", "reward/zero_std_frac": "0.1~0.03x150 0.88~0.03x50"},
+        "reward-fault",
+        {"accuracy/train": "0.5~0.03x150 0.2~0.02x50", "reward/mean": "0.5~0.03x150 0.2~0.01x50"}, "prompts-too-hard",
+    ),
+    "groups paid alike to the last": (
+        {"reward/no-signal": 150},
+        {"reward/mean": "0.3~0.05x150 0.5x50", "optim/update_ratio": "0.001%0.1x200",
+         "reward/std_group": "0.4~0.03x150 0x50", "reward/zero_std_frac": "0.2~0.05x150 1x50"}, "dead-groups",
+        {"reward/mean": "0.5~0.03x150 0.02~0.01x50"}, "reward-fault",
+    ),
+    "a sampler that is off by little": (
+        {"system/invariant": 150}, {"rollout/staleness": "0x200"}, "engine-mismatch", {}, "wrong-groups",
+    ),
+    "a gradient on another scale that harms nothing": (
+        {"optim/grad-explosion": 150}, USUAL | {"optim/grad_norm": "0.5%0.1x150 2%0.1x50"}, "reward-fault",
+        {"optim/update_ratio": "0.001%0.1x150 0.003%0.1x50"}, "undetermined",
+    ),
+}  # fmt: skip
+EVIDENCE = {
+    "a sampler that is off by little": ({"metric": "policy/mismatch_kl"}, {"metric": "reward/advantage_center_error"})
+}
+
+
+@pytest.mark.parametrize("name", SEPARATED)
+def test_a_cause_leads_where_its_evidence_is_and_another_where_it_is_not(name: str) -> None:
+    findings, series, cause, instead, other = SEPARATED[name]
+    evidence, without = EVIDENCE.get(name, ({}, {}))
+    found = told(findings, series, **evidence)
+    assert found[0].id == cause, found
+    rival = told(findings, series | instead, **without)
+    assert rival[0].id == other, rival
+
+
+def test_credit_given_at_random_is_found_where_the_first_onset_was_estimated_too_early() -> None:
+    series = FELL | USUAL | GROUPS | {"reward/std_group": "0.38~0.02x200"}
+    assert told({"policy/kl-runaway": 125, "reward/collapse": 152}, series)[0].id == "wrong-groups"
+    agree = series | {"optim/grad_cosine": "0.3~0.1x200"}
+    assert told({"policy/kl-runaway": 125, "reward/collapse": 152}, agree)[0].id == "undetermined"
+
+
+def test_what_was_noticed_long_after_the_onset_is_no_cause_of_it() -> None:
+    late = {"reward/collapse": 110, "optim/optimizer-state": 190}
+    falls = {"reward/mean": "0.5~0.03x110 0.5+-0.01~0.03x30 0.2~0.03x60"}
+    assert told(late, falls)[0].id != "optimizer-state"
+    assert told(late | {"optim/optimizer-state": 112}, falls)[0].id == "optimizer-state"
+
+
+def test_a_distance_that_a_lost_policy_has_gone_is_no_matter_of_the_estimator() -> None:
+    jumps = {"policy/kl_ref": "0.05%0.1x150 3%0.2x50", "policy/entropy": "1.0~0.02x200"}
+    assert told({"policy/kl-runaway": 150}, jumps)[0].id == "kl-estimator"
+    assert told({"policy/kl-runaway": 150, "reward/collapse": 152}, jumps | FELL)[0].id != "kl-estimator"
+
+
+def test_answers_that_shrink_because_the_verifier_failed_were_not_paid_for_it() -> None:
+    shrank = {
+        "rollout/length_mean": "200%0.03x150 100%0.03x50",
+        "rollout/length_reward_corr": "0.1~0.02x150 -0.4~0.02x50",
+    }
+    assert told({"rollout/length-collapse": 150}, shrank)[0].id == "length-rewarded"
+    assert told({"rollout/length-collapse": 150, "reward/outage": 148}, shrank)[0].id == "reward-fault"
+
+
+def test_groups_that_fell_silent_after_the_reward_fell_are_no_cause() -> None:
+    silent = {"reward/zero_std_frac": "0.2~0.03x150 0.8~0.03x50"} | FELL
+    found = {"policy/template-collapse": 150, "reward/collapse": 152}
+    assert "dead-groups" != told(found, silent)[0].id
+    assert told(found, silent | {"reward/zero_std_frac": "0.8~0.03x200"})[0].id == "dead-groups"
+
+
+def test_a_gradient_that_is_only_worth_knowing_is_no_policy_that_moved() -> None:
+    run = history(CALM | FELL)
+    calm, fell = (Finding(id, severity, "x", at, at + 3, run.step) for id, severity, at in
+                  (("optim/grad-explosion", "info", 130), ("reward/collapse", "warn", 152)))  # fmt: skip
+    assert "lr-too-high" not in [cause.id for cause in causes([calm, fell], run.view()) if cause.confidence >= 0.4]
+
+
+def test_a_plateau_dated_long_before_takes_nothing_from_what_was_found_exactly() -> None:
+    stands = {"reward/mean": "0.3~0.03x200"}
+    assert told({"optim/optimizer-state": 150, "reward/plateau": 30}, stands)[0].id == "optimizer-state"
+
+
+def test_a_rate_that_fell_well_before_a_plateau_is_dated_explains_it() -> None:
+    fell = {"reward/mean": "0.1+0.001~0.02x170 0.27~0.02x330", "optim/lr": "1e-5x170 1e-6x330"}
+    assert told({"reward/plateau": 290}, fell)[0].id == "lr-too-low"
+    assert told({"reward/plateau": 290}, fell | {"optim/lr": "1e-5x500"})[0].id != "lr-too-low"
+
+
+def test_groups_that_all_fail_while_something_else_is_paid_are_no_matter_of_hard_prompts() -> None:
+    fails = {"reward/mean": "0.2+0.004~0.02x200"}
+    assert told({"reward/no-signal": 20}, fails)[0].id == "prompts-too-hard"
+    assert told({"reward/no-signal": 20, "reward/component-dominance": 25}, fails)[0].id == "reward-hackable"
+
+
+def test_spikes_of_the_distance_that_came_with_an_outage_are_its_consequence() -> None:
+    assert told({"policy/kl-estimator": 150}, {})[0].id == "kl-estimator"
+    found = told({"policy/kl-estimator": 150, "reward/outage": 150}, {})
+    assert found[0].id == "reward-fault" and found[1].confidence < 0.4
+
+
+def test_groups_that_fell_silent_as_the_policy_closed_up_are_no_matter_of_their_rewards() -> None:
+    silent = {"reward/std_group": "0.4~0.03x150 0.1~0.03x50", "reward/zero_std_frac": "0.15~0.05x150 0.75~0.05x50"}
+    assert told({"reward/hacking": 110}, silent)[0].id == "dead-groups"
+    closed = silent | {"policy/entropy": "1.0~0.02x110 1.0+-0.02~0.1x45 0.1~0.02x45"}
+    assert told({"reward/hacking": 110}, closed)[0].id == "reward-hackable"
+
+
+def test_groups_that_fail_and_are_paid_all_the_same_are_no_matter_of_hard_prompts() -> None:
+    fails = {
+        "reward/std_group": "0.2~0.02x150 0.01~0.002x50", "reward/zero_std_frac": "0.1~0.03x150 0.9~0.03x50",
+        "reward/all_fail_frac": "0.1~0.03x150 0.9~0.03x50", "reward/mean": "0.9~0.02x150 0.5~0.02x50",
+    }  # fmt: skip
+    assert told({"reward/collapse": 150}, fails)[0].id == "dead-groups"
+    unpaid = fails | {"reward/mean": "0.9~0.02x150 0.08~0.02x50"}
+    assert told({"reward/collapse": 150}, unpaid)[0].id == "prompts-too-hard"
+
+
+def test_a_reward_lost_in_a_row_is_not_blamed_on_entropy_that_was_used_up_while_it_rose() -> None:
+    fell = {
+        "reward/mean": "0.2+0.005~0.02x150 0.3~0.02x50", "policy/entropy": "1.0*0.99~0.01x130 0.27~0.01x70",
+        "optim/update_ratio": "0.001%0.1x200",
+    }  # fmt: skip
+    assert told({"reward/collapse": 150, "policy/entropy-collapse": 40}, fell)[0].id == "reward-fault"
+    slowly = fell | {"reward/mean": "0.2+0.005~0.02x150 0.9+-0.02~0.02x30 0.3~0.02x20"}
+    assert told({"reward/collapse": 150, "policy/entropy-collapse": 40}, slowly)[0].id == "exploration-exhausted"
+
+
+def test_a_reward_lost_on_some_prompts_alone_is_no_matter_of_the_verifier() -> None:
+    fell = EDGE | {"reward/mean": "0.9~0.02x150 0.5~0.02x50", "accuracy/val": "0.9~0.01x200"}
+    by_prompt = {"reward/std_group": "0.1~0.01x150 0.05~0.01x50", "reward/std": "0.14~0.01x150 0.4~0.02x50"}
+    by_answer = {"reward/std_group": "0.1~0.01x150 0.4~0.02x50", "reward/std": "0.14~0.01x150 0.45~0.02x50"}
+    assert told({"reward/collapse": 150}, fell | by_prompt)[0].id == "prompts-too-hard"
+    assert told({"reward/collapse": 150}, fell | by_answer)[0].id == "reward-fault"
+
+
+def test_a_reward_lost_as_answers_began_to_be_cut_is_not_its_own_fault() -> None:
+    cut = EDGE | {"rollout/truncated_frac": "0x150 0.5~0.02x50"}
+    assert told({"reward/collapse": 150}, cut)[0].id == "reward-fault"
+    assert told({"reward/collapse": 150, "rollout/truncation": 150}, cut)[0].id == "capped-length"
+
+
+def test_a_verifier_that_calls_nearly_nothing_right_is_not_taken_for_hard_prompts() -> None:
+    gone = EDGE | {
+        "reward/std": "0.5~0.01x150 0.14~0.01x50", "reward/std_group": "0.45~0.02x150 0.03~0.01x50",
+        "accuracy/train": "0.5~0.03x150 0.02~0.005x50", "batch/group_size": "8x200",
+        "reward/zero_std_frac": "0.1~0.03x150 0.9~0.03x50",
+    }  # fmt: skip
+    assert told({"reward/collapse": 150}, gone)[0].id == "reward-fault"
+
+
+def test_a_policy_that_moved_before_the_reward_fell_says_little_of_the_size_of_its_steps() -> None:
+    order = {"policy/kl_ref": BREAKS["policy/kl_ref"], "reward/mean": BREAKS["reward/mean"]}
+    unmeasured = order | {"policy/kl_old": "_x200", "optim/update_ratio": "_x200"}
+    assert (told(DRIFT, unmeasured)[0].id, told(DRIFT, unmeasured)[0].confidence) == ("lr-too-high", 0.45)
+    assert told(DRIFT, unmeasured, about={"config": {"beta": 0.0}})[0].id == "no-kl-anchor"
+    assert told(DRIFT, order)[0].id == "undetermined", "steps that were measured, and are small"
+    large = told(DRIFT, order | {"policy/kl_old": BREAKS["policy/kl_old"]})[0]
+    assert large.id == "lr-too-high" and large.confidence > 0.6
+
+
+def test_a_distance_that_small_steps_can_go_in_twenty_rows_is_no_matter_of_the_estimator() -> None:
+    still = {"policy/entropy": "1.0~0.02x200", "policy/kl_old": "0.002%0.1x200"}
+    drifts = {"policy/kl_ref": "0.02%0.05x145 0.02+0.012%0.05x55"}
+    jumps = {"policy/kl_ref": "0.02%0.05x150 1.0%0.05x50"}
+    assert "kl-estimator" not in [cause.id for cause in told({"policy/kl-runaway": 150}, still | drifts)]
+    assert told({"policy/kl-runaway": 150}, still | jumps)[0].id == "kl-estimator"
+
+
+def test_groups_that_are_paid_alike_did_not_fail_as_far_as_anybody_knows() -> None:
+    silent = {"reward/no-signal": 100}
+    assert told(silent, STANDS)[0].id == "prompts-too-hard"
+    assert "prompts-too-hard" not in [cause.id for cause in told(silent, STANDS, alike=True)]
+
+
+def test_groups_that_fall_silent_after_entropy_did_are_no_question_of_the_prompts() -> None:
+    series = STANDS | {"policy/entropy": "1.0~0.02x90 1.0*0.8~0.01x12 0.03~0.005x98"}
+    found = told({"policy/entropy-collapse": 92, "reward/no-signal": 120}, series)
+    assert found[0].id == "exploration-exhausted"
+    assert all(cause.confidence < 0.4 for cause in found if cause.id == "prompts-too-hard")
+
+
+def test_a_reward_that_stands_still_because_entropy_is_used_up_is_not_called_solved() -> None:
+    solved = {"reward/mean": "0.2+0.016~0.02x50 1.0x150", "policy/entropy": "1.0~0.02x90 0.03~0.005x110"}
+    assert told({"reward/plateau": 60, "reward/saturated": 70}, solved)[0].id == "saturated"
+    with_entropy = told({"policy/entropy-collapse": 92, "reward/plateau": 60, "reward/saturated": 70}, solved)
+    assert with_entropy[0].id == "exploration-exhausted"

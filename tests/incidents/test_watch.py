@@ -1,0 +1,393 @@
+"""The life of incidents, told by detectors that say exactly what a test scripts: one cause, one incident."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stabilizer.core.records import Event, Finding
+from stabilizer.detectors import DETECTORS
+from stabilizer.detectors.base import Detector
+from stabilizer.incidents.watch import BUDGET, EVERY, FOLLOW, MERGE, RECOVERING, REOPEN, RESOLVED, YOUNG, Watch
+from stabilizer.runs.history import History
+from tests.series import history
+
+
+class Says(Detector):
+    """Raises its finding at the given rows, from `onset` on (the first row of each stretch when not given)."""
+
+    needs = ()
+
+    def __init__(self, id: str, *rows: range, severity="warn", confirm: int = 3, onset: int | None = None, every=1):
+        self.id, self.rows, self.severity, self.confirm = id, rows, severity, confirm
+        self.onset, self.every = onset, every
+
+    def check(self, view) -> Finding | None:
+        row = view.step // self.every
+        stretch = next((rows for rows in self.rows if row in rows), None)
+        if stretch is None:
+            return None
+        severity = self.severity(row) if callable(self.severity) else self.severity
+        onset = self.every * (stretch.start if self.onset is None else self.onset)
+        return self.finding(view, severity, onset, f"{self.id} at {view.step}", metric="x")
+
+
+def watched(rows: int, *detectors: Says, every: int = 1, events: tuple[Event, ...] = ()) -> Watch:
+    run, watch = History(), Watch(detectors)
+    for row in range(1, rows + 1):
+        run.append(row * every, {"reward/mean": 0.5})
+        run.events += [event for event in events if event.step == row * every]
+        watch.tick(run.view())
+    return watch
+
+
+def told(watch: Watch) -> list[tuple[int, str, str]]:
+    return [(f.incident, f.id, f.severity) for f in watch.findings()]
+
+
+# --- the life of one finding ---------------------------------------------------------------------------------------
+
+
+def test_a_finding_opens_after_its_ticks_in_a_row_and_not_after_as_many_scattered_ones() -> None:
+    scattered = [range(row, row + 2) for row in range(10, 40, 4)]
+    assert watched(60, Says("optim/grad-explosion", *scattered)).findings() == []
+    opened = watched(60, Says("optim/grad-explosion", range(10, 60))).findings()
+    assert [(f.onset_step, f.detected_step) for f in opened] == [(10, 12)]
+    assert watched(11, Says("reward/outage", range(10, 60), confirm=1)).findings()[0].detected_step == 10
+
+
+@pytest.mark.parametrize(
+    ("quiet", "state"),
+    [(RECOVERING - 1, "open"), (RECOVERING + EVERY, "recovering"), (RESOLVED + EVERY, "resolved")],
+)
+def test_it_stays_open_through_short_gaps_then_recovers_then_is_resolved(quiet: int, state: str) -> None:
+    watch = watched(30 + quiet, Says("optim/grad-explosion", range(10, 31)))
+    assert [f.state for f in watch.findings()] == [state]
+
+
+def test_a_finding_that_is_back_while_recovering_is_open_again() -> None:
+    watch = watched(45, Says("optim/grad-explosion", range(10, 31), range(40, 50)))
+    assert [(f.state, f.onset_step) for f in watch.findings()] == [("open", 10)]
+
+
+def test_back_soon_after_its_end_it_reopens_its_incident_and_much_later_it_is_a_new_one() -> None:
+    end = 30 + RESOLVED
+    soon = watched(end + REOPEN, Says("rollout/truncation", range(10, 31), range(end + 60, 400)))
+    assert [(f.incident, f.state) for f in soon.findings()] == [(1, "resolved"), (1, "open")]
+    assert soon.incident(1).findings == ["rollout/truncation"]
+    late = watched(end + 200, Says("rollout/truncation", range(10, 31), range(end + REOPEN + 10, 400)))
+    assert [(f.incident, f.state) for f in late.findings()] == [(1, "resolved"), (2, "open")]
+
+
+# --- one cause, one incident ---------------------------------------------------------------------------------------
+
+
+def test_a_cascade_is_one_incident_with_the_onset_of_its_first_finding() -> None:
+    watch = watched(
+        500,
+        Says("policy/mismatch", range(100, 500)),
+        Says("optim/grad-explosion", range(180, 500)),
+        Says("policy/entropy-explosion", range(260, 500)),
+        Says("reward/collapse", range(330, 500), severity="critical"),
+        Says("rollout/length-explosion", range(480, 500)),
+    )
+    assert {incident for incident, *_ in told(watch)} == {1} and len(told(watch)) == 5
+    assert watch.incident(1).onset_step == 100
+
+
+def test_trouble_does_not_travel_upwards() -> None:
+    """A plateau makes no engine disagree with its trainer: what is upstream and not near is a problem of its own."""
+    gap = MERGE + 30
+    plateau = Says("reward/plateau", range(100, 400))
+    up = watched(400, plateau, Says("policy/mismatch", range(100 + gap, 400), severity="critical"))
+    down = watched(400, plateau, Says("rollout/truncation", range(100 + gap, 400), severity="critical"))
+    assert {f.incident for f in up.findings()} == {1, 2}
+    assert {f.incident for f in down.findings()} == {1, 2}
+    same = watched(400, plateau, Says("reward/no-signal", range(100 + gap, 400)))
+    assert {f.incident for f in same.findings()} == {1}
+
+
+def test_onsets_that_lie_near_are_one_incident_whichever_was_estimated_first() -> None:
+    up, down = Says("policy/mismatch", range(100 + MERGE - 5, 400)), Says("reward/plateau", range(100, 400))
+    assert {f.incident for f in watched(400, up, down).findings()} == {1}
+    late = Says("policy/mismatch", range(300, 400), onset=100 - MERGE + 5)
+    assert {f.incident for f in watched(400, late, down).findings()} == {1}
+
+
+def test_a_consequence_of_a_warning_must_begin_soon() -> None:
+    lead = Says("policy/mismatch", range(100, 500))
+    soon = watched(500, lead, Says("reward/collapse", range(100 + FOLLOW - 5, 500), severity="critical"))
+    late = watched(500, lead, Says("reward/collapse", range(100 + FOLLOW + 5, 500), severity="critical"))
+    assert [f.incident for f in soon.findings()] == [1, 1]
+    assert [f.incident for f in late.findings()] == [1, 2]
+
+
+@pytest.mark.parametrize("lead", ["reward/outage", "numerics/non-finite", "system/invariant"])
+def test_what_follows_a_broken_fact_belongs_to_it_at_any_distance(lead: str) -> None:
+    watch = watched(
+        700,
+        Says(lead, range(100, 700), confirm=1),
+        Says("policy/mismatch", range(400, 700)),
+        Says("reward/collapse", range(600, 700), severity="critical"),
+    )
+    assert {f.incident for f in watch.findings()} == {1}
+
+
+def test_the_numbers_of_a_ruined_run_are_no_second_problem_but_a_broken_fact_is() -> None:
+    ruin = Says("reward/collapse", range(100, 700), severity="critical")
+    watch = watched(
+        700, ruin, Says("policy/mismatch", range(500, 700)), Says("reward/outage", range(600, 700), confirm=1)
+    )
+    assert [(f.incident, f.id) for f in watch.findings()] == [
+        (1, "reward/collapse"), (1, "policy/mismatch"), (2, "reward/outage"),
+    ]  # fmt: skip
+
+
+def test_information_swallows_no_later_incident() -> None:
+    creep = Says("optim/grad-explosion", range(100, 700), severity="info")
+    watch = watched(700, creep, Says("reward/collapse", range(100 + MERGE + 10, 700), severity="critical"))
+    assert told(watch) == [(1, "optim/grad-explosion", "info"), (2, "reward/collapse", "critical")]
+
+
+def test_what_is_recovering_attracts_nothing_but_what_began_near_it() -> None:
+    lead = Says("policy/mismatch", range(100, 150))
+    watch = watched(165, lead, Says("reward/collapse", range(156, 200), severity="critical"))
+    assert [f.incident for f in watch.findings()] == [1, 2]
+
+
+def test_a_run_logged_every_ten_steps_has_the_same_incidents_as_one_logged_at_each() -> None:
+    def incidents(every: int) -> list[tuple[int, str, int]]:
+        watch = watched(
+            500,
+            Says("policy/mismatch", range(100, 500), every=every),
+            Says("reward/collapse", range(220, 500), every=every, severity="critical"),
+            Says("reward/outage", range(400, 500), every=every, confirm=1),
+            every=every,
+        )
+        return [(f.incident, f.id, f.onset_step // every) for f in watch.findings()]
+
+    assert incidents(10) == incidents(1) and len({number for number, *_ in incidents(1)}) == 2
+
+
+# --- how often a run's owner is warned -----------------------------------------------------------------------------
+
+FIRST = Says("value/critic-failure", range(100, 3000))
+
+
+def test_beside_a_standing_warning_a_second_one_is_kept_as_information_and_says_so() -> None:
+    watch = watched(600, FIRST, Says("rollout/truncation", range(400, 600)))
+    second = watch.findings()[1]
+    assert (second.incident, second.severity, second.evidence["held_back"]) == (2, "info", "warn")
+    assert "held back beside incident 1" in second.summary
+
+
+def test_what_is_held_back_is_raised_once_the_budget_is_free() -> None:
+    watch = watched(100 + BUDGET + 20, FIRST, Says("rollout/truncation", range(400, 3000)))
+    assert told(watch)[1] == (2, "rollout/truncation", "warn")
+    assert "held back" not in watch.findings()[1].summary
+
+
+def test_what_is_held_back_is_raised_when_it_becomes_critical() -> None:
+    grows = Says("rollout/truncation", range(400, 600), severity=lambda row: "critical" if row > 450 else "warn")
+    assert told(watched(440, FIRST, grows))[1][2] == "info"
+    assert told(watched(460, FIRST, grows))[1][2] == "critical"
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        Says("rollout/truncation", range(400, 600), severity="critical"),
+        Says("reward/outage", range(400, 600), confirm=1),
+    ],
+    ids=["critical", "proof"],
+)
+def test_critical_findings_and_proof_are_never_held_back(second: Says) -> None:
+    assert told(watched(600, FIRST, second))[1][2] == second.severity
+
+
+def test_what_sits_further_up_than_the_standing_warning_is_not_held_back() -> None:
+    """A run that has stopped learning may still begin to diverge, and that is the graver of the two."""
+    plateau, drift = Says("reward/plateau", range(100, 600)), Says("policy/kl-runaway", range(400, 600))
+    assert told(watched(600, plateau, drift)) == [(1, "reward/plateau", "warn"), (2, "policy/kl-runaway", "warn")]
+
+
+def test_the_same_failure_is_not_warned_of_again_and_again() -> None:
+    flaps = [range(row, row + 10) for row in range(100, 1000, 150)]
+    watch = watched(1000, Says("reward/oscillation", *flaps))
+    assert len(flaps) == 6 and [severity for *_, severity in told(watch)] == ["warn"] + 5 * ["info"]
+
+
+def test_after_one_problem_is_over_another_kind_warns_at_once() -> None:
+    watch = watched(600, Says("optim/grad-spike", range(100, 130)), Says("reward/plateau", range(400, 600)))
+    assert [severity for *_, severity in told(watch)] == ["warn", "warn"]
+
+
+def test_a_declared_change_frees_the_budget() -> None:
+    event = Event(350, "data-stage", "harder prompts")
+    watch = watched(600, FIRST, Says("rollout/truncation", range(400, 600)), events=(event,))
+    assert told(watch)[1][2] == "warn"
+
+
+# --- the laws ------------------------------------------------------------------------------------------------------
+
+
+def lively(seed: int) -> tuple[Says, ...]:
+    """Detectors that come and go at random."""
+    rng = np.random.default_rng(seed)
+    ids = ("policy/mismatch", "optim/grad-spike", "policy/entropy-collapse", "reward/collapse", "reward/outage")
+
+    def one(id: str) -> Says:
+        starts, cut = sorted(rng.integers(1, 600, size=5)), int(rng.integers(0, 600))
+        rows = (range(start, start + int(rng.integers(1, 60))) for start in starts)
+        worsens = lambda row: "critical" if row > cut else "warn"  # noqa: E731
+        return Says(id, *rows, severity=worsens, confirm=int(rng.integers(1, 5)))
+
+    return tuple(one(id) for id in ids)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_live_replay_and_resumed_midway_hold_the_same_incidents(seed: int) -> None:
+    detectors = lively(seed)
+    run, live = History(), Watch(detectors)
+    for step in range(1, 601):
+        run.append(step, {"reward/mean": float(np.random.default_rng([seed, step]).normal())})
+        if step == 300:
+            run.events.append(Event(step, "schedule", "lr halved"))
+        live.tick(run.view())
+    replay = Watch(detectors)
+    for step in range(1, 601):
+        replay.tick(run.view(step))
+    resumed = Watch(detectors)
+    for step in range(1, 251):
+        resumed.tick(run.fork(251, 0).view(step))
+    for step in range(251, 601):
+        resumed.tick(run.view(step))
+    assert len(live.findings()) > 4
+    assert live.findings() == replay.findings() == resumed.findings()
+    assert live.incidents == replay.incidents == resumed.incidents
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_warning_counts_once_and_no_critical_finding_is_hidden(seed: int) -> None:
+    """Whatever comes and goes: what a detector called critical for its ticks in a row, and its turn, is critical."""
+    detectors = lively(seed)
+    run, watch = History(), Watch(detectors)
+    in_a_row: dict[str, int] = {}
+    for step in range(1, 601):
+        run.append(step, {"reward/mean": 0.0})
+        view = run.view()
+        watch.tick(view)
+        for detector in detectors:
+            said = detector.check(view)
+            critical = said is not None and said.severity == "critical"
+            in_a_row[detector.id] = in_a_row.get(detector.id, 0) + 1 if critical else 0
+            waited = detector.confirm if detector.confirm == 1 else detector.confirm + EVERY - 1
+            if critical and in_a_row[detector.id] >= waited:
+                stands = [f for f in watch.active() if f.id == detector.id]
+                assert len(stands) == 1 and stands[0].severity == "critical"
+
+
+class Wavers(Says):
+    """Says something else of the onset at every row, and counts how often it is asked."""
+
+    asked = 0
+
+    def check(self, view) -> Finding | None:
+        self.asked += 1
+        found = super().check(view)
+        return found and replace(found, onset_step=max(1, found.onset_step - view.step * 7 % 5))
+
+
+class AsksEveryone(Watch):
+    """A watch without turns."""
+
+    def _due(self):
+        return self.detectors
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_turns_change_nothing_that_opens_in_a_young_run_and_save_most_of_the_questions(seed: int) -> None:
+    ids = ("policy/mismatch", "optim/grad-spike", "policy/kl-pinned", "reward/collapse", "reward/outage", "value/x")
+
+    def some() -> list[Wavers]:
+        rng = np.random.default_rng(seed)
+        starts = [(int(start), int(rng.integers(1, 30))) for start in rng.integers(1, YOUNG, size=len(ids))]
+        stretches = [range(start, start + rows) for start, rows in starts]
+        return [Wavers(id, rows, confirm=int(rng.integers(1, 11))) for id, rows in zip(ids, stretches, strict=True)]
+
+    run, turns, every = History(), Watch(some()), AsksEveryone(some())
+    for step in range(1, YOUNG + 1):
+        run.append(step, {"reward/mean": 0.5})
+        opened = [
+            [(f.id, f.severity, f.onset_step) for f in watch.tick(run.view()) if f.detected_step == step]
+            for watch in (turns, every)
+        ]
+        assert opened[0] == opened[1]
+    asked = [sum(detector.asked for detector in watch.detectors if detector.confirm > 2) for watch in (turns, every)]
+    assert asked[0] < 0.6 * asked[1]
+
+
+def test_what_was_told_step_by_step_is_how_things_stand() -> None:
+    """A record kept of every change (findings.jsonl) ends at what a replay finds, causes and remedies included."""
+    series = {
+        "reward/mean": "0.2+0.002~0.02x158 0.5+-0.04~0.02x12 0.02~0.01x30",
+        "policy/kl_old": "0.002%0.2x154 0.08%0.3x46",
+        "policy/kl_ref": "0.01+0.0003%0.1x150 0.06*1.3%0.1x15 3%0.1x35",
+        "control/entropy_coef": "0x149 0.05x51",
+        "policy/entropy": "1.0~0.02x160 1.0*1.03~0.02x40",
+    }
+    run, watch, record = history(series), Watch(DETECTORS), {}
+    for step in range(1, 201):
+        for finding in watch.tick(run.view(step)):
+            record[finding.incident, finding.id, finding.detected_step] = finding
+    stands = {(f.incident, f.id, f.detected_step): f for f in watch.findings()}
+    assert record.keys() == stands.keys() and len(stands) >= 2
+    for key, finding in stands.items():
+        told = record[key]
+        assert (told.severity, told.state, told.causes, told.remedies) == (
+            finding.severity, finding.state, finding.causes, finding.remedies,
+        )  # fmt: skip
+
+
+def test_an_incident_that_cannot_be_explained_is_no_trouble_of_later_ticks(monkeypatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("stabilizer.incidents.watch.causes", broken)
+    run, watch = history({"reward/mean": "0.5x20"}), Watch((Says("numerics/non-finite", range(5, 20), confirm=1),))
+    for step in range(1, 5):
+        watch.tick(run.view(step))
+    with pytest.raises(ZeroDivisionError):
+        watch.tick(run.view(5))
+    for step in range(6, 12):
+        watch.tick(run.view(step))
+    assert told(watch) == [(1, "numerics/non-finite", "warn")]
+
+
+def test_real_detectors_agree_live_and_in_replay_on_a_run_that_breaks() -> None:
+    series = {
+        "reward/mean": "0.2+0.004~0.03x100 0.6+-0.05~0.03x12 0.0~0.005x60",
+        "policy/kl_ref": "0.01+0.001%0.1x100 0.1*1.4%0.1x12 6%0.1x60",
+        "optim/grad_norm": "0.5%0.3x100 0.6*1.3%0.3x12 0.05%0.3x60",
+    }
+    whole, growing = history(series), History()
+    live, replay = Watch(DETECTORS), Watch(DETECTORS)
+    for step in range(1, 173):
+        growing.append(step, {name: float(whole.view(step).latest(name)) for name in whole.names()})
+        live.tick(growing.view())
+        replay.tick(whole.view(step))
+    assert live.findings() and live.findings() == replay.findings() and live.incidents == replay.incidents
+
+
+def test_what_hurries_is_not_late_for_having_waited_for_its_turn_and_what_is_slow_waits() -> None:
+    for start in range(150, 150 + EVERY):
+        fast, slow = (
+            watched(start + 20, Says("policy/mismatch", range(start, start + 20), confirm=confirm)).findings()[0]
+            for confirm in (3, 5)
+        )
+        assert start + 2 <= fast.detected_step <= start + EVERY - 1
+        assert start + 4 <= slow.detected_step <= start + EVERY + 3
+    blips = [range(row, row + 2) for row in range(150, 250, 7)]
+    assert watched(260, Says("policy/mismatch", *blips)).findings() == []
