@@ -139,6 +139,6 @@ def _fail(error: Exception, args: argparse.Namespace) -> int:
 
 def error_line(verb: str, message: object) -> str:
     """What is said on stderr. Messages quote files and names in them, so they are shown without control characters."""
-    from stabilizer.output.terminal import plain  # only now: `--help` must not wait for what the reports need
+    from stabilizer.core.text import plain  # only now: `--help` must not wait for what the reports need
 
     return f"stabilizer {verb}: {plain(message, 4000)}"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dashboards.data.worker import Worker
 from stabilizer.analysis.analyse import analyse
 from stabilizer.core.records import Finding
 from stabilizer.formats import tensorboard
@@ -76,10 +75,12 @@ def checked(asked: ToCheck) -> Checked:
 class Checks:
     """All checks that were asked for, one at a time, in a process that ends when none is left. Safe to share."""
 
-    def __init__(self, stamp: Callable[[Path], Any], compute: Callable[[ToCheck], Checked] | None = None):
+    def __init__(
+        self, stamp: Callable[[Path], Any], compute: Callable[[ToCheck], Any], done: Callable[[], None] = lambda: None
+    ):
         self._stamp = stamp
-        self._worker = None if compute else Worker(SECONDS, GIVEN_UP)
-        self._compute: Callable[[ToCheck], Any] = compute or self._worker  # type: ignore[assignment]
+        self._compute = compute
+        self._done = done
         self._lock = threading.Lock()
         self._waiting: deque[ToCheck] = deque()
         self._working: ToCheck | None = None
@@ -113,8 +114,7 @@ class Checks:
             with self._lock:
                 if not self._waiting:
                     self._thread = None
-                    if self._worker is not None:
-                        self._worker.close()
+                    self._done()
                     return
                 asked = self._working = self._waiting.popleft()
                 before = self._found.get(asked.path, (None, None, ""))

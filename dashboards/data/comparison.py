@@ -34,9 +34,9 @@ from stabilizer.compare.many import (
 from stabilizer.compare.sides import Member
 from stabilizer.compare.words import STATES, how, rows, sentence
 from stabilizer.core.metrics import metric as definition
+from stabilizer.core.text import change_words
 from stabilizer.figures.courses import Course, on_course
 from stabilizer.figures.many import Mark, Span, Timeline
-from stabilizer.figures.words import change_words
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
 from stabilizer.runs.story import incidents

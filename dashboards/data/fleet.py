@@ -14,8 +14,8 @@ from typing import Any
 
 from dashboards.data.query import Query, choices, parse, said, values
 from stabilizer.core.metrics import metric
+from stabilizer.core.text import age_words, short
 from stabilizer.figures import WORDS
-from stabilizer.figures.words import age_words, short
 from stabilizer.runs.listing import NOT_RECIPE, Reading, RunLine
 
 PAGE = 50

@@ -14,13 +14,14 @@ import plotly.graph_objects as go
 from dashboards.data.state import Card, Trial, cards_of, journal_of
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.records import Finding
+from stabilizer.core.text import short
 from stabilizer.detectors.manual import all_detectors, sections
 from stabilizer.figures import Theme
 from stabilizer.figures.courses import Course, on_course
 from stabilizer.figures.growth import Drawn, Growth, drawn, growth
 from stabilizer.figures.incident import around, cut, order_figure, within
 from stabilizer.figures.marks import open_spans
-from stabilizer.figures.words import concerns, definition, short
+from stabilizer.figures.words import concerns, definition
 from stabilizer.incidents.diagnosis.case import BEFORE, Case
 from stabilizer.incidents.diagnosis.order import Departed, Onset, departures, onset
 from stabilizer.runs.history import RunView

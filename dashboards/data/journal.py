@@ -10,7 +10,7 @@ from typing import Any
 
 from dashboards.data.state import Trial, journal_of
 from stabilizer.core.records import Action, Event
-from stabilizer.figures.words import change_words, short
+from stabilizer.core.text import change_words, short
 from stabilizer.runs.journal import BY_HAND, Chain, interventions, twin_words, verify
 from stabilizer.runs.listing import whole_number, word
 from stabilizer.runs.reader import RunReader

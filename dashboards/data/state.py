@@ -18,13 +18,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dashboards.data.checks import NO_CHECK, Check, Checks, ToCheck
+from dashboards.data.checks import GIVEN_UP, NO_CHECK, SECONDS, Check, Checks, ToCheck
 from dashboards.data.logs import Log, LogReader, Logs, files_of
 from dashboards.data.standing import Standing, checkable, standing
+from dashboards.data.worker import Worker
 from dashboards.security.contained import Contained
 from stabilizer.core.records import SEVERITIES, Action, Finding
+from stabilizer.core.text import change_words, short
 from stabilizer.figures.families import every_chart
-from stabilizer.figures.words import change_words, definition, short
+from stabilizer.figures.words import definition
 from stabilizer.remedies import fitted
 from stabilizer.runs.history import History, RunView
 from stabilizer.runs.listing import (
@@ -92,7 +94,8 @@ class Runs:
         self._paths: dict[str, Path] = {}
         self.logs = Logs(self.roots)
         self.contained = Contained(self.roots)
-        self.checks = Checks(_stamp)
+        checker = Worker(SECONDS, GIVEN_UP)
+        self.checks = Checks(_stamp, checker, checker.close)
         self._listing = threading.Lock()
         self._listed: list[RunLine] = []
         self._listed_t = -1.0

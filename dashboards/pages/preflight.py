@@ -16,8 +16,8 @@ from dashboards.components.plain import detector_link, inline
 from dashboards.data.preflight import FORMS, MAX_TEXT, TITLES, Asked, Judged, example, judged, of_run
 from dashboards.data.state import Runs
 from stabilizer.figures import ICONS, Theme
+from stabilizer.output.preflight_terminal import SURE, VERDICTS, changes
 from stabilizer.preflight.rules.base import Finding
-from stabilizer.preflight.text import SURE, VERDICTS, changes
 from stabilizer.trainers.configs import TRAINERS
 
 PATH = "/preflight"

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stabilizer.analysis.forecast import Forecast, forecast
 from stabilizer.analysis.health import Healthy, healthy, unproven_fall
 from stabilizer.core import records
 from stabilizer.core.metrics import is_rl, metric
 from stabilizer.core.records import SCHEMA, SEVERITIES, Cause, Finding, RemedyAdvice, worst
 from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
+from stabilizer.detectors.evidence.forecast import Forecast, forecast
 from stabilizer.incidents.watch import Watch
 from stabilizer.remedies import BY_ID, LIVE, fitted, for_cause
 from stabilizer.runs.history import RunView
@@ -282,7 +282,9 @@ def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: bool) ->
         return (remedy := BY_ID.get(advice.id)) is not None and remedy.of_settings and not has_setting(trainer, advice)
 
     def spelled(advice: RemedyAdvice) -> RemedyAdvice:
-        return replace(advice, how=how(trainer, advice, config, remedy=BY_ID.get(advice.id), **told))
+        remedy = BY_ID.get(advice.id)
+        of_it = {"of_settings": remedy.of_settings, "restart": remedy.restart} if remedy else {}
+        return replace(advice, how=how(trainer, advice, config, **told, **of_it))
 
     return replace(finding, remedies=tuple(spelled(advice) for advice in sorted(finding.remedies, key=lacking)))
 

@@ -53,15 +53,16 @@ def run(args: argparse.Namespace) -> int:
     runs, reference = group(first, reference, others)
     answers = [compare(side, reference, by=args.by, metrics=args.metric) for side in runs]
     if args.output:
-        from stabilizer.compare.report import write
+        from stabilizer.output.compare_page import write
 
         write(answers, args.output)
     if args.json:
         objects = [as_json(answer) for answer in answers]
         print(json.dumps(objects if len(objects) > 1 else objects[0], indent=2, allow_nan=False))
         return 0
-    from stabilizer.compare.text import show
-    from stabilizer.output.terminal import console, plain
+    from stabilizer.core.text import plain
+    from stabilizer.output.compare_terminal import show
+    from stabilizer.output.terminal import console
 
     out = console()
     for place, answer in enumerate(answers):

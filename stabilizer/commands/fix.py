@@ -15,7 +15,7 @@ from rich.text import Text
 from stabilizer.control.cost import cost
 from stabilizer.core.knobs import KNOBS, ORDERS, Knob, in_words, parse_order, parse_turn
 from stabilizer.core.records import Action, Event, as_json
-from stabilizer.output.terminal import plain
+from stabilizer.core.text import plain
 from stabilizer.runs.asking import idle, leave, misplaced, over
 from stabilizer.runs.history import History
 from stabilizer.runs.journal import newest, verify

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read, write, say where it is."""
     from stabilizer.analysis.importing import write_run
-    from stabilizer.output.terminal import plain
+    from stabilizer.core.text import plain
     from stabilizer.trainers.reading import load
 
     loaded = load(args.path, format=args.format, mapping=mapping(args.map), config=args.config)

@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(as_json(result) | _fixed_json(fixed, target), indent=2, allow_nan=False))
     else:
+        from stabilizer.output.preflight_terminal import show
         from stabilizer.output.terminal import console
-        from stabilizer.preflight.text import show
 
         show(result, console(), fixed, target)
     return exit_code(result.verdict, args.fail_on)

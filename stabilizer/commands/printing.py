@@ -17,7 +17,7 @@ from rich.text import Text
 
 from stabilizer.core.knobs import in_words
 from stabilizer.core.records import Action, Finding, as_json
-from stabilizer.output.terminal import plain
+from stabilizer.core.text import plain
 
 if TYPE_CHECKING:
     from stabilizer.live.session import Tick

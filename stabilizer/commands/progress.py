@@ -39,7 +39,7 @@ def progress(words: str) -> Iterator[Callable[[str], None]]:
             return
         from rich.cells import set_cell_size
 
-        from stabilizer.output.terminal import plain
+        from stabilizer.core.text import plain
 
         while True:
             columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # 0 where nobody knows

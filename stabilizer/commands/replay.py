@@ -41,8 +41,8 @@ def run(args: argparse.Namespace) -> int:
 def _replay(args: argparse.Namespace, out: Path, *, kept: bool) -> int:
     from rich.console import Console
 
+    from stabilizer.core.text import plain
     from stabilizer.live.replay import replay
-    from stabilizer.output.terminal import plain
 
     with Console(stderr=True).status("replaying") as status:
         done = replay(

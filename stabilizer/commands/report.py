@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Analyse and write; prints where the report is."""
     from stabilizer.analysis.analyse import analyse
+    from stabilizer.core.text import plain
     from stabilizer.output.report import default_name, write
-    from stabilizer.output.terminal import plain
     from stabilizer.runs.loaded import NoMetrics
     from stabilizer.trainers.reading import load
 

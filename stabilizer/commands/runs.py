@@ -56,8 +56,7 @@ def _print(lines: list[RunLine], folder: Path, now: float) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from stabilizer.figures.words import age_words, short
-    from stabilizer.output.terminal import plain
+    from stabilizer.core.text import age_words, plain, short
 
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:

@@ -23,7 +23,7 @@ from stabilizer.commands.missing import need_train_extra
 from stabilizer.control.arbiter import MODES, Mode
 from stabilizer.core.records import SEVERITIES, Finding
 from stabilizer.core.severity import ICONS, WORDS
-from stabilizer.output.terminal import plain
+from stabilizer.core.text import plain
 from stabilizer.runs.reader import read_json
 
 if TYPE_CHECKING:

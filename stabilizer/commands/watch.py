@@ -21,10 +21,10 @@ from stabilizer.analysis.log_end import GRACE_S, LONGER, PACE, Rest, Wait, log_e
 from stabilizer.commands.diagnose import add_source_arguments, mapping
 from stabilizer.core.durations import spoken
 from stabilizer.core.records import SEVERITIES, Action, Finding
+from stabilizer.core.text import plain
 from stabilizer.incidents.watch import Watch
 from stabilizer.live.follow import FollowedLog, FollowedRun, Load, News, follow
 from stabilizer.live.notify import Notices
-from stabilizer.output.terminal import plain
 from stabilizer.runs.continued import row
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunError

@@ -23,7 +23,7 @@ from stabilizer.compare.measure import Measure, Shape
 from stabilizer.compare.sides import CURVE_HELP, Member, Side, from_run, group, read_member, read_side
 from stabilizer.compare.support import Support
 from stabilizer.core import records
-from stabilizer.figures.words import short
+from stabilizer.core.text import short
 from stabilizer.runs.reader import RunError
 
 __all__ = [

@@ -16,7 +16,7 @@ from stabilizer.compare.align import Clock
 from stabilizer.compare.differences import Difference, Facts, label
 from stabilizer.compare.gaps import Compared, Gap
 from stabilizer.compare.same import weight_for
-from stabilizer.figures.words import short
+from stabilizer.core.text import short
 
 Sure = Literal["high", "medium", "low"]
 _WEIGHT = {"high": 1.0, "medium": 0.6, "low": 0.25}

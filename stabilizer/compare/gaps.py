@@ -34,7 +34,7 @@ from stabilizer.compare.same import Twin, recognise
 from stabilizer.compare.sides import Member, Side
 from stabilizer.compare.support import Support, conflict, remarks, support
 from stabilizer.core.metrics import metric as definition
-from stabilizer.figures.words import short
+from stabilizer.core.text import short
 
 State = Literal["same", "different", "undetermined", "not-comparable"]
 MARGIN_OF_RISE = 0.1

@@ -16,7 +16,7 @@ import numpy as np
 from stabilizer.compare.measure import MINIMUM, noise
 from stabilizer.compare.sides import Member, flat, same_but_seed
 from stabilizer.core.metrics import metric as definition
-from stabilizer.figures.points import thin
+from stabilizer.core.points import thin
 
 X = Literal["step", "tokens", "share"]
 GRID = 240

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stabilizer.figures.words import short
+from stabilizer.core.text import short
 
 WEIGHTS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999)
 WINDOWS = (3, 5, 10, 20, 50, 100, 200)

@@ -13,7 +13,7 @@ import numpy as np
 
 from stabilizer.compare.align import per_step
 from stabilizer.compare.sides import Side
-from stabilizer.figures.words import short
+from stabilizer.core.text import short
 
 Sign = Literal["negative", "unit", "positive", "both"]
 _WORDS = {

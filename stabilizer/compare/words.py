@@ -8,7 +8,7 @@ from typing import NamedTuple
 from stabilizer.compare import Comparison
 from stabilizer.compare.gaps import Compared, Gap
 from stabilizer.compare.measure import Measure
-from stabilizer.figures.words import short
+from stabilizer.core.text import short
 
 STATES = {
     "same": "same within noise",

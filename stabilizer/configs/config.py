@@ -1,4 +1,4 @@
-"""A configuration as people have it: settings with the place they stand at, and the trainer they are meant for."""
+"""A configuration file as settings, each with the place where it is written."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from stabilizer.trainers.trainer import Trainer
+from typing import Any
 
 LARGEST = 1e15
 """Numbers beyond are no setting of a training; kept as text, so that arithmetic never meets them."""
@@ -77,36 +74,6 @@ class Parsed:
     notes: tuple[str, ...] = ()
     """What could not be read, in words."""
     repeated: tuple[Repeated, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """Everything the rules may ask about."""
-
-    parsed: Parsed
-    trainer: Trainer
-    trainer_why: str
-    version: str | None
-    """As the user or the file says; None when only a guess is possible."""
-    version_used: str
-    """The version whose defaults and rules are applied."""
-    version_why: str
-    settings: Mapping[str, Setting]
-    processes: int | None = None
-    gpus: int | None = None
-    model_size: float | None = None
-    """Parameters in billions."""
-    prompts: int | None = None
-    """Prompts in the data set."""
-
-    def value(self, key: str, default: Any = None) -> Any:
-        """The value written for `key`; `default` when it is not written or can't be known."""
-        setting = self.settings.get(key)
-        return default if setting is None or isinstance(setting.value, Unresolved) else setting.value
-
-    def plain(self) -> dict[str, Any]:
-        """All known values by key, as the trainer spells them."""
-        return {key: s.value for key, s in self.settings.items() if not isinstance(s.value, Unresolved)}
 
 
 def number(text: str) -> int | float | None:

@@ -17,27 +17,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from stabilizer.core.earnings import BATCHES, Paid
 from stabilizer.core.knobs import Checkpoint
 
 SURE = 2.0
 """Standard errors by which a difference is more than chance."""
 LEAST = 0.02
 """Share of held-out problems that is worth going back for."""
-BATCHES = 4
-"""Batches of prompts that both answer: what one of them says of a reward of 0 or 1 is off by a tenth."""
 COST = BATCHES
 """Steps that the answers of both cost about: twice as many batches, from which nothing is learned."""
-
-
-@dataclass(frozen=True)
-class Paid:
-    """What weights get now."""
-
-    rewards: np.ndarray
-    """Mean reward of each of the prompts that come next; NaN where nobody could judge."""
-    held_out: float = math.nan
-    """Share of the held-out problems that is solved; NaN where there are none."""
-    problems: int = 0
 
 
 class Payable(Protocol):

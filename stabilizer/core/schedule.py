@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from stabilizer.training.settings import OptimConfig
 
 FLOOR = 0.1
 """Share of the peak at which linear and cosine schedules end."""
@@ -16,7 +13,15 @@ KINDS = ("constant", "linear", "cosine")
 """What `optim.schedule` may be."""
 
 
-def learning_rate(config: OptimConfig, step: int, steps: int) -> float:
+class RateSettings(Protocol):
+    """Settings that determine the learning rate; `optim` of a configuration has them."""
+
+    lr: float
+    warmup_steps: int
+    schedule: str
+
+
+def learning_rate(config: RateSettings, step: int, steps: int) -> float:
     """The rate of `step` (counted from 1) of `steps`, before `control/lr_scale`."""
     warmup = min(1.0, step / (config.warmup_steps + 1))
     done = min(1.0, max(0.0, (step - config.warmup_steps) / max(1, steps - config.warmup_steps)))

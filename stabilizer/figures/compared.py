@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from stabilizer.figures.points import thin
+from stabilizer.core.points import thin
 from stabilizer.figures.theme import TEMPLATES, Theme, palette
 
 RUN, REFERENCE = 0, 2

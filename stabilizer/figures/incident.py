@@ -12,9 +12,9 @@ from typing import Any
 import plotly.graph_objects as go
 
 from stabilizer.core.records import Action, Event, Finding
+from stabilizer.core.text import short
 from stabilizer.figures.metric import metric_figure
 from stabilizer.figures.theme import TEMPLATES, Palette, Theme, palette
-from stabilizer.figures.words import short
 from stabilizer.incidents.diagnosis.order import Departed, Onset
 from stabilizer.runs.history import History, RunView
 from stabilizer.runs.story import incidents

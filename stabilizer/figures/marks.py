@@ -14,8 +14,9 @@ from typing import Any
 
 from stabilizer.core.records import SEVERITIES, Action, Event, Finding
 from stabilizer.core.severity import ICONS, WORDS
+from stabilizer.core.text import change_words
 from stabilizer.figures.theme import Palette
-from stabilizer.figures.words import change_words, concerns
+from stabilizer.figures.words import concerns
 from stabilizer.runs.story import Incident, incidents
 
 DRAWN_ENTRIES = {"applied": "triangle-down", "verified": "circle", "reverted": "x"}

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from stabilizer.core.points import thin
 from stabilizer.core.records import Action, Event, Finding
 from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.figures.axes import X
 from stabilizer.figures.marks import MAX_HOVER, Marks, paragraph, story
 from stabilizer.figures.plan import OFF_AXIS, Branch, Plan, Y
-from stabilizer.figures.points import thin
 from stabilizer.figures.theme import TEMPLATES, Palette, Theme, palette
 from stabilizer.figures.words import concerns, definition, meaning_words
 from stabilizer.runs.history import RunView, Series

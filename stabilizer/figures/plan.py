@@ -9,13 +9,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from stabilizer.core.points import wants_log
 from stabilizer.core.records import Finding
+from stabilizer.core.text import short
 from stabilizer.figures.axes import Axis, X, axis
 from stabilizer.figures.courses import Course, on_course
-from stabilizer.figures.points import wants_log
 from stabilizer.figures.smoothing import smoothed
 from stabilizer.figures.theme import Palette
-from stabilizer.figures.words import definition, short
+from stabilizer.figures.words import definition
 from stabilizer.runs.history import History, RunView, Series
 
 Y = Literal["auto", "linear", "log"]

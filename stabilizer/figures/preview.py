@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from stabilizer.figures.words import short
+from stabilizer.core.text import short
 
 SIZE = 1000
 """Units of the picture either way; it is stretched to its place."""

@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from stabilizer.figures.points import thin
+from stabilizer.core.points import thin
 from stabilizer.figures.theme import PALETTES
 
 LIGHT = PALETTES["light"]

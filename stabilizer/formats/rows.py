@@ -14,6 +14,7 @@ from typing import Any
 
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Event
+from stabilizer.core.text import plain
 from stabilizer.runs.blocks import Block
 from stabilizer.runs.history import History
 from stabilizer.runs.loaded import LoadedRun, NoMetrics, Source
@@ -67,8 +68,6 @@ def check_mapping(mapping: Mapping[str, str], names: Iterable[str], where: objec
     have = sorted(names)
     for ours, theirs in mapping.items():
         if theirs not in have:
-            from stabilizer.output.terminal import plain  # here, because the terminal's page is built on the readers
-
             near = [plain(name) for name in difflib.get_close_matches(theirs, have, 3, 0.3) or have[:8]]
             pair = f"{plain(ours)}={plain(theirs)}"
             raise RunError(f"--map {pair}: {plain(where)} has no '{plain(theirs)}'; it has {', '.join(near)}")

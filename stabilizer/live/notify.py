@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from stabilizer.core.records import Action, Finding, as_json
-from stabilizer.figures.words import change_words
-from stabilizer.output.terminal import plain
+from stabilizer.core.text import change_words, plain
 
 TIMEOUT_S = 10.0
 TOLD = ("open", "resolved")

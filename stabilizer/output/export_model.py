@@ -11,8 +11,8 @@ import yaml
 
 from stabilizer import __version__
 from stabilizer.analysis.analyse import Analysis, analyse
+from stabilizer.core.text import plain
 from stabilizer.figures.svg import line_chart
-from stabilizer.output.terminal import plain
 from stabilizer.runs.journal import interventions, summary
 from stabilizer.trainers.reading import load
 

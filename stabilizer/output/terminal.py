@@ -8,7 +8,6 @@ markup. Colour is never the only sign: every severity has its icon and its word.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -23,6 +22,7 @@ from stabilizer.analysis.analyse import Analysis, Incident
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Cause, Finding, RemedyAdvice
 from stabilizer.core.severity import ICONS, WORDS
+from stabilizer.core.text import plain
 from stabilizer.runs.history import Series
 from stabilizer.runs.journal import summary
 
@@ -36,20 +36,10 @@ VERDICTS = {
     "not-rl": "NOT a run of reinforcement learning",
     "crashed": "CRASHED",
 }
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
-_INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
 _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = "_.-=+*%#"
 MOST_ENTRIES = 40
 """Newest entries of the journal that are shown."""
-LONGEST = 600
-"""Characters of any single piece of foreign text that are shown."""
-
-
-def plain(text: object, longest: int = LONGEST) -> str:
-    """Text of unknown origin on one line, without anything a terminal or a reader could be misled by."""
-    clean = _INVISIBLE.sub(" ", _ESCAPES.sub("", str(text))).strip()
-    return clean if len(clean) <= longest else f"{clean[: longest - 1]}…"
 
 
 def console(file: TextIO | None = None) -> Console:

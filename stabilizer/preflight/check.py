@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.configs import reading
-from stabilizer.configs.config import Config, ConfigError, Parsed, Setting, release, scalar
+from stabilizer.configs.config import ConfigError, Parsed, Setting, release, scalar
 from stabilizer.core.records import SEVERITIES
 from stabilizer.preflight.rules import RULES
 from stabilizer.preflight.rules.base import Finding
 from stabilizer.trainers import configs
+from stabilizer.trainers.configuration import Config
 from stabilizer.trainers.quantities import View
 
 

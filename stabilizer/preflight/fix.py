@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.configs import reading
-from stabilizer.configs.config import Config, ConfigError, Parsed
+from stabilizer.configs.config import ConfigError, Parsed
 from stabilizer.core.records import SEVERITIES
 from stabilizer.preflight.check import Options, Preflight, configured, judge
 from stabilizer.preflight.rules.base import Finding
+from stabilizer.trainers.configuration import Config
 
 ROUNDS = 60
 """More rounds than there are rules; a configuration that is not done by then is given as it is."""

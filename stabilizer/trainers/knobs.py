@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stabilizer.core.records import RemedyAdvice
-from stabilizer.remedies.base import Remedy
 from stabilizer.trainers.nemo_rl.knobs import NEMO_RL
 from stabilizer.trainers.openrlhf.knobs import OPENRLHF
 from stabilizer.trainers.other.knobs import LLAMA_FACTORY, SB3, UNKNOWN
@@ -67,12 +66,14 @@ def how(
     onset: int,
     highest: float | None = None,
     rate: float | None = None,
-    remedy: Remedy | None = None,
+    of_settings: bool = True,
+    restart: str = "",
 ) -> str:
     """The change as the trainer's user would type it, or that the trainer has no setting for it; and about a restart.
 
     Where the configuration is not known, `rate` is the learning rate that must have been set, if the log tells
-    (`configured_rate`), and `highest` the highest that was logged. `remedy` is what the advice comes from.
+    (`configured_rate`), and `highest` the highest that was logged. `of_settings` and `restart` are those of the remedy
+    that the advice comes from.
     """
     spelling = SPELLINGS.get(trainer, UNKNOWN)
     keyed = [(spelling.keys[knob], *values) for knob, values in advice.change.items() if knob in spelling.keys]
@@ -88,12 +89,11 @@ def how(
         text = f"{by_hand}. In {spelling.title}: {text}" if by_hand and spelling is not UNKNOWN else text
         if not config and any(words in text for words in _RELATIVE):
             text += "; --config FILE gives the numbers"
-    elif advice.change or remedy is None or remedy.of_settings:
+    elif advice.change or of_settings:
         text, reasons = _without(spelling, advice, by_hand), ["code is loaded at the start"]
     else:
         text = by_hand
-    words = remedy.restart if remedy else ""
-    return f"{text}; {words or 'needs a restart because ' + ' and '.join(reasons or [spelling.why_restart])}"
+    return f"{text}; {restart or 'needs a restart because ' + ' and '.join(reasons or [spelling.why_restart])}"
 
 
 def _without(spelling: Spelling, advice: RemedyAdvice, by_hand: str) -> str:

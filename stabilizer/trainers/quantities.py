@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stabilizer.configs.config import Config, Unresolved, release
+from stabilizer.configs.config import Unresolved, release
+from stabilizer.trainers.configuration import Config
 
 QUANTITIES = {
     "algorithm": "grpo, rloo, ppo or reinforce",

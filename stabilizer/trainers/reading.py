@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from stabilizer.core.metrics import VOCABULARY
+from stabilizer.core.text import plain
 from stabilizer.formats import console, json_log, mlflow, mlflow_db, notebook, table, tensorboard, trackio, wandb
 from stabilizer.formats.tailing import current
 from stabilizer.runs.listing import list_runs
@@ -86,8 +87,6 @@ def load(
 
 def _one_each(mapping: Mapping[str, str]) -> None:
     """RunError when one metric of the log is to be two of ours: only one of them would be read."""
-    from stabilizer.output.terminal import plain  # here, because the terminal's page is built on the readers
-
     taken: dict[str, str] = {}
     for ours, theirs in mapping.items():
         if theirs in taken:
@@ -100,8 +99,6 @@ def _one_each(mapping: Mapping[str, str]) -> None:
 
 def _near_misses(run: LoadedRun, mapping: Mapping[str, str]) -> LoadedRun:
     """Say it where a mapping leads to no metric of ours but nearly to one: that one would go missing unseen."""
-    from stabilizer.output.terminal import plain  # here, because the terminal's page is built on the readers
-
     notes = [
         f"--map {plain(ours)}=...: no detector asks for {plain(ours)}; did you mean {near[0]}?"
         for ours in mapping

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
+from stabilizer.core.algorithms import ALGORITHMS
 from stabilizer.core.knobs import GROUPED, KNOBS
-from stabilizer.training.algorithms import ALGORITHMS
 from stabilizer.training.rewards.config import read_specs
 from stabilizer.training.tasks import DATA, HELD_OUT, TASKS
 

@@ -18,8 +18,8 @@ from jsonargparse import ArgumentError, ArgumentParser
 
 from stabilizer.configs import yaml_keys
 from stabilizer.configs.bounds import MAX_BYTES, TooMuch
+from stabilizer.core.algorithms import ALGORITHMS
 from stabilizer.core.nearest import nearest_key
-from stabilizer.training.algorithms import ALGORITHMS
 from stabilizer.training.presets import TASK_DEFAULTS, VARIANTS
 from stabilizer.training.settings import TrainConfig
 from stabilizer.training.tasks import DATA, TASKS

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, NamedTuple, get_type_hints
 
-from stabilizer.training.algorithms import ALGORITHMS
+from stabilizer.core.algorithms import ALGORITHMS
 from stabilizer.training.config import type_words
 from stabilizer.training.presets import TASK_DEFAULTS
 from stabilizer.training.settings import TrainConfig

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stabilizer.control.probe import BATCHES, Paid
+from stabilizer.core.earnings import BATCHES, Paid
 from stabilizer.core.knobs import Checkpoint, Controls
 from stabilizer.core.records import Sample
 from stabilizer.training import checkpoint as disk

@@ -20,9 +20,10 @@ import pytest
 from stabilizer.analysis.analyse import Analysis, analyse, as_json, exit_code, numbers
 from stabilizer.cli import main
 from stabilizer.core.records import Action, Cause, Finding, RemedyAdvice
+from stabilizer.core.text import plain
 from stabilizer.detectors import DETECTORS
 from stabilizer.output.report import html, markdown
-from stabilizer.output.terminal import console, plain, show, sparkline
+from stabilizer.output.terminal import console, show, sparkline
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.history import Series
 from stabilizer.trainers.logged_as import SWITCHES, asked_for, logged_as

@@ -31,7 +31,7 @@ def test_a_terminal_without_unicode_gets_plain_marks(capsys, monkeypatch) -> Non
     from rich.console import Console
 
     from stabilizer.compare import compare, read_side
-    from stabilizer.compare.text import show
+    from stabilizer.output.compare_terminal import show
 
     raw = io.BytesIO()
     out = Console(file=io.TextIOWrapper(raw, encoding="ascii"), width=100, markup=False, highlight=False)

@@ -16,7 +16,8 @@ import numpy as np
 
 from stabilizer.control.arbiter import Arbiter, Mode
 from stabilizer.control.fork import Fork, paired
-from stabilizer.control.probe import Paid, Probe, probe
+from stabilizer.control.probe import Probe, probe
+from stabilizer.core.earnings import Paid
 from stabilizer.core.knobs import Checkpoint, Controls
 from stabilizer.core.records import Action, Event
 from stabilizer.incidents.watch import Watch

@@ -12,8 +12,9 @@ import pytest
 from stabilizer.control.arbiter import Arbiter, Need, _Question
 from stabilizer.control.fork import Comparison, Fork
 from stabilizer.control.guard import Guard
-from stabilizer.control.probe import COST, Paid, Probe
+from stabilizer.control.probe import COST, Probe
 from stabilizer.control.trial import Trial
+from stabilizer.core.earnings import Paid
 from stabilizer.core.knobs import Checkpoint, Controls
 from stabilizer.core.records import Action, Cause, Finding
 from stabilizer.incidents.watch import Incident

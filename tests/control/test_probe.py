@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stabilizer.control.probe import Paid, Probe
+from stabilizer.control.probe import Probe
+from stabilizer.core.earnings import Paid
 
 PROMPTS = 16
 

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from stabilizer.core.metrics import VOCABULARY
+from stabilizer.core.points import thin, wants_log
 from stabilizer.core.records import Action, Event, Finding
+from stabilizer.core.text import change_words, short
 from stabilizer.figures import CORE, ICONS, abandoned, charts, incidents, metric_figure
 from stabilizer.figures.growth import drawn, growth
 from stabilizer.figures.marks import LETTER, open_spans
 from stabilizer.figures.metric import MAX_POINTS
-from stabilizer.figures.points import thin, wants_log
 from stabilizer.figures.theme import PALETTES
-from stabilizer.figures.words import change_words, concerns, definition, short
+from stabilizer.figures.words import concerns, definition
 from stabilizer.runs.blocks import Block
 from stabilizer.runs.history import History
 

@@ -45,7 +45,8 @@ def advice(knob: str, before: float | None, after: float | None, id: str = "x") 
 
 def said(trainer: str, name: str, config=None) -> str:
     one = ADVISED[name]
-    return how(trainer, one, config or {}, onset=150, remedy=BY_ID[one.id])
+    remedy = BY_ID[one.id]
+    return how(trainer, one, config or {}, onset=150, of_settings=remedy.of_settings, restart=remedy.restart)
 
 
 # --- laws, over all trainers and all that can be advised ------------------------------------------------------------

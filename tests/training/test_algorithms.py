@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from stabilizer.core.algorithms import ALGORITHMS
 from stabilizer.training.advantages import sequence_advantages
-from stabilizer.training.algorithms import ALGORITHMS
 from stabilizer.training.kl import kl_penalty
 from stabilizer.training.losses import policy_loss
 from stabilizer.training.values import discounted_returns, gae, token_rewards, value_loss, whiten

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from stabilizer.control.fork import paired
-from stabilizer.control.probe import BATCHES
+from stabilizer.core.earnings import BATCHES
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.training import checkpoint as disk
 from stabilizer.training import loop

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
+from stabilizer.core.algorithms import ALGORITHMS
 from stabilizer.training.adaptive import AdaptiveClip
-from stabilizer.training.algorithms import ALGORITHMS
 from stabilizer.training.metrics import judged, reward_metrics
 from stabilizer.training.tasks import Score
 from tests.training.test_loop import weights, without_time

@@ -13,10 +13,12 @@ from stabilizer.analysis.analyse import Analysis, Incident, numbers, settled
 from stabilizer.core import records
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Finding, RemedyAdvice
+from stabilizer.core.text import plain
 from stabilizer.figures import ICONS, PALETTES, WORDS, Chart, abandoned, charts, metric_figure
 from stabilizer.figures.arms import arms_figure
 from stabilizer.figures.courses import Course, on_course
 from stabilizer.output.html import charts_json, document
+from stabilizer.output.preflight_terminal import changes as preflight_changes
 from stabilizer.output.report.case_study import HEADS, Case, case_of, rows
 from stabilizer.output.report.words import (
     MAX_ROWS,
@@ -33,8 +35,7 @@ from stabilizer.output.report.words import (
     told,
     unchanged,
 )
-from stabilizer.output.terminal import VERDICTS, changed, plain
-from stabilizer.preflight.text import changes as preflight_changes
+from stabilizer.output.terminal import VERDICTS, changed
 from stabilizer.runs import journal
 from stabilizer.runs.directory import redacted
 from stabilizer.trainers.logged_as import asked_for

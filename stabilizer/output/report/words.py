@@ -16,7 +16,8 @@ import orjson
 from stabilizer.analysis.analyse import Analysis, Number
 from stabilizer.core import records
 from stabilizer.core.records import RemedyAdvice
-from stabilizer.output.terminal import LONGEST, changed, plain
+from stabilizer.core.text import LONGEST, plain
+from stabilizer.output.terminal import changed
 from stabilizer.runs import journal
 
 MAX_ROWS = 400

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stabilizer.core.algorithms import ALGORITHMS
 from stabilizer.trainers.quantities import Ask, Quantity, divided, every, times
 from stabilizer.trainers.trainer import Trainer
-from stabilizer.training.algorithms import ALGORITHMS
 
 DEFAULTS: dict[str, Any] = {
     "task": "addition",

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stabilizer.configs.config import Config, release
+from stabilizer.configs.config import release
+from stabilizer.trainers.configuration import Config
 from stabilizer.trainers.quantities import Ask, Quantity, Since, divided, times
 from stabilizer.trainers.trainer import Trainer
 

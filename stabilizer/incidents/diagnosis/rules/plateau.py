@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from stabilizer.analysis.forecast import asymptote
 from stabilizer.core.stats import median, trend
+from stabilizer.detectors.evidence.forecast import asymptote
 from stabilizer.incidents.diagnosis.case import Case
 from stabilizer.incidents.diagnosis.rules.base import FITS, NO, SIGNATURE, WEAK, Table, Verdict, few_prompts
 

@@ -13,8 +13,7 @@ from stabilizer.compare import VERDICTS, Comparison
 from stabilizer.compare.differences import label
 from stabilizer.compare.gaps import Compared
 from stabilizer.compare.words import STATES, difference, how, rows, seeds, sentence, support_rows
-from stabilizer.figures.words import short
-from stabilizer.output.terminal import plain
+from stabilizer.core.text import plain, short
 
 STYLES = {
     "identical": "green", "same-run": "green", "same": "green", "different": "yellow", "rescaled": "yellow",

@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from stabilizer.core.severity import ICONS, WORDS
-from stabilizer.output.terminal import STYLES, plain
+from stabilizer.core.text import plain
+from stabilizer.output.terminal import STYLES
 from stabilizer.preflight.check import Preflight
 from stabilizer.preflight.fix import Fixed
 from stabilizer.preflight.rules.base import Finding

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stabilizer.analysis.forecast import asymptote, crossing, forecast
+from stabilizer.detectors.evidence.forecast import asymptote, crossing, forecast
 from stabilizer.runs.history import History
 from tests.series import history
 

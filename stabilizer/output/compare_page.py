@@ -12,11 +12,10 @@ from stabilizer.compare.differences import label
 from stabilizer.compare.gaps import Compared
 from stabilizer.compare.words import STATES, how, rows, seeds, sentence, support_rows
 from stabilizer.core.metrics import metric
+from stabilizer.core.text import plain, short
 from stabilizer.figures.compared import REFERENCE, RUN, Line, compared_figure
-from stabilizer.figures.words import short
 from stabilizer.output.html import charts_json, document
 from stabilizer.output.report import refuse, write_text
-from stabilizer.output.terminal import plain
 from stabilizer.runs.reader import RunError
 
 TONES = {

@@ -1,0 +1,56 @@
+"""Values and foreign text as short words: one line, no control characters, bounded length."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
+_INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
+LONGEST = 600
+"""Characters of any single piece of foreign text that are shown."""
+
+
+def plain(text: object, longest: int = LONGEST) -> str:
+    """Text of unknown origin on one line, without anything a terminal or a reader could be misled by."""
+    clean = _INVISIBLE.sub(" ", _ESCAPES.sub("", str(text))).strip()
+    return clean if len(clean) <= longest else f"{clean[: longest - 1]}…"
+
+
+def short(value: Any) -> str:
+    """A value as a person would say it: 4 significant digits, thousands grouped, NaN and Inf by name."""
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) < 10**15 else f"{float(value):.4g}"
+    if isinstance(value, float):
+        if math.isnan(value):
+            return "NaN"
+        if math.isinf(value):
+            return "+Inf" if value > 0 else "−Inf"
+        if value == int(value) and abs(value) < 10**9:
+            return f"{int(value):,}"
+        return f"{value:,.1f}" if 1000 <= abs(value) < 10**9 else f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {short(inner)}" for key, inner in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(short(inner) for inner in value)
+    return str(value)
+
+
+def change_words(change: Mapping[str, tuple[float | None, float | None]]) -> list[str]:
+    """A remedy's change, one knob a line: `control/beta: 0 → 0.001`."""
+    return [f"{knob}: {short(before)} → {short(after)}" for knob, (before, after) in change.items()]
+
+
+def age_words(seconds: float) -> str:
+    """How long ago, in the largest unit that says something."""
+    seconds = max(0.0, seconds)
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
