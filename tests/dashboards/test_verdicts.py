@@ -93,7 +93,7 @@ def test_a_check_says_what_diagnose_says_and_writes_nothing_into_the_run(tmp_pat
     assert page.standing.ask == "", "nothing is left to check"
     assert {card.number for card in page.cards} == {incident.incident for incident in wanted.incidents}
     assert files(tmp_path) == before
-    assert runs.checks._worker._process is None, "its process ends with the last check"
+    assert runs.checks._compute._process is None, "its process ends with the last check"
 
 
 def test_a_run_that_goes_on_after_its_check_says_how_far_the_check_came(tmp_path: Path) -> None:
