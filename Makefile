@@ -73,8 +73,8 @@ $(VLLM_VENV)/.installed: $(VLLM_VENV)/.vllm-$(VLLM_VERSION) pyproject.toml
 	@$(VLLM_PIP) -e '.[train]' 'pytest>=8' 'peft>=0.18' -c $(VLLM_VENV)/torch.txt
 	@touch $@
 
-lint: $(VENV)/.installed ## ruff: rules and format
-	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
+lint: $(VENV)/.installed ## ruff (rules and format) and mypy (strict types)
+	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
 
 bench: $(VENV)/.installed ## measure everything, beside TRL and other tools in environments of their own: hours
 	@$(RUN) -m stabilizer bench cost $(ARGS) && $(RUN) -m stabilizer bench read $(ARGS) && $(RUN) -m stabilizer bench train $(ARGS) && $(RUN) -m stabilizer bench detect $(ARGS) \
@@ -85,7 +85,7 @@ screenshots: $(VENV)/.installed ## the README's pictures, from the sample runs (
 
 lock: $(VENV)/.installed ## pin the newest versions anew into requirements.lock
 	@$(PIP) uv && echo 'torch==$(TORCH_VERSION)' > $(VENV)/torch.txt
-	@$(PY) -m uv pip compile -q --universal --python-version 3.11 --extra train --extra dev -c $(VENV)/torch.txt --upgrade \
+	@$(PY) -m uv pip compile -q --universal --python-version 3.11 --extra train --extra dev --extra docs -c $(VENV)/torch.txt --upgrade \
 	  --no-header --no-annotate --no-emit-index-url pyproject.toml | grep -vE '^(torch|triton|cuda|nvidia)' > requirements.lock
 
 clean: ## remove the environment and build leftovers; runs/ stays
