@@ -20,7 +20,7 @@ VLLM_PIP := $(VLLM_PY) -m pip install --disable-pip-version-check -q
 RUN := OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-vllm vllm-env lint bench screenshots lock clean
+.PHONY: help install demo test test-all test-vllm vllm-env lint bench docs screenshots lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -77,16 +77,19 @@ lint: $(VENV)/.installed ## ruff (rules and format) and mypy (strict types)
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
 
 bench: $(VENV)/.installed ## measure everything, beside TRL and other tools in environments of their own: hours
-	@$(RUN) -m stabilizer bench cost $(ARGS) && $(RUN) -m stabilizer bench read $(ARGS) && $(RUN) -m stabilizer bench train $(ARGS) && $(RUN) -m stabilizer bench detect $(ARGS) \
-	  && $(RUN) -m stabilizer bench rescue $(ARGS) && $(RUN) -m stabilizer bench dashboard $(ARGS)
+	@$(RUN) -m bench cost $(ARGS) && $(RUN) -m bench read $(ARGS) && $(RUN) -m bench train $(ARGS) && $(RUN) -m bench detect $(ARGS) \
+	  && $(RUN) -m bench rescue $(ARGS) && $(RUN) -m bench dashboard $(ARGS)
+
+docs: $(VENV)/.installed ## build the documentation into docs/_build (offline)
+	@$(PY) -m sphinx -q -W --keep-going docs docs/_build && echo 'docs/_build/index.html'
 
 screenshots: $(VENV)/.installed ## the README's pictures, from the sample runs (needs a Chromium)
 	@$(RUN) tests/dashboards/screenshots.py sample_runs dashboards/screenshots
 
 lock: $(VENV)/.installed ## pin the newest versions anew into requirements.lock
 	@$(PIP) uv && echo 'torch==$(TORCH_VERSION)' > $(VENV)/torch.txt
-	@$(PY) -m uv pip compile -q --universal --python-version 3.11 --extra train --extra dev --extra docs -c $(VENV)/torch.txt --upgrade \
+	@$(PY) -m uv pip compile -q --universal --python-version 3.11 --extra train --extra dev -c $(VENV)/torch.txt --upgrade \
 	  --no-header --no-annotate --no-emit-index-url pyproject.toml | grep -vE '^(torch|triton|cuda|nvidia)' > requirements.lock
 
 clean: ## remove the environment and build leftovers; runs/ stays
-	rm -rf $(VENV) $(VLLM_VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) build dist docs/_build docs/reference .pytest_cache .ruff_cache .hypothesis

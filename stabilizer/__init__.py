@@ -1,6 +1,87 @@
 """Keeps GRPO/PPO training of language models stable: trains, watches, explains and repairs runs.
 
-Importing this package is cheap and never imports torch; post-hoc analysis works without it.
+    import stabilizer
+
+    answer = stabilizer.diagnose("path/to/log")
+    print(answer.verdict, [incident.summary for incident in answer.incidents])
+
+Importing this package is cheap and never imports torch. `Session` and `load_config` need the extra `train`.
 """
 
-__version__ = "0.1.0"
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stabilizer.analysis.analyse import Analysis
+    from stabilizer.compare import Comparison
+    from stabilizer.live.session import Session
+    from stabilizer.preflight.check import Preflight
+    from stabilizer.runs.loaded import LoadedRun
+    from stabilizer.training.config import load_config
+
+__version__ = "0.2.0"
+__all__ = ["Session", "check_config", "compare_runs", "diagnose", "load", "load_config", "report"]
+
+_FROM_TRAINING = {"Session": "stabilizer.live.session", "load_config": "stabilizer.training.config"}
+"""Names that need torch, and the module each comes from."""
+
+
+def load(
+    path: str | PathLike[str],
+    *,
+    format: str | None = None,
+    mapping: Mapping[str, str] | None = None,
+    config: str | PathLike[str] | None = None,
+) -> LoadedRun:
+    """Read a run directory or a log of any known format.
+
+    `mapping` says which of the log's names is which of our metrics (ours -> theirs). `config` is the trainer's
+    configuration where the log does not hold it. An unreadable path raises `RunError`, which says what to do.
+    """
+    from stabilizer.trainers.reading import load
+
+    return load(Path(path), format=format, mapping=mapping, config=Path(config) if config else None)
+
+
+def diagnose(run: str | PathLike[str] | LoadedRun, **options: Any) -> Analysis:
+    """Say what went wrong in a run, when it began, why, and what to change. `options` as for `load`."""
+    from stabilizer.analysis.analyse import analyse
+
+    return analyse(load(run, **options) if isinstance(run, (str, PathLike)) else run)
+
+
+def check_config(path: str | PathLike[str], **options: Any) -> Preflight:
+    """Judge a trainer's configuration before the first step. `options`: trainer, version, processes, gpus, ..."""
+    from stabilizer.preflight.check import Options, preflight
+
+    return preflight(Path(path), Options(**options))
+
+
+def compare_runs(run: str | PathLike[str], reference: str | PathLike[str]) -> Comparison:
+    """Compare a run with a reference: measure the gaps, explain them, and name one change to try.
+
+    Either may be several paths separated by commas: seeds of one configuration.
+    """
+    from stabilizer.compare import compare
+    from stabilizer.compare.sides import read_side
+
+    return compare(read_side(str(run)), read_side(str(reference)))
+
+
+def report(run: str | PathLike[str] | LoadedRun, out: str | PathLike[str]) -> Path:
+    """Write one self-contained page about a run; the suffix (.html or .md) says which form."""
+    from stabilizer.output.report import write
+
+    return write(diagnose(run), Path(out))
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FROM_TRAINING:
+        raise AttributeError(f"module 'stabilizer' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_FROM_TRAINING[name]), name)
