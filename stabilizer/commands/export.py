@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         choices=("model", *TABLES, *TRACKERS),
         default="model",
-        help="model: a folder that transformers and vLLM load, with a model card; csv, parquet: all metrics, one row per step; "
+        help="model: a folder that transformers and vLLM load, with a model card; "
+        "csv, parquet: all metrics, one row per step; "
         + "; ".join(f"{name}: {tracker.what}" for name, tracker in TRACKERS.items())
         + ". Nothing is sent anywhere",
     )
