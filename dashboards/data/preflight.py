@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import stabilizer
 from dashboards.data.state import Runs
 from stabilizer.configs.config import ConfigError
 from stabilizer.configs.reading import parsed
+from stabilizer.core.paths import sample_runs
 from stabilizer.preflight.check import Options, Preflight, configured, judge
 from stabilizer.preflight.fix import corrected
 from stabilizer.runs.reader import read_json
@@ -26,14 +26,14 @@ MAX_TEXT = 64 * 1024
 """Characters of a configuration: what is judged must not keep other viewers waiting."""
 FORMS: Mapping[str, str] = {"yaml": "YAML", "json": "JSON", "toml": "TOML", "sh": "shell", "py": "Python"}
 """Suffix -> name of the forms a configuration comes in."""
-EXAMPLES = Path(stabilizer.__file__).parent / "examples" / "configs"
 TITLES: Mapping[str, str] = {
-    "easyr1_flat.yaml": "EasyR1, GRPO: flat after 30 steps",
-    "trl_no_anchor.py": "TRL, GRPO without a KL term",
-    "search_r1_halved.sh": "Search-R1, PPO: all batches halved",
-    "open_r1_seven.sh": "Open-R1 on seven GPUs",
-    "trl_tldr.py": "TRL's TLDR example on one GPU",
+    "case-easyr1": "EasyR1, GRPO: flat after 30 steps",
+    "case-trl-beta0": "TRL, GRPO without a KL term",
+    "case-search-r1": "Search-R1, PPO: all batches halved",
+    "case-open-r1": "Open-R1 on seven GPUs",
+    "length-vs-published": "TRL's TLDR example on one GPU",
 }
+"""Sample run -> title of the configuration that lies in its folder."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,9 @@ def judged(asked: Asked) -> Judged:
 
 
 def example(name: str) -> Asked | None:
-    """One of the shipped configurations, by its file name; None for any other name."""
-    if name not in TITLES:
-        return None
-    return Asked((EXAMPLES / name).read_text(encoding="utf-8"), form=Path(name).suffix[1:])
+    """The configuration of a sample run, by the name of its folder; None for any other name."""
+    file = next((sample_runs() / name).glob("config.*"), None) if name in TITLES else None
+    return Asked(file.read_text(encoding="utf-8"), form=file.suffix[1:]) if file else None
 
 
 def of_run(runs: Runs, id: str) -> Asked | None:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from stabilizer.commands.missing import need_train_extra
 from stabilizer.commands.train import add_run_arguments, command, dashboard, follow, found
+from stabilizer.core.paths import sample_runs
 
 if TYPE_CHECKING:
     from stabilizer.core.records import Finding
@@ -93,9 +94,8 @@ def _posthoc(args: argparse.Namespace) -> int:
     """The dashboard on runs that are already there: the repository's samples, or those shipped in the wheel."""
     from dashboards.server import serve
 
-    here = Path(__file__).parents[1]
-    samples = next((p for p in (here / "sample_runs", here.parent / "sample_runs") if p.is_dir()), None)
-    if samples is None:
+    samples = sample_runs()
+    if not samples.is_dir():
         raise FileNotFoundError("the sample runs are not part of this installation; see `stabilizer dashboard PATH`")
     serve([samples], "127.0.0.1", args.port, browser=sys.stdout.isatty())
     return 0

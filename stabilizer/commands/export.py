@@ -1,4 +1,4 @@
-"""`stabilizer export RUN --to model|csv|TRACKER`: what a run made, in a form that other programs take."""
+"""`stabilizer export RUN --to model|csv|parquet|TRACKER`: what a run made, in a form that other programs take."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import argparse
 import csv
 import json
 import shlex
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 from stabilizer.commands.missing import need_train_extra
 from stabilizer.figures.table import heading
 from stabilizer.output.trackers import TRACKERS, export, rows_of
-from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import summary
+from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import run_around
 from stabilizer.trainers.reading import load
 
@@ -24,13 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--to",
-        choices=("model", "csv", *TRACKERS),
+        choices=("model", *TABLES, *TRACKERS),
         default="model",
-        help="model: a folder that transformers and vLLM load, with a model card; csv: all metrics, a row a step; "
+        help="model: a folder that transformers and vLLM load, with a model card; "
+        "csv, parquet: all metrics, one row per step; "
         + "; ".join(f"{name}: {tracker.what}" for name, tracker in TRACKERS.items())
         + ". Nothing is sent anywhere",
     )
-    parser.add_argument("-o", "--out", type=Path, help="folder, or file (csv); beside the run unless told")
+    parser.add_argument("-o", "--out", type=Path, help="folder, or file (csv, parquet); default: beside the run")
     parser.add_argument("--checkpoint", default="best", help="for model: best (by validation), last, or a step")
 
 
@@ -41,10 +44,13 @@ def run(args: argparse.Namespace) -> int:
     beside = path.name if path.is_dir() else path.stem
     if args.out and (inside := run_around(args.out)):
         raise ValueError(f"{args.out}: lies inside the run directory {inside}, which only training writes to")
-    if args.to == "csv":
-        out = args.out or path.with_name(f"{beside}.csv")
+    if write := TABLES.get(args.to):
+        out = args.out or path.with_name(f"{beside}.{args.to}")
+        if out.exists():
+            raise ValueError(f"{out}: exists already; remove it, or name another file with -o")
         run = load(path)
-        rows = _write_csv(run.history.view(), out)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        rows = write(run, out)
         made = summary(run.actions)
         told = {"out": str(out), "rows": rows, "interventions": made}
         words = f"{rows} steps written to {out}" + (f"; the run was {made['text']}" if made["count"] else "")
@@ -72,14 +78,25 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write_csv(view: RunView, out: Path) -> int:
-    """One row a step, a column a metric; empty where a metric was not logged, nan and inf as they are."""
-    if out.exists():
-        raise ValueError(f"{out}: exists already; remove it, or name another file with -o")
-    out.parent.mkdir(parents=True, exist_ok=True)
+def _write_csv(run: LoadedRun, out: Path) -> int:
+    """One row per step, one column per metric; empty where a metric was not logged, nan and inf as they are."""
+    view = run.history.view()
     names, rows = sorted(view.names()), rows_of(view)
     with out.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerow(["step", *map(heading, names)])
         writer = csv.DictWriter(file, ["step", *names])
         writer.writerows({"step": row.step, **row.values} for row in rows)
     return len(rows)
+
+
+def _write_parquet(run: LoadedRun, out: Path) -> int:
+    """The table of `LoadedRun.frame()`, with `step` as its index."""
+    if absent := [name for name in ("pandas", "pyarrow") if find_spec(name) is None]:
+        raise ImportError(f"--to parquet needs {' and '.join(absent)}: pip install {' '.join(absent)}")
+    frame = run.frame()
+    frame.to_parquet(out, engine="pyarrow")
+    return len(frame)
+
+
+TABLES: dict[str, Callable[[LoadedRun, Path], int]] = {"csv": _write_csv, "parquet": _write_parquet}
+"""Files with all metrics of a run. Neither overwrites a file; csv needs no further package."""

@@ -1,4 +1,4 @@
-"""What people write for a path."""
+"""Paths: what people write for one, and where the sample runs lie."""
 
 from __future__ import annotations
 
@@ -12,3 +12,10 @@ def expanded(path: str, where: str) -> Path:
     except RuntimeError:
         user = Path(path).parts[0]
         raise ValueError(f"{where}: no home folder is known for {user!r}; write the whole path") from None
+
+
+def sample_runs() -> Path:
+    """The folder of the sample runs: inside an installed package, beside the package in the repository."""
+    package = Path(__file__).parents[1]
+    inside = package / "sample_runs"
+    return inside if inside.is_dir() else package.parent / "sample_runs"

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from stabilizer.core.records import Action, Finding, Sample
 from stabilizer.runs.history import History, RunView
 from stabilizer.runs.reader import RunError, RunReader
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,23 @@ class LoadedRun:
         """The run as a live watcher saw it, tick by tick."""
         for attempt, step in self.ticks:
             yield self.histories[attempt].view(step)
+
+    def frame(self) -> pandas.DataFrame:
+        """The metrics of the newest attempt as a pandas table: one row per step, one column per metric.
+
+        The index is `step`. A metric that was not logged at a step is NaN there.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("frame() needs pandas: pip install pandas") from None
+        view = self.history.view()
+        series = {name: view.series(name) for name in sorted(view.names())}
+        steps = np.unique(np.concatenate([one.steps for one in series.values()] or [np.empty(0, np.int64)]))
+        columns = {name: np.full(len(steps), np.nan) for name in series}
+        for name, one in series.items():
+            columns[name][np.searchsorted(steps, one.steps)] = one.values
+        return pandas.DataFrame(columns, index=pandas.Index(steps, name="step"))
 
 
 class NoMetrics(RunError):

@@ -12,7 +12,8 @@ from urllib.parse import quote
 import pytest
 from page_client import CALM, Client, components
 
-from dashboards.data.preflight import EXAMPLES, MAX_TEXT, TITLES, Asked, guessed, judged
+from dashboards.data.preflight import MAX_TEXT, TITLES, Asked, guessed, judged
+from stabilizer.core.paths import sample_runs
 
 FIELDS = ("text", "form", "trainer", "version", "gpus", "processes", "size", "prompts")
 TRL = "learning_rate: 0.5\nnum_generations: 8\nbeta: 0.0\nper_device_train_batch_size: 7\nlogging_step: 3\n"
@@ -51,8 +52,8 @@ def test_every_example_is_judged_when_its_address_is_opened(client, name: str) -
     assert "could not be judged" not in page
 
 
-def test_the_examples_are_those_that_are_shipped() -> None:
-    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == set(TITLES)
+def test_every_configuration_of_a_sample_run_is_an_example() -> None:
+    assert {path.parent.name for path in sample_runs().glob("*/config.*")} == set(TITLES)
 
 
 def test_the_configuration_of_a_run_is_judged(client) -> None:
@@ -61,9 +62,9 @@ def test_the_configuration_of_a_run_is_judged(client) -> None:
 
 
 def test_a_corrected_copy_is_offered_and_is_better(client) -> None:
-    done = judged(Asked((EXAMPLES / "easyr1_flat.yaml").read_text(), form="yaml"))
+    done = judged(Asked((sample_runs() / "case-easyr1/config.yaml").read_text(), form="yaml"))
     assert done.result.verdict == "warn" and done.verdict_after == "info"
-    assert "preflight-fixed" in json.dumps(client.open("/preflight", "?example=easyr1_flat.yaml"))
+    assert "preflight-fixed" in json.dumps(client.open("/preflight", "?example=case-easyr1"))
 
 
 @pytest.mark.parametrize("query", ["?example=../config.yaml", "?example=", "?run=../../etc", "?run=x", "?example=%00"])

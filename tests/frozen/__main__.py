@@ -140,12 +140,12 @@ def diagnoses() -> Iterator[tuple[str, str]]:
 
 
 def preflights() -> Iterator[tuple[str, str]]:
-    """`preflight` of every recipe and example."""
-    folders = ("tests/preflight/recipes", "stabilizer/examples/configs")
-    for path in sorted(path for folder in folders for path in (ROOT / folder).iterdir() if path.is_file()):
-        name = str(path.relative_to(ROOT))
-        yield f"{path.name}.json", stabilizer("preflight", name, "--json")
-        yield f"{path.name}.txt", stabilizer("preflight", name)
+    """`preflight` of every recipe and of the configuration of every sample run."""
+    recipes = sorted((ROOT / "tests/preflight/recipes").iterdir())
+    for path in (*recipes, *sorted((ROOT / "sample_runs").glob("*/config.*"))):
+        name, file = str(path.relative_to(ROOT)), path.name if path in recipes else f"{path.parent.name}{path.suffix}"
+        yield f"{file}.json", stabilizer("preflight", name, "--json")
+        yield f"{file}.txt", stabilizer("preflight", name)
 
 
 def manuals() -> Iterator[tuple[str, str]]:

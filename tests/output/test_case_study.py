@@ -143,12 +143,3 @@ def test_what_is_no_file_is_not_opened_and_what_is_no_text_not_believed(tmp_path
     problems = " ".join(read(folder).problems)
     assert "no plain file" in problems and "said.version is no text" in problems
     assert read(written(tmp_path / "case", 'config = ".."')).checked is None
-
-
-def test_a_cases_configuration_is_the_one_that_preflight_and_its_page_have_as_an_example():
-    root = Path(__file__).parents[2]
-    examples = {
-        file.read_bytes() for file in (root / "stabilizer" / "examples" / "configs").iterdir() if file.is_file()
-    }
-    kept = [file for file in sorted((root / "sample_runs").glob("case-*/config.*"))]
-    assert kept and [file for file in kept if file.read_bytes() not in examples] == []

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import stabilizer
 from stabilizer.cli import main
+from stabilizer.core.paths import sample_runs
 
-GOLDEN = Path(stabilizer.__file__).parent / "examples" / "configs"
-FLAT = str(GOLDEN / "easyr1_flat.yaml")
+SAMPLES = sample_runs()
+FLAT = str(SAMPLES / "case-easyr1/config.yaml")
 HOSTILE = "\x1b]52;c;eA==\x07\x1b[31mred\u202e"
 
 
@@ -21,7 +21,7 @@ def test_the_page_names_place_value_reason_cure_and_how_sure(capsys) -> None:
     assert main(["preflight", FLAT]) == 1
     page = " ".join(capsys.readouterr().out.split())
     assert page.startswith("▲ NOT READY: warnings") or page.startswith("[!] NOT READY: warnings")
-    for words in ("EasyR1", "easyr1_flat.yaml:16", "worker.actor.global_batch_size 8", "How sure", "folklore", "--fix"):
+    for words in ("EasyR1", "config.yaml:16", "worker.actor.global_batch_size 8", "How sure", "folklore", "--fix"):
         assert words in page
 
 
@@ -40,11 +40,17 @@ def test_json_has_the_form_of_diagnose(capsys) -> None:
 
 @pytest.mark.parametrize(
     "name,level,code",
-    [("easyr1_flat.yaml", "warn", 1), ("easyr1_flat.yaml", "critical", 0), ("easyr1_flat.yaml", "never", 0),
-     ("trl_tldr.py", "warn", 0), ("trl_tldr.py", "info", 1), ("open_r1_seven.sh", "critical", 1)],
-)  # fmt: skip
+    [
+        ("case-easyr1/config.yaml", "warn", 1),
+        ("case-easyr1/config.yaml", "critical", 0),
+        ("case-easyr1/config.yaml", "never", 0),
+        ("length-vs-published/config.py", "warn", 0),
+        ("length-vs-published/config.py", "info", 1),
+        ("case-open-r1/config.sh", "critical", 1),
+    ],
+)
 def test_exit_codes_follow_the_verdict(name: str, level: str, code: int) -> None:
-    assert main(["preflight", str(GOLDEN / name), "--fail-on", level, "--json"]) == code
+    assert main(["preflight", str(SAMPLES / name), "--fail-on", level, "--json"]) == code
 
 
 def test_fix_writes_a_copy_and_leaves_the_configuration(tmp_path, capsys) -> None:

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 
-import stabilizer
+from stabilizer.core.paths import sample_runs
 from stabilizer.preflight.check import Options, preflight
 from stabilizer.preflight.fix import corrected
 
 HERE = Path(__file__).parent
-CONFIGS = Path(stabilizer.__file__).parent / "examples" / "configs"
 RECIPES = sorted((HERE / "recipes").iterdir())
 
 
 def golden(name: str, **said):
     options = Options(**said)
-    return preflight(CONFIGS / name, options), options
+    return preflight(sample_runs() / name, options), options
 
 
 def loud(result) -> list[tuple[str, str]]:
@@ -34,7 +33,7 @@ def finding(result, id: str):
 
 
 def test_easyr1_few_prompts_two_kl_keys_and_no_validation() -> None:
-    result, options = golden("easyr1_flat.yaml")
+    result, options = golden("case-easyr1/config.yaml")
     assert result.config.trainer.name == "easyr1" and "early 2025" in result.config.version_why
     assert loud(result) == [
         ("batch/too-few-prompts", "worker.actor.global_batch_size"),
@@ -51,7 +50,7 @@ def test_easyr1_few_prompts_two_kl_keys_and_no_validation() -> None:
 
 
 def test_trl_without_beta_is_seen_before_the_first_step() -> None:
-    result, options = golden("trl_no_anchor.py")
+    result, options = golden("case-trl-beta0/config.py")
     assert result.config.version_used == "0.17.0", "the keys were gone in 0.18"
     assert loud(result) == [("kl/no-anchor", "beta"), ("updates/off-policy", "num_iterations")]
     anchor = finding(result, "kl/no-anchor")
@@ -64,13 +63,13 @@ def test_trl_without_beta_is_seen_before_the_first_step() -> None:
 
 
 def test_a_long_run_is_counted_from_the_data() -> None:
-    result, _ = golden("trl_no_anchor.py", processes=1, prompts=50_000)
+    result, _ = golden("case-trl-beta0/config.py", processes=1, prompts=50_000)
     # 16 x 4 x 1 / 16 = 4 prompts an update, each learned from 4 times: 50,000 x 4 / 4 = 50,000 steps
     assert "50,000 steps" in finding(result, "kl/no-anchor").summary
 
 
 def test_search_r1_halved_batches_are_told_from_memory_knobs() -> None:
-    result, options = golden("search_r1_halved.sh")
+    result, options = golden("case-search-r1/config.sh")
     assert loud(result) == [("batch/smaller-than-recipe", "actor_rollout_ref.actor.ppo_mini_batch_size")]
     halved = finding(result, "batch/smaller-than-recipe")
     assert "memory is saved by actor.ppo_micro_batch_size" in halved.why
@@ -97,7 +96,7 @@ def test_search_r1_halved_batches_are_told_from_memory_knobs() -> None:
     [("0.15.2", [7]), ("0.17.0", [7, 4, 14, 2, 28])],  # 7 x 1 = 7; since 0.17 accumulation counts: 7 x 1 x 4 = 28
 )
 def test_open_r1_seven_processes_get_every_valid_number_nearest_first(version: str, valid: list[int]) -> None:
-    result, options = golden("open_r1_seven.sh", version=version)
+    result, options = golden("case-open-r1/config.sh", version=version)
     assert result.config.trainer.name == "open-r1" and result.config.processes == 7
     assert result.verdict == "critical"
     refused = finding(result, "trainer/rejects")
@@ -110,7 +109,7 @@ def test_open_r1_seven_processes_get_every_valid_number_nearest_first(version: s
 
 
 def test_the_tldr_example_on_one_process_has_one_prompt_an_update() -> None:
-    result, _ = golden("trl_tldr.py", processes=1)
+    result, _ = golden("length-vs-published/config.py", processes=1)
     few = finding(result, "batch/too-few-prompts")
     # 8 per device x 1 process x 1 accumulated / 8 answers = 1
     assert few.severity == "warn" and few.summary.startswith("1 prompt behind each update")
