@@ -20,7 +20,7 @@ VLLM_PIP := $(VLLM_PY) -m pip install --disable-pip-version-check -q
 RUN := OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-vllm vllm-env lint bench docs screenshots lock clean
+.PHONY: help install demo test test-all test-vllm vllm-env lint bench docs notebooks screenshots lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -82,6 +82,9 @@ bench: $(VENV)/.installed ## measure everything, beside TRL and other tools in e
 
 docs: $(VENV)/.installed ## build the documentation into docs/_build (offline)
 	@$(PY) -m sphinx -q -W --keep-going docs docs/_build && echo 'docs/_build/index.html'
+
+notebooks: $(VENV)/.installed ## execute the notebooks and keep their outputs (needs a Chromium for the pictures)
+	@$(PIP) kaleido && $(PY) notebooks/execute.py $(ARGS)
 
 screenshots: $(VENV)/.installed ## the README's pictures, from the sample runs (needs a Chromium)
 	@$(RUN) tests/dashboards/screenshots.py sample_runs dashboards/screenshots

@@ -34,7 +34,9 @@ def detectors() -> str:
     parts = ["# Detectors", "", "Generated from the docstrings; `stabilizer detectors explain ID` prints the same.", ""]
     parts += ["| id | fires when | measured: recall; false alarms per 1,000 healthy steps |", "|---|---|---|"]
     for detector in DETECTORS:
-        parts.append(f"| [`{detector.id}`](#{_anchor(detector.id)}) | {page(detector)['title']} | {in_words(detector.id)} |")
+        parts.append(
+            f"| [`{detector.id}`](#{_anchor(detector.id)}) | {page(detector)['title']} | {in_words(detector.id)} |"
+        )
     for detector in DETECTORS:
         parts += ["", f"## {detector.id}", "", *_markdown(inspect.getdoc(type(detector)) or "")]
     return "\n".join(parts) + "\n"
@@ -45,7 +47,14 @@ def remedies() -> str:
     parts = ["# Remedies, one by one", "", "Generated from the docstrings, in the order in which they are tried.", ""]
     for remedy in REMEDIES:
         safety = getattr(remedy, "safety", "")
-        parts += ["", f"## {remedy.id}", "", f"Safety class: `{safety}`.", "", *_markdown(inspect.getdoc(type(remedy)) or "")]
+        parts += [
+            "",
+            f"## {remedy.id}",
+            "",
+            f"Safety class: `{safety}`.",
+            "",
+            *_markdown(inspect.getdoc(type(remedy)) or ""),
+        ]
     return "\n".join(parts) + "\n"
 
 
