@@ -1,7 +1,7 @@
 """Execute the notebooks and write them back with their outputs: `python notebooks/execute.py [NAME ...]`.
 
-Plots are stored twice: as Plotly data for Jupyter, and as PNG for viewers that only show pictures. The PNG needs kaleido and
-a Chromium; `PLOTLY_RENDERER=plotly_mimetype` does without.
+Plots are stored twice: as Plotly data for Jupyter, and as PNG for viewers that show pictures only. PNG needs kaleido
+and a Chromium; `PLOTLY_RENDERER=plotly_mimetype` does without.
 """
 
 from __future__ import annotations
