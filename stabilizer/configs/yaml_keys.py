@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from stabilizer.configs.bounds import MAX_DEPTH, TooMuch, check_size, too_deep
+from stabilizer.configs.bounds import TOO_DEEP, TooMuch, check_size
+from stabilizer.core.json_text import MAX_NESTING
 
 MAX_NODES = 100_000
 """Values and groups of one document, every alias replaced by what it stands for."""
@@ -118,8 +119,8 @@ def _check_events(text: str) -> None:
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):
             open_.append((event.anchor, _Extent(depth=1)))
-            if len(open_) > MAX_DEPTH + 1:
-                raise too_deep()
+            if len(open_) > MAX_NESTING + 1:
+                raise TooMuch(TOO_DEEP)
             continue
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in open_):
@@ -142,8 +143,8 @@ def _check_events(text: str) -> None:
                 f"more than {MAX_NODES:,} values and groups by line {event.start_mark.line + 1}, aliases written out;"
                 " is this the right file?"
             )
-        if len(open_) - 1 + done.depth > MAX_DEPTH:
-            raise too_deep()
+        if len(open_) - 1 + done.depth > MAX_NESTING:
+            raise TooMuch(TOO_DEEP)
 
 
 def _nodes(node: yaml.Node) -> Iterator[yaml.Node]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.configs import bounds
-from stabilizer.configs.bounds import TooMuch, check_depth, load_toml
+from stabilizer.configs.bounds import TooMuch, load_toml
 from stabilizer.core import json_text
 from stabilizer.runs.reader import RunError
 
@@ -98,7 +98,7 @@ def config_file(path: Path) -> dict[str, Any]:
     if suffix in SCRIPTS:
         return _script(path)
     if suffix == ".json":
-        value = _checked_depth(path, json_value(path))
+        value = json_value(path)
         _check_keys(path)
     elif suffix == ".toml":
         value = _parsed(path, load_toml, ValueError)
@@ -158,13 +158,6 @@ def _unwrapped(settings: dict[Any, Any]) -> dict[Any, Any]:
     ours = {key: item for key, item in settings.items() if not str(key).startswith(("_", "wandb_version"))}
     wrapped = (isinstance(item, dict) and "value" in item and set(item) <= {"desc", "value"} for item in ours.values())
     return {key: item["value"] for key, item in ours.items()} if ours and all(wrapped) else settings
-
-
-def _checked_depth(path: Path, value: Any) -> Any:
-    try:
-        return check_depth(value)
-    except TooMuch as error:
-        raise RunError(f"{path}: {error}") from None
 
 
 def _check_keys(path: Path) -> None:

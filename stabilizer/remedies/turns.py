@@ -30,8 +30,6 @@ SAME = 1.02
 MADE_UP = 1.1
 """Factor within which a knob has made up for a rate that is away: one that follows does so in steps."""
 
-_NAMES = tuple(KNOBS)
-
 
 class Turn(NamedTuple):
     """A knob that was changed, or that can make up for what changed beside it."""
@@ -55,7 +53,7 @@ def turns(view: RunView, onset: int, ours: Mapping[str, int] = NOBODY) -> list[T
 def _turns(view: RunView, onset: int, ours: Collection[tuple[str, int]], events: int) -> list[Turn]:
     """The same; `events` so many are declared, which may have become more since somebody else asked."""
     found, until = [], dict(ours)
-    for knob in view.varied(_NAMES, onset - BEFORE):
+    for knob in KNOBS:
         series = view.series(knob).between(max(onset - BEFORE, until.get(knob, 0) + 1), view.step)
         row = _first_turn(view, series)
         if row is None:

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-FEW = 8
-"""Rows below which a table costs more than it saves."""
 MAX_ROWS = 4096
 """Rows of one block; a longer table becomes several."""
 

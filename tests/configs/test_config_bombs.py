@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stabilizer.configs.bounds import MAX_DEPTH, TooMuch, check_depth, load_toml
+from stabilizer.configs.bounds import TooMuch, load_toml
 from stabilizer.configs.yaml_keys import MAX_NODES, compose, load
+from stabilizer.core.json_text import MAX_NESTING
 from stabilizer.training.config import load_config
 from tests.bounded import stabilizer
 
@@ -33,7 +34,7 @@ def aliases(levels: int, wide: int) -> str:
 BOMBS = {
     "merges.yaml": (merges(12, 9), "values and groups"),
     "aliases.yaml": (aliases(12, 9), "values and groups"),
-    "chain.yaml": (merges(MAX_DEPTH + 5, 1), "nested"),
+    "chain.yaml": (merges(MAX_NESTING + 5, 1), "nested"),
     "deep.yaml": ("a: " + "[" * 100_000, "nested"),
     "wide.yaml": ("a: [" + "{}," * 2 * MAX_NODES + "]", "values and groups"),
     "digits.yaml": ("a: 1" + ":1" * 500_000 + "\n", "a number of 1,000,001 characters"),
@@ -83,13 +84,13 @@ def test_keys_of_toml_with_dots_in_text_are_read():
     assert load_toml(text)["a"] == {"b": {"c": 1}}
 
 
-def test_values_are_bounded_in_depth():
-    deep: list = []
-    for _ in range(MAX_DEPTH - 1):
-        deep = [deep]
-    assert check_depth(deep) is deep
-    with pytest.raises(TooMuch):
-        check_depth([[deep]])
+@pytest.mark.parametrize("load_text,text", [(load, "[{}]"), (load_toml, "a = [{}]")])
+def test_yaml_and_toml_allow_the_same_depth(load_text, text):
+    outer = 1 if load_text is load else 2
+    inner = MAX_NESTING - outer
+    assert load_text(text.format("[" * inner + "]" * inner))
+    with pytest.raises(TooMuch, match="nested"):
+        load_text(text.format("[" * (inner + 1) + "]" * (inner + 1)))
 
 
 def test_a_megabyte_of_yaml_takes_two_seconds_at_most():

@@ -61,9 +61,9 @@ def test_refusing_takes_time_in_proportion_to_the_text(parse) -> None:
         b"[" + b",".join([nested(1_000, "list").encode()] * 500) + b"]",
     )
     for text in texts:  # a megabyte each; what is quadratic would take minutes
-        began = time.perf_counter()
+        began = time.process_time()
         try:
             parse(text)
         except ValueError:
             pass
-        assert time.perf_counter() - began < 10
+        assert time.process_time() - began < 10

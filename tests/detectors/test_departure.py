@@ -7,7 +7,8 @@ import pytest
 
 from stabilizer.core.stats import deviation
 from stabilizer.detectors.evidence.departure import Departure, change_step, course, departure, drift
-from stabilizer.runs.history import REACH, History
+from stabilizer.runs.column import REACH
+from stabilizer.runs.history import History
 
 SEEDS = range(8)
 

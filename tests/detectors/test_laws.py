@@ -13,7 +13,8 @@ import pytest
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.detectors import DETECTORS
 from stabilizer.incidents.watch import Watch
-from stabilizer.runs.history import REACH, History
+from stabilizer.runs.column import REACH
+from stabilizer.runs.history import History
 from tests.series import history
 
 SECTIONS = ("Signature", "Why it matters", "Look-alikes", "False alarms", "Remedies", "References")

@@ -51,8 +51,11 @@ def undeclared(view: RunView) -> list[Change]:
     """Knobs that stood still, were turned without a word in the last `REACH` rows, and are not back."""
     own = _own(view)
     found = []
-    for name in view.moved(SETTINGS if own else FOREIGN, REACH):  # seldom any
-        change = _turn(view, name, view.series(name).last(REACH))
+    for name in SETTINGS if own else FOREIGN:
+        recent = view.series(name).last(REACH)
+        if not len(recent) or recent.values[0] == recent.values[-1]:
+            continue
+        change = _turn(view, name, recent)
         if change and (own or _harmed(view, change.step)):
             found.append(change)
     return found
@@ -122,7 +125,7 @@ _EITHER, _DOWN, _DOWN_WHERE_CUT = _Way(1.0, True, True), _Way(1.0, False, True),
 
 
 def _overridden(view: RunView) -> list[Change]:
-    newest = view.newest(_LOOKED_AT)
+    newest = [view.latest(name) for name in _LOOKED_AT]
     target, cut, turns = newest[-3:]
     peak, rate = view.config("optim.lr"), None
     if isinstance(peak, (int, float)) and peak > 0:

@@ -76,8 +76,6 @@ class NonFinite(Detector):
     """Rows of `window` with a non-finite loss or gradient norm that make it critical."""
 
     def check(self, view: RunView) -> Finding | None:
-        if view.sound(WATCHED):
-            return None
         bad: dict[str, str] = {}
         steps: set[int] = set()
         fatal_rows, lasting, onset = 0, False, view.step

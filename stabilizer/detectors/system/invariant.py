@@ -130,7 +130,7 @@ class Invariant(Detector):
         )  # fmt: skip
 
     def _broken(self, view: RunView) -> Iterator[Broken]:
-        error, ratio, kl, handed, group = view.newest(_LOOKED_AT)
+        error, ratio, kl, handed, group = (view.latest(name) for name in _LOOKED_AT)
         if error is not None and error > self.centre:  # and NaN is another detector's business
             size = max(1.0, abs(view.latest("reward/mean") or 0.0), view.latest("reward/std_group") or 0.0)
             if error > self.centre * size:
@@ -142,7 +142,7 @@ class Invariant(Detector):
             yield from self._ratio(view)
         if handed is not None:
             yield from self._hand_over(view)
-        if group == 1.0 or view.of_config(_alone_by_config) or _never_any_spread(view, self.silent_rows):
+        if group == 1.0 or _alone_by_config(view) or _never_any_spread(view, self.silent_rows):
             yield from self._groups(view)
         for change in undeclared(view):
             yield Broken(
@@ -216,7 +216,7 @@ class Invariant(Detector):
         if view.latest("batch/group_size") == 1.0 and view.config("policy.advantage") in RELATIVE:
             key = "batch/group_size"
         else:
-            key = view.of_config(_alone_by_config)
+            key = _alone_by_config(view)
         if key:
             yield Broken(
                 "critical", "batch/group_size", 2.0, 1.0,
