@@ -192,7 +192,7 @@ def _notes(asked: Wanted, plan: Plan) -> list[str]:
         f"GiB of the plan below: {', '.join(parts)}; full fine-tuning with AdamW, 16 bytes a parameter, checkpointed "
         f'activations. "Fits" keeps {1 - planner.MARGIN:.0%} free; take it within 20 %.'
     ]
-    if asked.trainer in ("trl", "trl-rloo", "open-r1"):
+    if asked.planned.per_process:
         notes.insert(0, "1 is never a valid number of generations: there would be nothing to compare with.")
     asked_for = asked.prompts * asked.group
     if plan.group == asked.group and asked_for % plan.processes:

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stabilizer.preflight.planner import Plan, Wanted
-from stabilizer.trainers.constraints import parse_version
-
-_ENTRY = {
-    "verl": "python3 -m verl.trainer.main_ppo",
-    "search-r1": "python3 -m verl.trainer.main_ppo",
-    "skyrl": "python -m skyrl.train.entrypoints.main_base",
-    "openrlhf": "python3 -m openrlhf.cli.train_ppo_ray",
-}
 
 
 def paste(asked: Wanted, plan: Plan) -> str:
@@ -24,29 +16,19 @@ def paste(asked: Wanted, plan: Plan) -> str:
         f"# {plan.prompts} prompt{each} x {plan.group} = {plan.completions} completions per update, {plan.updates} "
         f"update{times} per rollout; about {plan.memory.total:.0f} GiB per GPU (estimate)"
     )
-    if asked.trainer in ("trl", "trl-rloo", "open-r1"):
-        return "\n".join([comment, *_flat_yaml(plan.config), "", *_launch(asked, plan)])
-    if asked.trainer in ("verl", "search-r1", "skyrl"):
-        words = [f"{key}={_plain(value)}" for key, value in plan.config.items()]
-        return "\n".join([comment, _continued(_ENTRY[asked.trainer], words)])
-    if asked.trainer == "openrlhf":
-        words = [f"--{key}" if value is True else f"--{key} {_plain(value)}" for key, value in plan.config.items()]
-        return "\n".join([comment, _continued(_ENTRY["openrlhf"], words)])
-    if asked.trainer == "prime-rl":
-        return "\n".join([comment, *_toml(plan.config)])
-    return "\n".join([comment, *_nested_yaml(plan.config)])
+    return "\n".join([comment, *_FORMS[asked.planned.form](asked, plan)])
 
 
 def _launch(asked: Wanted, plan: Plan) -> list[str]:
     """How TRL is started so that the processes are the planned ones."""
     count = plan.processes
-    accelerate, script = _ACCELERATE[asked.sharding], "YOUR_SCRIPT.py"
-    if asked.trainer == "open-r1":
-        accelerate, script = f"recipes/accelerate_configs/{accelerate}", "src/open_r1/grpo.py"
-    launch = f"accelerate launch --config_file {accelerate} --num_processes {count} {script} --config THIS.yaml"
+    accelerate = asked.planned.accelerate_folder + _ACCELERATE[asked.sharding]
+    launch = (
+        f"accelerate launch --config_file {accelerate} --num_processes {count} {asked.planned.entry} --config THIS.yaml"
+    )
     if asked.vllm != "server":
         return [f"# {launch}"]
-    if parse_version(asked.version) < (0, 16, 0):
+    if asked.release < SERVER_SINCE:
         return [f"# {launch}", f"# all {asked.gpus} GPUs visible: vLLM takes cuda:{count} by itself"]
     size = f" --tensor_parallel_size {plan.vllm_gpus}" if plan.vllm_gpus > 1 else ""
     if count + plan.vllm_gpus > 8:
@@ -62,6 +44,8 @@ def _launch(asked: Wanted, plan: Plan) -> list[str]:
     ]
 
 
+SERVER_SINCE = (0, 16, 0)
+"""First version of TRL whose vLLM runs as a server of its own."""
 _ACCELERATE = {"zero3": "zero3.yaml", "zero2": "zero2.yaml", "none": "ddp.yaml"}
 
 
@@ -73,12 +57,18 @@ def _scalar(value: Any) -> str:
     return json.dumps(value) if isinstance(value, (bool, str)) else str(value)
 
 
-def _flat_yaml(config: Mapping[str, Any]) -> list[str]:
-    return [f"{key}: {_plain(value)}" for key, value in config.items()]
+def _recipe(asked: Wanted, plan: Plan) -> list[str]:
+    return [*(f"{key}: {_plain(value)}" for key, value in plan.config.items()), "", *_launch(asked, plan)]
 
 
-def _continued(command: str, words: list[str]) -> str:
-    return " \\\n  ".join([command, *words])
+def _hydra(asked: Wanted, plan: Plan) -> list[str]:
+    words = [f"{key}={_plain(value)}" for key, value in plan.config.items()]
+    return [" \\\n  ".join([asked.planned.entry, *words])]
+
+
+def _flags(asked: Wanted, plan: Plan) -> list[str]:
+    words = [f"--{key}" if value is True else f"--{key} {_plain(value)}" for key, value in plan.config.items()]
+    return [" \\\n  ".join([asked.planned.entry, *words])]
 
 
 def _tree(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,7 +82,7 @@ def _tree(config: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def _nested_yaml(config: Mapping[str, Any]) -> list[str]:
+def _nested_yaml(asked: Wanted, plan: Plan) -> list[str]:
     def lines(node: Mapping[str, Any], depth: int) -> list[str]:
         made = []
         for key, value in node.items():
@@ -101,13 +91,22 @@ def _nested_yaml(config: Mapping[str, Any]) -> list[str]:
             made += lines(value, depth + 1) if below else []
         return made
 
-    return lines(_tree(config), 0)
+    return lines(_tree(plan.config), 0)
 
 
-def _toml(config: Mapping[str, Any]) -> list[str]:
-    tree = _tree(config)
+def _toml(asked: Wanted, plan: Plan) -> list[str]:
+    tree = _tree(plan.config)
     made = [f"{key} = {_scalar(value)}" for key, value in tree.items() if not isinstance(value, dict)]
     for section, node in tree.items():
         if isinstance(node, dict):
             made += ["", f"[{section}]", *(f"{key} = {_scalar(value)}" for key, value in node.items())]
     return made
+
+
+_FORMS: dict[str, Callable[[Wanted, Plan], list[str]]] = {
+    "recipe": _recipe,
+    "hydra": _hydra,
+    "flags": _flags,
+    "yaml": _nested_yaml,
+    "toml": _toml,
+}

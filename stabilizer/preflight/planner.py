@@ -10,15 +10,34 @@ asked for by number.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 from stabilizer.preflight.memory import SHARDINGS, Memory, Shape, engine_gib, estimate, model_shape
-from stabilizer.trainers.constraints import Violation, parse_version
+from stabilizer.trainers.constraints import Version, Violation, parse_version
+from stabilizer.trainers.easyr1 import plan as easyr1
+from stabilizer.trainers.nemo_rl import plan as nemo_rl
+from stabilizer.trainers.openrlhf import plan as openrlhf
+from stabilizer.trainers.plan import Cut, Planned
+from stabilizer.trainers.prime_rl import plan as prime_rl
+from stabilizer.trainers.search_r1 import plan as search_r1
+from stabilizer.trainers.skyrl import plan as skyrl
+from stabilizer.trainers.trl import plan as trl
 from stabilizer.trainers.validity import newest_version, trainer_name, violations
+from stabilizer.trainers.verl import plan as verl
 
+TRAINERS: Mapping[str, Planned] = {
+    **trl.PLANNED,
+    "verl": verl.PLANNED,
+    "search-r1": search_r1.PLANNED,
+    "easyr1": easyr1.PLANNED,
+    "openrlhf": openrlhf.PLANNED,
+    "skyrl": skyrl.PLANNED,
+    "nemo-rl": nemo_rl.PLANNED,
+    "prime-rl": prime_rl.PLANNED,
+}
 PLACEMENTS = ("none", "colocate", "server")
 _PER_DEVICE = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 24, 32)
 _ACCUMULATION = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 48, 64)
@@ -56,6 +75,31 @@ class Wanted:
     per_device: int | None = None
     accumulation: int | None = None
 
+    @property
+    def planned(self) -> Planned:
+        """How the trainer writes and places a batch."""
+        return TRAINERS[self.trainer]
+
+    @property
+    def release(self) -> Version:
+        """The version as numbers."""
+        return parse_version(self.version)
+
+    @property
+    def length(self) -> int:
+        """Tokens of a prompt with its completion."""
+        return self.prompt_length + self.completion_length
+
+    @property
+    def placements(self) -> tuple[str, ...]:
+        """Where that trainer's generation can run in this version."""
+        early = self.release < self.planned.colocates_since
+        return tuple(place for place in self.planned.placements if not (early and place == "colocate"))
+
+    def near(self, prompts: int) -> bool:
+        """Whether a number of prompts is within the range that is searched."""
+        return self.prompts / 4 <= prompts <= self.prompts * 4
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -81,32 +125,6 @@ class Plan:
     def completions(self) -> int:
         """Completions behind one optimizer update."""
         return self.prompts * self.group
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trainer:
-    """How a trainer places vLLM and what it keeps in memory."""
-
-    placements: tuple[str, ...]
-    """Where its generation can live, its usual place first."""
-    sleeps: bool
-    """Whether a colocated vLLM gives its memory back while the model trains."""
-    configure: Callable[[Wanted, Draft], dict[str, Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Draft:
-    """The numbers of a candidate, before it has a configuration."""
-
-    processes: int
-    vllm_gpus: int
-    tensor_parallel: int
-    utilization: float
-    per_device: int
-    accumulation: int
-    group: int
-    prompts: int
-    updates: int
 
 
 # --- asking ---------------------------------------------------------------------------------------------------------
@@ -138,13 +156,20 @@ def wanted(
         sharding=sharding,
         **{key: value for key, value in sizes.items() if value is not None},
     )
-    places = _placements(asked)
-    if asked.vllm not in places:
-        raise ValueError(f"{name} {asked.version} has no --vllm {asked.vllm}; it can do {', '.join(places)}")
+    for objection in _objections(asked):
+        raise ValueError(objection)
+    return asked
+
+
+def _objections(asked: Wanted) -> Iterator[str]:
+    """What can't be asked for, in words."""
+    name = asked.trainer
+    if asked.vllm not in asked.placements:
+        yield f"{name} {asked.version} has no --vllm {asked.vllm}; it can do {', '.join(asked.placements)}"
     if asked.sharding not in SHARDINGS:
-        raise ValueError(f"--sharding {asked.sharding} is not known; it is one of {', '.join(SHARDINGS)}")
+        yield f"--sharding {asked.sharding} is not known; it is one of {', '.join(SHARDINGS)}"
     if asked.group < 2:
-        raise ValueError(
+        yield (
             f"--num-generations {asked.group} is never valid: an advantage compares completions of one prompt, so a "
             "group has at least 2"
         )
@@ -152,45 +177,39 @@ def wanted(
         value = getattr(asked, field)
         if value is not None and not 1 <= value <= most:
             flag = {"group": "num-generations", "prompts": "prompts-per-update"}.get(field, field.replace("_", "-"))
-            raise ValueError(f"--{flag} {value:.12g} must lie between 1 and {most:,}")
+            yield f"--{flag} {value:.12g} must lie between 1 and {most:,}"
     if asked.processes and asked.processes > asked.gpus:
-        raise ValueError(f"--processes {asked.processes} is more than the {asked.gpus} GPUs there are")
-    if asked.processes and asked.trainer not in _PROCESSES_COUNT:
-        raise ValueError(f"--processes is for TRL and Open-R1; {name} uses every GPU")
-    return asked
-
-
-def _placements(asked: Wanted) -> tuple[str, ...]:
-    """Where that trainer's generation can live; TRL's vLLM shares GPUs since 0.18."""
-    old = asked.trainer in _PROCESSES_COUNT and parse_version(asked.version) < (0, 18, 0)
-    return tuple(place for place in TRAINERS[asked.trainer].placements if not (old and place == "colocate"))
+        yield f"--processes {asked.processes} is more than the {asked.gpus} GPUs there are"
+    if asked.processes and not asked.planned.per_process:
+        yield f"--processes is for TRL and Open-R1; {name} uses every GPU"
 
 
 def plans(asked: Wanted) -> list[Plan]:
     """All valid plans, nearest first: those that fit, then group size, prompts, GPUs in use, fewest passes."""
     found = []
-    for draft in islice(_drafts(asked), MOST_TRIED):
-        config = TRAINERS[asked.trainer].configure(asked, draft)
-        if not refusals(asked, config, draft.processes):
-            found.append(_plan(asked, draft, config))
+    for cut in islice(_cuts(asked), MOST_TRIED):
+        config = asked.planned.configure(cut)
+        if not refusals(asked, config, cut.processes):
+            found.append(_plan(asked, cut, config))
     return sorted(found, key=lambda plan: _distance(asked, plan))
 
 
 def refusals(asked: Wanted, config: dict[str, Any], processes: int) -> list[Violation]:
     """What the trainer would say to a configuration, on that many processes."""
-    counted = processes if asked.trainer in _PROCESSES_COUNT else None
+    counted = processes if asked.planned.per_process else None
     return violations(asked.trainer, asked.version, config, processes=counted, gpus=asked.gpus)
 
 
 def exactly(asked: Wanted) -> Violation | None:
     """Why the batch can't be cut exactly as asked; None when it can, or when nothing was fixed."""
-    if asked.trainer not in _PROCESSES_COUNT or not (asked.per_device or asked.accumulation):
+    if not asked.planned.per_process or not (asked.per_device or asked.accumulation):
         return None
     taken, tensor = _vllm_gpus(asked)
     processes = asked.processes or asked.gpus - taken
     if processes < 1:
         return None
-    draft = Draft(
+    cut = _cut(
+        asked,
         processes=processes,
         vllm_gpus=taken,
         tensor_parallel=tensor,
@@ -201,7 +220,7 @@ def exactly(asked: Wanted) -> Violation | None:
         prompts=asked.prompts,
         updates=1,
     )
-    return next(iter(refusals(asked, TRAINERS[asked.trainer].configure(asked, draft), processes)), None)
+    return next(iter(refusals(asked, asked.planned.configure(cut), processes)), None)
 
 
 def impossible(asked: Wanted) -> tuple[str, str]:
@@ -211,20 +230,28 @@ def impossible(asked: Wanted) -> tuple[str, str]:
     if left < needed:
         why = f"the vLLM server takes {taken} of {asked.gpus} GPUs and leaves {left}; {needed} are needed to train"
         fewer = f"--processes {left} or " if left else ""
-        colocate = " or --vllm colocate" if "colocate" in _placements(asked) else ""
+        colocate = " or --vllm colocate" if "colocate" in asked.placements else ""
         return why, f"{fewer}--gpus {taken + needed}{colocate}"
-    for change in ("accumulation", "per_device", "processes"):
-        kept = getattr(asked, change)
-        if kept is not None and (freed := plans(replace(asked, **{change: None}))):
-            plan = min(freed, key=lambda plan: (abs(plan.group - asked.group), abs(getattr(plan, change) - kept)))
-            flag, value = change.replace("_", "-"), getattr(plan, change)
+    for fixed in ("accumulation", "per_device", "processes"):
+        kept = getattr(asked, fixed)
+        if kept is not None and (plan := _nearest_without(asked, fixed, kept)):
+            flag = fixed.replace("_", "-")
             why = f"no group of 2 or more near {asked.group} divides the batch with --{flag} {kept}"
-            return why, f"--{flag} {value} (with {plan.group} generations)"
+            return why, f"--{flag} {getattr(plan, fixed)} (with {plan.group} generations)"
     why = f"no batch near {asked.prompts} prompts can be cut over {left} training GPUs"
-    for prompts in (asked.prompts * 2**power for power in range(1, 8)):
-        if plans(replace(asked, prompts=prompts)):
-            return why, f"--prompts-per-update {prompts}"
-    return why, "other values of what was fixed"
+    larger = (asked.prompts * 2**power for power in range(1, 8))
+    enough = next((prompts for prompts in larger if plans(replace(asked, prompts=prompts))), None)
+    return why, f"--prompts-per-update {enough}" if enough else "other values of what was fixed"
+
+
+def _nearest_without(asked: Wanted, fixed: str, kept: int) -> Plan | None:
+    """The plan with the group and the value nearest to what was asked, when one fixed value may change."""
+    freed: dict[str, Any] = {fixed: None}
+    return min(
+        plans(replace(asked, **freed)),
+        key=lambda plan: (abs(plan.group - asked.group), abs(getattr(plan, fixed) - kept)),
+        default=None,
+    )
 
 
 def too_small(asked: Wanted, nearest: Plan) -> tuple[str, str]:
@@ -236,42 +263,59 @@ def too_small(asked: Wanted, nearest: Plan) -> tuple[str, str]:
 
 def _roomier(asked: Wanted) -> list[str]:
     """What makes room: sharding, another place for vLLM, more GPUs; the fewest GPUs that do."""
-    places = (asked.vllm, *(place for place in _placements(asked) if place != asked.vllm))
-    for gpus in (asked.gpus * 2**power for power in range(6)):
-        for sharding in dict.fromkeys((asked.sharding, "zero3")):
-            for place in places:
-                other = replace(asked, gpus=gpus, sharding=sharding, vllm=place, processes=None, per_device=1)
-                if any(plan.fits for plan in plans(other)):
-                    flags = {"--gpus": (gpus, asked.gpus), "--sharding": (sharding, asked.sharding)}
-                    flags |= {"--vllm": (place, asked.vllm), "--per-device": (1, asked.per_device or 1)}
-                    return [" ".join(f"{flag} {new}" for flag, (new, old) in flags.items() if new != old)]
+    more = [asked.gpus * 2**power for power in range(6)]
+    shardings = dict.fromkeys((asked.sharding, "zero3"))
+    places = dict.fromkeys((asked.vllm, *asked.placements))
+    for gpus, sharding, place in product(more, shardings, places):
+        other = replace(asked, gpus=gpus, sharding=sharding, vllm=place, processes=None, per_device=1)
+        if any(plan.fits for plan in plans(other)):
+            flags = {"--gpus": (gpus, asked.gpus), "--sharding": (sharding, asked.sharding)}
+            flags |= {"--vllm": (place, asked.vllm), "--per-device": (1, asked.per_device or 1)}
+            return [" ".join(f"{flag} {new}" for flag, (new, old) in flags.items() if new != old)]
     return []
 
 
 # --- the search -----------------------------------------------------------------------------------------------------
 
 
-def _drafts(asked: Wanted) -> Iterator[Draft]:
+def _cuts(asked: Wanted) -> Iterator[Cut]:
     taken, tensor = _vllm_gpus(asked)
     available = asked.gpus - taken
     if available < 1:
         return
-    cut = _accumulated if asked.trainer in _PROCESSES_COUNT else _mini_batched
+    divided = _accumulated if asked.planned.per_process else _mini_batched
     for processes in _process_counts(asked, available):
         if asked.vllm == "colocate":
             tensor = _engine_size(asked, processes)
-        need = engine_gib(asked.shape, tensor, 64, asked.prompt_length + asked.completion_length)
+        need = engine_gib(asked.shape, tensor, 64, asked.length)
         utilization = min(max(math.ceil(need / asked.memory * 20) / 20, 0.2), 0.9)
-        for numbers in cut(asked, processes):
-            yield Draft(
-                processes=processes, vllm_gpus=taken, tensor_parallel=tensor, utilization=utilization, **numbers
+        for numbers in divided(asked, processes):
+            yield _cut(
+                asked,
+                processes=processes,
+                vllm_gpus=taken,
+                tensor_parallel=tensor,
+                utilization=utilization,
+                **numbers,
             )
+
+
+def _cut(asked: Wanted, *, utilization: float, **numbers: int) -> Cut:
+    return Cut(
+        version=asked.release,
+        gpus=asked.gpus,
+        vllm=asked.vllm,
+        prompt_length=asked.prompt_length,
+        completion_length=asked.completion_length,
+        utilization=utilization,
+        **numbers,
+    )
 
 
 def _process_counts(asked: Wanted, available: int) -> Iterable[int]:
     if asked.processes:
         return [asked.processes] if asked.processes <= available else []
-    if asked.trainer not in _PROCESSES_COUNT:
+    if not asked.planned.per_process:
         return [available]
     fewer = range(available - 1, math.ceil(available * 3 / 4) - 1, -1)
     return [available, *islice((count for count in fewer if available <= 16 or count % 8 == 0), _NEAREST)]
@@ -282,46 +326,49 @@ def _groups(asked: Wanted) -> list[int]:
     return sorted(near, key=lambda group: abs(group - asked.group))[:_NEAREST]
 
 
+def _tried(fixed: int | None, usual: Iterable[int]) -> Iterable[int]:
+    return [fixed] if fixed else usual
+
+
 def _accumulated(asked: Wanted, processes: int) -> Iterator[dict[str, int]]:
     """TRL: processes x per device x accumulation completions behind one update, and one update a rollout."""
-    per_device_prompts = parse_version(asked.version) < (0, 15, 0)
-    for per_device in [asked.per_device] if asked.per_device else _PER_DEVICE:
-        for accumulation in [asked.accumulation] if asked.accumulation else _ACCUMULATION:
-            batch = processes * per_device * accumulation
-            for group in _groups(asked):
-                prompts = batch if per_device_prompts else batch // group
-                whole = per_device_prompts or batch % group == 0
-                if whole and (asked.per_device or asked.prompts / 4 <= prompts <= asked.prompts * 4):
-                    yield {
-                        "per_device": per_device,
-                        "accumulation": accumulation,
-                        "group": group,
-                        "prompts": prompts,
-                        "updates": 1,
-                    }
+    counts_prompts = asked.release < asked.planned.device_counts_prompts_before
+    passes = product(_tried(asked.per_device, _PER_DEVICE), _tried(asked.accumulation, _ACCUMULATION))
+    for per_device, accumulation in passes:
+        batch = processes * per_device * accumulation
+        for group in _groups(asked):
+            prompts, rest = (batch, 0) if counts_prompts else divmod(batch, group)
+            if not rest and (asked.per_device or asked.near(prompts)):
+                yield {
+                    "per_device": per_device,
+                    "accumulation": accumulation,
+                    "group": group,
+                    "prompts": prompts,
+                    "updates": 1,
+                }
 
 
 def _mini_batched(asked: Wanted, processes: int) -> Iterator[dict[str, int]]:
     """The veRL family: a rollout of whole mini-batches, a mini-batch of whole micro-batches on every rank."""
-    multiples = {processes * factor for factor in range(1, 4 * asked.prompts // processes + 2)}
+    multiples = (processes * factor for factor in range(1, 4 * asked.prompts // processes + 2))
     minis = {asked.prompts, *multiples, *(2**power for power in range(11))}
-    allowed = [mini for mini in minis if asked.prompts / 4 <= mini <= asked.prompts * 4]
-    for prompts in sorted(allowed, key=lambda mini: abs(math.log(mini / asked.prompts))):
-        for group in _groups(asked):
-            if prompts * group % processes:
+    near = sorted(filter(asked.near, minis), key=lambda prompts: abs(math.log(prompts / asked.prompts)))
+    for prompts, group in product(near, _groups(asked)):
+        share, rest = divmod(prompts * group, processes)
+        if rest:
+            continue
+        for per_device in _tried(asked.per_device, _PER_DEVICE):
+            accumulation, rest = divmod(share, per_device)
+            if rest or asked.accumulation not in (None, accumulation):
                 continue
-            share = prompts * group // processes
-            for per_device in [asked.per_device] if asked.per_device else _PER_DEVICE:
-                if share % per_device or asked.accumulation not in (None, share // per_device):
-                    continue
-                for updates in _UPDATES:
-                    yield {
-                        "per_device": per_device,
-                        "accumulation": share // per_device,
-                        "group": group,
-                        "prompts": prompts,
-                        "updates": updates,
-                    }
+            for updates in _UPDATES:
+                yield {
+                    "per_device": per_device,
+                    "accumulation": accumulation,
+                    "group": group,
+                    "prompts": prompts,
+                    "updates": updates,
+                }
 
 
 def _vllm_gpus(asked: Wanted) -> tuple[int, int]:
@@ -329,7 +376,7 @@ def _vllm_gpus(asked: Wanted) -> tuple[int, int]:
     if asked.vllm != "server":
         return 0, 1
     tensor = 1
-    while engine_gib(asked.shape, tensor, 16, asked.prompt_length + asked.completion_length) > 0.9 * asked.memory:
+    while engine_gib(asked.shape, tensor, 16, asked.length) > 0.9 * asked.memory:
         if tensor >= 64:
             break
         tensor *= 2
@@ -338,52 +385,43 @@ def _vllm_gpus(asked: Wanted) -> tuple[int, int]:
 
 def _engine_size(asked: Wanted, processes: int) -> int:
     """Tensor parallelism of a colocated vLLM: the smallest divisor of the processes that leaves room to train."""
-    share = 0.9 if TRAINERS[asked.trainer].sleeps else 0.5
+    share = 0.9 if asked.planned.sleeps else 0.5
     for size in (n for n in range(1, min(processes, 8) + 1) if processes % n == 0 and n & (n - 1) == 0):
-        if engine_gib(asked.shape, size, 64, asked.prompt_length + asked.completion_length) <= share * asked.memory:
+        if engine_gib(asked.shape, size, 64, asked.length) <= share * asked.memory:
             return size
     return max(n for n in (1, 2, 4, 8) if processes % n == 0)
 
 
-def _plan(asked: Wanted, draft: Draft, config: dict[str, Any]) -> Plan:
-    trainer, length = TRAINERS[asked.trainer], asked.prompt_length + asked.completion_length
-    colocated = asked.vllm == "colocate"
-    engine = engine_gib(asked.shape, draft.tensor_parallel, 64, length) if colocated else 0.0
-    old = parse_version(asked.version) < (0, 15, 0)
-    forward = draft.per_device * (draft.group if old and asked.trainer in _PROCESSES_COUNT else 1)
-    once = parse_version(asked.version) < (0, 17, 0)
-    generated = forward * (1 if once else draft.accumulation) if asked.vllm == "none" else 0
+def _plan(asked: Wanted, cut: Cut, config: dict[str, Any]) -> Plan:
+    planned = asked.planned
+    engine = engine_gib(asked.shape, cut.tensor_parallel, 64, asked.length) if cut.colocated else 0.0
+    awake = cut.colocated and not planned.sleeps
+    forward = cut.per_device * (cut.group if cut.version < planned.device_counts_prompts_before else 1)
+    at_once = 1 if cut.version < planned.generates_per_pass_before else cut.accumulation
     memory = estimate(
         asked.shape,
-        ranks=draft.processes,
+        ranks=cut.processes,
         sharding=asked.sharding,
-        reference=_keeps_reference(asked),
+        reference=planned.reference_before is None or cut.version < planned.reference_before,
         per_device=forward,
         prompt_length=asked.prompt_length,
         completion_length=asked.completion_length,
-        generated=generated,
-        vllm=max(engine, draft.utilization * asked.memory) if colocated and not trainer.sleeps else engine,
-        vllm_sleeps=colocated and trainer.sleeps,
+        generated=forward * at_once if asked.vllm == "none" else 0,
+        vllm=max(engine, cut.utilization * asked.memory) if awake else engine,
+        vllm_sleeps=cut.colocated and planned.sleeps,
     )
     return Plan(
-        processes=draft.processes,
-        vllm_gpus=draft.vllm_gpus,
-        per_device=draft.per_device,
-        accumulation=draft.accumulation,
-        group=draft.group,
-        prompts=draft.prompts,
-        updates=draft.updates,
+        processes=cut.processes,
+        vllm_gpus=cut.vllm_gpus,
+        per_device=cut.per_device,
+        accumulation=cut.accumulation,
+        group=cut.group,
+        prompts=cut.prompts,
+        updates=cut.updates,
         memory=memory,
         fits=memory.total <= MARGIN * asked.memory,
         config=config,
     )
-
-
-def _keeps_reference(asked: Wanted) -> bool:
-    """Whether the trainer's defaults (for TRL), or the pasted configuration, need a reference model."""
-    if asked.trainer in ("trl", "open-r1"):
-        return parse_version(asked.version) < (0, 19, 0)
-    return asked.trainer not in ("verl", "prime-rl")
 
 
 def _distance(asked: Wanted, plan: Plan) -> tuple[float, ...]:
@@ -393,177 +431,3 @@ def _distance(asked: Wanted, plan: Plan) -> tuple[float, ...]:
     far = 4 * group + 3 * idle + prompts + 0.25 * math.log2(plan.updates)
     over = 0 if plan.fits else round(10 * math.log(plan.memory.total))
     return (over, round(far, 3), plan.accumulation, plan.updates)
-
-
-# --- the configurations ---------------------------------------------------------------------------------------------
-
-
-def _nodes(nodes_key: str, gpus_key: str, gpus: int) -> dict[str, int]:
-    """Whole nodes of eight where that comes out even, else one node."""
-    whole = gpus > 8 and gpus % 8 == 0
-    return {nodes_key: gpus // 8 if whole else 1, gpus_key: 8 if whole else gpus}
-
-
-def _trl(asked: Wanted, draft: Draft) -> dict[str, Any]:
-    version = parse_version(asked.version)
-    config: dict[str, Any] = {
-        "per_device_train_batch_size": draft.per_device,
-        "gradient_accumulation_steps": draft.accumulation,
-        "num_generations": draft.group,
-        "max_completion_length": asked.completion_length,
-    }
-    if version < (0, 28, 0):
-        config["max_prompt_length"] = asked.prompt_length
-    if asked.vllm == "none":
-        return config
-    config["use_vllm"] = True
-    if version >= (0, 18, 0):
-        config["vllm_mode"] = asked.vllm
-    if asked.vllm == "colocate":
-        config["vllm_gpu_memory_utilization"] = draft.utilization
-        config["vllm_tensor_parallel_size"] = draft.tensor_parallel
-    return config
-
-
-def _verl(asked: Wanted, draft: Draft) -> dict[str, Any]:
-    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-    return {
-        "algorithm.adv_estimator": "grpo",
-        "data.train_batch_size": draft.prompts * draft.updates,
-        "data.max_prompt_length": asked.prompt_length,
-        "data.max_response_length": asked.completion_length,
-        f"{actor}.ppo_mini_batch_size": draft.prompts,
-        f"{actor}.ppo_micro_batch_size_per_gpu": draft.per_device,
-        f"{rollout}.name": "vllm",
-        f"{rollout}.n": draft.group,
-        f"{rollout}.log_prob_micro_batch_size_per_gpu": draft.per_device,
-        f"{rollout}.tensor_model_parallel_size": draft.tensor_parallel,
-        f"{rollout}.gpu_memory_utilization": draft.utilization,
-        **_nodes("trainer.nnodes", "trainer.n_gpus_per_node", asked.gpus),
-    }
-
-
-def _search_r1(asked: Wanted, draft: Draft) -> dict[str, Any]:
-    """Its mini-batch counts samples, since n_agent multiplies before it is cut; its micro-batches are totals."""
-    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-    total = draft.per_device * asked.gpus
-    return {
-        "algorithm.adv_estimator": "grpo",
-        "data.train_batch_size": draft.prompts * draft.updates,
-        "data.max_prompt_length": asked.prompt_length,
-        "data.max_response_length": asked.completion_length,
-        f"{actor}.ppo_mini_batch_size": draft.prompts * draft.group,
-        f"{actor}.ppo_micro_batch_size": total,
-        f"{actor}.use_kl_loss": True,
-        f"{rollout}.n_agent": draft.group,
-        f"{rollout}.log_prob_micro_batch_size": total,
-        "actor_rollout_ref.ref.log_prob_micro_batch_size": total,
-        f"{rollout}.tensor_model_parallel_size": draft.tensor_parallel,
-        f"{rollout}.gpu_memory_utilization": draft.utilization,
-        **_nodes("trainer.nnodes", "trainer.n_gpus_per_node", asked.gpus),
-    }
-
-
-def _easyr1(asked: Wanted, draft: Draft) -> dict[str, Any]:
-    return {
-        "algorithm.adv_estimator": "grpo",
-        "data.rollout_batch_size": draft.prompts * draft.updates,
-        "data.max_prompt_length": asked.prompt_length,
-        "data.max_response_length": asked.completion_length,
-        "worker.actor.global_batch_size": draft.prompts,
-        "worker.actor.micro_batch_size_per_device_for_update": draft.per_device,
-        "worker.actor.micro_batch_size_per_device_for_experience": draft.per_device,
-        "worker.rollout.n": draft.group,
-        "worker.rollout.tensor_parallel_size": draft.tensor_parallel,
-        "worker.rollout.gpu_memory_utilization": draft.utilization,
-        **_nodes("trainer.nnodes", "trainer.n_gpus_per_node", asked.gpus),
-    }
-
-
-def _openrlhf(asked: Wanted, draft: Draft) -> dict[str, Any]:
-    colocated = asked.vllm == "colocate"
-    engines = draft.processes // draft.tensor_parallel if colocated else draft.vllm_gpus // draft.tensor_parallel
-    placed = (
-        {"train.colocate_all": True, "vllm.enable_sleep": True} if colocated else {"train.colocate_actor_ref": True}
-    )
-    return {
-        "algo.advantage.estimator": "group_norm",
-        "rollout.batch_size": draft.prompts * draft.updates,
-        "rollout.n_samples_per_prompt": draft.group,
-        "rollout.micro_batch_size": draft.per_device,
-        "rollout.max_new_tokens": asked.completion_length,
-        "data.max_len": asked.prompt_length + asked.completion_length,
-        "train.batch_size": draft.prompts * draft.group,
-        "train.micro_batch_size": draft.per_device,
-        **_nodes("actor.num_nodes", "actor.num_gpus_per_node", draft.processes),
-        **_nodes("ref.num_nodes", "ref.num_gpus_per_node", draft.processes),
-        "vllm.num_engines": engines,
-        "vllm.tensor_parallel_size": draft.tensor_parallel,
-        "vllm.gpu_memory_utilization": draft.utilization,
-        **placed,
-    }
-
-
-def _skyrl(asked: Wanted, draft: Draft) -> dict[str, Any]:
-    colocated = asked.vllm == "colocate"
-    engines = (draft.processes if colocated else draft.vllm_gpus) // draft.tensor_parallel
-    return {
-        "trainer.algorithm.advantage_estimator": "grpo",
-        "trainer.train_batch_size": draft.prompts * draft.updates,
-        "trainer.policy_mini_batch_size": draft.prompts,
-        "trainer.micro_train_batch_size_per_gpu": draft.per_device,
-        "trainer.micro_forward_batch_size_per_gpu": draft.per_device,
-        "generator.n_samples_per_prompt": draft.group,
-        "generator.sampling_params.max_generate_length": asked.completion_length,
-        "generator.inference_engine.num_engines": engines,
-        "generator.inference_engine.tensor_parallel_size": draft.tensor_parallel,
-        "generator.inference_engine.gpu_memory_utilization": draft.utilization,
-        "trainer.placement.colocate_all": colocated,
-        **_nodes("trainer.placement.policy_num_nodes", "trainer.placement.policy_num_gpus_per_node", draft.processes),
-        **_nodes("trainer.placement.ref_num_nodes", "trainer.placement.ref_num_gpus_per_node", draft.processes),
-    }
-
-
-def _nemo_rl(asked: Wanted, draft: Draft) -> dict[str, Any]:
-    config = {
-        "grpo.num_prompts_per_step": draft.prompts * draft.updates,
-        "grpo.num_generations_per_prompt": draft.group,
-        "policy.train_global_batch_size": draft.prompts * draft.group,
-        "policy.train_micro_batch_size": draft.per_device,
-        "policy.max_total_sequence_length": asked.prompt_length + asked.completion_length,
-        "policy.generation.vllm_cfg.tensor_parallel_size": draft.tensor_parallel,
-        "policy.generation.vllm_cfg.gpu_memory_utilization": draft.utilization,
-        "policy.generation.colocated.enabled": asked.vllm == "colocate",
-        "cluster.num_nodes": 1,
-        "cluster.gpus_per_node": asked.gpus,
-    }
-    if asked.vllm == "colocate":
-        config |= _nodes("cluster.num_nodes", "cluster.gpus_per_node", asked.gpus)
-    else:
-        config["policy.generation.colocated.resources.gpus_per_node"] = draft.vllm_gpus
-    return config
-
-
-def _prime_rl(asked: Wanted, draft: Draft) -> dict[str, Any]:
-    return {
-        "orchestrator.batch_size": draft.prompts * draft.group,
-        "orchestrator.group_size": draft.group,
-        "seq_len": asked.prompt_length + asked.completion_length,
-        "deployment.num_train_gpus": draft.processes,
-        "deployment.num_infer_gpus": draft.vllm_gpus,
-    }
-
-
-_PROCESSES_COUNT = ("trl", "trl-rloo", "open-r1")
-TRAINERS: dict[str, Trainer] = {
-    "trl": Trainer(placements=("none", "colocate", "server"), sleeps=False, configure=_trl),
-    "trl-rloo": Trainer(placements=("none", "colocate", "server"), sleeps=False, configure=_trl),
-    "open-r1": Trainer(placements=("server", "colocate", "none"), sleeps=False, configure=_trl),
-    "verl": Trainer(placements=("colocate",), sleeps=True, configure=_verl),
-    "search-r1": Trainer(placements=("colocate",), sleeps=True, configure=_search_r1),
-    "easyr1": Trainer(placements=("colocate",), sleeps=True, configure=_easyr1),
-    "openrlhf": Trainer(placements=("colocate", "server"), sleeps=True, configure=_openrlhf),
-    "skyrl": Trainer(placements=("colocate", "server"), sleeps=True, configure=_skyrl),
-    "nemo-rl": Trainer(placements=("colocate", "server"), sleeps=True, configure=_nemo_rl),
-    "prime-rl": Trainer(placements=("server",), sleeps=True, configure=_prime_rl),
-}
