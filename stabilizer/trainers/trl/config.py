@@ -12,7 +12,7 @@ from typing import Any
 from stabilizer.configs.config import release
 from stabilizer.trainers.configuration import Config
 from stabilizer.trainers.quantities import Ask, Quantity, Since, divided, times
-from stabilizer.trainers.trainer import Trainer
+from stabilizer.trainers.schema import Schema
 
 DEFAULTS: dict[str, Any] = {
     "learning_rate": 1e-6,
@@ -202,7 +202,11 @@ INSTEAD = {
 SIGNS = ("num_generations", "steps_per_generation", "generation_batch_size", "per_device_train_batch_size",
          "max_completion_length", "vllm_mode", "scale_rewards", "num_ppo_epochs", "num_train_epochs")  # fmt: skip
 
-TRL = Trainer(
+VERSIONS = ("0.14.0", "0.15.2", "0.16.1", "0.17.0", "0.18.0", "0.19.1", "0.20.0", "0.21.0", "0.22.2", "0.23.1",
+                "0.24.0", "0.25.1", "0.26.2", "0.27.2", "0.28.0", "0.29.1", "1.0.0", "1.3.0", "1.6.0", "1.9.0",
+                "1.12.0", "1.16.0")  # fmt: skip
+
+TRL = Schema(
     name="trl",
     title="TRL",
     newest="1.16.0",
@@ -214,9 +218,10 @@ TRL = Trainer(
     instead=INSTEAD,
     memory=("gradient_checkpointing", "vllm_gpu_memory_utilization"),
     validity="trl",
+    versions=VERSIONS,
     kl_fix=small_beta,
 )
-OPEN_R1 = Trainer(
+OPEN_R1 = Schema(
     name="open-r1",
     title="Open-R1",
     newest="0.18.0",
@@ -230,5 +235,9 @@ OPEN_R1 = Trainer(
     instead=INSTEAD,
     memory=TRL.memory,
     validity="open-r1",
+    versions=VERSIONS,
+    parent="trl",
+    words=("open-r1",),
+    why_newest="the TRL that Open-R1 pins",
     kl_fix=small_beta,
 )  # fmt: skip
