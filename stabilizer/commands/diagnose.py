@@ -51,7 +51,7 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         metavar="NAME",
-        help=f"the log's format, where it is not recognised: {', '.join(r.NAME for r in READERS)}",
+        help=f"the log's format, where it is not recognised: {', '.join(r.name for r in READERS)}",
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import copy
 from functools import lru_cache
 from pathlib import Path
@@ -170,19 +170,6 @@ _EXCEPTION = re.compile(
     r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Timeout|Died))(?=[:(]|$)(.*)$"
 )
 _FRAME = re.compile(r'^\s+File "([^"]{1,500})", line (\d+)')
-_TRAINERS = {
-    "open_r1": "open-r1",
-    "trl": "trl",
-    "search_r1": "search_r1",
-    "search-r1": "search_r1",
-    "easyr1": "easyr1",
-    "openrlhf": "openrlhf",
-    "skyrl_train": "skyrl",
-    "nemo_rl": "nemo_rl",
-    "prime_rl": "prime_rl",
-    "verl": "verl",
-}
-"""Packages whose frames in a traceback name the trainer, the more particular first."""
 _SUSPICIOUS = re.compile(
     r"Traceback|Error|Exception|Interrupt|out of memory|oom-kill|unexpectedly|SIG|Segmentation|timeout|not finite"
 )
@@ -200,8 +187,9 @@ class Failures:
     about failures, only a whole traceback counts as one.
     """
 
-    def __init__(self, talk: bool = False) -> None:
+    def __init__(self, talk: bool = False, packages: Mapping[str, str] | None = None) -> None:
         self._talk = talk
+        self._packages = packages or {}
         self.count = 0
         self.not_finite = 0
         self.trainer = ""
@@ -268,7 +256,7 @@ class Failures:
         """A frame of the traceback; the last one is where the exception was raised."""
         self._raised = f"{file}, line {line}"
         parts = set(re.split(r"[/\\.]", file.lower()))
-        self.trainer = self.trainer or next((name for package, name in _TRAINERS.items() if package in parts), "")
+        self.trainer = self.trainer or next((name for package, name in self._packages.items() if package in parts), "")
 
     def notes(self) -> list[str]:
         """What to tell of the failures as a whole."""
@@ -321,12 +309,15 @@ def document(path: Path) -> LoadedRun:
     return LoadedRun(path.name, source, {0: History({"run": path.name}, step=0)}, [])
 
 
-def failed_run(path: Path) -> LoadedRun | None:
-    """A file without a number in which a failure is told: a run of no steps. Large and binary files are none."""
+def failed_run(path: Path, packages: Mapping[str, str]) -> LoadedRun | None:
+    """A file without a number that holds a failure: a run of no steps. Large and binary files are none.
+
+    `packages` maps folders of a trainer's code to the trainer.
+    """
     start = head(path)[:4096]
     if b"\0" in start or path.stat().st_size > LARGEST_WITHOUT_A_STEP:
         return None
-    failures = Failures(talk=path.suffix.lower() in DOCUMENTS | SOURCES)
+    failures = Failures(path.suffix.lower() in DOCUMENTS | SOURCES, packages)
     events = [event for line in lines(path) if (event := failures.see(line))] + failures.pending()
     try:
         trainer = failures.trainer or "unknown"

@@ -83,8 +83,8 @@ DAMAGED = (ValueError, RecursionError, LookupError, TypeError, AttributeError)
 """What a damaged text ends in beside a parser's own error: PyYAML stumbles over `!!float ''`."""
 
 
-def config_file(path: Path) -> dict[str, Any]:
-    """A configuration from a JSON, TOML or YAML file, or from the script that starts the training."""
+def check_config(path: Path) -> None:
+    """RunError where there is no file, or one too large for a configuration."""
     if not path.exists():
         raise RunError(
             f"{path}: no such file; --config takes the trainer's configuration as YAML, JSON or TOML, or the script"
@@ -94,9 +94,16 @@ def config_file(path: Path) -> dict[str, Any]:
         raise RunError(
             f"{path}: more than the {bounds.MAX_BYTES // 2**20} MiB taken for a configuration; is this the right file?"
         )
+
+
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".py")
+"""How scripts end that start a training, and hold its settings."""
+
+
+def config_file(path: Path) -> dict[str, Any]:
+    """A configuration from a JSON, TOML or YAML file."""
+    check_config(path)
     suffix = path.suffix.lower()
-    if suffix in SCRIPTS:
-        return _script(path)
     if suffix == ".json":
         value = json_value(path)
         _check_keys(path)
@@ -120,37 +127,6 @@ def config_file(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RunError(f"{path}: a configuration is a mapping of keys to values, this holds a {type(value).__name__}")
     return {str(key): item for key, item in _unwrapped(value).items()}
-
-
-SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".py")
-"""How scripts end that start a training, and hold its settings."""
-
-
-def _script(path: Path) -> dict[str, Any]:
-    """The settings that stand in a script, under the trainer's own names, nested as a YAML file would have them."""
-    from stabilizer.configs.config import ConfigError, Unresolved  # here, because few logs come with a script
-    from stabilizer.configs.reading import read
-    from stabilizer.trainers.configs import canonical, recognised
-
-    try:
-        parsed = read(path)
-    except ConfigError as error:
-        raise RunError(str(error)) from None
-    try:
-        settings = canonical(recognised(parsed)[0], parsed)
-    except ConfigError:
-        raise RunError(
-            f"{path}: no trainer that is known is started here; give its settings as YAML or JSON, under its own names"
-        ) from None
-    nested: dict[str, Any] = {}
-    for key, setting in settings.items():
-        *sections, last = key.split(".")
-        node = nested
-        for section in sections:
-            below = node.setdefault(section, {})
-            node = below if isinstance(below, dict) else {}
-        node[last] = setting.value.text if isinstance(setting.value, Unresolved) else setting.value
-    return nested
 
 
 def _unwrapped(settings: dict[Any, Any]) -> dict[Any, Any]:

@@ -19,11 +19,10 @@ from typing import Any
 from stabilizer.core.json_text import loads_python
 from stabilizer.formats.console import head
 from stabilizer.formats.files import json_lines, json_value
+from stabilizer.formats.number_log import NumberLog
 from stabilizer.formats.rows import number
-from stabilizer.formats.steps import rows_of
-from stabilizer.runs.loaded import LoadedRun
+from stabilizer.formats.steps import STEP_KEYS, rows_of
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers.names import STEP_KEYS, named_log
 
 NAME = "json"
 WHAT = "JSON lines with a record a step, a JSON list of records, or JSON columns"
@@ -42,14 +41,19 @@ def recognises(path: Path) -> bool:
     return bool(_START.match(start)) and b'"' in start and b":" in start
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path) -> NumberLog:
     """The run in a file of JSON lines, or in one JSON value."""
     records = _records(path)
     rows, skipped, notes = rows_of(records, path)
     if not rows:
         raise RunError(f"{path}: not a log in a known format: JSON, but no records of numbers along steps in it")
-    return named_log(
-        path.stem, rows, format=NAME, files=[path], mapping=mapping, config=config, skipped=skipped, notes=notes
+    return NumberLog(
+        name=path.stem,
+        rows=rows,
+        format=NAME,
+        files=[path],
+        skipped=skipped,
+        notes=notes,
     )
 
 

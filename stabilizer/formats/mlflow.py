@@ -15,12 +15,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from stabilizer.formats.naming import Row
-from stabilizer.formats.rows import number, step_number
-from stabilizer.formats.steps import MAX_NAMES
-from stabilizer.runs.loaded import LoadedRun
+from stabilizer.formats.number_log import NumberLog
+from stabilizer.formats.rows import MAX_NAMES, Row, number, step_number
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers.names import named_log
 
 NAME = "mlflow"
 WHAT = "a run's folder in MLflow's file store, mlruns/<experiment>/<run>"
@@ -34,7 +31,7 @@ def recognises(path: Path) -> bool:
     return path.is_dir() and bool(_runs(path))
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path) -> NumberLog:
     """The run in a folder, or the one with the most in it below."""
     runs = sorted(_runs(path), key=lambda run: (-_size(run), str(run)))
     if not runs:
@@ -66,13 +63,11 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         raise RunError(f"{run}: no metrics in it; was the trainer stopped before its first log?")
     if skipped:
         notes.append(f"{skipped} lines left out: not `timestamp value step`, or cut off")
-    return named_log(
-        _text(run / "tags" / "mlflow.runName") or run.name,
-        in_order(lines),
+    return NumberLog(
+        name=_text(run / "tags" / "mlflow.runName") or run.name,
+        rows=in_order(lines),
         format=NAME,
         files=[run],
-        mapping=mapping,
-        config=config,
         settings=_settings(run),
         skipped=skipped,
         notes=notes,

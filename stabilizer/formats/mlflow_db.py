@@ -18,11 +18,9 @@ from typing import Any, NamedTuple
 
 from stabilizer.formats import database
 from stabilizer.formats.mlflow import in_order, setting, theirs
-from stabilizer.formats.rows import number, step_number
-from stabilizer.formats.steps import MAX_NAMES
-from stabilizer.runs.loaded import LoadedRun
+from stabilizer.formats.number_log import NumberLog
+from stabilizer.formats.rows import MAX_NAMES, number, step_number
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers.names import named_log
 
 NAME = "mlflow_db"
 WHAT = "the SQLite database of an MLflow tracking store, e.g. mlflow.db"
@@ -48,7 +46,7 @@ def recognises(path: Path) -> bool:
     return database.has_columns(path, "metrics", _COLUMNS)
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path) -> NumberLog:
     """The run with the most values in a tracking store."""
     tables = ("metrics", "params", "runs")
     found, notes = database.read(path, tables, lambda base: _found(base, path), "a database of MLflow")
@@ -56,10 +54,15 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         notes.append(f"{found.others} other runs set aside, e.g. {found.example}: {found.name} has the most values")
     if found.skipped:
         notes.append(f"{found.skipped} values left out: no number with a name and a step")
-    return named_log(
-        found.name, in_order(found.lines), format=NAME, files=[path], mapping=mapping, config=config,
-        settings=found.settings, skipped=found.skipped, notes=notes,
-    )  # fmt: skip
+    return NumberLog(
+        name=found.name,
+        rows=in_order(found.lines),
+        format=NAME,
+        files=[path],
+        settings=found.settings,
+        skipped=found.skipped,
+        notes=notes,
+    )
 
 
 def _found(base: database.Database, path: Path) -> _Found:

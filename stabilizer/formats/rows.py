@@ -20,6 +20,9 @@ from stabilizer.runs.history import History
 from stabilizer.runs.loaded import LoadedRun, NoMetrics, Source
 from stabilizer.runs.reader import RunError
 
+Row = tuple[int, dict[str, float]]
+"""A step and what was logged at it."""
+
 LARGEST_STEP = 2**53
 MAX_NAMES = 50_000
 """Different names of one log; one that has more writes values into its names."""

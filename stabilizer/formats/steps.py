@@ -11,10 +11,19 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stabilizer.formats.naming import Row
-from stabilizer.formats.rows import MAX_NAMES as MAX_NAMES  # readers of wide logs count against it themselves
-from stabilizer.formats.rows import check_names, number, step_number
-from stabilizer.trainers.names import CLOCKS, STEP_KEYS
+from stabilizer.formats.rows import Row, check_names, number, step_number
+
+STEP_KEYS = (
+    "step", "global_step", "train/global_step", "training/global_step", "trainer/global_step", "_step", "steps",
+    "iteration", "iter", "update", "time/total_timesteps", "total_timesteps", "total timesteps", "timesteps",
+    "total_steps", "progress/step", "time/iterations", "epoch",
+)  # fmt: skip
+"""Names under which logs keep their step, the most telling first."""
+
+CLOCKS = (frozenset(STEP_KEYS) - {"epoch"}) | {
+    "timestamp", "time", "_timestamp", "_runtime", "wall_time", "date", "progress/epoch", "progress/done_frac",
+}  # fmt: skip
+"""Columns that say when, not how well."""
 
 MAX_DEPTH = 8
 

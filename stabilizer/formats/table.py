@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.formats.console import head, lines
-from stabilizer.formats.rows import number
-from stabilizer.formats.steps import MAX_NAMES, rows_of
-from stabilizer.runs.loaded import LoadedRun
+from stabilizer.formats.number_log import NumberLog
+from stabilizer.formats.rows import MAX_NAMES, number
+from stabilizer.formats.steps import rows_of
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers.names import named_log
 
 NAME = "csv"
 WHAT = "a table with a head: a column of steps and one a metric (CSV), or step, metric, value"
@@ -54,7 +53,7 @@ def recognises(path: Path) -> bool:
     return len(below) == len(cells) and any(number(cell) is not None for cell in below)
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path) -> NumberLog:
     """The run in a table."""
     heads, records, damaged = _records(path)
     notes: list[str] = []
@@ -67,13 +66,11 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     else:
         records = _one_run(heads, records, notes)
     rows, skipped, said = rows_of(records, path)
-    return named_log(
-        path.stem,
-        rows,
+    return NumberLog(
+        name=path.stem,
+        rows=rows,
         format=NAME,
         files=[path],
-        mapping=mapping,
-        config=config,
         skipped=skipped + damaged,
         notes=notes + said,
     )

@@ -25,11 +25,10 @@ import numpy as np
 
 from stabilizer.formats.event_frames import frames, masked_crc
 from stabilizer.formats.event_scalars import AHEAD, Points, scalars_in
-from stabilizer.formats.rows import check_names
+from stabilizer.formats.number_log import NumberLog
+from stabilizer.formats.rows import Row, check_names
 from stabilizer.runs.history import Series
-from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers.names import Row, named_log
 
 NAME = "tensorboard"
 WHAT = "a TensorBoard event file (events.out.tfevents...), or a folder with such files"
@@ -46,7 +45,7 @@ def recognises(path: Path) -> bool:
     return bool(_folders(path)) if path.is_dir() else _is_events(path)
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path) -> NumberLog:
     """The run in a file, or in the folder with the most numbers below a folder."""
     notes: list[str] = []
     files = [path]
@@ -77,13 +76,11 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         notes.append(f"{points.damaged} damaged or torn records left out")
     if points.other:
         notes.append(f"{points.other} values that are no scalars (images, texts, histograms) passed over")
-    return named_log(
-        (path if path.is_dir() else path.resolve().parent).resolve().name or "run",
-        rows,
+    return NumberLog(
+        name=(path if path.is_dir() else path.resolve().parent).resolve().name or "run",
+        rows=rows,
         format=NAME,
         files=files,
-        mapping=mapping,
-        config=config,
         skipped=points.damaged,
         notes=notes,
     )

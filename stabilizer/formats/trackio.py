@@ -14,12 +14,10 @@ from typing import Any
 
 from stabilizer.core.json_text import loads_python
 from stabilizer.formats import database
-from stabilizer.formats.naming import Row
-from stabilizer.formats.rows import number
+from stabilizer.formats.number_log import NumberLog
+from stabilizer.formats.rows import Row, number
 from stabilizer.formats.steps import rows_of
-from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers.names import named_log
 
 NAME = "trackio"
 WHAT = "the .db file of a trackio project"
@@ -33,19 +31,17 @@ def recognises(path: Path) -> bool:
     return database.has_columns(path, "metrics", _COLUMNS)
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path) -> NumberLog:
     """The run with the most rows in a project's database."""
     found, notes = database.read(path, ("metrics", "configs"), lambda base: _found(base, path), "a trackio database")
     run, others, rows, skipped, said, settings = found
     if others:
         notes.append(f"{len(others)} other runs of the project set aside, e.g. {others[0]}: {run} has the most rows")
-    return named_log(
-        str(run),
-        rows,
+    return NumberLog(
+        name=str(run),
+        rows=rows,
         format=NAME,
         files=[path],
-        mapping=mapping,
-        config=config,
         settings=settings,
         skipped=skipped,
         notes=notes + said,

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.core.json_text import loads_python
+from stabilizer.formats.number_log import NumberLog
 from stabilizer.formats.protobuf import fields
 from stabilizer.formats.steps import rows_of
-from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers.names import named_log
 
 NAME = "wandb"
 WHAT = "a .wandb file of W&B, or the folder wandb/run-... that holds it"
@@ -40,7 +39,7 @@ def recognises(path: Path) -> bool:
     return bool(_files(path)) if path.is_dir() else _is_wandb(path)
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path) -> NumberLog:
     """The run in a file, or in the largest file of a folder."""
     notes: list[str] = []
     file = path
@@ -80,13 +79,11 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         said.append(f"{damaged} damaged or torn records left out")
     if not rows:
         raise RunError(f"{file}: no history in it; was the run stopped before its first log()?")
-    return named_log(
-        name or file.parent.name,
-        rows,
+    return NumberLog(
+        name=name or file.parent.name,
+        rows=rows,
         format=NAME,
         files=[file],
-        mapping=mapping,
-        config=config,
         settings={key: value for key, value in settings.items() if not key.startswith("_")},
         skipped=skipped + damaged,
         notes=notes + said,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stabilizer.configs.config import Parsed, Setting, Unresolved
 
 if TYPE_CHECKING:
-    from stabilizer.trainers.trainer import Trainer
+    from stabilizer.trainers.schema import Schema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class Config:
     """Everything the rules may ask about."""
 
     parsed: Parsed
-    trainer: Trainer
+    trainer: Schema
     trainer_why: str
     version: str | None
     """As the user or the file says; None when only a guess is possible."""

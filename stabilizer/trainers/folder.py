@@ -8,15 +8,15 @@ completions are no poorer logs but another part of the same training, and join i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
-from stabilizer.formats.joined import belongs, joined
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers.trl import completions
-from stabilizer.trainers.verl import rollouts
+from stabilizer.trainers.all import FAMILIES
+from stabilizer.trainers.joined import belongs, joined
+from stabilizer.trainers.reader import Reader
 
 MAX_FOLDERS = 500
 MAX_LOGS = 20
@@ -33,20 +33,19 @@ _NO_LOG_NAMES = {
     "adapter_config.json", "experiment_config.json", "checkpoint_tracker.json", "requirements.txt",
 }  # fmt: skip
 
-_DUMPS = {reader: reader.STEP_FILE for reader in (rollouts, completions)}
-"""Readers of folders with a file for every step, and how those are called."""
-
-_SPEAKING = ("tfevents", ".wandb", "trainer_state.json")
+_OF_TRAINERS = [reader for family in FAMILIES for reader in family.readers]
+_HELD_OUT = {reader.held_out for reader in _OF_TRAINERS if reader.held_out}
+_SPEAKING = ("tfevents", ".wandb", *(name for reader in _OF_TRAINERS for name in reader.file_names))
 """What only a log has in its name."""
 
-Recognised = Callable[[Path], ModuleType | None]
+Recognised = Callable[[Path], Reader | None]
 
 
-def search(root: Path, recognised: Recognised) -> list[tuple[Path, ModuleType]]:
+def search(root: Path, recognised: Recognised) -> list[tuple[Path, Reader]]:
     """What is readable in a folder and below. A folder that a reader takes as a whole is not looked into further; the
     reader that takes `root` as a whole is not asked again."""
     whole = recognised(root)
-    found: list[tuple[Path, ModuleType]] = [(root, whole)] if whole else []
+    found: list[tuple[Path, Reader]] = [(root, whole)] if whole else []
     for count, (name, below, files) in enumerate(os.walk(root)):
         if count >= MAX_FOLDERS or len(found) >= MAX_LOGS:
             break
@@ -57,7 +56,7 @@ def search(root: Path, recognised: Recognised) -> list[tuple[Path, ModuleType]]:
             if reader is not whole:
                 found.append((folder, reader))
             continue
-        of_whole = _DUMPS.get(whole) if whole and folder == root else None
+        of_whole = whole.step_file if whole and folder == root else None
         for file in sorted(folder / name for name in files):
             if not may_be_log(file) or (of_whole and of_whole.fullmatch(file.name)):
                 continue
@@ -92,7 +91,7 @@ def closed(root: Path) -> list[str]:
 
 
 def richest(
-    root: Path, found: list[tuple[Path, ModuleType]], *, mapping: dict[str, str], config: Path | None
+    root: Path, found: list[tuple[Path, Reader]], *, mapping: dict[str, str], config: Mapping[str, Any] | None
 ) -> LoadedRun:
     """The run with the most values among those found; what was set aside stands in its notes."""
     runs: list[tuple[Path, LoadedRun]] = []
@@ -138,7 +137,7 @@ def _below(path: Path, root: Path) -> str:
 
 def _part(run: LoadedRun) -> int:
     """A log goes before the dump of its completions, and what was trained on before what was held out."""
-    return 2 if not run.texts.steps else int(run.source.format != rollouts.VALIDATION)
+    return 2 if not run.texts.steps else int(run.source.format not in _HELD_OUT)
 
 
 def _values(run: LoadedRun) -> int:

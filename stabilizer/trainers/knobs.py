@@ -11,33 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stabilizer.core.records import RemedyAdvice
-from stabilizer.trainers.nemo_rl.knobs import NEMO_RL
-from stabilizer.trainers.openrlhf.knobs import OPENRLHF
-from stabilizer.trainers.other.knobs import LLAMA_FACTORY, SB3, UNKNOWN
-from stabilizer.trainers.prime_rl.knobs import PRIME_RL
-from stabilizer.trainers.skyrl.knobs import SKYRL
-from stabilizer.trainers.spelling import LARGEST, Key, Spelling, at, times
-from stabilizer.trainers.trl.knobs import OLD_PPO, PPO, SWIFT, TRL
-from stabilizer.trainers.verl.knobs import EASYR1, SEARCH_R1, VERL
-
-__all__ = ["LARGEST", "SPELLINGS", "Key", "Spelling", "configured_rate", "has_setting", "how"]
-
-SPELLINGS: dict[str, Spelling] = {
-    **dict.fromkeys(("trl", "open-r1", "unsloth"), TRL),
-    "trl-ppo": PPO,
-    "trl-old-ppo": OLD_PPO,
-    "ms-swift": SWIFT,
-    "llama-factory": LLAMA_FACTORY,
-    "verl": VERL,
-    "search_r1": SEARCH_R1,
-    "easyr1": EASYR1,
-    "openrlhf": OPENRLHF,
-    "skyrl": SKYRL,
-    "nemo_rl": NEMO_RL,
-    "prime_rl": PRIME_RL,
-    "stable-baselines3": SB3,
-}
-"""By trainer, as in `Source.trainer`; any other is `UNKNOWN`."""
+from stabilizer.trainers.all import find
+from stabilizer.trainers.other.knobs import UNKNOWN
+from stabilizer.trainers.spelling import Key, Spelling, at, times
 
 _HELD = 20
 """Rows of the same learning rate that make it the configured one."""
@@ -52,9 +28,15 @@ _KNOBS = {
 """What a person calls a knob that can be advised where a trainer may have no key for it."""
 
 
+def spelling_of(trainer: str) -> Spelling:
+    """How a trainer is told to do what we advise; `UNKNOWN` where nobody knows."""
+    known = find(trainer)
+    return known.advice if known and known.advice else UNKNOWN
+
+
 def has_setting(trainer: str, advice: RemedyAdvice) -> bool:
     """Whether the trainer has a key for any of it."""
-    spelling = SPELLINGS.get(trainer, UNKNOWN)
+    spelling = spelling_of(trainer)
     return advice.id in spelling.procedures or any(knob in spelling.keys for knob in advice.change)
 
 
@@ -75,7 +57,7 @@ def how(
     (`configured_rate`), and `highest` the highest that was logged. `of_settings` and `restart` are those of the remedy
     that the advice comes from.
     """
-    spelling = SPELLINGS.get(trainer, UNKNOWN)
+    spelling = spelling_of(trainer)
     keyed = [(spelling.keys[knob], *values) for knob, values in advice.change.items() if knob in spelling.keys]
     lines = [
         _line(spelling, key, before, after, config, highest, rate) for key, before, after in keyed if after is not None

@@ -14,13 +14,8 @@ from typing import NamedTuple
 
 from stabilizer.formats import mlflow, tensorboard
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers.easyr1 import log as easyr1
 from stabilizer.trainers.folder import PASSED_OVER, may_be_log
-from stabilizer.trainers.prime_rl import console
-from stabilizer.trainers.prime_rl import log as prime_rl
-from stabilizer.trainers.reading import recognised
-from stabilizer.trainers.trl import completions, state
-from stabilizer.trainers.verl import rollouts
+from stabilizer.trainers.reading import READERS, recognised
 
 MAX_DEPTH = 4
 MAX_FOLDERS = 1000
@@ -48,7 +43,7 @@ def format_of(path: Path) -> str:
         reader = recognised(path)
     except (OSError, RunError, ValueError):
         return ""
-    return reader.NAME if reader else ""
+    return reader.name if reader else ""
 
 
 def find(root: Path, ask: Ask = format_of) -> list[Place]:
@@ -82,9 +77,9 @@ def find(root: Path, ask: Ask = format_of) -> list[Place]:
 
 def _whole(folder: Path) -> str:
     """The format that takes this very folder as one log."""
-    for reader in (state, easyr1, prime_rl, console, rollouts, completions):
-        if reader.recognises(folder):
-            return reader.NAME
+    for reader in READERS:
+        if reader.takes_folder and reader.recognises(folder):
+            return reader.name
     return mlflow.NAME if (folder / "meta.yaml").is_file() and (folder / "metrics").is_dir() else ""
 
 

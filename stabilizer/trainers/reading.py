@@ -1,9 +1,7 @@
-"""Readers: one file per format, each turning what some trainer left behind into the same kind of run.
+"""Reads a log: `load` finds the reader that recognises it.
 
-A reader is a module with `NAME`, `WHAT` (one line for messages), `recognises(path)` and `read(path, mapping, config)`.
-`READERS` is the table of contents and the order in which they are asked; `recognises` goes by content or by an exact
-file name, never by a suffix that a hundred tools share, and never raises. A path nobody can read is a `RunError` that
-says what was found there and what to do next.
+`READERS` are the formats of all trainers' folders and the containers that any trainer may write to, in the order in
+which they are asked. A path nobody can read is a `RunError` that says what was found there and what to do next.
 """
 
 from __future__ import annotations
@@ -12,37 +10,32 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.text import plain
-from stabilizer.formats import console, json_log, mlflow, mlflow_db, notebook, table, tensorboard, trackio, wandb
+from stabilizer.formats import console, json_log, mlflow, mlflow_db, table, tensorboard, trackio, wandb
 from stabilizer.formats.tailing import current
 from stabilizer.runs.listing import list_runs
 from stabilizer.runs.loaded import LoadedRun, NoMetrics
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers import folder
-from stabilizer.trainers.easyr1 import log as easyr1
-from stabilizer.trainers.nemo_rl import log as nemo_rl
-from stabilizer.trainers.openrlhf import log as openrlhf
-from stabilizer.trainers.prime_rl import console as prime_rl_console
-from stabilizer.trainers.prime_rl import log as prime_rl
-from stabilizer.trainers.skyrl import log as skyrl
-from stabilizer.trainers.stabilizer import log as own
-from stabilizer.trainers.trl import completions, jsonl, state
-from stabilizer.trainers.trl import console as trl_console
-from stabilizer.trainers.verl import console as verl_console
-from stabilizer.trainers.verl import file as verl_file
-from stabilizer.trainers.verl import rollouts
+from stabilizer.trainers import containers, folder, notebook
+from stabilizer.trainers.all import FAMILIES, TRAINERS
+from stabilizer.trainers.config_file import config_file
+from stabilizer.trainers.reader import Rank, Reader
 
-READERS: tuple[ModuleType, ...] = (
-    own, state, tensorboard, wandb, mlflow, mlflow_db, trackio, notebook, easyr1, verl_file, rollouts,
-    completions, prime_rl, prime_rl_console, jsonl, verl_console,
-    openrlhf, skyrl, nemo_rl, trl_console, json_log, table,
-)  # fmt: skip
-
-_ANYONES = (json_log, table)
-"""Formats that any program may write, recognised by little."""
+_OF_TRAINERS = [reader for family in FAMILIES for reader in family.readers]
+_CONTAINERS = [
+    *(containers.reader(module, Rank.CONTAINER) for module in (tensorboard, wandb, mlflow, mlflow_db, trackio)),
+    *(containers.reader(module, Rank.ANYONE) for module in (json_log, table)),
+]
+_NOTEBOOK = notebook.reader([reader for reader in _OF_TRAINERS if reader.printed])
+READERS: tuple[Reader, ...] = tuple(sorted([*_OF_TRAINERS, *_CONTAINERS, _NOTEBOOK], key=lambda reader: reader.rank))
+_PACKAGES = {
+    package: trainer.id
+    for trainer in sorted(TRAINERS, key=lambda trainer: not trainer.parent)
+    for package in trainer.packages
+}
+"""Folders of trainers' code; of a trainer that grew out of another, before those of the other."""
 _CONSOLES = {".log", ".out", ".err", ".txt"}
 """What a console is kept in, where a folder holds no numbers and its logs are searched for the reason."""
 
@@ -61,19 +54,20 @@ def load(
         _check(path)
         wanted = dict(mapping or {})
         _one_each(wanted)
-        searched = path.is_dir() and not own.recognises(path)
+        settings = config_file(config) if config else None
+        searched = path.is_dir() and not _own(path)
         closed, runs = (folder.closed(path), list_runs(path)) if searched else ([], [])
         if reader is None and len(runs) == 1:
             told = f"{path} is a folder of one run: {runs[0]}; whatever lies beside it was not read"
             return load(runs[0], mapping=mapping, config=config).noted([told])
         if reader is None and searched and not runs:
             if found := folder.search(path, recognised):
-                return _near_misses(folder.richest(path, found, mapping=wanted, config=config).noted(closed), wanted)
+                return _near_misses(folder.richest(path, found, mapping=wanted, config=settings).noted(closed), wanted)
         elif reader := reader or recognised(path):
             try:
-                return _near_misses(reader.read(path, mapping=wanted, config=config).noted(closed), wanted)
+                return _near_misses(reader.read(path, mapping=wanted, config=settings).noted(closed), wanted)
             except RunError:
-                if reader in _ANYONES and not format and (told := _failed_in([path])):
+                if reader.rank == Rank.ANYONE and not format and (told := _failed_in([path])):
                     raise told from None  # a console whose first line only looked like the format
                 if told := _utf_16(path):
                     raise told from None
@@ -109,18 +103,26 @@ def _near_misses(run: LoadedRun, mapping: Mapping[str, str]) -> LoadedRun:
     return replace(run, source=replace(run.source, notes=(*run.source.notes, *notes))) if notes else run
 
 
-def recognised(path: Path) -> ModuleType | None:
+def _own(path: Path) -> bool:
+    return any(reader.rank == Rank.OWN and reader.recognises(path) for reader in READERS)
+
+
+def _settled(reader: Reader | None) -> bool:
+    return reader is not None and reader.rank != Rank.ANYONE
+
+
+def recognised(path: Path) -> Reader | None:
     """The first reader that knows what is at `path`."""
     tails = current()
-    return tails.format(path, _asked, lambda reader: reader not in (None, *_ANYONES)) if tails else _asked(path)
+    return tails.format(path, _asked, _settled) if tails else _asked(path)
 
 
-def _asked(path: Path) -> ModuleType | None:
+def _asked(path: Path) -> Reader | None:
     return next((reader for reader in READERS if reader.recognises(path)), None)
 
 
-def _named(name: str) -> ModuleType:
-    names = [reader.NAME for reader in READERS]
+def _named(name: str) -> Reader:
+    names = [reader.name for reader in READERS]
     if name in names:
         return READERS[names.index(name)]
     near = difflib.get_close_matches(name, names, 1, 0.5)
@@ -156,7 +158,7 @@ def _utf_16(path: Path) -> RunError | None:
 
 
 def _unknown(path: Path) -> RunError:
-    known = ", ".join(reader.NAME for reader in READERS)
+    known = ", ".join(reader.name for reader in READERS)
     if path.is_dir():
         if runs := list_runs(path):
             return RunError(f"{path}: not a run but a folder of runs ({len(runs)}); give one of them, e.g. {runs[0]}")
@@ -170,8 +172,9 @@ def _unknown(path: Path) -> RunError:
     consoles = [path] if path.is_file() else [file for file in sorted(path.iterdir()) if file.suffix in _CONSOLES]
     if failed := _failed_in(consoles):
         return failed
-    if tracked := easyr1.only_tracked(path):
-        return tracked
+    for family in FAMILIES:
+        if family.explain and (error := family.explain(path)):
+            return error
     if path.is_file() and path.suffix.lower() in console.DOCUMENTS and b"\0" not in console.head(path)[:4096]:
         said = f"{path}: a document and not a log; give the file or folder that the trainer wrote"
         return NoMetrics(said, console.document(path))
@@ -181,7 +184,7 @@ def _unknown(path: Path) -> RunError:
 def _failed_in(consoles: list[Path]) -> NoMetrics | None:
     """The first of some logs in which training failed before its first number."""
     for file in consoles:
-        if file.is_file() and (failed := console.failed_run(file)):
+        if file.is_file() and (failed := console.failed_run(file, _PACKAGES)):
             failure = failed.history.events[-1]
             return NoMetrics(f"{file}: no step of training in it; it ended with {failure.text}", failed)
     return None

@@ -1,77 +1,66 @@
-"""What is known of a trainer, the same for each: its keys, its defaults by version, and its own recipe."""
+"""The description that each trainer's folder exports: all that the project knows of a trainer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from stabilizer.trainers.quantities import Ask, Quantity
+from stabilizer.formats.number_log import NumberLog
+from stabilizer.runs.loaded import LoadedRun
+from stabilizer.runs.reader import RunError
+from stabilizer.trainers.constraints import Settings, Version, Violation
+from stabilizer.trainers.reader import Reader
+from stabilizer.trainers.schema import Schema
+from stabilizer.trainers.spelling import Spelling
+
+Named = Callable[[NumberLog, Mapping[str, str], Mapping[str, Any] | None], LoadedRun | None]
+"""The run in a container's numbers, or None where another trainer gave the names; takes `--map` and `--config`."""
 
 
-@dataclass(frozen=True)
-class Key:
-    """A key and the versions that know it."""
+@dataclass(frozen=True, kw_only=True)
+class Checks:
+    """The checks that a trainer makes itself before it starts."""
 
-    since: str | None = None
-    """First version that has it; None when all do."""
-    gone: str | None = None
-    """First version without it; None when it is still there."""
-    instead: str = ""
-    """What to write instead, in words."""
+    newest: str
+    """The version whose checks apply when none is given."""
+    rules: Callable[[Settings], Iterator[Violation]]
+    defaults: Callable[[Version], Mapping[str, Any]]
+    """The defaults of the keys that the rules read, in a version."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """One trainer's way of being configured."""
+    """One trainer. What is not known of it stays empty."""
 
-    name: str
-    title: str
-    newest: str
-    """The version whose rules apply when none is given or implied."""
-    quantities: Callable[[Ask], Mapping[str, Quantity]]
-    defaults: Mapping[str, Any]
-    """Key -> default, or how it changed (`Since`)."""
-    signs: tuple[str, ...]
-    """Keys that no other trainer has."""
-    commands: tuple[str, ...]
-    """Words of a command line that no other trainer has."""
-    key_files: tuple[str, ...] = ()
-    """Lists of all its keys; empty when none is known in full."""
-    complete: bool = True
-    """Whether a key that is not in the lists is unknown to the trainer."""
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    """Old or short spelling -> key."""
-    instead: Mapping[str, str] = field(default_factory=dict)
-    """Key that is gone -> what to write instead."""
-    recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Algorithm -> the quantities its shipped recipe sets."""
-    recipe_name: str = ""
-    script: bool = False
-    """Whether the recipe is one script that results were published with, so that a departure from it matters."""
-    memory: tuple[str, ...] = ()
-    """Batch keys that change memory and speed only, by their last word."""
-    validity: str = ""
-    """Under which name `stabilizer.trainers.validity` has its rules; empty for none."""
-    kl_fix: Callable[[Ask], Mapping[str, Any]] | None = None
-    """The keys that bring in a small KL term; None where the trainer has no reference model."""
-
-    @property
-    def keys(self) -> Mapping[str, Key]:
-        """All keys the lists know."""
-        return _keys(self.key_files, tuple(sorted(self.instead.items())))
+    id: str
+    """As in `Source.trainer`, and in the JSON of a diagnosis."""
+    aliases: tuple[str, ...] = ()
+    """Other spellings; hyphens, underscores and case make no difference."""
+    parent: str = ""
+    """The trainer it grew out of, whose code it contains."""
+    packages: tuple[str, ...] = ()
+    """Folders of its code, by which a traceback tells whose it is."""
+    dumps_as: str = ""
+    """The trainer whose dumps of completions it writes, where not its own."""
+    schema: Schema | None = None
+    """Its configuration."""
+    checks: Checks | None = None
+    advice: Spelling | None = None
+    """How it is told to do what we advise."""
+    metrics: tuple[Mapping[str, str], ...] = ()
+    """Its names of our metrics; the first table that has a metric counts."""
+    switches: Mapping[str, str] = field(default_factory=dict)
+    """Metrics of ours that it measures only with a setting, and that setting."""
 
 
-@cache
-def _keys(names: tuple[str, ...], instead: tuple[tuple[str, str], ...]) -> dict[str, Key]:
-    known: dict[str, Key] = {}
-    words = dict(instead)
-    for name in names:
-        text = files("stabilizer.trainers").joinpath(name).read_text(encoding="utf-8")
-        for line in text.splitlines():
-            key, *versions = line.split()
-            since, gone = (None if v == "-" else v for v in (versions or ["-", "-"]))
-            known[key] = Key(since=since, gone=gone, instead=words.get(key, ""))
-    return known
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One folder: a trainer and those that grew out of it, with the logs they write."""
+
+    trainers: tuple[Trainer, ...]
+    readers: tuple[Reader, ...] = ()
+    named: Named | None = None
+    explain: Callable[[Path], RunError | None] | None = None
+    """What to say of a path that belongs to this trainer and is no log."""

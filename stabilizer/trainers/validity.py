@@ -7,61 +7,30 @@ allowed and unwise belongs to preflight's rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from stabilizer.trainers.all import TRAINERS as ALL
+from stabilizer.trainers.all import find, plain
 from stabilizer.trainers.constraints import Settings, Violation, parse_version
-from stabilizer.trainers.easyr1 import validity as easyr1
-from stabilizer.trainers.nemo_rl import validity as nemo_rl
-from stabilizer.trainers.openrlhf import validity as openrlhf
-from stabilizer.trainers.prime_rl import validity as prime_rl
-from stabilizer.trainers.search_r1 import validity as search_r1
-from stabilizer.trainers.skyrl import validity as skyrl
-from stabilizer.trainers.trl import validity as trl
-from stabilizer.trainers.verl import validity as verl
+from stabilizer.trainers.trainer import Checks
 
 __all__ = ["TRAINERS", "Violation", "newest_version", "trainer_name", "violations"]
 
-Rules = Callable[[Settings], Iterator[Violation]]
-Defaults = Callable[[tuple[int, int, int]], Mapping[str, Any]]
-
-
-def _fixed(defaults: Mapping[str, Any]) -> Defaults:
-    return lambda version: defaults
-
-
-def _rloo_defaults(version: tuple[int, int, int]) -> Mapping[str, Any]:
-    return trl.defaults(version, rloo=True)
-
-
-TRAINERS: dict[str, tuple[str, Rules, Defaults]] = {
-    "trl": (trl.NEWEST, trl.grpo, trl.defaults),
-    "trl-rloo": (trl.NEWEST, trl.rloo, _rloo_defaults),
-    "trl-ppo": ("1.12.0", trl.ppo, trl.defaults),
-    "open-r1": ("0.18.0", trl.grpo, trl.defaults),
-    "verl": (verl.NEWEST, verl.verl, _fixed(verl.DEFAULTS)),
-    "search-r1": (search_r1.NEWEST, search_r1.search_r1, _fixed(search_r1.DEFAULTS)),
-    "easyr1": (easyr1.NEWEST, easyr1.easyr1, _fixed(easyr1.DEFAULTS)),
-    "openrlhf": (openrlhf.NEWEST, openrlhf.openrlhf, _fixed(openrlhf.DEFAULTS)),
-    "skyrl": (skyrl.NEWEST, skyrl.skyrl, _fixed(skyrl.DEFAULTS)),
-    "nemo-rl": (nemo_rl.NEWEST, nemo_rl.nemo_rl, _fixed(nemo_rl.DEFAULTS)),
-    "prime-rl": (prime_rl.NEWEST, prime_rl.prime_rl, _fixed(prime_rl.DEFAULTS)),
-}
-"""Trainer: the version taken when none is said, its rules, its defaults. Open-R1's version is that of its TRL."""
+TRAINERS: dict[str, Checks] = {plain(trainer.id): trainer.checks for trainer in ALL if trainer.checks}
 
 
 def trainer_name(name: str) -> str:
     """The trainer's own spelling of a name, or an error that lists them."""
-    plain = name.strip().lower().replace("_", "-")
-    plain = {"trl-grpo": "trl", "openr1": "open-r1", "searchr1": "search-r1", "easy-r1": "easyr1"}.get(plain, plain)
-    if plain not in TRAINERS:
+    known = find(name)
+    if known is None or known.checks is None:
         raise ValueError(f"no trainer {name!r}; known are {', '.join(TRAINERS)}")
-    return plain
+    return plain(known.id)
 
 
 def newest_version(trainer: str) -> str:
     """The version whose rules hold when none is said."""
-    return TRAINERS[trainer_name(trainer)][0]
+    return TRAINERS[trainer_name(trainer)].newest
 
 
 def violations(
@@ -77,10 +46,10 @@ def violations(
     Missing keys take that version's defaults. `processes` is the number of training processes, where the trainer
     counts them; without it, one per GPU less the one of a vLLM server. Rules about a number that is unknown are silent.
     """
-    newest, rules, defaults = TRAINERS[trainer_name(trainer)]
-    number = parse_version(version or newest)
+    checks = TRAINERS[trainer_name(trainer)]
+    number = parse_version(version or checks.newest)
     for name, value in (("processes", processes), ("gpus", gpus)):
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}; at least 1 is needed")
-    settings = Settings(config=config, defaults=defaults(number), version=number, processes=processes, gpus=gpus)
-    return list(rules(settings))
+    settings = Settings(config=config, defaults=checks.defaults(number), version=number, processes=processes, gpus=gpus)
+    return list(checks.rules(settings))

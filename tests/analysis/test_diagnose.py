@@ -26,7 +26,8 @@ from stabilizer.output.report import html, markdown
 from stabilizer.output.terminal import console, show, sparkline
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.history import Series
-from stabilizer.trainers.logged_as import SWITCHES, asked_for, logged_as
+from stabilizer.trainers.all import TRAINERS
+from stabilizer.trainers.logged_as import asked_for, logged_as
 from stabilizer.trainers.reading import load
 from tests.trainers.trl_logs import record, state, write
 
@@ -521,7 +522,7 @@ def test_what_is_wanting_is_said_in_the_trainers_words(trainer, ours, said):
 
 
 def test_every_switch_is_for_a_metric_that_the_trainers_table_has():
-    assert all(logged_as(trainer, ours) for trainer, switches in SWITCHES.items() for ours in switches)
+    assert all(logged_as(trainer.id, ours) for trainer in TRAINERS for ours in trainer.switches)
 
 
 def test_checks_that_lack_a_metric_are_one_line_until_all_are_asked_for(tmp_path, capsys):

@@ -59,9 +59,9 @@ def mutant(reader: ModuleType, number: int, where: Path) -> Path:
 
     Where no sample is of a reader's format, it is given those of the others.
     """
-    rng = random.Random(f"{reader.NAME} {number}")
+    rng = random.Random(f"{reader.name} {number}")
     known = seeds()
-    files = dict(rng.choice(known.get(reader.NAME) or [log for logs in known.values() for log in logs]))
+    files = dict(rng.choice(known.get(reader.name) or [log for logs in known.values() for log in logs]))
     for _ in range(rng.choice((1, 1, 2, 3, 6))):
         name = rng.choice(sorted(files))
         files[name] = rng.choice(CHANGES)(files[name], rng)

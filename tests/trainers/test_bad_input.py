@@ -200,9 +200,9 @@ def test_a_mutated_log_is_read_or_refused(tmp_path, name):
 
 def test_every_reader_has_its_four_parts():
     assert [
-        reader for reader in READERS if not (reader.NAME and reader.WHAT and reader.recognises and reader.read)
+        reader for reader in READERS if not (reader.name and reader.what and reader.recognises and reader.read)
     ] == []
-    assert len({reader.NAME for reader in READERS}) == len(READERS)
+    assert len({reader.name for reader in READERS}) == len(READERS)
 
 
 json_value = st.recursive(

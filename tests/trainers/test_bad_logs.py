@@ -32,12 +32,12 @@ def answer(path, **options) -> LoadedRun | None:
     return run
 
 
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.NAME)
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 @pytest.mark.parametrize("junk", JUNK)
 def test_junk_given_to_a_reader_by_name_is_refused_or_read(tmp_path, reader, junk):
     path = tmp_path / "some.log"
     path.write_bytes(JUNK[junk])
-    answer(path, format=reader.NAME)
+    answer(path, format=reader.name)
 
 
 @pytest.mark.parametrize("junk", JUNK)

@@ -25,9 +25,9 @@ def fuzz(reader, tmp_path, count):
     for number in range(count):
         path = mutant(reader, number, tmp_path / "log")
         try:
-            _try(path, reader.NAME if number % 2 else None, shown=number % SHOWN < 2)
+            _try(path, reader.name if number % 2 else None, shown=number % SHOWN < 2)
         except Exception as error:
-            error.add_note(f"mutants.mutant({reader.NAME}, {number}, ...) makes this log again")
+            error.add_note(f"mutants.mutant({reader.name}, {number}, ...) makes this log again")
             raise
 
 
@@ -46,17 +46,17 @@ def _try(path, format, shown):
         show(analysis, console(io.StringIO()))
 
 
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.NAME)
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 def test_some_damaged_logs_of_each_format_are_read_or_refused(reader, tmp_path):
     fuzz(reader, tmp_path, SOME)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.NAME)
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 def test_ten_thousand_damaged_logs_of_each_format_are_read_or_refused(reader, tmp_path):
     fuzz(reader, tmp_path, MANY)
 
 
 def test_there_are_good_logs_to_damage_for_nearly_all_formats():
-    assert len({reader.NAME for reader in READERS} - set(seeds())) <= len(READERS) // 4
+    assert len({reader.name for reader in READERS} - set(seeds())) <= len(READERS) // 4
     assert sum(len(logs) for logs in seeds().values()) >= 25

@@ -11,13 +11,13 @@ import stabilizer
 from stabilizer.core import failures
 from stabilizer.core.knobs import KNOBS
 from stabilizer.core.records import Cause, RemedyAdvice
-from stabilizer.formats.files import config_file
 from stabilizer.incidents.diagnosis import CAUSES
 from stabilizer.remedies import BY_ID, REMEDIES, advise
 from stabilizer.remedies.advice import Advice
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers.knobs import SPELLINGS, configured_rate, has_setting, how
-from stabilizer.trainers.logged_as import TABLES
+from stabilizer.trainers.all import TRAINERS
+from stabilizer.trainers.config_file import config_file
+from stabilizer.trainers.knobs import configured_rate, has_setting, how
 from stabilizer.trainers.reading import load
 from tests.series import history
 
@@ -36,6 +36,7 @@ def advised() -> dict[str, RemedyAdvice]:
 
 
 ADVISED = advised()
+SPELLINGS = {trainer.id: trainer.advice for trainer in TRAINERS if trainer.advice}
 FOREIGN = (*SPELLINGS, "unknown")
 
 
@@ -53,7 +54,7 @@ def said(trainer: str, name: str, config=None) -> str:
 
 
 def test_every_trainer_whose_logs_are_read_has_a_spelling():
-    assert set(TABLES) <= set(SPELLINGS)
+    assert {trainer.id for trainer in TRAINERS if trainer.metrics} <= set(SPELLINGS)
 
 
 @pytest.mark.parametrize("trainer", FOREIGN)

@@ -11,7 +11,7 @@ import pytest
 
 from stabilizer import formats, trainers
 from stabilizer.core.metrics import VOCABULARY
-from stabilizer.formats import notebook
+from stabilizer.trainers import notebook
 from stabilizer.trainers.reading import load
 from stabilizer.trainers.trl import jsonl
 
@@ -19,10 +19,10 @@ HERE = Path(__file__).parent
 ASSERTED = {
     # table                             where each of its rows is
     "trainers.trl.jsonl.LLAMA_FACTORY_NAMES":    "test_name_tables.py",
-    "trainers.names.GUESSES":                   "test_tables.py",
+    "trainers.other.guesses.GUESSES":                   "test_tables.py",
     "trainers.nemo_rl.log.NAMES":                   "test_trainer_logs.py",
     "trainers.nemo_rl.log.LABELS":                  "test_trainer_logs.py",
-    "formats.notebook._SPOKEN":                "test_name_tables.py",
+    "trainers.notebook._SPOKEN":                "test_name_tables.py",
     "trainers.openrlhf.log.NAMES":                  "test_trainer_logs.py",
     "trainers.openrlhf.log.INSTEAD":                "test_trainer_logs.py",
     "trainers.prime_rl.log.NAMES":                  "test_trainer_logs.py",
@@ -42,7 +42,7 @@ ASSERTED = {
     "trainers.verl.names.EASYR1_NAMES":         "test_trainer_logs.py",
     "trainers.verl.rollouts.VALIDATION_NAMES":  "test_dumps.py",
 }  # fmt: skip
-TO_THEIRS = {"trainers.trl.jsonl.LLAMA_FACTORY_NAMES", "trainers.nemo_rl.log.LABELS", "formats.notebook._SPOKEN"}
+TO_THEIRS = {"trainers.trl.jsonl.LLAMA_FACTORY_NAMES", "trainers.nemo_rl.log.LABELS", "trainers.notebook._SPOKEN"}
 """Tables that lead to names of another trainer, which lead on to ours."""
 
 
@@ -67,7 +67,7 @@ def test_no_table_goes_unasserted():
         assert name in text and module.rpartition(".")[2] in text, table
 
 
-@pytest.mark.parametrize("table", sorted(ASSERTED.keys() - TO_THEIRS - {"trainers.names.GUESSES"}))
+@pytest.mark.parametrize("table", sorted(ASSERTED.keys() - TO_THEIRS - {"trainers.other.guesses.GUESSES"}))
 def test_every_row_leads_to_a_metric_we_define(table):
     assert {ours for ours in tables()[table].values() if ours not in VOCABULARY} == set()
 

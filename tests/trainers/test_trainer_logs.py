@@ -7,9 +7,9 @@ import math
 
 import pytest
 
-from stabilizer.formats.naming import Naming
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
+from stabilizer.trainers.naming import Naming
 from stabilizer.trainers.nemo_rl import log as nemo_rl
 from stabilizer.trainers.openrlhf import log as openrlhf
 from stabilizer.trainers.prime_rl import console
@@ -550,6 +550,6 @@ def test_an_empty_naming_keeps_every_name():
 def test_exactly_one_reader_of_trainers_recognises_each_kind_of_log(tmp_path, kind):
     path = tmp_path / "some.log"
     path.write_text(logs.any_log(kind))
-    knowing = [reader.NAME for reader in READERS if reader.recognises(path)]
+    knowing = [reader.name for reader in READERS if reader.recognises(path)]
     # anyone's JSON lines are asked last
     assert len([name for name in knowing if name != "json"]) == 1 and knowing[0] != "json"

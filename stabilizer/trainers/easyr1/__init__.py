@@ -1,1 +1,26 @@
-"""EasyR1: its logs, configuration and validity checks."""
+"""EasyR1."""
+
+from __future__ import annotations
+
+from stabilizer.trainers.easyr1 import config, knobs, log, validity
+from stabilizer.trainers.reader import Rank, reader
+from stabilizer.trainers.trainer import Checks, Family, Trainer
+from stabilizer.trainers.verl import names
+
+FAMILY = Family(
+    trainers=(
+        Trainer(
+            id="easyr1",
+            aliases=("easy-r1",),
+            parent="verl",
+            packages=("easyr1",),
+            schema=config.EASYR1,
+            checks=Checks(newest=validity.NEWEST, rules=validity.easyr1, defaults=lambda version: validity.DEFAULTS),
+            advice=knobs.EASYR1,
+            metrics=(names.EASYR1_NAMES, names.NAMES),
+            switches={"policy/kl_ref": "with algorithm.disable_kl=false"},
+        ),
+    ),
+    readers=(reader(log, Rank.FILE, takes_folder=True, printed=True),),
+    explain=log.only_tracked,
+)

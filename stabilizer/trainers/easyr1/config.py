@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.trainers.quantities import Ask, Quantity, divided, every, times
-from stabilizer.trainers.trainer import Trainer
+from stabilizer.trainers.schema import Older, Schema
 
 OLD_SIGNS = ("worker.actor.kl_loss_coef", "worker.actor.use_kl_loss", "worker.actor.kl_loss_type")
 DEFAULTS: dict[str, Any] = {
@@ -115,7 +115,7 @@ def kl_in_loss(ask: Ask) -> Mapping[str, Any]:
     return {"algorithm.disable_kl": False, "algorithm.use_kl_loss": True, "algorithm.kl_coef": 1e-2}
 
 
-EASYR1 = Trainer(
+EASYR1 = Schema(
     name="easyr1",
     title="EasyR1",
     newest="0.3.2",
@@ -132,5 +132,6 @@ EASYR1 = Trainer(
     memory=("micro_batch_size_per_device_for_update", "micro_batch_size_per_device_for_experience",
             "gpu_memory_utilization", "mini_rollout_batch_size"),
     validity="easyr1",
+    older=Older(OLD_SIGNS, "0.1.0", "the schema of early 2025"),
     kl_fix=kl_in_loss,
 )  # fmt: skip

@@ -15,7 +15,7 @@ The file is written when `trainer.logger` includes `file`, into `trainer.save_ch
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,11 +24,11 @@ import numpy as np
 from stabilizer.core.records import Event
 from stabilizer.formats.console import ConsoleParser, Line, head
 from stabilizer.formats.files import DAMAGED, config_file, json_lines, json_value
-from stabilizer.formats.naming import Row, named_run
-from stabilizer.formats.rows import number, step_number
+from stabilizer.formats.rows import Row, number, step_number
 from stabilizer.formats.tailing import gather
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
+from stabilizer.trainers.naming import named_run
 from stabilizer.trainers.verl import names
 
 NAME = "easyr1"
@@ -64,7 +64,7 @@ def recognises(path: Path) -> bool:
     return path.name in (LOG, TRACKER) or bool(_JSON.match(start[:4096]) or _CONSOLE.search(start))
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
     """The run in the file, or in a console."""
     file = path / LOG if path.is_dir() else path.with_name(LOG) if path.name == TRACKER else path
     if not file.is_file():
@@ -197,9 +197,9 @@ class _Parser(ConsoleParser):
         return other
 
 
-def _config(file: Path, given: Path | None, notes: list[str]) -> dict[str, Any]:
-    if given:
-        return config_file(given)
+def _config(file: Path, given: Mapping[str, Any] | None, notes: list[str]) -> dict[str, Any]:
+    if given is not None:
+        return dict(given)
     beside = file.parent / "experiment_config.json"
     if not beside.is_file():
         return {}

@@ -1,1 +1,23 @@
-"""NeMo-RL: its logs, configuration, validity checks and advice."""
+"""NeMo-RL."""
+
+from __future__ import annotations
+
+from stabilizer.trainers.naming import named_by
+from stabilizer.trainers.nemo_rl import config, knobs, log, validity
+from stabilizer.trainers.reader import Rank, reader
+from stabilizer.trainers.trainer import Checks, Family, Trainer
+
+FAMILY = Family(
+    trainers=(
+        Trainer(
+            id="nemo_rl",
+            packages=("nemo_rl",),
+            schema=config.NEMO_RL,
+            checks=Checks(newest=validity.NEWEST, rules=validity.nemo_rl, defaults=lambda version: validity.DEFAULTS),
+            advice=knobs.NEMO_RL,
+            metrics=(log.NAMES,),
+        ),
+    ),
+    readers=(reader(log, Rank.CONSOLE, printed=True),),
+    named=named_by(log.wrote, log.naming),
+)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.trainers.quantities import Ask, Quantity, divided, every, times
-from stabilizer.trainers.trainer import Trainer
+from stabilizer.trainers.schema import Schema
 
 DEFAULTS: dict[str, Any] = {
     "grpo.num_prompts_per_step": 32,
@@ -79,7 +79,7 @@ def kl_in_loss(ask: Ask) -> Mapping[str, Any]:
     return {"loss_fn.reference_policy_kl_penalty": 0.01}
 
 
-NEMO_RL = Trainer(
+NEMO_RL = Schema(
     name="nemo-rl",
     title="NeMo-RL",
     newest="0.4.0",

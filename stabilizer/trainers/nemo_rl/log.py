@@ -11,16 +11,17 @@ here: what the console calls `Avg Reward` is their `train/reward`. Traps:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from stabilizer.core.records import Event
 from stabilizer.formats.console import ConsoleParser, Line, head
-from stabilizer.formats.files import beside, config_file
-from stabilizer.formats.naming import Naming, named_run
+from stabilizer.formats.files import beside
 from stabilizer.formats.rows import step_number
 from stabilizer.formats.tailing import gather
 from stabilizer.runs.loaded import LoadedRun
+from stabilizer.trainers.naming import Naming, named_run
 
 NAME = "nemo_rl_console"
 WHAT = "the console output of NeMo-RL, with '===== Step 12/100 =====' and lists of '• Loss: 0.01'"
@@ -87,14 +88,15 @@ def recognises(path: Path) -> bool:
     return bool(_SIGN.search(start)) and "• ".encode() in start
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
     """The run in a console log."""
     parser = gather(path, _Parser)
     entries, notes = parser.ended()
     seen = {key for entry in entries if not isinstance(entry, Event) for key in entry[1]}
     return named_run(
         path.stem, naming(seen), entries, format=NAME, files=[path], mapping=mapping,
-        config=config_file(config) if config else beside(path, notes), planned=step_number(parser.planned), notes=notes,
+        config=beside(path, notes) if config is None else dict(config), planned=step_number(parser.planned),
+        notes=notes,
     )  # fmt: skip
 
 

@@ -1,1 +1,27 @@
-"""OpenRLHF: its logs, configuration, validity checks and advice."""
+"""OpenRLHF."""
+
+from __future__ import annotations
+
+from stabilizer.trainers.naming import named_by
+from stabilizer.trainers.openrlhf import config, knobs, log, validity
+from stabilizer.trainers.reader import Rank, reader
+from stabilizer.trainers.trainer import Checks, Family, Trainer
+
+FAMILY = Family(
+    trainers=(
+        Trainer(
+            id="openrlhf",
+            packages=("openrlhf",),
+            schema=config.OPENRLHF,
+            checks=Checks(newest=validity.NEWEST, rules=validity.openrlhf, defaults=lambda version: validity.DEFAULTS),
+            advice=knobs.OPENRLHF,
+            metrics=(log.NAMES,),
+            switches={
+                "policy/kl_ref": "with --algo.kl.init_coef above 0",
+                "policy/entropy": "with --actor.entropy_coef 0",
+            },
+        ),
+    ),
+    readers=(reader(log, Rank.CONSOLE, printed=True),),
+    named=named_by(log.wrote, log.naming),
+)

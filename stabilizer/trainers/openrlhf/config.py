@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.trainers.quantities import Ask, Quantity, divided, every, times
-from stabilizer.trainers.trainer import Trainer
+from stabilizer.trainers.schema import Schema
 
 GROUPED = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
 ALIASES = {
@@ -189,7 +189,7 @@ def kl_in_loss(ask: Ask) -> Mapping[str, Any]:
     return {"algo.kl.init_coef": 0.001}
 
 
-OPENRLHF = Trainer(
+OPENRLHF = Schema(
     name="openrlhf",
     title="OpenRLHF",
     newest="0.11.2",

@@ -15,16 +15,16 @@ Written by the PPO trainer's process through Python's logging (the asynchronous 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from stabilizer.core.records import Event
 from stabilizer.formats.console import ConsoleParser, Line, head, python_dict
-from stabilizer.formats.files import config_file
-from stabilizer.formats.naming import Naming, named_run
 from stabilizer.formats.rows import number
 from stabilizer.formats.tailing import gather
 from stabilizer.runs.loaded import LoadedRun
+from stabilizer.trainers.naming import Naming, named_run
 
 NAME = "openrlhf_console"
 WHAT = "the console output of OpenRLHF, with lines like Global step 12: {'policy_loss': ...}"
@@ -87,7 +87,7 @@ def recognises(path: Path) -> bool:
     return bool(_SIGN.search(head(path)))
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
     """The run in a console log."""
     parser = gather(path, _Parser)
     entries, notes = parser.ended()
@@ -97,7 +97,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     seen = {key for entry in entries if not isinstance(entry, Event) for key in entry[1]}
     return named_run(
         path.stem, naming(seen), entries, format=NAME, files=[path], mapping=mapping,
-        config=config_file(config) if config else {}, skipped=torn, notes=notes,
+        config=config, skipped=torn, notes=notes,
     )  # fmt: skip
 
 

@@ -1,1 +1,8 @@
-"""Trainers of which only the advice is known: LLaMA-Factory, Stable-Baselines3, and unrecognised ones."""
+"""Trainers of which only a little is known."""
+
+from __future__ import annotations
+
+from stabilizer.trainers.other import knobs
+from stabilizer.trainers.trainer import Family, Trainer
+
+FAMILY = Family(trainers=(Trainer(id="stable-baselines3", advice=knobs.SB3),))

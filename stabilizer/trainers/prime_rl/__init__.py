@@ -1,1 +1,26 @@
-"""prime-rl: its logs, configuration, validity checks and advice."""
+"""prime-rl."""
+
+from __future__ import annotations
+
+from stabilizer.trainers.naming import named_by
+from stabilizer.trainers.prime_rl import config, console, knobs, log, validity
+from stabilizer.trainers.reader import Rank, reader
+from stabilizer.trainers.trainer import Checks, Family, Trainer
+
+FAMILY = Family(
+    trainers=(
+        Trainer(
+            id="prime_rl",
+            packages=("prime_rl",),
+            schema=config.PRIME_RL,
+            checks=Checks(newest=validity.NEWEST, rules=validity.prime_rl, defaults=lambda version: validity.DEFAULTS),
+            advice=knobs.PRIME_RL,
+            metrics=(log.NAMES,),
+        ),
+    ),
+    readers=(
+        reader(log, Rank.FILE, takes_folder=True),
+        reader(console, Rank.FILE, takes_folder=True, printed=True),
+    ),
+    named=named_by(log.wrote, log.naming),
+)

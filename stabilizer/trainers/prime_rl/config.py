@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stabilizer.trainers.quantities import Ask, Quantity, divided, every
-from stabilizer.trainers.trainer import Trainer
+from stabilizer.trainers.schema import Schema
 
 DEFAULTS: dict[str, Any] = {
     "trainer.optim.lr": 1e-6,
@@ -53,7 +53,7 @@ def quantities(ask: Ask) -> dict[str, Quantity]:
     }
 
 
-PRIME_RL = Trainer(
+PRIME_RL = Schema(
     name="prime-rl",
     title="prime-rl",
     newest="0.5.0",

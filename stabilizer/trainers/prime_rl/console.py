@@ -15,16 +15,17 @@ more (`prime_rl`). Given a folder with both logs, they are read as one run. Trap
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from stabilizer.core.records import Event
 from stabilizer.formats.console import ConsoleParser, Line, head
-from stabilizer.formats.files import config_file
-from stabilizer.formats.naming import Naming, Row, named_run
-from stabilizer.formats.rows import number
+from stabilizer.formats.rows import Row, number
 from stabilizer.formats.tailing import gather
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
+from stabilizer.trainers.naming import Naming, named_run
 
 NAME = "prime_rl_console"
 WHAT = (
@@ -85,7 +86,7 @@ def recognises(path: Path) -> bool:
     return bool(_SIGN.search(start)) and bool(_OF_RL.search(start))
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
     """The run in one log, or in those of both processes."""
     files = [file for file in _files(path) if recognises(file)] if path.is_dir() else [path]
     if not files:
@@ -116,7 +117,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     )  # fmt: skip
     return named_run(
         (path.resolve().name or "run") if path.is_dir() else path.stem, naming, entries, format=NAME, files=files,
-        mapping=mapping, config=config_file(config) if config else {}, skipped=torn, notes=notes,
+        mapping=mapping, config=config, skipped=torn, notes=notes,
     )  # fmt: skip
 
 

@@ -11,18 +11,18 @@ one, rewards and lengths in the other. Given the folder above, both are read as 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stabilizer.formats.console import head
-from stabilizer.formats.files import config_file, json_lines
-from stabilizer.formats.naming import Naming, Row, named_run
-from stabilizer.formats.rows import number, step_number
+from stabilizer.formats.files import json_lines
+from stabilizer.formats.rows import Row, number, step_number
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
+from stabilizer.trainers.naming import Naming, named_run
 
 NAME = "prime_rl"
 WHAT = "metrics.jsonl of prime-rl's trainer or orchestrator, or the folder that holds both"
@@ -85,7 +85,7 @@ def recognises(path: Path) -> bool:
     return start.lstrip().startswith(b'{"step"') and b'"time"' in start[:400] and bool(_SIGN.search(start))
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
     """The run in one file, or in those of both processes."""
     files = _files(path) if path.is_dir() else [path]
     if not files:
@@ -109,7 +109,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     seen = {key for _, values in rows for key in values}
     return named_run(
         (path if path.is_dir() else path.parent).resolve().name or "run", naming(seen), rows, format=NAME,
-        files=files, mapping=mapping, config=config_file(config) if config else {}, skipped=skipped, notes=notes,
+        files=files, mapping=mapping, config=config, skipped=skipped, notes=notes,
     )  # fmt: skip
 
 

@@ -1,1 +1,24 @@
-"""Search-R1: its validity checks; the rest is shared with veRL, which it is built on."""
+"""Search-R1, whose logs veRL's readers read."""
+
+from __future__ import annotations
+
+from stabilizer.trainers.search_r1 import config, knobs, validity
+from stabilizer.trainers.trainer import Checks, Family, Trainer
+from stabilizer.trainers.verl import names
+
+FAMILY = Family(
+    trainers=(
+        Trainer(
+            id="search_r1",
+            aliases=("searchr1",),
+            parent="verl",
+            packages=("search_r1", "search-r1"),
+            dumps_as="verl",
+            schema=config.SEARCH_R1,
+            checks=Checks(newest=validity.NEWEST, rules=validity.search_r1, defaults=lambda version: validity.DEFAULTS),
+            advice=knobs.SEARCH_R1,
+            metrics=({"actor/entropy_loss": "policy/entropy"}, names.SEARCH_R1_NAMES, names.NAMES),
+            switches={"policy/kl_ref": names.KL_SWITCH},
+        ),
+    ),
+)

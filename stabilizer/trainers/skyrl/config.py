@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.trainers.quantities import Ask, Quantity, divided, every, times
-from stabilizer.trainers.trainer import Trainer
+from stabilizer.trainers.schema import Schema
 
 MINI, OPTIM, ALGO = "trainer.policy_mini_batch_size", "trainer.policy.optimizer_config.", "trainer.algorithm."
 DEFAULTS: dict[str, Any] = {
@@ -81,7 +81,7 @@ def kl_in_loss(ask: Ask) -> Mapping[str, Any]:
     return {f"{ALGO}use_kl_loss": True, f"{ALGO}kl_loss_coef": 0.001}
 
 
-SKYRL = Trainer(
+SKYRL = Schema(
     name="skyrl",
     title="SkyRL",
     newest="0.3.0",

@@ -12,15 +12,16 @@ Written by the `console` backend of its tracking (`trainer.logger`). Traps:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from stabilizer.formats.console import ConsoleParser, Line, head, python_dict
-from stabilizer.formats.files import beside, config_file
-from stabilizer.formats.naming import Naming, named_run
+from stabilizer.formats.files import beside
 from stabilizer.formats.rows import number
 from stabilizer.formats.tailing import gather
 from stabilizer.runs.loaded import LoadedRun
+from stabilizer.trainers.naming import Naming, named_run
 
 NAME = "skyrl_console"
 WHAT = "the console output of SkyRL, with 'Step 12:' and a dictionary {'policy/final_loss': '0.0031', ...}"
@@ -88,7 +89,7 @@ def recognises(path: Path) -> bool:
     return bool(_SIGN.search(head(path)))
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
     """The run in a console log."""
     parser = gather(path, _Parser)
     entries, notes = parser.ended()
@@ -99,7 +100,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         notes.append(f"{torn} steps end too early and are left out")
     return named_run(
         path.stem, NAMING, entries, format=NAME, files=[path], mapping=mapping,
-        config=config_file(config) if config else beside(path, notes), skipped=torn, notes=notes,
+        config=beside(path, notes) if config is None else dict(config), skipped=torn, notes=notes,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from stabilizer.core.algorithms import ALGORITHMS
 from stabilizer.trainers.quantities import Ask, Quantity, divided, every, times
-from stabilizer.trainers.trainer import Trainer
+from stabilizer.trainers.schema import Schema
 
 DEFAULTS: dict[str, Any] = {
     "task": "addition",
@@ -92,7 +92,7 @@ def small_beta(ask: Ask) -> Mapping[str, Any]:
     return {"policy.beta": 0.001}
 
 
-OWN = Trainer(
+OWN = Schema(
     name="stabilizer",
     title="stabilizer",
     newest="0.1.0",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from stabilizer.runs.listing import heartbeat_of, run_state
 from stabilizer.runs.loaded import LoadedRun, load_own
@@ -18,7 +20,7 @@ def recognises(path: Path) -> bool:
     return (path / "run.json").is_file() or (path.name == "run.json" and path.is_file())
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
     """The run with what its status says: `state` and `state_step` stand beside the rest in `about`.
 
     A run that calls itself running and has no heartbeat gets its silence beside them, with the step it followed: the

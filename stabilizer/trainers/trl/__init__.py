@@ -1,1 +1,68 @@
-"""TRL, and Open-R1 on top of it: logs, configuration, validity checks and advice."""
+"""TRL, the trainers that run on it or on transformers, and the logs of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stabilizer.trainers.constraints import Version
+from stabilizer.trainers.reader import Rank, reader
+from stabilizer.trainers.trainer import Checks, Family, Trainer
+from stabilizer.trainers.trl import completions, config, console, jsonl, knobs, old_ppo, state, tracked, validity
+
+
+def _rloo_defaults(version: Version) -> Mapping[str, Any]:
+    return validity.defaults(version, rloo=True)
+
+
+_METRICS = (state.NAMES,)
+_SWITCHES = {"policy/kl_ref": "with beta above 0"}
+
+FAMILY = Family(
+    trainers=(
+        Trainer(
+            id="trl",
+            aliases=("trl-grpo",),
+            packages=("trl",),
+            schema=config.TRL,
+            checks=Checks(newest=validity.NEWEST, rules=validity.grpo, defaults=validity.defaults),
+            advice=knobs.TRL,
+            metrics=_METRICS,
+            switches=_SWITCHES,
+        ),
+        Trainer(
+            id="trl-rloo",
+            checks=Checks(newest=validity.NEWEST, rules=validity.rloo, defaults=_rloo_defaults),
+        ),
+        Trainer(
+            id="trl-ppo",
+            checks=Checks(newest="1.12.0", rules=validity.ppo, defaults=validity.defaults),
+            advice=knobs.PPO,
+            metrics=(state.PPO_NAMES,),
+        ),
+        Trainer(
+            id="open-r1",
+            aliases=("openr1",),
+            parent="trl",
+            packages=("open_r1",),
+            dumps_as="trl",
+            schema=config.OPEN_R1,
+            checks=Checks(newest="0.18.0", rules=validity.grpo, defaults=validity.defaults),  # the TRL that it pins
+            advice=knobs.TRL,
+            metrics=_METRICS,
+            switches=_SWITCHES,
+        ),
+        Trainer(id="unsloth", parent="trl", advice=knobs.TRL, metrics=_METRICS, switches=_SWITCHES),
+        Trainer(id="ms-swift", parent="trl", advice=knobs.SWIFT, metrics=_METRICS, switches=_SWITCHES),
+        Trainer(id="llama-factory", parent="trl", advice=knobs.LLAMA_FACTORY, metrics=_METRICS, switches=_SWITCHES),
+        Trainer(id="trl-old-ppo", advice=knobs.OLD_PPO, metrics=(old_ppo.NAMES,)),
+        Trainer(id="transformers", dumps_as="trl"),
+    ),
+    readers=(
+        reader(state, Rank.STATE, takes_folder=True, file_names=("trainer_state.json",)),
+        reader(completions, Rank.FILE, takes_folder=True, step_file=completions.STEP_FILE),
+        reader(jsonl, Rank.DICTIONARIES),
+        reader(console, Rank.DICTIONARIES, printed=True),
+    ),
+    named=tracked.named,
+)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,12 +27,12 @@ import numpy as np
 from stabilizer.core import parquet
 from stabilizer.core.records import Sample
 from stabilizer.formats import samples as rollouts
-from stabilizer.formats.files import MAX_BYTES, config_file
-from stabilizer.formats.naming import Naming, Row, named_run
-from stabilizer.formats.rows import number, step_number
+from stabilizer.formats.files import MAX_BYTES
+from stabilizer.formats.rows import Row, number, step_number
 from stabilizer.formats.samples import DIFFERS, Answer, is_binary, samples, statistics, without_abandoned
 from stabilizer.runs.loaded import LoadedRun, Texts
 from stabilizer.runs.reader import RunError
+from stabilizer.trainers.naming import Naming, named_run
 
 NAME = "trl_completions"
 WHAT = "the folder of completions_N.parquet that TRL saves with log_completions=True"
@@ -76,9 +76,9 @@ def recognises(path: Path) -> bool:
         return False
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
     """The run in a folder of completions, or the step in one file."""
-    settings = config_file(config) if config else {}
+    settings = dict(config or {})
     notes: list[str] = []
     files = without_abandoned(_files(path), notes) if path.is_dir() else [path]
     if not files:

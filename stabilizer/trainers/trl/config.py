@@ -12,7 +12,7 @@ from typing import Any
 from stabilizer.configs.config import release
 from stabilizer.trainers.configuration import Config
 from stabilizer.trainers.quantities import Ask, Quantity, Since, divided, times
-from stabilizer.trainers.trainer import Trainer
+from stabilizer.trainers.schema import Schema
 
 DEFAULTS: dict[str, Any] = {
     "learning_rate": 1e-6,
@@ -45,7 +45,7 @@ DEFAULTS: dict[str, Any] = {
     "use_bias_correction_kl": Since((("0.14", False), ("1.10", True))),
     "optim": "adamw_torch",
 }
-RLOO_DEFAULTS = {"beta": 0.05, "num_generations": 2}
+RLOO_DEFAULTS = {"beta": 0.05, "num_generations": 2, "rloo_k": 2}
 PPO_DEFAULTS = {"learning_rate": 3e-6, "temperature": 0.7, "num_ppo_epochs": 4, "num_mini_batches": 1, "kl_coef": 0.05,
                 "cliprange": 0.2, "response_length": 53}  # fmt: skip
 _PPO_KEYS = ("num_ppo_epochs", "cliprange", "vf_coef", "missing_eos_penalty", "whiten_rewards", "kl_estimator")
@@ -77,6 +77,22 @@ def serves_apart(ask: Ask) -> bool:
     return ask.flag("use_vllm") and (old or ask.raw("vllm_mode") == "server")
 
 
+def counts_prompts(ask: Ask, kind: str) -> bool:
+    """Whether `per_device_train_batch_size` counts prompts, each with all its answers; else it counts answers."""
+    return kind == "grpo" and release(ask.config.version_used) < (0, 15)
+
+
+def _group_key(ask: Ask, kind: str) -> str:
+    """Where the answers per prompt are set. Before 0.22 RLOO was another trainer."""
+    return "rloo_k" if kind == "rloo" and release(ask.config.version_used) < (0, 22) else "num_generations"
+
+
+def _generation_batch_keys(ask: Ask) -> tuple[str, ...]:
+    """The keys that let one batch of rollouts serve several updates, which TRL has from 0.18 on."""
+    new = release(ask.config.version_used) >= (0, 18)
+    return ("generation_batch_size", "steps_per_generation") if new else ()
+
+
 def quantities(ask: Ask) -> dict[str, Quantity]:
     """The neutral words for a TRL configuration."""
     kind = algorithm(ask.config)
@@ -84,32 +100,34 @@ def quantities(ask: Ask) -> dict[str, Quantity]:
         return _ppo(ask)
     if kind == "rloo":
         ask.defaults = {**ask.defaults, **RLOO_DEFAULTS}
+    group_key = _group_key(ask, kind)
     processes, device = world(ask), ask.num("per_device_train_batch_size")
-    accumulation, group = ask.num("gradient_accumulation_steps"), ask.num("num_generations")
-    given = ask.num("generation_batch_size")
-    per_generation = divided(given, times(device, processes)) if given else ask.num("steps_per_generation")
-    per_generation = per_generation or accumulation
-    prompts = divided(times(device, processes, accumulation), group)
-    rollout = divided(times(device, processes, per_generation), group)
+    accumulation, group = ask.num("gradient_accumulation_steps"), ask.num(group_key)
+    batch_keys = _generation_batch_keys(ask)
+    given = ask.num("generation_batch_size") if batch_keys else None
+    steps = ask.num("steps_per_generation") if batch_keys else None
+    per_generation = (divided(given, times(device, processes)) if given else steps) or accumulation
+    answers = 1.0 if counts_prompts(ask, kind) else group
+    prompts = divided(times(device, processes, accumulation), answers)
+    rollout = divided(times(device, processes, per_generation), answers)
     inner = ask.num("num_iterations")
     how = (
-        f"{device:g} per device x {processes:g} processes x {accumulation:g} accumulated / {group:g} answers each"
+        f"{device:g} per device x {processes:g} processes x {accumulation:g} accumulated"
+        + (f" / {group:g} answers each" if answers == group else "")
         if prompts is not None and device and processes and accumulation and group
         else ""
     )
-    grown = ("gradient_accumulation_steps",) + tuple(
-        key for key in ("generation_batch_size", "steps_per_generation") if key in ask.config.settings
-    )
+    grown = ("gradient_accumulation_steps", *(key for key in batch_keys if key in ask.config.settings))
     beta = ask("beta")
     return {
         "algorithm": ask.made(kind, "beta"),
-        "groups": ask.made(True, "num_generations"),
+        "groups": ask.made(True, group_key),
         **_common(ask, prompts, inner),
         "kl_loss" if kind == "grpo" else "kl_reward": beta,
         "kl_reward" if kind == "grpo" else "kl_loss": Quantity(value=0.0, key="beta"),
-        "group_size": ask("num_generations"),
+        "group_size": ask(group_key),
         "prompts_update": ask.made(prompts, "gradient_accumulation_steps", how, scale=grown),
-        "prompts_rollout": ask.made(rollout, "steps_per_generation"),
+        "prompts_rollout": ask.made(rollout, "steps_per_generation" if batch_keys else "gradient_accumulation_steps"),
         "updates": ask.made(divided(times(per_generation, inner), accumulation), "num_iterations",
                             f"{per_generation:g} steps per generation x {inner:g} iterations"
                             f" / {accumulation:g} accumulated"
@@ -202,7 +220,11 @@ INSTEAD = {
 SIGNS = ("num_generations", "steps_per_generation", "generation_batch_size", "per_device_train_batch_size",
          "max_completion_length", "vllm_mode", "scale_rewards", "num_ppo_epochs", "num_train_epochs")  # fmt: skip
 
-TRL = Trainer(
+VERSIONS = ("0.14.0", "0.15.2", "0.16.1", "0.17.0", "0.18.0", "0.19.1", "0.20.0", "0.21.0", "0.22.2", "0.23.1",
+                "0.24.0", "0.25.1", "0.26.2", "0.27.2", "0.28.0", "0.29.1", "1.0.0", "1.3.0", "1.6.0", "1.9.0",
+                "1.12.0", "1.16.0")  # fmt: skip
+
+TRL = Schema(
     name="trl",
     title="TRL",
     newest="1.16.0",
@@ -214,9 +236,10 @@ TRL = Trainer(
     instead=INSTEAD,
     memory=("gradient_checkpointing", "vllm_gpu_memory_utilization"),
     validity="trl",
+    versions=VERSIONS,
     kl_fix=small_beta,
 )
-OPEN_R1 = Trainer(
+OPEN_R1 = Schema(
     name="open-r1",
     title="Open-R1",
     newest="0.18.0",
@@ -230,5 +253,9 @@ OPEN_R1 = Trainer(
     instead=INSTEAD,
     memory=TRL.memory,
     validity="open-r1",
+    versions=VERSIONS,
+    parent="trl",
+    words=("open-r1",),
+    why_newest="the TRL that Open-R1 pins",
     kl_fix=small_beta,
 )  # fmt: skip

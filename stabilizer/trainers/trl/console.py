@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
 from stabilizer.core.records import Event
 from stabilizer.formats.console import ConsoleParser, Line, head, python_dict
-from stabilizer.formats.files import config_file
 from stabilizer.formats.rows import number, step_number
 from stabilizer.formats.tailing import gather
 from stabilizer.runs.loaded import LoadedRun
@@ -49,7 +49,7 @@ def recognises(path: Path) -> bool:
     return any(b"'ep" in match[0] and _record(match[0].decode("utf-8", "replace")) for match in candidates)
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
     """The run in a console log."""
     parser = gather(path, _Parser)
     entries, notes = parser.ended()
@@ -180,9 +180,9 @@ def _counted(printed: list[dict[str, Any]], every: int) -> list[int]:
     return steps
 
 
-def _every(config: Path | None, printed: list[dict[str, Any]]) -> int:
+def _every(config: Mapping[str, Any] | None, printed: list[dict[str, Any]]) -> int:
     """Steps between two lines: as configured, else as the summary's steps per second x runtime tell, else 1."""
-    if config and (every := step_number(config_file(config).get("logging_steps"))):
+    if config and (every := step_number(config.get("logging_steps"))):
         return every
     summary = next((record for record in reversed(printed) if "train_runtime" in record), {})
     rate, runtime = str(summary.get("train_steps_per_second", "")), number(summary.get("train_runtime"))

@@ -11,6 +11,7 @@ A record a line, with the names of TRL where the trainer is built on it (`trl_st
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def recognises(path: Path) -> bool:
     return _dialect(path) is not None
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
     """The run in a file of JSON lines."""
     dialect = _dialect(path) or TRAINER
     records: list[Any] = []

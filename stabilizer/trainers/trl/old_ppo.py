@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stabilizer.formats.naming import Naming, Row
+from stabilizer.formats.rows import Row
+from stabilizer.trainers.naming import Naming
 
 TRAINER = "trl-old-ppo"
 

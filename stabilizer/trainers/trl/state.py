@@ -127,7 +127,7 @@ def recognises(path: Path) -> bool:
     return head.startswith(b"{") and b'"log_history"' in head and b'"global_step"' in head
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
     """The run in a state file, or in the newest readable one of a folder."""
     file, state, notes = _newest(path) if path.is_dir() else (path, _state(path), [])
     return run_of(
@@ -142,7 +142,7 @@ def run_of(
     *,
     format: str,
     mapping: Mapping[str, str],
-    config: Path | None,
+    config: Mapping[str, Any] | None,
     planned: int | None = None,
     skipped: int = 0,
     notes: list[str] | None = None,
@@ -159,7 +159,7 @@ def run_of(
     seen = {key for part in parts for key in keys_of(part)}
     check_names(len(seen), file)
     check_mapping(mapping, seen, file)
-    settings, said = (dict(settings), []) if settings and not config else _config(file, config)
+    settings, said = (dict(settings), []) if settings and config is None else _config(file, config)
     notes += said
     version, exact = _version(file, seen)
     online = _online(seen)
@@ -262,10 +262,10 @@ def _run_name(file: Path) -> str:
     return (folder.name or "run") if file.name == "trainer_state.json" else file.stem
 
 
-def _config(file: Path, given: Path | None) -> tuple[dict[str, Any], list[str]]:
+def _config(file: Path, given: Mapping[str, Any] | None) -> tuple[dict[str, Any], list[str]]:
     """The configuration, as given or from a file beside the state that holds a trainer's keys (not a model's)."""
-    if given:
-        return config_file(given), []
+    if given is not None:
+        return dict(given), []
     notes = []
     folders = [file.parent, *([file.parent.parent] if _CHECKPOINT.match(file.parent.name) else [])]
     for beside in (

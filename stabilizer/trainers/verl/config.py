@@ -12,7 +12,7 @@ from typing import Any
 
 from stabilizer.configs.config import release
 from stabilizer.trainers.quantities import Ask, Quantity, Since, divided, every, times
-from stabilizer.trainers.trainer import Trainer
+from stabilizer.trainers.schema import Schema
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
 MINI = f"{ACTOR}ppo_mini_batch_size"
@@ -45,7 +45,6 @@ DEFAULTS: dict[str, Any] = {
     "trainer.save_freq": -1,
     "trainer.total_epochs": 30,
 }
-SEARCH_DEFAULTS = {**DEFAULTS, f"{ROLLOUT}top_p": 0.95, f"{ACTOR}entropy_coeff": 0.001}
 
 
 def quantities(ask: Ask) -> dict[str, Quantity]:
@@ -128,7 +127,7 @@ def kl_in_loss(ask: Ask) -> Mapping[str, Any]:
     return {f"{ACTOR}use_kl_loss": True, f"{ACTOR}kl_loss_coef": 0.001}
 
 
-VERL = Trainer(
+VERL = Schema(
     name="verl",
     title="veRL",
     newest="0.9.1",
@@ -146,25 +145,5 @@ VERL = Trainer(
             "log_prob_micro_batch_size_per_gpu", "ppo_max_token_len_per_gpu", "forward_micro_batch_size",
             "forward_micro_batch_size_per_gpu", "gpu_memory_utilization"),
     validity="verl",
-    kl_fix=kl_in_loss,
-)  # fmt: skip
-SEARCH_R1 = Trainer(
-    name="search-r1",
-    title="Search-R1",
-    newest="0.2.0",
-    quantities=quantities,
-    defaults=SEARCH_DEFAULTS,
-    signs=("retriever.url", "retriever.topk", "max_turns", "data.max_obs_length", "data.max_start_length",
-           f"{ROLLOUT}n_agent", f"{ACTOR}state_masking", "algorithm.no_think_rl", "do_search"),
-    commands=("search-r1", "search_r1", "Search-R1"),
-    key_files=("search_r1/keys.txt",),
-    recipes={
-        "ppo": {"lr": 1e-6, "prompts_update": 256, "prompts_rollout": 512, "updates": 2, "warmup_frac": 0.285},
-        "grpo": {"lr": 1e-6, "prompts_update": 51.2, "prompts_rollout": 512, "updates": 10, "warmup_frac": 0.285},
-    },
-    recipe_name="train_ppo.sh and train_grpo.sh",
-    script=True,
-    memory=VERL.memory,
-    validity="search-r1",
     kl_fix=kl_in_loss,
 )  # fmt: skip

@@ -22,11 +22,11 @@ from typing import Any
 
 from stabilizer.core.records import Event
 from stabilizer.formats.console import ConsoleParser, Line, head
-from stabilizer.formats.files import beside, config_file
-from stabilizer.formats.naming import Row, named_run
-from stabilizer.formats.rows import step_number
+from stabilizer.formats.files import beside
+from stabilizer.formats.rows import Row, step_number
 from stabilizer.formats.tailing import gather
 from stabilizer.runs.loaded import LoadedRun
+from stabilizer.trainers.naming import named_run
 from stabilizer.trainers.verl import names
 
 NAME = "verl_console"
@@ -47,7 +47,7 @@ def recognises(path: Path) -> bool:
     return bool(_SIGN.search(head(path)))
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
     """The run in a console log."""
     parser = gather(path, _Parser)
     printed, notes = parser.ended()
@@ -63,7 +63,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
             "numbers are printed with three decimals: a learning rate or KL of 0.000 is taken as not logged "
             "(TensorBoard or W&B have them in full)"
         )
-    settings = config_file(config) if config else parser.config()
+    settings = parser.config() if config is None else dict(config)
     if settings and not config:
         notes.append("configuration taken from the log itself")
     settings = settings or beside(path, notes)

@@ -8,15 +8,17 @@ is read as NaN. A resumed run truncates the file, so it holds the newest attempt
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from stabilizer.formats.console import head
-from stabilizer.formats.files import beside, config_file, json_lines
-from stabilizer.formats.naming import Row, named_run
-from stabilizer.formats.rows import number, step_number
+from stabilizer.formats.files import beside, json_lines
+from stabilizer.formats.rows import Row, number, step_number
 from stabilizer.runs.loaded import LoadedRun
+from stabilizer.trainers.naming import named_run
 from stabilizer.trainers.verl import names
 
 NAME = "verl_file"
@@ -30,7 +32,7 @@ def recognises(path: Path) -> bool:
     return bool(_SIGN.match(head(path)[:4096]))
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
     """The run in a file of JSON lines."""
     rows: list[Row] = []
     notes: list[str] = []
@@ -43,7 +45,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
         found = ((key, np.nan if value is None else number(value)) for key, value in record["data"].items())
         rows.append((step, {key: value for key, value in found if value is not None}))
     seen = {key for _, values in rows for key in values}
-    settings = names.with_beta(config_file(config) if config else beside(path, notes))
+    settings = names.with_beta(beside(path, notes) if config is None else dict(config))
     if skipped:
         notes.append(f"{skipped} lines left out: not a record of a step, or cut off")
     return named_run(

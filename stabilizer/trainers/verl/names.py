@@ -16,7 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stabilizer.formats.naming import Naming, Row
+from stabilizer.formats.rows import Row
+from stabilizer.trainers.naming import Naming
+
+KL_SWITCH = "with actor_rollout_ref.actor.use_kl_loss=true"
+"""What makes it measure the KL to the reference."""
 
 NAMES = {
     # veRL, Search-R1, EasyR1          ours

@@ -15,7 +15,7 @@ whatever the reward function returned (`acc`, `format_reward`, ...). It is the o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,11 @@ import numpy as np
 from stabilizer.core import json_text
 from stabilizer.core.records import Sample
 from stabilizer.formats import samples as rollouts
-from stabilizer.formats.files import config_file
-from stabilizer.formats.naming import Naming, Row, named_run
-from stabilizer.formats.rows import number, step_number
+from stabilizer.formats.rows import Row, number, step_number
 from stabilizer.formats.samples import DIFFERS, Answer, is_binary, samples, statistics, without_abandoned
 from stabilizer.runs.loaded import LoadedRun, Texts
 from stabilizer.runs.reader import RunError
+from stabilizer.trainers.naming import Naming, named_run
 from stabilizer.trainers.verl import names
 
 NAME = "verl_rollouts"
@@ -73,7 +72,7 @@ def recognises(path: Path) -> bool:
         return False
 
 
-def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedRun:
+def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
     """The run in a folder of dumps, or the step in one of them."""
     notes: list[str] = []
     files = without_abandoned(_files(path), notes) if path.is_dir() else [path]
@@ -113,7 +112,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
 
 def _named(
     path: Path, files: list[Path], rows: list[Row], held_out: bool, judged: bool, texts: Texts,
-    mapping: dict[str, str], config: Path | None, skipped: int, notes: list[str],
+    mapping: dict[str, str], config: Mapping[str, Any] | None, skipped: int, notes: list[str],
 ) -> LoadedRun:  # fmt: skip
     if not judged:
         unknown = ("solved/mean", "reward/all_fail_frac", "reward/all_pass_frac")
@@ -121,7 +120,7 @@ def _named(
     if held_out:
         notes.append("a dump of validation (its `reward` is the score): nothing in it was trained on")
         rows = [(step, _held_out(values)) for step, values in rows]
-    settings = names.with_beta(config_file(config) if config else {})
+    settings = names.with_beta(config or {})
     naming = Naming(
         trainer="verl", prefix="verl", names=VALIDATION_NAMES if held_out else rollouts.NAMES,
         differs=VALIDATION_DIFFERS if held_out else DIFFERS, family=_component,

@@ -10,16 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stabilizer.runs.loaded import LoadedRun, Texts
-
-_FAMILY = {"search_r1": "verl", "open-r1": "trl", "transformers": "trl"}
-"""Trainers that dump as another one does."""
+from stabilizer.trainers.all import find
 
 
 def belongs(dump: LoadedRun, run: LoadedRun) -> bool:
     """Whether the dump is of the same training as the log."""
-    family = _FAMILY.get(run.source.trainer, run.source.trainer)
+    known = find(run.source.trainer)
+    writer = known.dumps_as if known and known.dumps_as else run.source.trainer
     steps = [step for _, step in run.ticks]
-    return family == dump.source.trainer and bool(steps) and dump.texts.steps[0] <= max(steps)
+    return writer == dump.source.trainer and bool(steps) and dump.texts.steps[0] <= max(steps)
 
 
 def joined(run: LoadedRun, dump: LoadedRun, where: str) -> LoadedRun:

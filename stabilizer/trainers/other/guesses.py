@@ -1,43 +1,19 @@
-"""Logs kept by a tool that any trainer may write to: whose names these are, and what they mean.
+"""Logs whose names belong to no trainer we know: which column is probably meant by which of our metrics.
 
-TensorBoard, W&B, MLflow, trackio, tables and JSON lines hold numbers under names. `named_log` finds out which trainer
-gave the names and hands the rows to that trainer's own tables; transformers' integrations write `train/reward` and
-`eval/reward` for what its log calls `reward` and `eval_reward`. Where nobody's names are recognised, `GUESSES` says
-which column is probably meant by which of our metrics; every guess is told to the user, and `--map` corrects it.
+Every guess is told to the user, and `--map` corrects it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from stabilizer.core.metrics import VOCABULARY
-from stabilizer.formats.files import beside, config_file
-from stabilizer.formats.naming import Row, named_run
-from stabilizer.formats.plain_names import plainly
-from stabilizer.formats.rows import assemble, check_mapping, definition, step_number
+from stabilizer.formats.number_log import NumberLog
+from stabilizer.formats.rows import Row, assemble, definition
 from stabilizer.runs.loaded import LoadedRun
-from stabilizer.trainers.nemo_rl import log as nemo_rl
-from stabilizer.trainers.openrlhf import log as openrlhf
-from stabilizer.trainers.prime_rl import log as prime_rl
-from stabilizer.trainers.skyrl import log as skyrl
-from stabilizer.trainers.trl import old_ppo, state
-from stabilizer.trainers.verl import names as verl_names
-
-STEP_KEYS = (
-    "step", "global_step", "train/global_step", "training/global_step", "trainer/global_step", "_step", "steps",
-    "iteration", "iter", "update", "time/total_timesteps", "total_timesteps", "total timesteps", "timesteps",
-    "total_steps", "progress/step", "time/iterations", "epoch",
-)  # fmt: skip
-"""Names under which logs keep their step, the most telling first."""
-
-CLOCKS = (frozenset(STEP_KEYS) - {"epoch"}) | {
-    "timestamp", "time", "_timestamp", "_runtime", "wall_time", "date", "progress/epoch", "progress/done_frac",
-}  # fmt: skip
-"""Columns that say when, not how well."""
+from stabilizer.trainers.other.plain_names import plainly
 
 GUESSES: dict[str, tuple[str, ...]] = {
     "reward/mean": (
@@ -110,7 +86,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
         for word in ("accuracy", "success frac", "pass frac", "solve frac", "correct frac", "pass@1")
     ),
 }  # fmt: skip
-"""Our metric -> what its names come down to (`spelling.plainly`), for whatever `GUESSES` does not list."""
+"""Our metric -> what its names come down to (`plain_names.plainly`), for whatever `GUESSES` does not list."""
 
 _AMBIGUOUS = ("score", "total score", "return", *SPELLINGS["accuracy/train"], *SPELLINGS["accuracy/val"])
 """Words that other trainings use as well: they count where something else speaks of a policy."""
@@ -126,97 +102,28 @@ _HELD_OUT = re.compile(r"^(val|eval|validation|test)/")
 _STATISTICS = re.compile(
     r"(?:^|[/_])(?:mean|std|min|max|median|avg|sum|total|count|minus|diff|p\d+|failed_frac)(?:$|[/_])"
 )
-_TRL_SIGNS = ("completions/", "frac_reward_zero_std", "objective/scores", "clip_ratio/region_mean")
-_TRAINER = frozenset({"loss", "learning_rate", "epoch"})
-_SAME_AS_CONSOLE = (openrlhf, skyrl, nemo_rl, prime_rl)
-"""Trainers that give a tracker the names their own readers know."""
 
 
-def named_log(
-    name: str,
-    rows: list[Row],
-    *,
-    format: str,
-    files: list[Path],
-    mapping: Mapping[str, str],
-    config: Path | None = None,
-    settings: Mapping[str, Any] | None = None,
-    skipped: int = 0,
-    notes: Iterable[str] = (),
-) -> LoadedRun:
-    """The run in rows under a trainer's own names, or under names that nobody knows.
-
-    `config` is a file given by the user, `settings` the configuration that the log itself holds.
-    """
-    notes = list(notes)
-    if not config and not settings:
-        settings = beside(files[0], notes)
-    seen = {key for _, values in rows for key in values}
-    check_mapping(mapping, seen, files[0])
-    flat = _unprefixed(seen)
-    if _transformers(set(flat.values())):
-        run = state.run_of(
-            [{**{flat[key]: value for key, value in values.items()}, "step": step} for step, values in rows],
-            files[0],
-            format=format,
-            mapping={ours: flat[theirs] for ours, theirs in mapping.items()},
-            config=config,
-            settings=settings,
-            planned=step_number((settings or {}).get("max_steps")) or None,
-            skipped=skipped,
-            notes=notes,
-            name=name,
-        )
-        return replace(run, source=replace(run.source, files=tuple(str(file) for file in files)))
-    settings = config_file(config) if config else dict(settings or {})
-    if old_ppo.wrote(seen):
-        return named_run(
-            name, old_ppo.naming(), old_ppo.per_token(rows), format=format, files=files, mapping=mapping,
-            config=old_ppo.with_beta(settings), skipped=skipped, notes=notes,
-        )  # fmt: skip
-    if _verl(seen):
-        settings = verl_names.with_beta(settings)
-        naming = verl_names.naming(verl_names.trainer_of(seen), rows, settings, notes)
-        return named_run(
-            name, naming, rows, format=format, files=files, mapping=mapping, config=settings, skipped=skipped,
-            notes=notes,
-        )  # fmt: skip
-    for trainer in _SAME_AS_CONSOLE:
-        if trainer.wrote(seen):
-            return named_run(
-                name, trainer.naming(seen), rows, format=format, files=files, mapping=mapping, config=settings,
-                skipped=skipped, notes=notes,
-            )  # fmt: skip
-    ours = _OURS <= seen
-    names, said = (_as_they_are(seen, mapping), []) if ours else guessed(rows, seen, mapping)
+def run_of(log: NumberLog, mapping: Mapping[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
+    """The run in rows whose names are guessed."""
+    seen = log.names()
+    names, notes = guessed(log.rows, seen, mapping)
     return assemble(
-        name,
-        format=format,
-        trainer=EXPORTED if ours else "stable-baselines3" if _sb3(seen) else "unknown",
-        files=files,
-        rows=((step, {names[key]: value for key, value in values.items()}) for step, values in rows),
+        log.name,
+        format=log.format,
+        trainer="stable-baselines3" if _sb3(seen) else "unknown",
+        files=log.files,
+        rows=((step, {names[key]: value for key, value in values.items()}) for step, values in log.rows),
         about={
-            "clock": "rollout_batch" if ours else "step",
+            "clock": "step",
             "steps": None,
-            "config": settings,
+            "config": log.configured(config),
             "versions": {},
             "metrics": {ours: definition(ours, theirs) for theirs, ours in names.items()},
         },
-        skipped=skipped,
-        notes=[*notes, *said],
+        skipped=log.skipped,
+        notes=[*log.notes, *notes],
     )
-
-
-EXPORTED = "stabilizer-export"
-"""A run of this project that was exported: who turned a knob, and that it was declared, is not in it."""
-_OURS = frozenset({"control/lr_scale", "batch/updates", "reward/zero_std_frac"})
-"""Names that a run of this project has whatever it trained, and nobody else's: one that was exported, or sent on."""
-
-
-def _as_they_are(seen: Iterable[str], mapping: Mapping[str, str]) -> dict[str, str]:
-    """Names that are ours already, but for what the user says of them."""
-    told = {theirs: ours for ours, theirs in mapping.items()}
-    return {key: told.get(key, f"unknown/{key}" if key in mapping else key) for key in seen}
 
 
 def guessed(rows: list[Row], seen: Iterable[str], mapping: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -284,30 +191,6 @@ def _component(key: str) -> str | None:
     return f"reward/{function}/mean"
 
 
-def _unprefixed(seen: Iterable[str]) -> dict[str, str]:
-    """What transformers' log calls its metrics: `train/x` is `x`, `eval/x` is `eval_x`. A name of the user's own that
-    would then be the same as one of the trainer's is set apart."""
-    keys = set(seen)
-    flat = {key: key.removeprefix("train/") for key in keys if key.startswith("train/")}
-    flat |= {key: "eval_" + key.removeprefix("eval/") for key in keys if key.startswith("eval/")}
-    taken = set(flat.values()) | (set(state.NAMES) if any(key.startswith("train/") for key in keys) else set())
-    apart = tuple(["rewards/"] if any(key.startswith("train/rewards/") for key in keys) else [])
-    return flat | {key: f"own/{key}" if key in taken or key.startswith(apart) else key for key in keys - set(flat)}
-
-
-def _transformers(keys: set[str]) -> bool:
-    """Whether a trainer of TRL, or transformers' own, wrote these."""
-    if any(key.startswith(_TRL_SIGNS) for key in keys) or {"reward_std", "completion_length"} <= keys:
-        return True
-    paid = [key for key in keys if "reward" in key and not key.startswith(("rewards/chosen", "rewards/rejected"))]
-    return _TRAINER <= keys and not paid
-
-
 def _sb3(keys: Iterable[str]) -> bool:
     """Whether PPO of Stable-Baselines3 wrote these."""
     return {"rollout/ep_rew_mean", "train/clip_range"} <= set(keys)
-
-
-def _verl(keys: set[str]) -> bool:
-    """Whether veRL or one of the trainers that grew out of it wrote these."""
-    return any(key.startswith("critic/score/") for key in keys) and any(key.startswith("actor/") for key in keys)

@@ -6,16 +6,15 @@ the vocabulary does not know keeps the trainer's name behind its prefix (`verl/a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from stabilizer.core.records import Event
-from stabilizer.formats.rows import assemble, check_mapping, check_names, definition
+from stabilizer.formats.number_log import NumberLog
+from stabilizer.formats.rows import Row, assemble, check_mapping, check_names, definition
 from stabilizer.runs.loaded import LoadedRun
-
-Row = tuple[int, dict[str, float]]
 
 
 def _no_family(_key: str) -> str | None:
@@ -78,7 +77,7 @@ def named_run(
     rows: Iterable[Row | Event],
     *,
     format: str,
-    files: list[Path],
+    files: Sequence[Path],
     mapping: Mapping[str, str],
     config: Mapping[str, Any] | None = None,
     planned: int | None = None,
@@ -120,3 +119,25 @@ def named_run(
         skipped=skipped,
         notes=notes,
     )
+
+
+def named_log(
+    log: NumberLog, naming: Naming, mapping: Mapping[str, str], config: Mapping[str, Any] | None
+) -> LoadedRun:
+    """The run in a container's numbers, in our words."""
+    return named_run(
+        log.name, naming, log.rows, format=log.format, files=log.files, mapping=mapping,
+        config=log.configured(config), skipped=log.skipped, notes=log.notes,
+    )  # fmt: skip
+
+
+def named_by(
+    wrote: Callable[[Iterable[str]], bool], naming: Callable[[Iterable[str]], Naming]
+) -> Callable[[NumberLog, Mapping[str, str], Mapping[str, Any] | None], LoadedRun | None]:
+    """Reads a container's numbers for a trainer that gives trackers the names its own readers know."""
+
+    def named(log: NumberLog, mapping: Mapping[str, str], config: Mapping[str, Any] | None) -> LoadedRun | None:
+        seen = log.names()
+        return named_log(log, naming(seen), mapping, config) if wrote(seen) else None
+
+    return named

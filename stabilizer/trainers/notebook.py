@@ -1,0 +1,114 @@
+"""Notebooks: the training that printed most in one, or showed the longest table.
+
+In a notebook transformers' Trainer replaces its progress bar by an HTML table with a row a logging step (`Step`,
+`Training Loss`, and with Unsloth or TRL every metric, `rewards / right` for `rewards/right`). Everything printed is a
+console and read by the console readers. Of several trainings in one notebook the longest is read. Traps:
+
+- The table rounds to six decimals, and its `No log` means that nothing was logged yet.
+- Interrupted and repeated cells leave tables of their own.
+- Outputs that were cleared leave nothing: then only the code is there, and the error says so.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stabilizer.formats import notebook
+from stabilizer.formats.files import json_value
+from stabilizer.formats.rows import number
+from stabilizer.runs.loaded import LoadedRun
+from stabilizer.runs.reader import RunError
+from stabilizer.trainers.reader import Rank, Reader
+from stabilizer.trainers.trl import state
+
+NAME = "notebook"
+WHAT = "a Jupyter notebook with the output of a training"
+
+_PROGRESS = re.compile(r"\[\s*\d{1,15}/(\d{1,15})\s")
+_SPOKEN = {"Training Loss": "loss", "Validation Loss": "eval_loss"}
+
+
+def reader(consoles: Sequence[Reader]) -> Reader:
+    """The reader of notebooks; what cells printed is read by the first of `consoles` that knows it."""
+
+    def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
+        return _read(path, mapping, config, consoles)
+
+    return Reader(name=NAME, what=WHAT, recognises=notebook.recognises, read=read, rank=Rank.NOTEBOOK)
+
+
+def _read(
+    path: Path, mapping: dict[str, str], config: Mapping[str, Any] | None, consoles: Sequence[Reader]
+) -> LoadedRun:
+    """The longest training whose output is in the notebook."""
+    outputs = list(notebook.outputs(json_value(path)))
+    runs: list[LoadedRun] = []
+    errors: list[str] = []
+    for records, planned in _tables(outputs):
+        try:
+            runs.append(
+                state.run_of(records, path, format=NAME, mapping=mapping, config=config, planned=planned, notes=[])
+            )
+        except RunError as error:
+            errors.append(str(error))
+    try:
+        if printed := _printed(outputs, path, mapping, config, consoles):
+            runs.append(printed)
+    except RunError as error:
+        errors.append(str(error))
+    if not runs:
+        if errors:
+            raise RunError(errors[0])
+        what = "no output of a training in it" if outputs else "a notebook without outputs: they were cleared"
+        raise RunError(f"{path}: {what}; save the notebook after training, or give the trainer's own log")
+    best = max(runs, key=lambda run: run.source.steps)
+    return best.noted(
+        [f"{len(runs) - 1} shorter outputs of training in the notebook set aside"] if len(runs) > 1 else []
+    )
+
+
+def _tables(outputs: list[tuple[str, str]]) -> Iterator[tuple[list[dict[str, Any]], int | None]]:
+    """Each training's table as records in the trainer's own names, and the steps that were planned."""
+    for kind, page in outputs:
+        if kind != "html" or "<table" not in page.lower():
+            continue
+        progress = _PROGRESS.search(notebook.plain(page[:5_000]))
+        for rows in notebook.tables(page):
+            if len(rows) < 2 or "Step" not in rows[0]:
+                continue
+            heads = ["step" if name == "Step" else _SPOKEN.get(name, name.replace(" / ", "/")) for name in rows[0]]
+            records = [dict(_numbers(heads, cells)) for cells in rows[1:]]
+            yield [record for record in records if "step" in record], int(progress[1]) if progress else None
+
+
+def _numbers(heads: list[str], cells: list[str]) -> Iterator[tuple[str, float]]:
+    for name, cell in zip(heads, cells, strict=False):
+        if (value := number(cell.replace(",", ""))) is not None:
+            yield name, value
+
+
+def _printed(
+    outputs: list[tuple[str, str]],
+    path: Path,
+    mapping: dict[str, str],
+    config: Mapping[str, Any] | None,
+    consoles: Sequence[Reader],
+) -> LoadedRun | None:
+    """The run that cells printed, as the console reader that knows it reads it."""
+    text = "\n".join(content for kind, content in outputs if kind == "text")
+    with tempfile.TemporaryDirectory() as folder:
+        console = Path(folder) / f"{path.stem}.log"
+        console.write_text(text, encoding="utf-8", errors="replace")
+        for reader in consoles:
+            if reader.recognises(console):
+                try:
+                    run = reader.read(console, mapping=mapping, config=config)
+                except RunError as error:
+                    raise RunError(str(error).replace(str(console), str(path))) from None
+                return replace(run, source=replace(run.source, format=NAME, files=(str(path),)))
+    return None

@@ -1,0 +1,95 @@
+"""What is known of a trainer, the same for each: its keys, its defaults by version, and its own recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from stabilizer.trainers.quantities import Ask, Quantity
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key and the versions that know it."""
+
+    since: str | None = None
+    """First version that has it; None when all do."""
+    gone: str | None = None
+    """First version without it; None when it is still there."""
+    instead: str = ""
+    """What to write instead, in words."""
+
+
+class Older(NamedTuple):
+    """A version recognised by keys that are in no list."""
+
+    signs: tuple[str, ...]
+    version: str
+    title: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """One trainer's way of being configured."""
+
+    name: str
+    title: str
+    newest: str
+    """The version whose rules apply when none is given or implied."""
+    quantities: Callable[[Ask], Mapping[str, Quantity]]
+    defaults: Mapping[str, Any]
+    """Key -> default, or how it changed (`Since`)."""
+    signs: tuple[str, ...]
+    """Keys that no other trainer has."""
+    commands: tuple[str, ...]
+    """Words of a command line that no other trainer has."""
+    key_files: tuple[str, ...] = ()
+    """Lists of all its keys; empty when none is known in full."""
+    complete: bool = True
+    """Whether a key that is not in the lists is unknown to the trainer."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Old or short spelling -> key."""
+    instead: Mapping[str, str] = field(default_factory=dict)
+    """Key that is gone -> what to write instead."""
+    recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Algorithm -> the quantities its shipped recipe sets."""
+    recipe_name: str = ""
+    script: bool = False
+    """Whether the recipe is one script that results were published with, so that a departure from it matters."""
+    memory: tuple[str, ...] = ()
+    """Batch keys that change memory and speed only, by their last word."""
+    parent: str = ""
+    """The trainer whose keys it shares, so that it is recognised by the few that it adds."""
+    words: tuple[str, ...] = ()
+    """What only a configuration for it has in one of its values."""
+    why_newest: str = "the newest known here"
+    """Why the newest version is taken when the keys tell nothing."""
+    versions: tuple[str, ...] = ()
+    """Versions to choose from when the keys say only "before 0.18", oldest first."""
+    older: Older | None = None
+    """The version whose keys no list holds, where there is one."""
+    validity: str = ""
+    """Under which name `stabilizer.trainers.validity` has its rules; empty for none."""
+    kl_fix: Callable[[Ask], Mapping[str, Any]] | None = None
+    """The keys that bring in a small KL term; None where the trainer has no reference model."""
+
+    @property
+    def keys(self) -> Mapping[str, Key]:
+        """All keys the lists know."""
+        return _keys(self.key_files, tuple(sorted(self.instead.items())))
+
+
+@cache
+def _keys(names: tuple[str, ...], instead: tuple[tuple[str, str], ...]) -> dict[str, Key]:
+    known: dict[str, Key] = {}
+    words = dict(instead)
+    for name in names:
+        text = files("stabilizer.trainers").joinpath(name).read_text(encoding="utf-8")
+        for line in text.splitlines():
+            key, *versions = line.split()
+            since, gone = (None if v == "-" else v for v in (versions or ["-", "-"]))
+            known[key] = Key(since=since, gone=gone, instead=words.get(key, ""))
+    return known

@@ -1,0 +1,28 @@
+"""Search-R1, configured by the keys of the veRL it was forked from and a few of its own."""
+
+from __future__ import annotations
+
+from stabilizer.trainers.schema import Schema
+from stabilizer.trainers.verl.config import ACTOR, DEFAULTS, ROLLOUT, VERL, kl_in_loss, quantities
+
+SEARCH_R1 = Schema(
+    name="search-r1",
+    title="Search-R1",
+    newest="0.2.0",
+    quantities=quantities,
+    defaults={**DEFAULTS, f"{ROLLOUT}top_p": 0.95, f"{ACTOR}entropy_coeff": 0.001},
+    signs=("retriever.url", "retriever.topk", "max_turns", "data.max_obs_length", "data.max_start_length",
+           f"{ROLLOUT}n_agent", f"{ACTOR}state_masking", "algorithm.no_think_rl", "do_search"),
+    commands=("search-r1", "search_r1", "Search-R1"),
+    key_files=("search_r1/keys.txt",),
+    recipes={
+        "ppo": {"lr": 1e-6, "prompts_update": 256, "prompts_rollout": 512, "updates": 2, "warmup_frac": 0.285},
+        "grpo": {"lr": 1e-6, "prompts_update": 51.2, "prompts_rollout": 512, "updates": 10, "warmup_frac": 0.285},
+    },
+    recipe_name="train_ppo.sh and train_grpo.sh",
+    script=True,
+    memory=VERL.memory,
+    validity="search-r1",
+    parent="verl",
+    kl_fix=kl_in_loss,
+)  # fmt: skip
