@@ -81,39 +81,40 @@ def _frame(app: Dash, runs: Runs) -> None:
     )
 
     @app.callback(
-        Output("page", "children"),
-        Output("url", "search", allow_duplicate=True),
-        Input("url", "pathname"),
-        Input("url", "search"),
-        Input("scheme", "data"),
+        output={"page": Output("page", "children"), "search": Output("url", "search", allow_duplicate=True)},
+        inputs={"path": Input("url", "pathname"), "search": Input("url", "search"), "theme": Input("scheme", "data")},
         prevent_initial_call="initial_duplicate",
     )
-    def open_page(path: str | None, search: str | None, theme: str | None) -> Any:
+    def open_page(path: str | None, search: str | None, theme: str | None) -> dict[str, Any]:
         if theme not in ("light", "dark"):
             raise PreventUpdate  # the browser says which in a moment
         path = path if isinstance(path, str) and path else "/"
         page, query = next((page for page in PAGES if page.PATH == path), None), query_of(search)
         if page is None:
-            return frame.nowhere(path), no_update
-        address = no_update
+            return {"page": frame.nowhere(path), "search": no_update}
+        address: Any = no_update
         if page.OF_A_RUN and not query.get("run") and (newest := next((line.id for line in runs.lines()), "")):
             query["run"] = newest
             address = "?" + urlencode(query)
-        return page.layout(runs, query, theme), address
+        return {"page": page.layout(runs, query, theme), "search": address}
 
-    @app.callback(Output("tabs", "children"), Input("url", "pathname"), Input("url", "search"))
+    @app.callback(
+        output=Output("tabs", "children"), inputs={"path": Input("url", "pathname"), "search": Input("url", "search")}
+    )
     def tabs(path: str | None, search: str | None) -> Any:
         return frame.tabs(PAGES, path if isinstance(path, str) else "/", query_of(search).get("run", ""))
 
     @app.callback(
-        Output("picker", "data"),
-        Input("rescan", "n_intervals"),
-        Input("picker", "searchValue"),
-        Input("picker", "value"),
-        State("picker", "data"),
+        output=Output("picker", "data"),
+        inputs={
+            "polls": Input("rescan", "n_intervals"),
+            "typed": Input("picker", "searchValue"),
+            "chosen": Input("picker", "value"),
+        },
+        state={"known": State("picker", "data")},
         prevent_initial_call=True,
     )
-    def rescan(_: int, typed: str | None, chosen: str | None, known: list[dict[str, str]]) -> Any:
+    def rescan(polls: int, typed: str | None, chosen: str | None, known: list[dict[str, str]]) -> Any:
         said = (word if isinstance(word, str) else None for word in (chosen, typed))
         found = frame.options(runs.lines(), *said)
         return no_update if found == known else found

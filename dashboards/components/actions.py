@@ -37,12 +37,12 @@ def register(app: Dash, runs: Runs) -> None:
     """What happens when one is pressed, on whatever page it is."""
 
     @app.callback(
-        Output({"type": "answers", "run": MATCH, "of": MATCH}, "children"),
-        Input({"type": "ask", "run": MATCH, "of": MATCH, "kind": ALL}, "n_clicks"),
-        State(TOKEN, "data"),
+        output=Output({"type": "answers", "run": MATCH, "of": MATCH}, "children"),
+        inputs={"clicks": Input({"type": "ask", "run": MATCH, "of": MATCH, "kind": ALL}, "n_clicks")},
+        state={"token": State(TOKEN, "data")},
         prevent_initial_call=True,
     )
-    def ask(_: Any, token: Any) -> Any:
+    def ask(clicks: Any, token: Any) -> Any:
         pressed = ctx.triggered_id
         if not pressed or not ctx.triggered or not ctx.triggered[0]["value"]:
             raise PreventUpdate  # buttons came or went; none was pressed
@@ -52,13 +52,13 @@ def register(app: Dash, runs: Runs) -> None:
         return _shown(leave(runs, run, kind, action))
 
     @app.callback(
-        Output({"type": "checks", "run": MATCH}, "children"),
-        Input({"type": "check", "run": MATCH}, "n_clicks"),
-        State(TOKEN, "data"),
+        output=Output({"type": "checks", "run": MATCH}, "children"),
+        inputs={"clicks": Input({"type": "check", "run": MATCH}, "n_clicks")},
+        state={"token": State(TOKEN, "data")},
         prevent_initial_call=True,
     )
-    def check(pressed: Any, token: Any) -> Any:
-        if not pressed or not ctx.triggered_id:
+    def check(clicks: Any, token: Any) -> Any:
+        if not clicks or not ctx.triggered_id:
             raise PreventUpdate
         if not known(runs, token) or not of_this_page():
             return [_said("not checked: this page is older than the dashboard; reload it")]

@@ -83,17 +83,18 @@ def register(app: Dash, runs: Runs) -> None:
     """What happens on this page."""
 
     @app.callback(
-        Output("compare-body", "children"),
-        Output("compare-verdicts", "children"),
-        Output("compare-controls", "children"),
-        Output("compare-seen", "data"),
-        Output("compare-tick", "interval"),
-        Input("compare-tick", "n_intervals"),
-        State("compare-seen", "data"),
-        State("compare-tick", "interval"),
+        output={
+            "body": Output("compare-body", "children"),
+            "verdicts": Output("compare-verdicts", "children"),
+            "controls": Output("compare-controls", "children"),
+            "seen": Output("compare-seen", "data"),
+            "interval": Output("compare-tick", "interval"),
+        },
+        inputs={"polls": Input("compare-tick", "n_intervals")},
+        state={"seen": State("compare-seen", "data"), "interval": State("compare-tick", "interval")},
         prevent_initial_call=True,
     )
-    def news(_: Any, seen: Any, pause: Any) -> Any:
+    def news(polls: Any, seen: Any, interval: Any) -> dict[str, Any]:
         if not isinstance(seen, dict) or not isinstance(seen.get("query"), dict):
             raise PreventUpdate
         query = {str(key): str(value) for key, value in seen["query"].items()}
@@ -103,32 +104,36 @@ def register(app: Dash, runs: Runs) -> None:
             raise PreventUpdate
         first, second = _asked_now(asked)
         theme: Theme = "dark" if seen.get("theme") == "dark" else "light"
-        told = seen.get("seen") if isinstance(seen.get("seen"), list) else [0, 0]
-        fresh = [state.revision != known for state, known in zip((first, second), told, strict=False)]
+        told = seen["seen"] if isinstance(seen.get("seen"), list) and len(seen["seen"]) == 2 else [0, 0]
+        fresh = [state.revision != known for state, known in zip((first, second), told, strict=True)]
         wait = _pause(first, second)
-        if not any(fresh) and wait == pause:
+        if not any(fresh) and wait == interval:
             raise PreventUpdate
         begun = fresh[0] and told[0] == 0
-        return (
-            _body(first, theme) if fresh[0] else no_update,
-            _verdicts(second) if fresh[1] else no_update,
-            _controls(options(lines), asked, first.answer) if begun else no_update,
-            {**seen, "seen": [first.revision, second.revision]},
-            wait,
-        )
+        return {
+            "body": _body(first, theme) if fresh[0] else no_update,
+            "verdicts": _verdicts(second) if fresh[1] else no_update,
+            "controls": _controls(options(lines), asked, first.answer) if begun else no_update,
+            "seen": {**seen, "seen": [first.revision, second.revision]},
+            "interval": wait,
+        }
 
     @app.callback(
-        Output("url", "search", allow_duplicate=True),
-        Input("compare-go", "n_clicks"),
-        Input("compare-by", "value"),
-        Input("compare-ref", "value"),
-        Input("compare-x", "value"),
-        State("compare-runs", "value"),
-        State("compare-metrics", "value"),
-        State("url", "search"),
+        output=Output("url", "search", allow_duplicate=True),
+        inputs={
+            "clicks": Input("compare-go", "n_clicks"),
+            "by": Input("compare-by", "value"),
+            "ref": Input("compare-ref", "value"),
+            "x": Input("compare-x", "value"),
+        },
+        state={
+            "chosen": State("compare-runs", "value"),
+            "metrics": State("compare-metrics", "value"),
+            "search": State("url", "search"),
+        },
         prevent_initial_call=True,
     )
-    def choose(_: Any, by: Any, ref: Any, x: Any, chosen: Any, metrics: Any, search: Any) -> Any:
+    def choose(clicks: Any, by: Any, ref: Any, x: Any, chosen: Any, metrics: Any, search: Any) -> str:
         if not ctx.triggered_id or not isinstance(chosen, list):
             raise PreventUpdate
         query = {"runs": compared(map(str, chosen)), "ref": ref, "group": by, "x": "" if x == "step" else x}

@@ -20,6 +20,7 @@ from dashboards.components.frame import address
 from dashboards.components.parts import empty, fact, pill, saved
 from dashboards.data.completions import (
     JUDGED,
+    SHOWN,
     SORTS,
     Group,
     Item,
@@ -46,7 +47,11 @@ OUTCOMES = {
     "right": ("✓ all right", "verdict-healthy"), "wrong": ("■ all wrong", "verdict-critical"),
     "same": ("– all the same reward", ""),
 }  # fmt: skip
-_CONTROLS = ("q", "regex", "low", "high", "only", "cut", "by", "sort", "vs", "tokens", "whole", "take", "page")
+CONTROLS = {
+    **dict.fromkeys(("q", "low", "high", "only", "by", "sort", "vs", "take", "page"), "value"),
+    **dict.fromkeys(("regex", "cut", "tokens", "whole"), "checked"),
+}
+"""The controls of the page, named as in `Wanted`, and the property that holds what was chosen."""
 _SHELF = Shelf()
 """Of all apps of the process: what is read depends on files alone."""
 
@@ -89,68 +94,83 @@ def register(app: Dash, runs: Runs) -> None:
     """What happens on this page."""
 
     @app.callback(
-        Output("completions-list", "children"),
-        Output("completions-facts", "children"),
-        Output("completions-picture", "figure"),
-        Output("completions-count", "children"),
-        Output("completions-where", "children"),
-        Output("completions-slider", "value"),
-        Output("completions-slider", "max"),
-        Output("completions-page", "total"),
-        Output("completions-page", "value"),
-        Output("completions-take", "data"),
-        Output("completions-takes", "hidden"),
-        Output("completions-at", "data"),
-        Output("completions-query", "data"),
-        Input("completions-steps", "data"),
-        Input("completions-prev", "n_clicks"),
-        Input("completions-next", "n_clicks"),
-        Input("completions-newest", "n_clicks"),
-        Input("completions-go", "value"),
-        Input("completions-slider", "value"),
-        *[Input(f"completions-{name}", "checked" if name in ("cut", "regex", "tokens", "whole") else "value")
-          for name in _CONTROLS],
-        State("completions-at", "data"),
+        output={
+            "list": Output("completions-list", "children"),
+            "facts": Output("completions-facts", "children"),
+            "picture": Output("completions-picture", "figure"),
+            "count": Output("completions-count", "children"),
+            "where": Output("completions-where", "children"),
+            "position": Output("completions-slider", "value"),
+            "last": Output("completions-slider", "max"),
+            "pages": Output("completions-page", "total"),
+            "page": Output("completions-page", "value"),
+            "takes": Output("completions-take", "data"),
+            "single_take": Output("completions-takes", "hidden"),
+            "at": Output("completions-at", "data"),
+            "query": Output("completions-query", "data"),
+        },
+        inputs={
+            "moves": {
+                "steps": Input("completions-steps", "data"),
+                "prev": Input("completions-prev", "n_clicks"),
+                "next": Input("completions-next", "n_clicks"),
+                "newest": Input("completions-newest", "n_clicks"),
+                "go": Input("completions-go", "value"),
+                "slider": Input("completions-slider", "value"),
+            },
+            "controls": {name: Input(f"completions-{name}", property) for name, property in CONTROLS.items()},
+        },
+        state={"at": State("completions-at", "data")},
         prevent_initial_call=True,
-    )  # fmt: skip
-    def show(_: Any, __: Any, ___: Any, ____: Any, go: Any, place: Any, *rest: Any) -> Any:
-        *values, at = rest
+    )
+    def show(moves: dict[str, Any], controls: dict[str, Any], at: Any) -> dict[str, Any]:
         followed = _followed(runs, at)
         why = str(ctx.triggered_id or "").removeprefix("completions-")
-        wanted = Wanted.of(dict(zip(_CONTROLS, values, strict=True)))
+        wanted = Wanted.of(controls)
         if why not in ("page", "steps"):
             wanted = Wanted.of({**wanted.__dict__, "page": 1})
         steps = _shelf(followed).steps(followed.path)
         if not steps:
             raise PreventUpdate
-        step = _moved(why, steps, at, go, place)
+        step = _moved(why, steps, at, go=moves["go"], place=moves["slider"])
         found = look(_shelf(followed), followed.path, step, wanted)
         if found is None:
             raise PreventUpdate
         theme: Theme = "dark" if at.get("theme") == "dark" else "light"
-        return (
-            _list(found, wanted), _facts(found), _figure(found, wanted, theme), _count(found), _where(found, step),
-            found.position, len(steps) - 1, found.pages, found.page, _takes(found), found.takes == 1,
-            {**at, "theme": theme, "step": step, "shown": found.step}, _query(str(at["run"]), step, wanted),
-        )  # fmt: skip
+        return {
+            "list": _list(found, wanted),
+            "facts": _facts(found),
+            "picture": _figure(found, wanted, theme),
+            "count": _count(found),
+            "where": _where(found, step),
+            "position": found.position,
+            "last": len(steps) - 1,
+            "pages": found.pages,
+            "page": found.page,
+            "takes": _takes(found),
+            "single_take": found.takes == 1,
+            "at": {**at, "theme": theme, "step": step, "shown": found.step},
+            "query": _query(str(at["run"]), step, wanted),
+        }
 
     # Polls have a callback of their own: where two requests of one overlap, the browser drops what the first answers,
     # and with it what somebody searched for.
     @app.callback(
-        Output("completions-steps", "data"),
-        Output("completions-slider", "max", allow_duplicate=True),
-        Input("completions-news", "n_intervals"),
-        State("completions-at", "data"),
-        State("completions-slider", "max"),
+        output={
+            "steps": Output("completions-steps", "data"),
+            "last": Output("completions-slider", "max", allow_duplicate=True),
+        },
+        inputs={"polls": Input("completions-news", "n_intervals")},
+        state={"at": State("completions-at", "data"), "last": State("completions-slider", "max")},
         prevent_initial_call=True,
     )
-    def poll(_: Any, at: Any, last: Any) -> Any:
+    def poll(polls: Any, at: Any, last: Any) -> dict[str, Any]:
         followed = _followed(runs, at)
         steps = _shelf(followed).steps(followed.path)
         if not steps or last == len(steps) - 1:
             raise PreventUpdate
         follows = at.get("step") is None and steps[-1] != at.get("shown")
-        return len(steps) if follows else no_update, len(steps) - 1
+        return {"steps": len(steps) if follows else no_update, "last": len(steps) - 1}
 
     app.clientside_callback(
         ClientsideFunction("stabilizer_completions", "address"),
@@ -159,24 +179,26 @@ def register(app: Dash, runs: Runs) -> None:
     )
 
     @app.callback(
-        Output({"kind": "sample", "row": MATCH, "part": MATCH}, "children"),
-        Output({"kind": "sample-more", "row": MATCH, "part": MATCH}, "children"),
-        Input({"kind": "sample-more", "row": MATCH, "part": MATCH}, "n_clicks"),
-        State("completions-at", "data"),
+        output={
+            "text": Output({"kind": "sample", "row": MATCH, "part": MATCH}, "children"),
+            "button": Output({"kind": "sample-more", "row": MATCH, "part": MATCH}, "children"),
+        },
+        inputs={"clicks": Input({"kind": "sample-more", "row": MATCH, "part": MATCH}, "n_clicks")},
+        state={"at": State("completions-at", "data")},
         prevent_initial_call=True,
     )
-    def unfold(clicks: Any, at: Any) -> Any:
+    def unfold(clicks: Any, at: Any) -> dict[str, Any]:
         text = _asked(runs, ctx.triggered_id.get("row"), ctx.triggered_id.get("part"), at)
         if text is None or not clicks:
             raise PreventUpdate
         if clicks % 2:
-            return _pieces(pieces(text)), "show less"
-        return _pieces(pieces(text[:700])), f"show all {len(text):,} characters"
+            return {"text": _pieces(pieces(text)), "button": "show less"}
+        return {"text": _pieces(pieces(text[:SHOWN])), "button": f"show all {len(text):,} characters"}
 
     @app.callback(
-        Output({"kind": "sample-copy", "row": MATCH}, "content"),
-        Input({"kind": "sample-copy", "row": MATCH}, "n_clicks"),
-        State("completions-at", "data"),
+        output=Output({"kind": "sample-copy", "row": MATCH}, "content"),
+        inputs={"clicks": Input({"kind": "sample-copy", "row": MATCH}, "n_clicks")},
+        state={"at": State("completions-at", "data")},
         prevent_initial_call=True,
     )
     def copy(clicks: Any, at: Any) -> Any:
@@ -186,9 +208,9 @@ def register(app: Dash, runs: Runs) -> None:
         return text
 
     @app.callback(
-        Output({"kind": "sample-elsewhere", "row": MATCH}, "children"),
-        Input({"kind": "sample-find", "row": MATCH}, "n_clicks"),
-        State("completions-at", "data"),
+        output=Output({"kind": "sample-elsewhere", "row": MATCH}, "children"),
+        inputs={"clicks": Input({"kind": "sample-find", "row": MATCH}, "n_clicks")},
+        state={"at": State("completions-at", "data")},
         prevent_initial_call=True,
     )
     def elsewhere(clicks: Any, at: Any) -> Any:
@@ -217,7 +239,7 @@ def _followed(runs: Runs, at: Any) -> Followed:
     return followed
 
 
-def _moved(why: str, steps: Sequence[int], at: Mapping[str, Any], go: Any, place: Any) -> int | None:
+def _moved(why: str, steps: Sequence[int], at: Mapping[str, Any], *, go: Any, place: Any) -> int | None:
     """The step to show next; None follows the newest."""
     now = steps.index(nearest(steps, at.get("shown")))
     if why == "prev":

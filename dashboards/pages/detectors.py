@@ -52,7 +52,11 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
 def register(app: Dash, runs: Runs) -> None:
     """The list follows the search."""
 
-    @app.callback(Output("detectors-found", "children"), Input("detectors-search", "value"), prevent_initial_call=True)
+    @app.callback(
+        output=Output("detectors-found", "children"),
+        inputs={"words": Input("detectors-search", "value")},
+        prevent_initial_call=True,
+    )
     def search(words: Any) -> Any:
         return _table(lines(), words[:200] if isinstance(words, str) else "")
 

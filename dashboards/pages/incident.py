@@ -71,33 +71,41 @@ def register(app: Dash, runs: Runs) -> None:
     archive = Archive(runs)
 
     @app.callback(
-        Output("incident-body", "children"),
-        Output("incident-charts", "children"),
-        Output("incident-growth", "data"),
-        Output({"incident-span": ALL}, "children"),
-        Output("incident-seen", "data"),
-        Output("incident-sheet", "data"),
-        Input("incident-tick", "n_intervals"),
-        State("incident-seen", "data"),
-        State("incident-sheet", "data"),
-        State({"incident-chart": ALL}, "id"),
+        output={
+            "body": Output("incident-body", "children"),
+            "charts": Output("incident-charts", "children"),
+            "growth": Output("incident-growth", "data"),
+            "spans": Output({"incident-span": ALL}, "children"),
+            "seen": Output("incident-seen", "data"),
+            "sheet": Output("incident-sheet", "data"),
+        },
+        inputs={"polls": Input("incident-tick", "n_intervals")},
+        state={
+            "seen": State("incident-seen", "data"),
+            "kept": State("incident-sheet", "data"),
+            "there": State({"incident-chart": ALL}, "id"),
+        },
         running=[(Output("incident-tick", "disabled"), True, False)],  # polls that overlap would add points twice
         prevent_initial_call=True,
     )
-    def follow(_: int, seen: Any, kept: Any, there: Any) -> Any:
+    def follow(polls: int, seen: Any, kept: Any, there: Any) -> dict[str, Any]:
         run, key, theme, before = _kept(seen)
         followed = runs.get(run)
         if followed is None:
             raise PreventUpdate
-        spans = ctx.outputs_list[3]
+        spans = len(ctx.outputs_grouping["spans"])
         rev = revision(runs, followed)
+        unchanged = {
+            **dict.fromkeys(("body", "charts", "growth", "seen", "sheet"), no_update),
+            "spans": [no_update] * spans,
+        }
         if rev == before:
-            return no_update, no_update, *_grown(followed, kept, theme, there, spans)
-        words, figures, sheet = _now(runs, run, key, followed, theme)
+            growth, words, sheet = _grown(followed, kept, theme, there)
+            return {**unchanged, "growth": growth, "spans": [words] * spans, "sheet": sheet}
+        body, figures, sheet = _now(runs, run, key, followed, theme)
+        told = {**unchanged, "body": body, "seen": {"run": run, "n": key, "theme": theme, "rev": rev}}
         story = rev[:4] != before[:4]  # a request that came or went changes no chart
-        drawn = (figures, sheet) if story else (no_update, no_update)
-        now = {"run": run, "n": key, "theme": theme, "rev": rev}
-        return words, drawn[0], no_update, [no_update] * len(spans), now, drawn[1]
+        return {**told, "charts": figures, "sheet": sheet} if story else told
 
     app.clientside_callback(
         ClientsideFunction("stabilizer", "grow"), Output({"incident-chart": ALL}, "figure"),
@@ -110,7 +118,7 @@ def register(app: Dash, runs: Runs) -> None:
         State("incident-tick", "n_intervals"), prevent_initial_call=True,
     )  # fmt: skip
 
-    @app.callback(Output("incident-similar", "children"), Input("incident-seen", "data"))
+    @app.callback(output=Output("incident-similar", "children"), inputs={"seen": Input("incident-seen", "data")})
     def look_up(seen: Any) -> Any:
         run, key, *_ = _kept(seen)
         followed = runs.get(run)
@@ -132,7 +140,7 @@ def _kept(seen: Any) -> tuple[str, str, Theme, list[Any]]:
     return str(row.get("run", "")), str(row.get("n", "")), theme, rev if isinstance(rev, list) else []
 
 
-def _grown(followed: Followed, kept: Any, theme: Theme, there: Any, spans: Sequence[Any]) -> Any:
+def _grown(followed: Followed, kept: Any, theme: Theme, there: Any) -> tuple[dict[str, Any], str, dict[str, Any]]:
     """What the charts on the page get: new points, the words on their span, what the browser keeps from now on."""
     sheet = Sheet.from_json(kept)
     if sheet is None or mounted(there, "incident-chart") != sorted(sheet.charts):
@@ -146,7 +154,7 @@ def _grown(followed: Followed, kept: Any, theme: Theme, there: Any, spans: Seque
         raise PreventUpdate
     more, now = found
     words = f"steps {now.low:,}–{now.high:,}"
-    return {id: _patch(chart) for id, chart in more.items()}, [words] * len(spans), no_update, now.as_json()
+    return {id: _patch(chart) for id, chart in more.items()}, words, now.as_json()
 
 
 def _patch(more: More) -> Any:

@@ -49,22 +49,21 @@ def register(app: Dash, runs: Runs) -> None:
     """The page is drawn anew when something was written down or asked for."""
 
     @app.callback(
-        Output("journal-body", "children"),
-        Output("journal-seen", "data"),
-        Input("journal-tick", "n_intervals"),
-        State("journal-seen", "data"),
+        output={"body": Output("journal-body", "children"), "seen": Output("journal-seen", "data")},
+        inputs={"polls": Input("journal-tick", "n_intervals")},
+        state={"seen": State("journal-seen", "data")},
         prevent_initial_call=True,
     )
-    def follow(_: int, seen: Any) -> Any:
+    def follow(polls: int, seen: Any) -> dict[str, Any]:
         run = seen.get("run") if isinstance(seen, dict) else None
         followed = runs.get(run) if isinstance(run, str) else None
-        if followed is None:
+        if not isinstance(run, str) or followed is None:
             raise PreventUpdate
         rev = revision(runs, followed)
         if rev == seen.get("rev"):
             raise PreventUpdate
         body, rev = _now(runs, run, followed)
-        return body, {"run": run, "rev": rev} if rev else no_update
+        return {"body": body, "seen": {"run": run, "rev": rev} if rev else no_update}
 
 
 def _now(runs: Runs, run: str, followed: Followed) -> tuple[Any, list[Any]]:

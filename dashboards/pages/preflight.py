@@ -24,6 +24,17 @@ PATH = "/preflight"
 NAME = "Preflight"
 OF_A_RUN = False
 AUTO = "auto"
+FIELDS = {
+    "text": "preflight-text",
+    "form": "preflight-form",
+    "trainer": "preflight-trainer",
+    "version": "preflight-version",
+    "gpus": "preflight-gpus",
+    "processes": "preflight-processes",
+    "model_size": "preflight-size",
+    "prompts": "preflight-prompts",
+}
+"""Fields of the question, and the parts of the form they are filled in."""
 
 
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
@@ -62,38 +73,26 @@ def register(app: Dash, runs: Runs) -> None:
     """Judge what stands in the form; a chosen run goes into the address."""
 
     @app.callback(
-        Output("preflight-found", "children"),
-        Input("preflight-check", "n_clicks"),
-        State("preflight-text", "value"),
-        State("preflight-form", "value"),
-        State("preflight-trainer", "value"),
-        State("preflight-version", "value"),
-        State("preflight-gpus", "value"),
-        State("preflight-processes", "value"),
-        State("preflight-size", "value"),
-        State("preflight-prompts", "value"),
+        output=Output("preflight-found", "children"),
+        inputs={"clicks": Input("preflight-check", "n_clicks")},
+        state={"form": {name: State(id, "value") for name, id in FIELDS.items()}},
         prevent_initial_call=True,
     )
-    def check(_: Any, *given: Any) -> Any:
-        text, form, trainer, version, gpus, processes, size, prompts = (
-            value if isinstance(value, str) else "" for value in given
-        )
-        asked = Asked(text, _chosen(form), _chosen(trainer), version, gpus, processes, size, prompts)
-        return _found(judged(asked))
+    def check(clicks: Any, form: dict[str, Any]) -> Any:
+        given = {name: value for name, value in form.items() if isinstance(value, str) and value != AUTO}
+        return _found(judged(Asked(**{"text": "", **given})))
 
     @app.callback(
-        Output("url", "search", allow_duplicate=True), Input("preflight-run", "value"), State("url", "search"),
+        output=Output("url", "search", allow_duplicate=True),
+        inputs={"run": Input("preflight-run", "value")},
+        state={"search": State("url", "search")},
         prevent_initial_call=True,
-    )  # fmt: skip
+    )
     def take(run: Any, search: Any) -> str:
         wanted = "?" + urlencode({"run": run}) if isinstance(run, str) and run else ""
         if not wanted or wanted == search:
             raise PreventUpdate
         return wanted
-
-
-def _chosen(value: str) -> str:
-    return "" if value == AUTO else value
 
 
 def _form(runs: Runs, asked: Asked, run: str | None) -> html.Section:

@@ -119,35 +119,49 @@ def register(app: Dash, runs: Runs) -> None:
     )
 
     @app.callback(
-        Output({"runs-row": ALL}, "children"),
-        Output("runs-rows", "children"),
-        Output("runs-heads", "children"),
-        Output("runs-standing", "children"),
-        Output("runs-problem", "children"),
-        Output("runs-picks", "children"),
-        Output("runs-none", "children"),
-        Output("runs-scroll", "hidden"),
-        Output("runs-more", "children"),
-        Output("runs-view", "data"),
-        Output("runs-seen", "data"),
-        Output("runs-picked", "data"),
-        Input("runs-tick", "n_intervals"),
-        Input("runs-find", "value"),
-        Input("runs-states", "value"),
-        Input("runs-verdicts", "value"),
-        Input("runs-group", "value"),
-        Input("runs-click", "data"),
-        State("runs-view", "data"),
-        State("runs-seen", "data"),
-        State("runs-picked", "data"),
-        State("scheme", "data"),
+        output={
+            "cells": Output({"runs-row": ALL}, "children"),
+            "rows": Output("runs-rows", "children"),
+            "heads": Output("runs-heads", "children"),
+            "standing": Output("runs-standing", "children"),
+            "problem": Output("runs-problem", "children"),
+            "picks": Output("runs-picks", "children"),
+            "none": Output("runs-none", "children"),
+            "hidden": Output("runs-scroll", "hidden"),
+            "more": Output("runs-more", "children"),
+            "view": Output("runs-view", "data"),
+            "seen": Output("runs-seen", "data"),
+            "picked": Output("runs-picked", "data"),
+        },
+        inputs={
+            "polls": Input("runs-tick", "n_intervals"),
+            "find": Input("runs-find", "value"),
+            "states": Input("runs-states", "value"),
+            "verdicts": Input("runs-verdicts", "value"),
+            "group": Input("runs-group", "value"),
+            "click": Input("runs-click", "data"),
+        },
+        state={
+            "known": State("runs-view", "data"),
+            "seen": State("runs-seen", "data"),
+            "picked": State("runs-picked", "data"),
+            "scheme": State("scheme", "data"),
+        },
         running=[(Output("runs-tick", "disabled"), True, False)],
         prevent_initial_call=True,
     )
     def follow(
-        _: Any, find: Any, states: Any, verdicts: Any, group: Any, click: Any, known: Any, seen: Any, picked: Any,
+        polls: Any,
+        find: Any,
+        states: Any,
+        verdicts: Any,
+        group: Any,
+        click: Any,
+        known: Any,
+        seen: Any,
+        picked: Any,
         scheme: Any,
-    ) -> Any:  # fmt: skip
+    ) -> dict[str, Any]:
         before = View.from_query(_texts(known))
         told = {**before.as_query(), "q": find, "state": _joined(states), "verdict": _joined(verdicts), "group": group}
         asked = View.from_query(_texts(told))
@@ -162,27 +176,27 @@ def register(app: Dash, runs: Runs) -> None:
         if same and seen == now:
             raise PreventUpdate
         theme: Theme = "dark" if scheme == "dark" else "light"
-        mounted = [output["id"]["runs-row"] for output in ctx.outputs_list[0]]
+        mounted = [output["id"]["runs-row"] for output in ctx.outputs_grouping["cells"]]
         patch = same and seen.get("keys") == now["keys"] and mounted == list(range(len(found.rows)))
         old = seen.get("rows") if patch and isinstance(seen.get("rows"), list) else []
         cells = [no_update] * len(mounted)
         for place, row in enumerate(found.rows if patch else ()):
             if _at(old, place) != now["rows"][place]:
                 cells[place] = _cells(row, row.run in chosen, theme)
-        return (
-            cells,
-            no_update if patch else _rows(found, chosen, theme),
-            no_update if asked == before else _heads(asked),
-            _standing(found),
-            found.problem,
-            _picks(chosen),
-            _none(runs, found),
-            not found.rows,
-            _more(found),
-            no_update if asked == before else asked.as_query(),
-            now,
-            list(chosen),
-        )
+        return {
+            "cells": cells,
+            "rows": no_update if patch else _rows(found, chosen, theme),
+            "heads": no_update if asked == before else _heads(asked),
+            "standing": _standing(found),
+            "problem": found.problem,
+            "picks": _picks(chosen),
+            "none": _none(runs, found),
+            "hidden": not found.rows,
+            "more": _more(found),
+            "view": no_update if asked == before else asked.as_query(),
+            "seen": now,
+            "picked": list(chosen),
+        }
 
 
 def _clicked(asked: View, chosen: tuple[str, ...], what: str, value: str) -> tuple[View, tuple[str, ...]]:
