@@ -12,46 +12,63 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Patch, dcc, html
 
-from dashboards.components.parts import empty, explained, saved
-from dashboards.components.sections import SECTIONS, Section
-from dashboards.data.live import Placed
-from dashboards.data.look import SMOOTHS, Look
-from dashboards.data.scene import ChartView
-from stabilizer.figures import CONFIG, FAMILIES, PALETTES
+from dashboards.components.elements import GRAPH_CONFIG, attributes, empty, explained, saved
+from dashboards.data.chart_sections import SECTIONS, Section
+from dashboards.data.live_updates import Placed
+from dashboards.data.run_figures import ChartView
+from dashboards.data.viewer_settings import SMOOTHS, ViewerSettings
+from stabilizer.figures import FAMILIES, PALETTES
 from stabilizer.figures.growth import Growth
 from stabilizer.figures.preview import Preview
 from stabilizer.figures.words import meaning_words
 
 
-def tools(look: Look, problem: str = "") -> html.Div:
+def tools(look: ViewerSettings, problem: str = "") -> html.Div:
     """How charts are drawn, and which, and what is wrong with the search for them."""
     return html.Div(
         [
             html.Div(
                 [
-                    dmc.TextInput(id="find", value=look.find, placeholder="search metrics (a*b, a|b)   /", size="xs",
-                                  debounce=300, className="find",
-                                  **{"aria-label": "search metrics: * is any text, | is or"}),
+                    dmc.TextInput(
+                        id="find",
+                        value=look.find,
+                        placeholder="search metrics (a*b, a|b)   /",
+                        size="xs",
+                        debounce=300,
+                        className="find",
+                        **attributes(aria_label="search metrics: * is any text, | is or"),
+                    ),
                     html.Span(problem, id="find-problem", className="problem", role="status"),
                 ],
                 className="finder",
             ),
             _choice("axis", "x axis", look.x, (("step", "steps"), ("tokens", "tokens"), ("time", "time"))),
             _choice("scale", "y axis", look.y, (("auto", "auto"), ("linear", "linear"), ("log", "log"))),
-            dmc.Select(id="smooth", value=str(look.smooth), size="xs", w=150, allowDeselect=False,
-                       data=[{"value": str(n), "label": f"mean over {n} steps" if n else "not smoothed"}
-                             for n in SMOOTHS], **{"aria-label": "smoothing"}),
+            dmc.Select(
+                id="smooth",
+                value=str(look.smooth),
+                size="xs",
+                w=150,
+                allowDeselect=False,
+                data=[{"value": str(n), "label": f"mean over {n} steps" if n else "not smoothed"} for n in SMOOTHS],
+                **attributes(aria_label="smoothing"),
+            ),
             dmc.Switch(id="linked", checked=look.linked, label="zoom together", size="xs"),
-            html.Button("?", id="help", className="help", title="keys",
-                        **{"aria-label": "keys of this page", "data-keys": "1"}),
+            html.Button(
+                "?",
+                id="help",
+                className="help",
+                title="keys",
+                **attributes(aria_label="keys of this page", data_keys="1"),
+            ),
         ],
         className="tools",
-    )  # fmt: skip
+    )
 
 
 def _choice(id: str, label: str, value: str, of: Sequence[tuple[str, str]]) -> dmc.SegmentedControl:
     data = [{"value": value, "label": words} for value, words in of]
-    return dmc.SegmentedControl(id=id, value=value, size="xs", data=data, **{"aria-label": label})
+    return dmc.SegmentedControl(id=id, value=value, size="xs", data=data, **attributes(aria_label=label))
 
 
 def mounted(ids: Any, kind: str) -> list[str]:
@@ -81,11 +98,17 @@ def graph(item: ChartView) -> dcc.Graph | None:
     """The chart itself, in a slot of its own: what comes into one slot leaves the others as they are."""
     if item.figure is None:
         return None
-    return dcc.Graph(id={"chart": item.chart.id}, figure=item.figure, config=dict(CONFIG), className="graph",
-                     style={"height": "236px"}, responsive=True)  # fmt: skip
+    return dcc.Graph(
+        id={"chart": item.chart.id},
+        figure=item.figure,
+        config=GRAPH_CONFIG,
+        className="graph",
+        style={"height": "236px"},
+        responsive=True,
+    )
 
 
-def extend(patch: Patch, points: Growth, lines: int, standing: Sequence[int]) -> None:
+def extend(patch: Patch, points: Growth, lines: int, open_spans: Sequence[int]) -> None:
     """Have a figure of so many lines grow: new points, and the spans that reach to the present."""
     for index, line in enumerate(points.lines):
         for key, values in line.items():
@@ -98,7 +121,7 @@ def extend(patch: Patch, points: Growth, lines: int, standing: Sequence[int]) ->
             trace[key].extend(off[key])
         trace["marker"]["color"].extend(off["colour"])
         trace["marker"]["symbol"].extend(off["symbol"])
-    for index in standing:
+    for index in open_spans:
         patch["layout"]["shapes"][index]["x1"] = points.now
 
 
@@ -109,12 +132,15 @@ def _heading(there: Section) -> list[Any]:
         )
         return [
             html.Button(
-                [html.Span("▾" if there.open else "▸", className="arrow"), html.Strong(FAMILIES[there.id][0]),
-                 html.Span(words, className="quiet small")],
+                [
+                    html.Span("▾" if there.open else "▸", className="arrow"),
+                    html.Strong(FAMILIES[there.id][0]),
+                    html.Span(words, className="quiet small"),
+                ],
                 className="family",
-                **{"data-family": there.id, "aria-expanded": "true" if there.open else "false"},
+                **attributes(data_family=there.id, aria_expanded="true" if there.open else "false"),
             )
-        ]  # fmt: skip
+        ]
     if there.id == "pinned" and there.count:
         return [html.H2("Pinned", className="wide")]
     if there.id == "found" and there.open:
@@ -143,13 +169,21 @@ def _card(item: ChartView) -> html.Figure:
                     html.Span([_key(item, index) for index in range(len(chart.metrics))], className="names"),
                     explained(chart.title, help_text),
                     html.Button(
-                        "★" if item.pinned else "☆", className="help tool",
+                        "★" if item.pinned else "☆",
+                        className="help tool",
                         title="unpin" if item.pinned else "pin: show first",
-                        **{"data-pin": chart.id, "aria-label": f"pin {chart.title}",
-                           "aria-pressed": "true" if item.pinned else "false"},
+                        **attributes(
+                            data_pin=chart.id,
+                            aria_label=f"pin {chart.title}",
+                            aria_pressed="true" if item.pinned else "false",
+                        ),
                     ),
-                    html.Button("⤢", className="help tool", title="large",
-                                **{"data-large": "1", "aria-label": f"show {chart.title} large"}),
+                    html.Button(
+                        "⤢",
+                        className="help tool",
+                        title="large",
+                        **attributes(data_large="1", aria_label=f"show {chart.title} large"),
+                    ),
                     saved(chart.title, chart.id),
                 ]
             ),
@@ -159,7 +193,7 @@ def _card(item: ChartView) -> html.Figure:
             ),
         ],
         className="card chart",
-    )  # fmt: skip
+    )
 
 
 def _glimpse(there: Preview | None) -> list[Any]:
@@ -167,7 +201,9 @@ def _glimpse(there: Preview | None) -> list[Any]:
     if there is None:
         return []
     ends = [html.Span(getattr(there, end), className=end) for end in ("lowest", "highest", "first", "last")]
-    return [html.Div([html.Img(src=there.picture, alt=""), *ends], className="glimpse", **{"aria-hidden": "true"})]
+    return [
+        html.Div([html.Img(src=there.picture, alt=""), *ends], className="glimpse", **attributes(aria_hidden="true"))
+    ]
 
 
 def _key(item: ChartView, index: int) -> html.Span:
@@ -185,14 +221,22 @@ def _key(item: ChartView, index: int) -> html.Span:
     return html.Span([html.Span(className="swatch", style={"background": colours[index % len(colours)]}), name])
 
 
-KEYS = (("/", "search metrics"), ("j", "next incident"), ("k", "previous incident"), ("Enter", "open the incident"),
-        ("Esc", "close, or leave the search"), ("?", "these keys"))  # fmt: skip
+KEYS = (
+    ("/", "search metrics"),
+    ("j", "next incident"),
+    ("k", "previous incident"),
+    ("Enter", "open the incident"),
+    ("Esc", "close, or leave the search"),
+    ("?", "these keys"),
+)
 
 
 def keys() -> html.Dialog:
     """What the keyboard does here."""
     rows = [html.Div([html.Kbd(key), html.Span(words)]) for key, words in KEYS]
     return html.Dialog(
-        [html.H2("Keys of this page"), *rows, html.Button("close", className="plain", **{"data-keys": "0"})],
-        id="keys", className="keys", **{"aria-label": "keys of this page"},
-    )  # fmt: skip
+        [html.H2("Keys of this page"), *rows, html.Button("close", className="plain", **attributes(data_keys="0"))],
+        id="keys",
+        className="keys",
+        **attributes(aria_label="keys of this page"),
+    )

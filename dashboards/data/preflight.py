@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import stabilizer
-from dashboards.data.state import Runs
+from dashboards.data.run_registry import Runs
 from stabilizer.configs.config import ConfigError
 from stabilizer.configs.reading import parsed
 from stabilizer.preflight.check import Options, Preflight, configured, judge
@@ -37,7 +37,7 @@ TITLES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class PreflightInput:
     """What the page was given."""
 
     text: str
@@ -51,7 +51,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Judged:
+class PreflightAnswer:
     """What was found, and the corrected text; or why nothing could be."""
 
     result: Preflight | None = None
@@ -62,24 +62,26 @@ class Judged:
     problem: str = ""
 
 
-def judged(asked: Asked) -> Judged:
+def judged(asked: PreflightInput) -> PreflightAnswer:
     """Judge a text. Nothing raises: what can't be judged is said in words."""
     try:
         return _judged(asked)
     except ConfigError as error:
-        return Judged(problem=str(error)[:2000])
+        return PreflightAnswer(problem=str(error)[:2000])
     except Exception as error:  # a fault of ours is said, and the page stays up
-        return Judged(problem=f"this could not be judged ({type(error).__name__}); please report it with the text")
+        return PreflightAnswer(
+            problem=f"this could not be judged ({type(error).__name__}); please report it with the text"
+        )
 
 
-def example(name: str) -> Asked | None:
+def example(name: str) -> PreflightInput | None:
     """One of the shipped configurations, by its file name; None for any other name."""
     if name not in TITLES:
         return None
-    return Asked((EXAMPLES / name).read_text(encoding="utf-8"), form=Path(name).suffix[1:])
+    return PreflightInput((EXAMPLES / name).read_text(encoding="utf-8"), form=Path(name).suffix[1:])
 
 
-def of_run(runs: Runs, id: str) -> Asked | None:
+def from_run(runs: Runs, id: str) -> PreflightInput | None:
     """The configuration a run was started with, as JSON; None when there is no such run or it tells none."""
     followed = runs.get(id)
     about = read_json(followed.path / "run.json") if followed else {}
@@ -89,7 +91,7 @@ def of_run(runs: Runs, id: str) -> Asked | None:
     text = json.dumps(config, indent=2, ensure_ascii=False, default=str)
     trainer = about.get("trainer")
     names = {known.name for known in TRAINERS}
-    return Asked(text[: MAX_TEXT + 1], form="json", trainer=trainer if trainer in names else "")
+    return PreflightInput(text[: MAX_TEXT + 1], form="json", trainer=trainer if trainer in names else "")
 
 
 def guessed(text: str) -> str:
@@ -107,7 +109,7 @@ def guessed(text: str) -> str:
     return "yaml"
 
 
-def _judged(asked: Asked) -> Judged:
+def _judged(asked: PreflightInput) -> PreflightAnswer:
     if not asked.text.strip():
         raise ConfigError("paste a configuration, or the script that starts the training")
     if len(asked.text) > MAX_TEXT:
@@ -116,13 +118,17 @@ def _judged(asked: Asked) -> Judged:
         raise ConfigError("the text holds a NUL character, so it is no configuration")
     form = asked.form if asked.form in FORMS else guessed(asked.text)
     options = Options(
-        trainer=asked.trainer or None, version=asked.version.strip()[:40] or None, alone=True,
-        gpus=_count("GPUs", asked.gpus), processes=_count("processes", asked.processes),
-        model_size=_billions(asked.model_size), prompts=_count("prompts", asked.prompts),
-    )  # fmt: skip
+        trainer=asked.trainer or None,
+        version=asked.version.strip()[:40] or None,
+        alone=True,
+        gpus=_count("GPUs", asked.gpus),
+        processes=_count("processes", asked.processes),
+        model_size=_billions(asked.model_size),
+        prompts=_count("prompts", asked.prompts),
+    )
     result = judge(configured(parsed(Path(f"pasted.{form}"), asked.text, alone=True), options))
     fixed = corrected(result, options)
-    return Judged(
+    return PreflightAnswer(
         result=result,
         fixed=fixed.text if fixed.applied else "",
         applied=tuple(finding.id for finding in fixed.applied),

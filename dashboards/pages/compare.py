@@ -15,27 +15,29 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboards.components import view
-from dashboards.components.frame import address, options
-from dashboards.components.parts import empty, explained, pill, saved
+from dashboards.components import notices
+from dashboards.components.app_shell import options
+from dashboards.components.elements import GRAPH_CONFIG, attributes, empty, explained, pill, saved
+from dashboards.components.links import address
 from dashboards.data.comparison import (
     MAX_CHARTS,
     MAX_RUNS,
     Answer,
-    Asked,
     Chart,
     Comparisons,
     Judgement,
-    about_asked,
+    Progress,
+    Question,
+    question_of,
     stamp,
 )
-from dashboards.data.comparison import State as Progress
-from dashboards.data.fleet import compared
-from dashboards.data.state import RunLine, Runs
+from dashboards.data.run_list import compared
+from dashboards.data.run_registry import Runs
 from dashboards.data.worker import Worker
 from stabilizer.compare.words import number
-from stabilizer.figures import CONFIG, Theme
+from stabilizer.figures import Theme
 from stabilizer.figures.many import ROW, line_style, many_figure, timelines_figure
+from stabilizer.runs.listing import RunLine
 
 PATH = "/compare"
 NAME = "Compare"
@@ -44,11 +46,15 @@ WAITING_MS, RESTING_MS = 400, 5000
 """Polls while an answer is on its way, and afterwards: a run that goes on has more to say."""
 AXES = {"step": "step", "tokens": "tokens", "share": "share of the run, %"}
 TONES = {
-    "identical": "verdict-healthy", "same-run": "verdict-healthy", "same": "verdict-healthy",
-    "different": "verdict-warn", "rescaled": "verdict-warn", "not-comparable": "verdict-critical",
+    "identical": "verdict-healthy",
+    "same-run": "verdict-healthy",
+    "same": "verdict-healthy",
+    "different": "verdict-warn",
+    "rescaled": "verdict-warn",
+    "not-comparable": "verdict-critical",
     "undetermined": "verdict-info",
-}  # fmt: skip
-DESK = Comparisons(Worker())
+}
+COMPARISONS = Comparisons(Worker[Question, Answer]())
 """Of all apps of the process: a question names its runs by path."""
 
 
@@ -56,9 +62,9 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """The choice of runs, and the answers as far as they are there."""
     lines = runs.lines()
     if not lines:
-        return html.Div(view.no_runs([str(root) for root in runs.roots]), className="page")
+        return html.Div(notices.no_runs([str(root) for root in runs.roots]), className="page")
     known = {line.id: line.path for line in lines}
-    asked, lost = about_asked(query, known)
+    asked, lost = question_of(query, known)
     data = options(lines)
     if not asked.runs:
         return html.Div(
@@ -99,7 +105,7 @@ def register(app: Dash, runs: Runs) -> None:
             raise PreventUpdate
         query = {str(key): str(value) for key, value in seen["query"].items()}
         lines = runs.lines()
-        asked, _lost_ones = about_asked(query, {line.id: line.path for line in lines})
+        asked, _lost_ones = question_of(query, {line.id: line.path for line in lines})
         if not asked.runs:
             raise PreventUpdate
         first, second = _asked_now(asked)
@@ -141,15 +147,17 @@ def register(app: Dash, runs: Runs) -> None:
         chosen_now = {key: str(value) for key, value in query.items() if value}
         known = {line.id: line.path for line in runs.lines()}
         before = dict(parse_qsl(search.lstrip("?") if isinstance(search, str) else ""))
-        if about_asked(chosen_now, known)[0] == about_asked(before, known)[0]:
+        if question_of(chosen_now, known)[0] == question_of(before, known)[0]:
             raise PreventUpdate  # the controls say what the address says already
         return "?" + urlencode(chosen_now)
 
 
-def _asked_now(asked: Asked) -> tuple[Progress, Progress]:
+def _asked_now(asked: Question) -> tuple[Progress, Progress]:
     """The charts and what may be concluded, as far as known, with the files as they are now."""
-    stamped = Asked(**{**asked.__dict__, "stamps": tuple(stamp(path) for _, path in asked.runs)})
-    return DESK.ask(stamped), DESK.ask(Asked(**{**stamped.__dict__, "verdicts": True, "x": "step", "metrics": ()}))
+    stamped = Question(**{**asked.__dict__, "stamps": tuple(stamp(path) for _, path in asked.runs)})
+    return COMPARISONS.ask(stamped), COMPARISONS.ask(
+        Question(**{**stamped.__dict__, "verdicts": True, "x": "step", "metrics": ()})
+    )
 
 
 def _pause(first: Progress, second: Progress) -> int:
@@ -172,7 +180,7 @@ def _nothing_chosen(lines: Sequence[RunLine]) -> html.Div:
     return html.Div([html.Strong("Nothing to compare yet"), html.P(words), link], className="empty")
 
 
-def _controls(data: Sequence[Any], asked: Asked, answer: Answer | None) -> html.Section:
+def _controls(data: Sequence[Any], asked: Question, answer: Answer | None) -> html.Section:
     chosen = [id for id, _ in asked.runs]
     by = [{"value": "", "label": "seeds together"}, {"value": "run", "label": "every run alone"}]
     keys = list(answer.keys) if answer else []
@@ -198,7 +206,7 @@ def _controls(data: Sequence[Any], asked: Asked, answer: Answer | None) -> html.
                             maxValues=MAX_RUNS,
                             placeholder="" if chosen else "runs to compare",
                             nothingFoundMessage="no such run",
-                            **{"aria-label": "runs to compare"},
+                            **attributes(aria_label="runs to compare"),
                         ),
                         className="compare-runs",
                     ),
@@ -209,26 +217,51 @@ def _controls(data: Sequence[Any], asked: Asked, answer: Answer | None) -> html.
             html.Div(
                 [
                     dmc.Select(
-                        id="compare-by", data=by, value=asked.by, searchable=True, allowDeselect=False, w=210,
-                        limit=200, label="groups", **small,
+                        id="compare-by",
+                        data=by,
+                        value=asked.by,
+                        searchable=True,
+                        allowDeselect=False,
+                        w=210,
+                        limit=200,
+                        label="groups",
+                        **small,
                     ),
                     dmc.Select(
-                        id="compare-ref", value=asked.ref, w=240, allowDeselect=False, searchable=True,
+                        id="compare-ref",
+                        value=asked.ref,
+                        w=240,
+                        allowDeselect=False,
+                        searchable=True,
                         data=[{"value": "", "label": "the first"}, *[{"value": id, "label": id} for id in chosen]],
-                        label="reference", **small,
+                        label="reference",
+                        **small,
                     ),
                     dmc.MultiSelect(
-                        id="compare-metrics", data=metrics, value=list(asked.metrics), searchable=True, clearable=True,
-                        maxValues=MAX_CHARTS, limit=200, label="metrics", miw=240,
-                        placeholder="" if asked.metrics else "the usual ones", **small,
+                        id="compare-metrics",
+                        data=metrics,
+                        value=list(asked.metrics),
+                        searchable=True,
+                        clearable=True,
+                        maxValues=MAX_CHARTS,
+                        limit=200,
+                        label="metrics",
+                        miw=240,
+                        placeholder="" if asked.metrics else "the usual ones",
+                        **small,
                     ),
                     html.Div(
                         [
                             html.Span("along", className="compare-label"),
                             dmc.SegmentedControl(
-                                id="compare-x", value=asked.x, size="xs",
-                                data=[{"value": "step", "label": "steps"}, {"value": "tokens", "label": "tokens"},
-                                      {"value": "share", "label": "share of the run"}],
+                                id="compare-x",
+                                value=asked.x,
+                                size="xs",
+                                data=[
+                                    {"value": "step", "label": "steps"},
+                                    {"value": "tokens", "label": "tokens"},
+                                    {"value": "share", "label": "share of the run"},
+                                ],
                             ),
                         ]
                     ),
@@ -238,7 +271,7 @@ def _controls(data: Sequence[Any], asked: Asked, answer: Answer | None) -> html.
             ),
         ],
         className="card head",
-    )  # fmt: skip
+    )
 
 
 def _lost(lost: Sequence[str]) -> list[Any]:
@@ -280,17 +313,17 @@ def _key(answer: Answer, theme: Theme) -> html.Section:
         links = [dcc.Link(name, href=address("/run", run=name)) for name in members]
         several = len(members) > 1 or members[0] != label
         words = html.Strong(label) if several else links[0]
-        inner = [_swatch(place, theme), words]
+        inner: list[Any] = [_swatch(place, theme), words]
         if place == answer.reference:
             inner.append(pill("reference", ""))
         if several:
-            told = [part for link in links for part in (link, " ")]
+            told: list[Any] = [part for link in links for part in (link, " ")]
             inner.append(html.Details([html.Summary(f"{len(members)} runs"), html.Div(told, className="small")]))
         rows.append(html.Div(inner, className="compare-group"))
-    words = (
+    legend = (
         "Strong: the smooth of a run, or the median of a group; shaded: the group's middle half, or range up to 3 runs."
     )
-    return html.Section([*rows, html.P(words, className="quiet small")], className="card compare-key")
+    return html.Section([*rows, html.P(legend, className="quiet small")], className="card compare-key")
 
 
 def _swatch(place: int, theme: Theme) -> html.Span:
@@ -313,7 +346,7 @@ def _chart(chart: Chart, answer: Answer, theme: Theme) -> html.Figure:
                 ]
             ),
             dcc.Graph(
-                figure=figure, config=dict(CONFIG), className="graph", style={"height": "240px"}, responsive=True
+                figure=figure, config=GRAPH_CONFIG, className="graph", style={"height": "240px"}, responsive=True
             ),
         ],
         className="card chart",
@@ -336,7 +369,7 @@ def _timelines(answer: Answer, theme: Theme) -> html.Section:
                 className="caption",
             ),
             dcc.Graph(
-                figure=figure, config=dict(CONFIG), style={"height": f"{70 + ROW * len(rows)}px"}, responsive=True
+                figure=figure, config=GRAPH_CONFIG, style={"height": f"{70 + ROW * len(rows)}px"}, responsive=True
             ),
         ],
         className="card compare-card savable",
@@ -406,7 +439,7 @@ def _verdicts(state: Progress) -> list[Any]:
     name = answer.labels[answer.reference]
     title = html.H2(["Beside ", html.Code(name), html.Span(": what may be concluded", className="quiet small")])
     told = [_judgement(item) for item in answer.judgements]
-    notes = [html.P(f"△ {note}", className="note") for note in answer.notes]
+    notes: list[Any] = [html.P(f"△ {note}", className="note") for note in answer.notes]
     if answer.left:
         notes.append(_spinner(f"{answer.left} more {'is' if answer.left == 1 else 'are'} being judged …"))
     return [html.Section([title, *told, *notes], className="card compare-card")]

@@ -8,10 +8,10 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, html
 
-from dashboards.components.parts import empty
-from dashboards.components.plain import detector_link, inline
-from dashboards.data.detector import Line, lines, source
-from dashboards.data.state import Runs
+from dashboards.components.elements import attributes, empty
+from dashboards.components.rich_text import detector_link, inline
+from dashboards.data.detector_info import DetectorRow, detector_rows, source
+from dashboards.data.run_registry import Runs
 from stabilizer.figures import Theme
 
 PATH = "/detectors"
@@ -21,7 +21,7 @@ OF_A_RUN = False
 
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """All detectors; a search narrows them."""
-    found = lines()
+    found = detector_rows()
     words = query.get("q", "")[:200]
     measured = source()
     note = (
@@ -36,9 +36,11 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
                     html.P(f"{len(found)} ways in which a run goes wrong, and what each was worth when measured."),
                     html.P(note, className="quiet small") if measured else None,
                     dmc.TextInput(
-                        id="detectors-search", value=words,
+                        id="detectors-search",
+                        value=words,
                         placeholder="search: a word of the id, the failure or a metric",
-                        className="search", **{"aria-label": "search detectors"},
+                        className="search",
+                        **attributes(aria_label="search detectors"),
                     ),
                 ],
                 className="card head",
@@ -46,7 +48,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
             html.Div(_table(found, words), id="detectors-found"),
         ],
         className="page",
-    )  # fmt: skip
+    )
 
 
 def register(app: Dash, runs: Runs) -> None:
@@ -58,18 +60,24 @@ def register(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def search(words: Any) -> Any:
-        return _table(lines(), words[:200] if isinstance(words, str) else "")
+        return _table(detector_rows(), words[:200] if isinstance(words, str) else "")
 
 
-def _table(found: Sequence[Line], words: str) -> Any:
+def _table(found: Sequence[DetectorRow], words: str) -> Any:
     rows = [line for line in found if line.matches(words)]
     if not rows:
         return empty("No such detector", "No detector has all these words; try one of them.")
     return html.Div(
         html.Table(
             [
-                html.Thead(html.Tr([html.Th(text, scope="col") for text in ("detector", "fires when", "needs",
-                                                                            "recall; false alarms")])),
+                html.Thead(
+                    html.Tr(
+                        [
+                            html.Th(text, scope="col")
+                            for text in ("detector", "fires when", "needs", "recall; false alarms")
+                        ]
+                    )
+                ),
                 html.Tbody([_row(line) for line in rows]),
             ],
             className="wide",
@@ -77,11 +85,11 @@ def _table(found: Sequence[Line], words: str) -> Any:
         className="card scroll",
         tabIndex=0,
         role="region",
-        **{"aria-label": "detectors"},
-    )  # fmt: skip
+        **attributes(aria_label="detectors"),
+    )
 
 
-def _row(line: Line) -> html.Tr:
+def _row(line: DetectorRow) -> html.Tr:
     return html.Tr(
         [
             html.Th(detector_link(line.id), scope="row"),

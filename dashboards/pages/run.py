@@ -12,17 +12,19 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
-from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
+from dash import ALL, Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 from flask import Response, request
 
-from dashboards.components import charts, view
+from dashboards.components import charts, notices, run_overview
 from dashboards.components.actions import buttons
-from dashboards.components.packed import LAZY
-from dashboards.data.live import News, Placed, Seen, news, whole
-from dashboards.data.look import Look
-from dashboards.data.scene import Change
-from dashboards.data.state import Page, Runs
+from dashboards.components.browser import in_browser
+from dashboards.compression import LAZY
+from dashboards.data.live_updates import BrowserState, Placed, Update, full_update, update_since
+from dashboards.data.run_figures import Change
+from dashboards.data.run_page import Page, page_now
+from dashboards.data.run_registry import Runs
+from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.figures import Theme
 from stabilizer.figures.metric import marks_trace
 from stabilizer.figures.table import table
@@ -50,9 +52,9 @@ SOON_MS, LIVE_MS, OVER_MS = 60, 1000, 5000
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """The whole page as it is now, but for the charts; callbacks bring them and keep it so."""
     if not query.get("run"):
-        waiting = view.no_runs([str(root) for root in runs.roots])
+        waiting = notices.no_runs([str(root) for root in runs.roots])
         return html.Div([dcc.Interval(id="wait", interval=LIVE_MS), waiting], className="page")
-    look = Look.read(query["run"], theme, query)
+    look = ViewerSettings.read(query["run"], theme, query)
     placed, parts = _opening(runs, look)
     return html.Div(
         [
@@ -98,18 +100,19 @@ def register(app: Dash, runs: Runs) -> None:
     """What happens on this page."""
     _in_the_browser(app)
 
-    @app.server.before_request
-    def ahead() -> None:
+    def read_ahead() -> None:
         """Begin to read while the browser still loads its scripts."""
         if request.method == "GET" and request.path == PATH and (followed := runs.get(request.args.get("run", ""))):
             followed.warm()
 
-    @app.server.after_request
-    def drawing(response: Response) -> Response:
+    def preload_charts(response: Response) -> Response:
         """Have the browser fetch what draws charts while it starts, rather than when the first chart is there."""
         if request.method == "GET" and request.path == PATH and runs.get(request.args.get("run", "")):
             response.headers["Link"] = ", ".join(f"<{script}>; rel=preload; as=script" for script in LAZY)
         return response
+
+    app.server.before_request(read_ahead)
+    app.server.after_request(preload_charts)
 
     @app.callback(
         output=Output("url", "search", allow_duplicate=True),
@@ -139,11 +142,11 @@ def register(app: Dash, runs: Runs) -> None:
         running=[(Output("tick", "disabled"), True, False)],  # polls that overlap would add the same points twice
     )
     def follow(polls: Any, nudge: Any, chosen: Any, kept: Any, visible: Any, mounted: Any) -> Any:
-        seen = Seen.from_json(kept)
+        seen = BrowserState.from_json(kept)
         followed = runs.get(seen.look.run) if seen and seen.look.run else None
         if seen is None or followed is None:
             raise PreventUpdate
-        look = Look.read(seen.look.run, seen.look.theme, chosen if isinstance(chosen, dict) else {})
+        look = ViewerSettings.read(seen.look.run, seen.look.theme, chosen if isinstance(chosen, dict) else {})
         sections = [output["id"]["section"] for output in ctx.outputs_grouping["sections"]]
         slots = [output["id"]["slot"] for output in ctx.outputs_grouping["slots"]]
         unchanged = {
@@ -153,9 +156,9 @@ def register(app: Dash, runs: Runs) -> None:
             **dict.fromkeys(PARTS, no_update),
         }
         if charts.mounted(mounted, "chart") != sorted(seen.charts):  # two answers crossed: start over
-            seen = Seen(seen.look, broken=seen.broken)
+            seen = BrowserState(seen.look, broken=seen.broken)
         try:
-            found = news(followed, seen, look, visible if isinstance(visible, list) else None)
+            found = update_since(followed, seen, look, visible if isinstance(visible, list) else None)
         except Exception as error:  # whatever a directory holds, the page stays up and says so
             if seen.broken:
                 raise PreventUpdate from None
@@ -181,7 +184,7 @@ def register(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def save(wanted: Any, kept: Any) -> Any:
-        seen, id = Seen.from_json(kept), wanted.get("chart") if isinstance(wanted, dict) else None
+        seen, id = BrowserState.from_json(kept), wanted.get("chart") if isinstance(wanted, dict) else None
         followed = runs.get(seen.look.run) if seen and seen.look.run else None
         if followed is None:
             raise PreventUpdate
@@ -195,56 +198,83 @@ def register(app: Dash, runs: Runs) -> None:
 
 
 def _in_the_browser(app: Dash) -> None:
-    def ours(name: str, function: str) -> ClientsideFunction:
-        return ClientsideFunction(name, function)
-
     tick = Input("tick", "n_intervals")
-    app.clientside_callback(
-        ours("stabilizer", "age"), Output("toggle", "title"), tick, Input("beat", "data"), Input("head", "children")
+    in_browser(
+        app, "stabilizer", "age", Output("toggle", "title"), tick, Input("beat", "data"), Input("head", "children")
     )
-    app.clientside_callback(
-        ours("stabilizer", "visible"), Output("visible", "data"), tick, Input({"section": ALL}, "children"),
+    in_browser(
+        app,
+        "stabilizer",
+        "visible",
+        Output("visible", "data"),
+        tick,
+        Input({"section": ALL}, "children"),
         State("visible", "data"),
-    )  # fmt: skip
-    app.clientside_callback(
-        ours("stabilizer", "watchdog"), Output("tick", "disabled"), Input("watchdog", "n_intervals"),
-        State("tick", "disabled"), State("tick", "n_intervals"), prevent_initial_call=True,
-    )  # fmt: skip
-    app.clientside_callback(
-        ours("stabilizer", "grow"), Output({"chart": ALL}, "figure"), Input("growth", "data"),
-        State({"chart": ALL}, "id"), State({"chart": ALL}, "figure"), prevent_initial_call=True,
-    )  # fmt: skip
-    app.clientside_callback(
-        ours("stabilizer_run", "choose"), Output("look", "data"),
-        Input("axis", "value"), Input("scale", "value"), Input("smooth", "value"), Input("find", "value"),
-        Input("linked", "checked"), State("look", "data"), prevent_initial_call=True,
-    )  # fmt: skip
-    app.clientside_callback(ours("stabilizer_run", "astray"), Output("grid", "title"), Input("seen", "data"))
-    app.clientside_callback(
-        ours("stabilizer_run", "nudge"), Output("nudge", "data"), Input("look", "data"), State("tick", "disabled"),
+    )
+    in_browser(
+        app,
+        "stabilizer",
+        "watchdog",
+        Output("tick", "disabled"),
+        Input("watchdog", "n_intervals"),
+        State("tick", "disabled"),
+        State("tick", "n_intervals"),
         prevent_initial_call=True,
-    )  # fmt: skip
+    )
+    in_browser(
+        app,
+        "stabilizer",
+        "grow",
+        Output({"chart": ALL}, "figure"),
+        Input("growth", "data"),
+        State({"chart": ALL}, "id"),
+        State({"chart": ALL}, "figure"),
+        prevent_initial_call=True,
+    )
+    in_browser(
+        app,
+        "stabilizer_run",
+        "choose",
+        Output("look", "data"),
+        Input("axis", "value"),
+        Input("scale", "value"),
+        Input("smooth", "value"),
+        Input("find", "value"),
+        Input("linked", "checked"),
+        State("look", "data"),
+        prevent_initial_call=True,
+    )
+    in_browser(app, "stabilizer_run", "astray", Output("grid", "title"), Input("seen", "data"))
+    in_browser(
+        app,
+        "stabilizer_run",
+        "nudge",
+        Output("nudge", "data"),
+        Input("look", "data"),
+        State("tick", "disabled"),
+        prevent_initial_call=True,
+    )
 
 
-def _opening(runs: Runs, look: Look) -> tuple[tuple[Placed, ...], dict[str, Any]]:
+def _opening(runs: Runs, look: ViewerSettings) -> tuple[tuple[Placed, ...], dict[str, Any]]:
     """The sections of a page that opens, as far as they are known, and its other parts by name."""
     followed = runs.get(look.run)
     if followed is None:
-        return (), _without_run(view.unknown(look.run), Seen(look))
+        return (), _without_run(notices.unknown(look.run), BrowserState(look))
     try:
         if followed.brief() is None:
-            found = whole(followed, look, 0)
+            found = full_update(followed, look, 0)
             return found.placed, _news(runs, found)
-        page = followed.page()
+        page = page_now(followed)
     except Exception as error:  # whatever a directory holds, the page stays up and says so
-        return (), _unreadable(Seen(look), error)
+        return (), _unreadable(BrowserState(look), error)
     return (), {
-        "head": view.head(page),
+        "head": run_overview.head(page),
         "asks": _asks(runs, look.run),
         **_story(runs, page, look.run),
         "hidden": False,
         "problem": "",
-        "seen": Seen(look).as_json(),
+        "seen": BrowserState(look).as_json(),
         "beat": page.heartbeat,
         "interval": LIVE_MS,
     }
@@ -252,9 +282,9 @@ def _opening(runs: Runs, look: Look) -> tuple[tuple[Placed, ...], dict[str, Any]
 
 def _story(runs: Runs, page: Page, run: str) -> dict[str, Any]:
     return {
-        "now": view.now(page, runs, run),
-        "incidents": view.incident_list(page.cards, run, page.standing),
-        "journal": view.journal(page, runs, run),
+        "now": run_overview.now(page, runs, run),
+        "incidents": run_overview.incident_list(page.incidents, run, page.run_verdict),
+        "journal": run_overview.journal(page, runs, run),
     }
 
 
@@ -263,14 +293,14 @@ def _asks(runs: Runs, run: str) -> Any:
     return buttons(runs, run, reasons=False)
 
 
-def _news(runs: Runs, found: News) -> dict[str, Any]:
+def _news(runs: Runs, found: Update) -> dict[str, Any]:
     """The parts of the page that changed, by name."""
     page, seen = found.page, found.seen
     if page is None:
         return {"seen": seen.as_json(), "beat": seen.heartbeat}
     run = seen.look.run
     parts = {
-        "head": view.head(page),
+        "head": run_overview.head(page),
         "problem": seen.problem,
         "seen": seen.as_json(),
         "beat": page.heartbeat,
@@ -285,12 +315,14 @@ def _news(runs: Runs, found: News) -> dict[str, Any]:
     return parts
 
 
-def _unreadable(seen: Seen, error: Exception) -> dict[str, Any]:
+def _unreadable(seen: BrowserState, error: Exception) -> dict[str, Any]:
     words = str(error) or type(error).__name__
-    return _without_run(view.broken(seen.look.run, words), replace(seen, rev=(), charts={}, sections={}, broken=True))
+    return _without_run(
+        notices.broken(seen.look.run, words), replace(seen, rev=(), charts={}, sections={}, broken=True)
+    )
 
 
-def _without_run(head: Any, seen: Seen) -> dict[str, Any]:
+def _without_run(head: Any, seen: BrowserState) -> dict[str, Any]:
     """The parts of a page that shows a notice and nothing of a run."""
     return {
         "head": head,
@@ -309,7 +341,7 @@ def _patch(change: Change) -> Any:
         return change.figure
     patch = Patch()
     if change.points is not None:
-        charts.extend(patch, change.points, change.lines, change.standing)
+        charts.extend(patch, change.points, change.lines, change.open_spans)
     if change.marks is not None:
         patch["data"][change.lines + 1] = marks_trace(change.marks)
         patch["layout"]["shapes"] = change.marks.shapes

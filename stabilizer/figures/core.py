@@ -42,11 +42,15 @@ CORE: tuple[Chart, ...] = (
     Chart("critic", "Critic", ("value/explained_variance",)),
     Chart("value", "Error of the critic", ("value/loss",)),
     Chart("lr", "Learning rate", ("optim/lr",)),
-    Chart("knobs", "Knobs", ("control/lr_scale", "control/beta", "control/epsilon_low", "control/epsilon_high",
-                             "control/temperature"), settings=True),
+    Chart(
+        "knobs",
+        "Knobs",
+        ("control/lr_scale", "control/beta", "control/epsilon_low", "control/epsilon_high", "control/temperature"),
+        settings=True,
+    ),
     Chart("batch", "Prompts of a step", ("batch/prompts", "batch/prompts_drawn"), settings=True),
     Chart("time", "Time per step", ("time/step_s", "time/rollout_s", "time/update_s")),
-)  # fmt: skip
+)
 
 MAX_COMPONENTS = 6
 FALLBACK_CHARTS = 12

@@ -80,10 +80,13 @@ def many_figure(
         words = f"{curve.label}, median of {len(curve.members)}" if several else curve.label
         front.append(_line(words, curve.x, curve.middle, colour, 2.2, dash=dash, hover=True))
     layout = {
-        "template": TEMPLATES[theme], "margin": {"l": 8, "r": 12, "t": 8, "b": 8}, "showlegend": False,
-        "hovermode": "closest", "xaxis": {"title": {"text": escape(x_title)}},
+        "template": TEMPLATES[theme],
+        "margin": {"l": 8, "r": 12, "t": 8, "b": 8},
+        "showlegend": False,
+        "hovermode": "closest",
+        "xaxis": {"title": {"text": escape(x_title)}},
         "yaxis": {"title": {"text": escape(y_title)}, "nticks": 6},
-    }  # fmt: skip
+    }
     return go.Figure({"data": behind + bands + front, "layout": layout})
 
 
@@ -95,10 +98,14 @@ def timelines_figure(rows: Sequence[Timeline], *, x_title: str, theme: Theme = "
     for name, row in zip(names, rows, strict=True):
         traces.append(
             {
-                "type": "scatter", "mode": "lines", "x": [row.start, row.end], "y": [name, name], "hoverinfo": "skip",
+                "type": "scatter",
+                "mode": "lines",
+                "x": [row.start, row.end],
+                "y": [name, name],
+                "hoverinfo": "skip",
                 "line": {"color": colours.grid, "width": 6},
             }
-        )  # fmt: skip
+        )
     for name, row in zip(names, rows, strict=True):
         for span in row.spans:
             end = max(span.end, span.start + 0.004 * (row.end - row.start))
@@ -106,36 +113,65 @@ def timelines_figure(rows: Sequence[Timeline], *, x_title: str, theme: Theme = "
             text = f"{ICONS.get(span.severity, '')} <b>{WORDS.get(span.severity, span.severity)}</b>, {state}"
             traces.append(
                 {
-                    "type": "scatter", "mode": "lines", "x": [span.start, (span.start + end) / 2, end],
-                    "y": [name] * 3, "opacity": 1 if span.open else 0.6,
+                    "type": "scatter",
+                    "mode": "lines",
+                    "x": [span.start, (span.start + end) / 2, end],
+                    "y": [name] * 3,
+                    "opacity": 1 if span.open else 0.6,
                     "line": {"color": colours.severity.get(span.severity, colours.muted), "width": 12},
-                    "text": [f"{text}<br>{escape(span.text)}"] * 3, "hovertemplate": "%{text}<extra></extra>",
+                    "text": [f"{text}<br>{escape(span.text)}"] * 3,
+                    "hovertemplate": "%{text}<extra></extra>",
                 }
-            )  # fmt: skip
+            )
     fixes = [(mark, name) for name, row in zip(names, rows, strict=True) for mark in row.marks]
     traces.append(
         {
-            "type": "scatter", "mode": "markers", "x": [mark.x for mark, _ in fixes], "y": [name for _, name in fixes],
-            "text": [escape(mark.text) for mark, _ in fixes], "hovertemplate": "%{text}<extra></extra>",
-            "marker": {"symbol": "triangle-down", "size": 11, "color": colours.fix,
-                       "line": {"width": 1, "color": colours.surface}},
+            "type": "scatter",
+            "mode": "markers",
+            "x": [mark.x for mark, _ in fixes],
+            "y": [name for _, name in fixes],
+            "text": [escape(mark.text) for mark, _ in fixes],
+            "hovertemplate": "%{text}<extra></extra>",
+            "marker": {
+                "symbol": "triangle-down",
+                "size": 11,
+                "color": colours.fix,
+                "line": {"width": 1, "color": colours.surface},
+            },
         }
-    )  # fmt: skip
+    )
     layout = {
-        "template": TEMPLATES[theme], "margin": {"l": 8, "r": 12, "t": 8, "b": 8}, "showlegend": False,
-        "hovermode": "closest", "height": 70 + ROW * len(rows), "xaxis": {"title": {"text": escape(x_title)}},
-        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": names[::-1], "showgrid": False,
-                  "ticklabelstandoff": 8,
-                  "range": [-0.7, len(rows) - 0.3], "tickvals": names,
-                  "ticktext": [name if len(name) <= 34 else name[:33] + "…" for name in names]},
-    }  # fmt: skip
+        "template": TEMPLATES[theme],
+        "margin": {"l": 8, "r": 12, "t": 8, "b": 8},
+        "showlegend": False,
+        "hovermode": "closest",
+        "height": 70 + ROW * len(rows),
+        "xaxis": {"title": {"text": escape(x_title)}},
+        "yaxis": {
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": names[::-1],
+            "showgrid": False,
+            "ticklabelstandoff": 8,
+            "range": [-0.7, len(rows) - 0.3],
+            "tickvals": names,
+            "ticktext": [name if len(name) <= 34 else name[:33] + "…" for name in names],
+        },
+    }
     return go.Figure({"data": traces, "layout": layout})
 
 
 def _line(
-    name: str, x: Sequence[float], y: Sequence[float], colour: str, width: float, *,
-    opacity: float = 1, dash: str = "solid", hover: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+    name: str,
+    x: Sequence[float],
+    y: Sequence[float],
+    colour: str,
+    width: float,
+    *,
+    opacity: float = 1,
+    dash: str = "solid",
+    hover: bool = False,
+) -> dict[str, Any]:
     label = escape(name).replace("{", "&#123;").replace("%", "&#37;")
     shown = (
         {"hovertemplate": f"{label} <b>%{{y:.4g}}</b> at %{{x:,.4g}}<extra></extra>"}
@@ -143,9 +179,15 @@ def _line(
         else {"hoverinfo": "skip"}
     )
     return {
-        "type": "scatter", "mode": "lines", "x": list(x), "y": list(y), "name": escape(name), "opacity": opacity,
-        "line": {"color": colour, "width": width, "dash": dash}, **shown,
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        "x": list(x),
+        "y": list(y),
+        "name": escape(name),
+        "opacity": opacity,
+        "line": {"color": colour, "width": width, "dash": dash},
+        **shown,
+    }
 
 
 def _faded(colour: str) -> str:

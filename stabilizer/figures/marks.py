@@ -52,19 +52,34 @@ class Marks:
         """A shade from top to bottom."""
         self.shapes.append(
             {
-                "type": "rect", "x0": start, "x1": end, "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
-                "fillcolor": colour, "opacity": strength, "line": {"width": 0},
+                "type": "rect",
+                "x0": start,
+                "x1": end,
+                "yref": "paper",
+                "y0": 0,
+                "y1": 1,
+                "layer": "below",
+                "fillcolor": colour,
+                "opacity": strength,
+                "line": {"width": 0},
             }
-        )  # fmt: skip
+        )
 
     def line(self, x: float, colour: str, *, dash: str = "solid", opacity: float = 1) -> None:
         """A vertical line through the whole chart."""
         self.shapes.append(
             {
-                "type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
-                "line": {"color": colour, "width": 1, "dash": dash}, "opacity": opacity,
+                "type": "line",
+                "x0": x,
+                "x1": x,
+                "yref": "paper",
+                "y0": 0,
+                "y1": 1,
+                "layer": "below",
+                "line": {"color": colour, "width": 1, "dash": dash},
+                "opacity": opacity,
             }
-        )  # fmt: skip
+        )
 
     def label(self, x: float, text: str, colour: str, to_the_left: bool, wide: float = 0.0) -> None:
         """Words above the chart, `wide` on its axis, on the lower of two rows that has room; none where neither has,
@@ -77,10 +92,17 @@ class Marks:
         self.rows[row].append((left, right))
         self.annotations.append(
             {
-                "x": x, "y": 1, "yref": "paper", "xanchor": "right" if to_the_left else "left", "yanchor": "bottom",
-                "yshift": 1 + 13 * row, "showarrow": False, "text": text, "font": {"size": 10.5, "color": colour},
+                "x": x,
+                "y": 1,
+                "yref": "paper",
+                "xanchor": "right" if to_the_left else "left",
+                "yanchor": "bottom",
+                "yshift": 1 + 13 * row,
+                "showarrow": False,
+                "text": text,
+                "font": {"size": 10.5, "color": colour},
             }
-        )  # fmt: skip
+        )
 
     def point(
         self, x: float, lines: Sequence[str], symbol: str, colour: str, size: float = 8, height: float = 0.975

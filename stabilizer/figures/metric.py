@@ -89,13 +89,23 @@ def marks_trace(marks: Marks) -> dict[str, Any]:
     """The points of a story as a trace on the hidden 0-1 axis."""
     points = marks.points
     return {
-        "type": "scatter", "mode": "markers", "yaxis": "y2", "x": points["x"], "y": points["y"],
-        "text": points["text"], "hovertemplate": "%{text}<extra></extra>", "showlegend": False, "cliponaxis": False,
+        "type": "scatter",
+        "mode": "markers",
+        "yaxis": "y2",
+        "x": points["x"],
+        "y": points["y"],
+        "text": points["text"],
+        "hovertemplate": "%{text}<extra></extra>",
+        "showlegend": False,
+        "cliponaxis": False,
         "marker": {
-            "size": points["size"], "symbol": points["symbol"], "color": points["colour"], "opacity": 1,
+            "size": points["size"],
+            "symbol": points["symbol"],
+            "color": points["colour"],
+            "opacity": 1,
             "line": {"width": 0},
         },
-    }  # fmt: skip
+    }
 
 
 def _line_trace(plan: Plan, name: str, series: Series, colour: str, several: bool) -> dict[str, Any]:
@@ -106,19 +116,29 @@ def _line_trace(plan: Plan, name: str, series: Series, colour: str, several: boo
     label = _literal(name)
     mean = f" (mean over {plan.smooth:g} steps)" if plan.smooth else ""
     return {
-        "type": "scatter", "mode": "lines+markers" if sparse else "lines", **plan.column(series),
+        "type": "scatter",
+        "mode": "lines+markers" if sparse else "lines",
+        **plan.column(series),
         "name": escape(name),
-        "line": {"color": colour, "width": 1.4}, "marker": {"size": 4, "color": colour},
+        "line": {"color": colour, "width": 1.4},
+        "marker": {"size": 4, "color": colour},
         "hovertemplate": f"{label} <b>%{{y:.4g}}</b>{unit}{mean} · step {_step(plan)}<extra></extra>",
         "showlegend": several,
-    }  # fmt: skip
+    }
 
 
 def _raw_trace(plan: Plan, series: Series, trace: dict[str, Any]) -> dict[str, Any]:
     return {
-        **trace, **plan.column(series), "mode": "lines", "opacity": 0.28, "zorder": 0, "showlegend": False,
-        "line": {**trace["line"], "width": 1}, "hoverinfo": "skip", "hovertemplate": None,
-    }  # fmt: skip
+        **trace,
+        **plan.column(series),
+        "mode": "lines",
+        "opacity": 0.28,
+        "zorder": 0,
+        "showlegend": False,
+        "line": {**trace["line"], "width": 1},
+        "hoverinfo": "skip",
+        "hovertemplate": None,
+    }
 
 
 def _step(plan: Plan) -> str:
@@ -131,11 +151,16 @@ def _branch_trace(
 ) -> dict[str, Any]:
     attempt = branch.view.attempt
     return {
-        "type": "scatter", "mode": "lines", **plan.column(series), "showlegend": False, "zorder": -1, "opacity": 0.7,
+        "type": "scatter",
+        "mode": "lines",
+        **plan.column(series),
+        "showlegend": False,
+        "zorder": -1,
+        "opacity": 0.7,
         "line": {"color": colours.abandoned, "width": 1.1, "dash": ("solid", "dash", "dot")[index % 3]},
         "hovertemplate": f"{_literal(name)} %{{y:.4g}} · step {_step(plan)} · attempt {attempt}, rolled back"
-                         "<extra></extra>",
-    }  # fmt: skip
+        "<extra></extra>",
+    }
 
 
 def _branch_incident(
@@ -151,18 +176,31 @@ def _branch_incident(
         *paragraph(incident.lead.summary[:MAX_HOVER]),
     ]
     return {
-        "type": "scatter", "mode": "lines", **plan.column(part), "showlegend": False, "zorder": -2,
-        "opacity": 0.45 if mine else 0.2, "line": {"color": colours.severity[incident.severity], "width": 7},
-        "text": "<br>".join(lines), "hovertemplate": "%{text}<extra></extra>",
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        **plan.column(part),
+        "showlegend": False,
+        "zorder": -2,
+        "opacity": 0.45 if mine else 0.2,
+        "line": {"color": colours.severity[incident.severity], "width": 7},
+        "text": "<br>".join(lines),
+        "hovertemplate": "%{text}<extra></extra>",
+    }
 
 
 def _off_axis_trace(off: dict[str, list[Any]]) -> dict[str, Any]:
     return {
-        "type": "scatter", "mode": "markers", "yaxis": "y2", "x": off["x"], "y": off["y"], "text": off["text"],
-        "hovertemplate": "%{text}<extra></extra>", "showlegend": False, "cliponaxis": False,
+        "type": "scatter",
+        "mode": "markers",
+        "yaxis": "y2",
+        "x": off["x"],
+        "y": off["y"],
+        "text": off["text"],
+        "hovertemplate": "%{text}<extra></extra>",
+        "showlegend": False,
+        "cliponaxis": False,
         "marker": {"size": 8, "symbol": off["symbol"], "color": off["colour"], "line": {"width": 2}},
-    }  # fmt: skip
+    }
 
 
 def _layout(plan: Plan, theme: Theme, colours: Palette, marks: Marks, title: str | None) -> dict[str, Any]:
@@ -179,11 +217,19 @@ def _layout(plan: Plan, theme: Theme, colours: Palette, marks: Marks, title: str
         meanings = [_folded(meaning_words(plan.view, name)) for name in plan.names]
         annotations.append(
             {
-                "x": 0, "xref": "paper", "y": 1, "yref": "paper", "xanchor": "left", "yanchor": "bottom",
-                "yshift": 14 * rows + 4, "showarrow": False, "text": f"<b>{escape(title)}</b>",
-                "font": {"size": 14, "color": colours.text}, "hovertext": "<br>".join(meanings),
+                "x": 0,
+                "xref": "paper",
+                "y": 1,
+                "yref": "paper",
+                "xanchor": "left",
+                "yanchor": "bottom",
+                "yshift": 14 * rows + 4,
+                "showarrow": False,
+                "text": f"<b>{escape(title)}</b>",
+                "font": {"size": 14, "color": colours.text},
+                "hovertext": "<br>".join(meanings),
             }
-        )  # fmt: skip
+        )
     return {
         "template": TEMPLATES[theme],
         "margin": {"l": 8, "r": 12, "t": 4 + 14 * rows + (26 if title else 0), "b": 34 if legend else 8},

@@ -287,8 +287,9 @@ def test_a_press_creates_nothing_in_a_run_but_files_in_requests(client, folder: 
     inside = str(folder / ASKING / "requests")
     assert written and all(path.startswith(inside) for _, path in written)
     assert {path for path in folder.rglob("*")} - before == {
-        folder / ASKING / "requests", *(folder / ASKING / "requests").glob("*.json")
-    }  # fmt: skip
+        folder / ASKING / "requests",
+        *(folder / ASKING / "requests").glob("*.json"),
+    }
 
 
 # --- what lies in the folder ------------------------------------------------------------------------------------------
@@ -297,8 +298,19 @@ def test_a_press_creates_nothing_in_a_run_but_files_in_requests(client, folder: 
 def test_a_damaged_folder_of_requests_is_no_error(client, folder: Path) -> None:
     requests_folder = folder / ASKING / "requests"
     requests_folder.mkdir()
-    for index, body in enumerate([b"", b"{", b"[]", b"null", b'{"kind":7}', b'{"kind":"approve","action":"a1"}',
-                                  b'{"kind":"approve","t":"x"}', b"\xff" * 100, b"x" * 100_000]):  # fmt: skip
+    for index, body in enumerate(
+        [
+            b"",
+            b"{",
+            b"[]",
+            b"null",
+            b'{"kind":7}',
+            b'{"kind":"approve","action":"a1"}',
+            b'{"kind":"approve","t":"x"}',
+            b"\xff" * 100,
+            b"x" * 100_000,
+        ]
+    ):
         (requests_folder / f"{index}.json").write_bytes(body)
     os.mkfifo(requests_folder / "pipe.json")
     (requests_folder / "link.json").symlink_to("/etc/hostname")

@@ -9,7 +9,7 @@ import pytest
 from page_client import components
 from test_incident_page import words
 
-from dashboards.components.plain import inline, prose
+from dashboards.components.rich_text import inline, prose
 from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.manual import SECTIONS, Paragraph, all_detectors, sections
 

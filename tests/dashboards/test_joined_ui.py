@@ -95,7 +95,7 @@ def test_pages_lead_to_one_another(walking: Watched) -> None:
     page.locator(".headline .ways").wait_for()
     incident = page.url
     page.locator(".pills .code-link").click()
-    page.get_by_role("heading", name="Look-alikes").wait_for()
+    page.get_by_role("heading", name="ViewerSettings-alikes").wait_for()
     page.go_back()
     page.locator(".facts a", has_text="near step").click()
     page.locator(".sample").first.wait_for()
@@ -187,10 +187,30 @@ def training(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
     Its batch is large, so that a question is not out of date before a browser on a busy machine has shown it.
     """
-    command = [sys.executable, "-m", "stabilizer", "train", "addition", "--variant", "unstable", "--seed", "11",
-               "--remedy", "approve", "--steps", "2000", "--set", "samples.every=5",
-               "--set", "rollout.prompts=32", "--runs", str(tmp_path / "runs"),
-               "--dashboard", "--port", "0"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "stabilizer",
+        "train",
+        "addition",
+        "--variant",
+        "unstable",
+        "--seed",
+        "11",
+        "--remedy",
+        "approve",
+        "--steps",
+        "2000",
+        "--set",
+        "samples.every=5",
+        "--set",
+        "rollout.prompts=32",
+        "--runs",
+        str(tmp_path / "runs"),
+        "--dashboard",
+        "--port",
+        "0",
+    ]
     environment = {**os.environ, "COLUMNS": "400", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     with open(tmp_path / "said.txt", "w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)

@@ -16,9 +16,10 @@ from synthetic_run import healthy, logs
 
 from dashboards.app import build
 from dashboards.data import logs as module
-from dashboards.data.incident import listed
+from dashboards.data.incident_details import listed
 from dashboards.data.logs import Later, Logs
-from dashboards.data.state import Runs, page_of
+from dashboards.data.run_page import page_now, page_of
+from dashboards.data.run_registry import Runs
 from stabilizer.analysis.importing import write_run
 from stabilizer.core.records import Finding, RemedyAdvice
 from stabilizer.runs.directory import RunWriter
@@ -121,11 +122,11 @@ def test_a_log_too_large_is_listed_and_not_read(folder: Path, monkeypatch: pytes
 def test_a_log_whose_detectors_ran_out_of_time_is_not_checked_and_says_how_far_they_came(folder: Path) -> None:
     runs = Runs([folder])
     runs.logs.settle(budget=0.0)
-    page = runs.get("their-run").page()
-    assert (page.verdict, page.standing.ask) == ("unchecked", "Check the whole log")
-    assert page.standing.reach.startswith("checked up to step")
+    page = page_now(runs.get("their-run"))
+    assert (page.verdict, page.run_verdict.ask) == ("unchecked", "Check the whole log")
+    assert page.run_verdict.reach.startswith("checked up to step")
     lines = {line.id: line for line in runs.lines()}
-    assert (lines["their-run"].verdict, lines["their-run"].note) == ("unchecked", page.standing.note)
+    assert (lines["their-run"].verdict, lines["their-run"].note) == ("unchecked", page.run_verdict.note)
 
 
 def test_judging_makes_way_for_a_log_that_somebody_opened(folder: Path) -> None:
@@ -245,14 +246,23 @@ def test_the_page_of_a_run_that_is_over_advises_nothing_hard(tmp_path: Path) -> 
         writer.metrics(step, {"reward/mean": 0.5})
     for number, (severity, state) in enumerate((("critical", "resolved"), ("info", "open"), ("critical", "open")), 1):
         writer.finding(
-            Finding("policy/kl-runaway", severity, "it ran away", 10, 12, 30, state=state, incident=number,
-                    remedies=(hard, soft))
-        )  # fmt: skip
+            Finding(
+                "policy/kl-runaway",
+                severity,
+                "it ran away",
+                10,
+                12,
+                30,
+                state=state,
+                incident=number,
+                remedies=(hard, soft),
+            )
+        )
     runs = Runs([tmp_path])
     for state, kept in (("running", ["hard", "soft"]), ("finished", ["advice", "soft"])):
         writer.status(state, 39, force=True)
         page = page_of(RunReader(tmp_path / "own"), runs.clock())
-        advice = {card.number: card.advice for card in page.cards}
+        advice = {card.number: card.advice for card in page.incidents}
         assert [[safety for _, safety, *_ in advice[number]] for number in (1, 2, 3)] == [["soft"], ["soft"], kept]
-    assert not any("while the run goes on" in how for card in page.cards for *_, how in card.advice)
+    assert not any("while the run goes on" in how for card in page.incidents for *_, how in card.advice)
     writer.close()

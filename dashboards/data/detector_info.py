@@ -22,7 +22,7 @@ from stabilizer.remedies import REMEDIES
 
 
 @dataclass(frozen=True)
-class Line:
+class DetectorRow:
     """One detector in the list."""
 
     id: str
@@ -55,7 +55,7 @@ class Fix:
 
 
 @dataclass(frozen=True)
-class About:
+class DetectorInfo:
     """The page of a detector."""
 
     id: str
@@ -71,19 +71,19 @@ class About:
     fixes: tuple[Fix, ...]
 
 
-def lines() -> tuple[Line, ...]:
+def detector_rows() -> tuple[DetectorRow, ...]:
     """All detectors, in the order in which they are asked."""
-    return tuple(Line(d.id, page(d)["title"], needs_words(d), in_words(d.id)) for d in DETECTORS)
+    return tuple(DetectorRow(d.id, page(d)["title"], needs_words(d), in_words(d.id)) for d in DETECTORS)
 
 
-def about(id: str) -> About | None:
+def detector_info(id: str) -> DetectorInfo | None:
     """One detector, looked up among those there are."""
     detector = all_detectors().get(id)
     if detector is None:
         return None
     known, texts = page(detector), option_texts(type(detector))
     found = sections(detector)
-    return About(
+    return DetectorInfo(
         id=id,
         title=known["title"],
         sections=found,

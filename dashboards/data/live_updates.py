@@ -1,7 +1,7 @@
-"""What a viewer already sees, and what to send so that it sees the present: nothing, new points, or all of it.
+"""What a browser shows of a run, and the update that brings it up to date: nothing, new points, or the whole page.
 
-The browser holds a `Seen` and sends it back with every poll, so the server keeps no state per viewer; a poll that
-finds nothing new costs a few `stat`-like reads and sends nothing.
+The browser holds a `BrowserState` and sends it back with every poll, so the server keeps no state per viewer. A poll
+that finds nothing new costs a few `stat`-like reads and sends nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from dashboards.components.sections import Section, sections
-from dashboards.data.look import Look
-from dashboards.data.scene import Change, ChartView, Scene
-from dashboards.data.state import Followed, Page, heartbeat_of, page_of, state_of
+from dashboards.data.chart_sections import Section, sections
+from dashboards.data.followed_run import FollowedRun
+from dashboards.data.run_figures import Change, ChartView, RunFigures
+from dashboards.data.run_page import Page, page_of
+from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.figures.growth import Drawn
 from stabilizer.runs.asking import waiting
+from stabilizer.runs.listing import heartbeat_of, state_of
 
 FIRST = 4
 """Charts drawn first, about what is seen without scrolling; a page that opens begins with pictures of them, for what
@@ -27,10 +29,10 @@ BATCH = 6
 
 
 @dataclass(frozen=True)
-class Seen:
+class BrowserState:
     """A viewer's picture of a run: how it is looked at, and how much of everything is there."""
 
-    look: Look
+    look: ViewerSettings
     rev: tuple[Any, ...] = ()
     heartbeat: float | None = None
     sections: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class Seen:
         return row
 
     @classmethod
-    def from_json(cls, row: Any) -> Seen | None:
+    def from_json(cls, row: Any) -> BrowserState | None:
         """What the browser kept; None when it is not what we once sent."""
         try:
             shown = {
@@ -63,7 +65,7 @@ class Seen:
             }
             places = {str(id): tuple(key) for id, key in row["sections"].items()}
             rest, behind = tuple(map(str, row["rest"])), tuple(map(str, row["behind"]))
-            look = Look.read(str(row["run"]), str(row["theme"]), row["look"])
+            look = ViewerSettings.read(str(row["run"]), str(row["theme"]), row["look"])
             broken = row["broken"] is True
             return cls(look, tuple(row["rev"]), row["heartbeat"], places, shown, rest, behind, broken)
         except (TypeError, KeyError, ValueError, AttributeError):
@@ -79,12 +81,15 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class News:
-    """What changed since `Seen`. `whole` says that everything on the page is replaced; no page means that only the
-    heartbeat moved. `changes` holds only charts that have news, `more` those that get their figure now. `story` and
-    `asks` say that what was found and done, and what may be asked of the run, are no longer as told."""
+class Update:
+    """What changed since a `BrowserState`.
 
-    seen: Seen
+    `whole`: everything on the page is replaced. Without a page only the heartbeat moved. `changes` holds the charts
+    with new points or marks, `more` those that get their figure now. `story`: incidents or trials changed; `asks`: the
+    requests that the run accepts changed.
+    """
+
+    seen: BrowserState
     page: Page | None
     whole: bool = False
     placed: tuple[Placed, ...] = ()
@@ -99,14 +104,16 @@ class News:
         return tuple(view for placed in self.placed for view in placed.charts if view.figure is not None)
 
 
-def whole(followed: Followed, look: Look, first: int | None = None) -> News:
+def full_update(followed: FollowedRun, look: ViewerSettings, first: int | None = None) -> Update:
     """Everything about a run, to draw the page with; with `first`, so many charts now and the others poll by poll; with
     none, pictures of the first ones."""
     with followed.lock:
         return _whole(*_scene(followed, look), first)
 
 
-def news(followed: Followed, seen: Seen, look: Look | None = None, visible: Sequence[str] | None = None) -> News | None:
+def update_since(
+    followed: FollowedRun, seen: BrowserState, look: ViewerSettings | None = None, visible: Sequence[str] | None = None
+) -> Update | None:
     """What a viewer who wants `look` must be told; None for nothing.
 
     With `visible`, only those charts get their news now: drawing is what a poll costs the browser.
@@ -117,7 +124,7 @@ def news(followed: Followed, seen: Seen, look: Look | None = None, visible: Sequ
         due = [id for id in seen.behind if visible is None or id in visible]
         if rev == seen.rev and look == seen.look and not seen.rest and not due:
             heartbeat = heartbeat_of(scene.reader.status)
-            return None if heartbeat == seen.heartbeat else News(replace(seen, heartbeat=heartbeat), None)
+            return None if heartbeat == seen.heartbeat else Update(replace(seen, heartbeat=heartbeat), None)
         redrawn = look.axes != seen.look.axes
         places = sections(scene.view, look)
         moved = keys(places) != seen.sections
@@ -136,10 +143,10 @@ def keys(places: Mapping[str, Section]) -> dict[str, tuple[Any, ...]]:
     return {id: section.key for id, section in places.items()}
 
 
-def _scene(followed: Followed, look: Look) -> tuple[Scene, tuple[Any, ...], float]:
+def _scene(followed: FollowedRun, look: ViewerSettings) -> tuple[RunFigures, tuple[Any, ...], float]:
     reader, now = followed.refresh(), followed.clock()
-    stands = followed.standing()
-    scene = Scene(reader, look, reader.checkpoints(), stands)
+    verdict = followed.verdict()
+    scene = RunFigures(reader, look, reader.checkpoints(), verdict)
     rev = (
         followed.rewrites,
         reader.history.attempt,
@@ -150,21 +157,21 @@ def _scene(followed: Followed, look: Look) -> tuple[Scene, tuple[Any, ...], floa
         len(scene.checkpoints),
         state_of(reader.status, now),
         reader.skipped,
-        stands.verdict,
-        stands.note,
-        stands.ask + stands.problem,
+        verdict.verdict,
+        verdict.note,
+        verdict.ask + verdict.problem,
         *(request.id for request in waiting(followed.path)),
     )
     return scene, rev, now
 
 
-def _whole(scene: Scene, rev: tuple[Any, ...], now: float, first: int | None) -> News:
+def _whole(scene: RunFigures, rev: tuple[Any, ...], now: float, first: int | None) -> Update:
     places = sections(scene.view, scene.look)
-    seen = Seen(scene.look, rev, sections=keys(places))
+    seen = BrowserState(scene.look, rev, sections=keys(places))
     return _placed(scene, seen, tuple(places.values()), now, first, whole=True)
 
 
-def _moved(scene: Scene, seen: Seen, places: Mapping[str, Section], now: float) -> News:
+def _moved(scene: RunFigures, seen: BrowserState, places: Mapping[str, Section], now: float) -> Update:
     """Sections with other charts than before are drawn anew, the others stay."""
     new = keys(places)
     moved = tuple(section for id, section in places.items() if new[id] != seen.sections.get(id))
@@ -183,37 +190,43 @@ def _moved(scene: Scene, seen: Seen, places: Mapping[str, Section], now: float) 
 
 
 def _placed(
-    scene: Scene, seen: Seen, moved: Sequence[Section], now: float, first: int | None, whole: bool = False
-) -> News:
+    scene: RunFigures, seen: BrowserState, moved: Sequence[Section], now: float, first: int | None, whole: bool = False
+) -> Update:
     wanted = [chart for section in moved for chart in section.charts]
     views = {chart.id: scene.chart(chart) for chart in wanted[:first]}
     cards = {chart.id: views[chart.id][0] if chart.id in views else scene.card(chart) for chart in wanted}
     cards |= {chart.id: scene.glimpse(chart) for chart in (wanted[:FIRST] if first == 0 else ())}
     placed = tuple(Placed(section, tuple(cards[chart.id] for chart in section.charts)) for section in moved)
-    page = page_of(scene.reader, now, scene.stands)
+    page = page_of(scene.reader, now, scene.verdict)
     seen = replace(
         seen,
         heartbeat=page.heartbeat,
         charts={**seen.charts, **{id: drawn for id, (_, drawn) in views.items()}},
         rest=(*seen.rest, *(chart.id for chart in wanted if chart.id not in views)),
     )
-    return News(seen, page, whole, placed, story=whole, asks=whole)
+    return Update(seen, page, whole, placed, story=whole, asks=whole)
 
 
-def _more(scene: Scene, seen: Seen, places: Mapping[str, Section], now: float) -> News:
+def _more(scene: RunFigures, seen: BrowserState, places: Mapping[str, Section], now: float) -> Update:
     now_due = BATCH if seen.charts else SOON
     wanted = seen.rest[:now_due]
     views = [scene.chart(c) for section in places.values() for c in section.charts if c.id in wanted]
     more = {view.chart.id: view for view, _ in views}
     shown = {**seen.charts, **{view.chart.id: drawn for view, drawn in views}}
     left = replace(seen, look=scene.look, charts=shown, rest=seen.rest[now_due:])
-    return News(left, page_of(scene.reader, now, scene.stands), more=more)
+    return Update(left, page_of(scene.reader, now, scene.verdict), more=more)
 
 
 def _grown(
-    scene: Scene, seen: Seen, places: Mapping[str, Section], rev: tuple[Any, ...], now: float, anew: bool,
-    due: Sequence[str], visible: Sequence[str] | None,
-) -> News:  # fmt: skip
+    scene: RunFigures,
+    seen: BrowserState,
+    places: Mapping[str, Section],
+    rev: tuple[Any, ...],
+    now: float,
+    anew: bool,
+    due: Sequence[str],
+    visible: Sequence[str] | None,
+) -> Update:
     """The charts on the page with what is new in them; `anew` draws each once more, as one does with other axes."""
     story = rev[3:7] != seen.rev[3:7]
     asks = rev[7:] != seen.rev[7:]  # the state, how the run stands, and what was asked of it
@@ -221,6 +234,7 @@ def _grown(
     shown: dict[str, Drawn] = {}
     fresh = anew or rev != seen.rev
     behind = [] if fresh else [id for id in seen.behind if id not in due]
+    change: Change | None
     for chart in (chart for section in places.values() for chart in section.charts if chart.id in seen.charts):
         if visible is not None and chart.id not in visible:
             shown[chart.id] = seen.charts[chart.id]
@@ -233,6 +247,6 @@ def _grown(
             change, shown[chart.id] = scene.change(chart, seen.charts[chart.id], story)
         if change is not None:
             changes[chart.id] = change
-    page = page_of(scene.reader, now, scene.stands)
+    page = page_of(scene.reader, now, scene.verdict)
     kept = replace(seen, look=scene.look, rev=rev, heartbeat=page.heartbeat, charts=shown, behind=tuple(behind))
-    return News(kept, page, changes=changes, story=story, asks=asks)
+    return Update(kept, page, changes=changes, story=story, asks=asks)

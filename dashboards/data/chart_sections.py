@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dashboards.data.look import Look
+from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.figures import FAMILIES, charts, others, searched
 from stabilizer.figures.core import Chart
 from stabilizer.runs.history import RunView
@@ -40,7 +40,7 @@ class Section:
         )
 
 
-def sections(view: RunView, look: Look) -> dict[str, Section]:
+def sections(view: RunView, look: ViewerSettings) -> dict[str, Section]:
     """Every place with what is in it now; a chart is in one place alone."""
     first = charts(view)
     families = others(view, first)
