@@ -157,7 +157,7 @@ class Asking:
     ) -> dict[str, Any]:
         """One poll; what the browser keeps of the answer."""
         values = {
-            "tick.n_intervals": 1, "look.data": seen["look"], "seen.data": seen, "visible.data": visible,
+            "tick.n_intervals": 1, "settings.data": seen["settings"], "seen.data": seen, "visible.data": visible,
             '{"chart":["ALL"]}.id': [{"chart": chart} for chart in charts],
         }  # fmt: skip
         outputs: list[Any] = []

@@ -23,7 +23,7 @@ from stabilizer.figures.preview import Preview
 from stabilizer.figures.words import meaning_words
 
 
-def tools(look: ViewerSettings, problem: str = "") -> html.Div:
+def tools(settings: ViewerSettings, problem: str = "") -> html.Div:
     """How charts are drawn, and which, and what is wrong with the search for them."""
     return html.Div(
         [
@@ -31,7 +31,7 @@ def tools(look: ViewerSettings, problem: str = "") -> html.Div:
                 [
                     dmc.TextInput(
                         id="find",
-                        value=look.find,
+                        value=settings.find,
                         placeholder="search metrics (a*b, a|b)   /",
                         size="xs",
                         debounce=300,
@@ -42,18 +42,18 @@ def tools(look: ViewerSettings, problem: str = "") -> html.Div:
                 ],
                 className="finder",
             ),
-            _choice("axis", "x axis", look.x, (("step", "steps"), ("tokens", "tokens"), ("time", "time"))),
-            _choice("scale", "y axis", look.y, (("auto", "auto"), ("linear", "linear"), ("log", "log"))),
+            _choice("axis", "x axis", settings.x, (("step", "steps"), ("tokens", "tokens"), ("time", "time"))),
+            _choice("scale", "y axis", settings.y, (("auto", "auto"), ("linear", "linear"), ("log", "log"))),
             dmc.Select(
                 id="smooth",
-                value=str(look.smooth),
+                value=str(settings.smooth),
                 size="xs",
                 w=150,
                 allowDeselect=False,
                 data=[{"value": str(n), "label": f"mean over {n} steps" if n else "not smoothed"} for n in SMOOTHS],
                 **attributes(aria_label="smoothing"),
             ),
-            dmc.Switch(id="linked", checked=look.linked, label="zoom together", size="xs"),
+            dmc.Switch(id="linked", checked=settings.linked, label="zoom together", size="xs"),
             html.Button(
                 "?",
                 id="help",

@@ -302,34 +302,41 @@ def _answered(asked: Question, found: Sequence[tuple[str, _Read]], notes: list[s
     groups, reference = _groups(asked, found)
     available = list(dict.fromkeys(name for member in members for name in member.series))
     wanted = [name for name in asked.metrics if name in available] or [n for n in JUDGED_METRICS if n in available]
-    wanted = (wanted or available)[:MAX_CHARTS]
-    if asked.x == "tokens" and (without := [m.name for m in members if "tokens" not in m.clocks]):
-        notes.append(f"no tokens were counted by {', '.join(without[:4])}: left out of the charts")
-    for _, read in found:
-        said = (*read.member.notes, *filter(None, (read.member.changed,)))
-        notes += [note for note in said if note not in notes]
-    labels = [group.label for group in groups]
-    charts = []
-    for name in wanted:
-        drawn = curves(groups, name, asked.x)
-        if drawn:
-            known = definition(name)
-            unit = "" if known.unit == "1" else known.unit
-            places = tuple(labels.index(curve.label) for curve in drawn)
-            charts.append(Chart(name, known.meaning, unit, tuple(drawn), places, tuple(endings(groups, name))))
+    charts = [_chart(groups, name, asked.x) for name in (wanted or available)[:MAX_CHARTS]]
     alone = [Group(member.name, (member,)) for member in members]
     return Answer(
-        labels=tuple(labels),
+        labels=tuple(group.label for group in groups),
         members=tuple(tuple(member.name for member in group.members) for group in groups),
         reference=reference,
         x=asked.x,
-        charts=tuple(charts),
+        charts=tuple(chart for chart in charts if chart is not None),
         available=tuple(available[:MAX_ROWS]),
         keys=tuple(row.key for row in only_differences(alone) if len(set(row.values)) < len(members))[:MAX_ROWS],
         settings=tuple(only_differences(groups)[:MAX_ROWS]),
         timelines=tuple(row for _, read in found if (row := _timeline(read, asked.x)) is not None),
-        notes=tuple(notes),
+        notes=(*notes, *_notes(members, asked.x)),
     )
+
+
+def _chart(groups: Sequence[Group], name: str, x: X) -> Chart | None:
+    """One metric of the groups that have it; None where no group has."""
+    drawn = curves(groups, name, x)
+    if not drawn:
+        return None
+    known, labels = definition(name), [group.label for group in groups]
+    places = tuple(labels.index(curve.label) for curve in drawn)
+    unit = "" if known.unit == "1" else known.unit
+    return Chart(name, known.meaning, unit, tuple(drawn), places, tuple(endings(groups, name)))
+
+
+def _notes(members: Sequence[Member], x: X) -> list[str]:
+    notes = []
+    without = [member.name for member in members if "tokens" not in member.clocks]
+    if x == "tokens" and without:
+        notes.append(f"no tokens were counted by {', '.join(without[:4])}: left out of the charts")
+    for member in members:
+        notes += [*member.notes, *([member.changed] if member.changed else [])]
+    return list(dict.fromkeys(notes))
 
 
 def _judged(group: Group, reference: Group) -> Judgement:

@@ -240,15 +240,17 @@ class _Judge:
 def _filtered(
     rows: list[LoggedCompletion], wanted: CompletionsQuery, judge: _Judge
 ) -> tuple[list[LoggedCompletion], dict[int, Hits]]:
-    kept = rows
+    conditions: list[Callable[[LoggedCompletion], bool]] = []
+    low, high = wanted.low, wanted.high
     if wanted.only:
-        kept = [row for row in kept if judge(row) is (wanted.only == "right")]
+        conditions.append(lambda row: judge(row) is (wanted.only == "right"))
     if wanted.cut:
-        kept = [row for row in kept if row.sample.truncated]
-    if wanted.low is not None:
-        kept = [row for row in kept if _value(row, wanted.by) >= wanted.low]
-    if wanted.high is not None:
-        kept = [row for row in kept if _value(row, wanted.by) <= wanted.high]
+        conditions.append(lambda row: row.sample.truncated)
+    if low is not None:
+        conditions.append(lambda row: _value(row, wanted.by) >= low)
+    if high is not None:
+        conditions.append(lambda row: _value(row, wanted.by) <= high)
+    kept = [row for row in rows if all(holds(row) for holds in conditions)]
     if not wanted.q:
         return kept, {}
     found = find(wanted.q, [row.sample.completion for row in kept], regex=wanted.regex)

@@ -32,7 +32,7 @@ BATCH = 6
 class BrowserState:
     """A viewer's picture of a run: how it is looked at, and how much of everything is there."""
 
-    look: ViewerSettings
+    settings: ViewerSettings
     rev: tuple[Any, ...] = ()
     heartbeat: float | None = None
     sections: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -51,7 +51,12 @@ class BrowserState:
 
     def as_json(self) -> dict[str, Any]:
         """For the browser to keep."""
-        row = {**asdict(self), "look": self.look.words(), "run": self.look.run, "theme": self.look.theme}
+        row = {
+            **asdict(self),
+            "settings": self.settings.words(),
+            "run": self.settings.run,
+            "theme": self.settings.theme,
+        }
         row["charts"] = {id: [d.shown, int(d.log), d.along, *d.counts] for id, d in self.charts.items()}
         return row
 
@@ -65,9 +70,9 @@ class BrowserState:
             }
             places = {str(id): tuple(key) for id, key in row["sections"].items()}
             rest, behind = tuple(map(str, row["rest"])), tuple(map(str, row["behind"]))
-            look = ViewerSettings.read(str(row["run"]), str(row["theme"]), row["look"])
+            settings = ViewerSettings.read(str(row["run"]), str(row["theme"]), row["settings"])
             broken = row["broken"] is True
-            return cls(look, tuple(row["rev"]), row["heartbeat"], places, shown, rest, behind, broken)
+            return cls(settings, tuple(row["rev"]), row["heartbeat"], places, shown, rest, behind, broken)
         except (TypeError, KeyError, ValueError, AttributeError):
             return None
 
@@ -104,38 +109,41 @@ class Update:
         return tuple(view for placed in self.placed for view in placed.charts if view.figure is not None)
 
 
-def full_update(followed: FollowedRun, look: ViewerSettings, first: int | None = None) -> Update:
+def full_update(followed: FollowedRun, settings: ViewerSettings, first: int | None = None) -> Update:
     """Everything about a run, to draw the page with; with `first`, so many charts now and the others poll by poll; with
     none, pictures of the first ones."""
     with followed.lock:
-        return _whole(*_scene(followed, look), first)
+        return _whole(*_figures_of(followed, settings), first)
 
 
 def update_since(
-    followed: FollowedRun, seen: BrowserState, look: ViewerSettings | None = None, visible: Sequence[str] | None = None
+    followed: FollowedRun,
+    seen: BrowserState,
+    settings: ViewerSettings | None = None,
+    visible: Sequence[str] | None = None,
 ) -> Update | None:
-    """What a viewer who wants `look` must be told; None for nothing.
+    """What a viewer who wants `settings` must be told; None for nothing.
 
     With `visible`, only those charts get their news now: drawing is what a poll costs the browser.
     """
     with followed.lock:
-        look = look or seen.look
-        scene, rev, now = _scene(followed, look)
+        settings = settings or seen.settings
+        figures, rev, now = _figures_of(followed, settings)
         due = [id for id in seen.behind if visible is None or id in visible]
-        if rev == seen.rev and look == seen.look and not seen.rest and not due:
-            heartbeat = heartbeat_of(scene.reader.status)
+        if rev == seen.rev and settings == seen.settings and not seen.rest and not due:
+            heartbeat = heartbeat_of(figures.reader.status)
             return None if heartbeat == seen.heartbeat else Update(replace(seen, heartbeat=heartbeat), None)
-        redrawn = look.axes != seen.look.axes
-        places = sections(scene.view, look)
+        redrawn = settings.axes != seen.settings.axes
+        places = sections(figures.view, settings)
         moved = keys(places) != seen.sections
-        if not seen.rev or look.theme != seen.look.theme or (redrawn and moved):
-            return _whole(scene, rev, now, FIRST if seen.charts else 0)
+        if not seen.rev or settings.theme != seen.settings.theme or (redrawn and moved):
+            return _whole(figures, rev, now, FIRST if seen.charts else 0)
         if moved:
-            return _moved(scene, seen, places, now)
+            return _moved(figures, seen, places, now)
         if seen.rest and not redrawn:  # by itself: a page can't take new charts and points of old ones in one answer
-            return _more(scene, seen, places, now)
+            return _more(figures, seen, places, now)
         anew = redrawn or rev[:2] != seen.rev[:2]
-        return _grown(scene, seen, places, rev, now, anew, due, visible)
+        return _grown(figures, seen, places, rev, now, anew, due, visible)
 
 
 def keys(places: Mapping[str, Section]) -> dict[str, tuple[Any, ...]]:
@@ -143,10 +151,10 @@ def keys(places: Mapping[str, Section]) -> dict[str, tuple[Any, ...]]:
     return {id: section.key for id, section in places.items()}
 
 
-def _scene(followed: FollowedRun, look: ViewerSettings) -> tuple[RunFigures, tuple[Any, ...], float]:
+def _figures_of(followed: FollowedRun, settings: ViewerSettings) -> tuple[RunFigures, tuple[Any, ...], float]:
     reader, now = followed.refresh(), followed.clock()
     verdict = followed.verdict()
-    scene = RunFigures(reader, look, reader.checkpoints(), verdict)
+    figures = RunFigures(reader, settings, reader.checkpoints(), verdict)
     rev = (
         followed.rewrites,
         reader.history.attempt,
@@ -154,7 +162,7 @@ def _scene(followed: FollowedRun, look: ViewerSettings) -> tuple[RunFigures, tup
         len(reader.findings),
         len(reader.actions),
         len(reader.events),
-        len(scene.checkpoints),
+        len(figures.checkpoints),
         state_of(reader.status, now),
         reader.skipped,
         verdict.verdict,
@@ -162,16 +170,16 @@ def _scene(followed: FollowedRun, look: ViewerSettings) -> tuple[RunFigures, tup
         verdict.ask + verdict.problem,
         *(request.id for request in waiting(followed.path)),
     )
-    return scene, rev, now
+    return figures, rev, now
 
 
-def _whole(scene: RunFigures, rev: tuple[Any, ...], now: float, first: int | None) -> Update:
-    places = sections(scene.view, scene.look)
-    seen = BrowserState(scene.look, rev, sections=keys(places))
-    return _placed(scene, seen, tuple(places.values()), now, first, whole=True)
+def _whole(figures: RunFigures, rev: tuple[Any, ...], now: float, first: int | None) -> Update:
+    places = sections(figures.view, figures.settings)
+    seen = BrowserState(figures.settings, rev, sections=keys(places))
+    return _placed(figures, seen, tuple(places.values()), now, first, whole=True)
 
 
-def _moved(scene: RunFigures, seen: BrowserState, places: Mapping[str, Section], now: float) -> Update:
+def _moved(figures: RunFigures, seen: BrowserState, places: Mapping[str, Section], now: float) -> Update:
     """Sections with other charts than before are drawn anew, the others stay."""
     new = keys(places)
     moved = tuple(section for id, section in places.items() if new[id] != seen.sections.get(id))
@@ -180,24 +188,31 @@ def _moved(scene: RunFigures, seen: BrowserState, places: Mapping[str, Section],
     known = [index for index, id in enumerate(wanted) if id in seen.charts]
     seen = replace(
         seen,
-        look=scene.look,
+        settings=figures.settings,
         sections=new,
         charts={id: drawn for id, drawn in seen.charts.items() if id in stay},
         rest=tuple(id for id in seen.rest if id in stay),
         behind=tuple(id for id in seen.behind if id in stay),
     )
-    return _placed(scene, seen, moved, now, max([FIRST - 1, *known]) + 1)  # what was there does not go away for a poll
+    return _placed(
+        figures, seen, moved, now, max([FIRST - 1, *known]) + 1
+    )  # what was there does not go away for a poll
 
 
 def _placed(
-    scene: RunFigures, seen: BrowserState, moved: Sequence[Section], now: float, first: int | None, whole: bool = False
+    figures: RunFigures,
+    seen: BrowserState,
+    moved: Sequence[Section],
+    now: float,
+    first: int | None,
+    whole: bool = False,
 ) -> Update:
     wanted = [chart for section in moved for chart in section.charts]
-    views = {chart.id: scene.chart(chart) for chart in wanted[:first]}
-    cards = {chart.id: views[chart.id][0] if chart.id in views else scene.card(chart) for chart in wanted}
-    cards |= {chart.id: scene.glimpse(chart) for chart in (wanted[:FIRST] if first == 0 else ())}
+    views = {chart.id: figures.chart(chart) for chart in wanted[:first]}
+    cards = {chart.id: views[chart.id][0] if chart.id in views else figures.card(chart) for chart in wanted}
+    cards |= {chart.id: figures.placeholder(chart) for chart in (wanted[:FIRST] if first == 0 else ())}
     placed = tuple(Placed(section, tuple(cards[chart.id] for chart in section.charts)) for section in moved)
-    page = page_of(scene.reader, now, scene.verdict)
+    page = page_of(figures.reader, now, figures.verdict)
     seen = replace(
         seen,
         heartbeat=page.heartbeat,
@@ -207,18 +222,18 @@ def _placed(
     return Update(seen, page, whole, placed, story=whole, asks=whole)
 
 
-def _more(scene: RunFigures, seen: BrowserState, places: Mapping[str, Section], now: float) -> Update:
+def _more(figures: RunFigures, seen: BrowserState, places: Mapping[str, Section], now: float) -> Update:
     now_due = BATCH if seen.charts else SOON
     wanted = seen.rest[:now_due]
-    views = [scene.chart(c) for section in places.values() for c in section.charts if c.id in wanted]
+    views = [figures.chart(c) for section in places.values() for c in section.charts if c.id in wanted]
     more = {view.chart.id: view for view, _ in views}
     shown = {**seen.charts, **{view.chart.id: drawn for view, drawn in views}}
-    left = replace(seen, look=scene.look, charts=shown, rest=seen.rest[now_due:])
-    return Update(left, page_of(scene.reader, now, scene.verdict), more=more)
+    left = replace(seen, settings=figures.settings, charts=shown, rest=seen.rest[now_due:])
+    return Update(left, page_of(figures.reader, now, figures.verdict), more=more)
 
 
 def _grown(
-    scene: RunFigures,
+    figures: RunFigures,
     seen: BrowserState,
     places: Mapping[str, Section],
     rev: tuple[Any, ...],
@@ -242,11 +257,13 @@ def _grown(
                 behind.append(chart.id)
             continue
         if anew or chart.id in due:
-            change, shown[chart.id] = scene.anew(chart)
+            change, shown[chart.id] = figures.redrawn(chart)
         else:
-            change, shown[chart.id] = scene.change(chart, seen.charts[chart.id], story)
+            change, shown[chart.id] = figures.change(chart, seen.charts[chart.id], story)
         if change is not None:
             changes[chart.id] = change
-    page = page_of(scene.reader, now, scene.verdict)
-    kept = replace(seen, look=scene.look, rev=rev, heartbeat=page.heartbeat, charts=shown, behind=tuple(behind))
+    page = page_of(figures.reader, now, figures.verdict)
+    kept = replace(
+        seen, settings=figures.settings, rev=rev, heartbeat=page.heartbeat, charts=shown, behind=tuple(behind)
+    )
     return Update(kept, page, changes=changes, story=story, asks=asks)

@@ -60,7 +60,7 @@ class RunFigures:
     """A run's records, and how they are looked at. Use it under the lock of what is followed."""
 
     reader: Reader
-    look: ViewerSettings
+    settings: ViewerSettings
     checkpoints: Sequence[Event] = ()
     verdict: RunVerdict | None = None
     view: RunView = field(init=False)
@@ -90,9 +90,9 @@ class RunFigures:
 
     def card(self, chart: Chart) -> ChartView:
         """A chart whose figure follows."""
-        return ChartView(chart, None, self.view, self.look.theme, chart.id in self.look.pins)
+        return ChartView(chart, None, self.view, self.settings.theme, chart.id in self.settings.pins)
 
-    def glimpse(self, chart: Chart) -> ChartView:
+    def placeholder(self, chart: Chart) -> ChartView:
         """A chart whose figure follows, with a picture to look at until then."""
         return replace(self.card(chart), preview=preview(self._figure(chart, PREVIEW_POINTS).to_plotly_json()))
 
@@ -100,7 +100,7 @@ class RunFigures:
         """A chart that is not on the page yet."""
         return replace(self.card(chart), figure=self._figure(chart)), self._drawn(chart)
 
-    def anew(self, chart: Chart) -> tuple[Change, Drawn]:
+    def redrawn(self, chart: Chart) -> tuple[Change, Drawn]:
         """A chart that is on the page, drawn once more."""
         return Change(self._lines(chart), figure=self._figure(chart)), self._drawn(chart)
 
@@ -109,10 +109,12 @@ class RunFigures:
         grown = tuple(len(self.view.series(name)) for name in chart.metrics) != before.counts
         if not grown and not story:
             return None, before
-        look = self.look
-        points = growth(self.view, chart.metrics, before, abandoned=self.branches, theme=look.theme, **look.axes)
+        settings = self.settings
+        points = growth(
+            self.view, chart.metrics, before, abandoned=self.branches, theme=settings.theme, **settings.axes
+        )
         if points is None:
-            return self.anew(chart)
+            return self.redrawn(chart)
         marks = None
         if story:
             marks = marks_of(
@@ -121,17 +123,17 @@ class RunFigures:
                 self.findings,
                 self.events,
                 self.reader.actions,
-                theme=look.theme,
-                x=look.x,
+                theme=settings.theme,
+                x=settings.x,
             )
         change = Change(self._lines(chart), points=points if grown else None, marks=marks, open_spans=self.open_spans)
         return change, points.drawn
 
     def _lines(self, chart: Chart) -> int:
-        return len(chart.metrics) * (2 if self.look.smooth else 1)
+        return len(chart.metrics) * (2 if self.settings.smooth else 1)
 
     def _drawn(self, chart: Chart) -> Drawn:
-        return drawn(self.view, chart.metrics, abandoned=self.branches, **self.look.axes)
+        return drawn(self.view, chart.metrics, abandoned=self.branches, **self.settings.axes)
 
     def _figure(self, chart: Chart, max_points: int = MAX_POINTS) -> go.Figure:
         figure = metric_figure(
@@ -141,10 +143,10 @@ class RunFigures:
             events=self.events,
             actions=self.reader.actions,
             abandoned=self.branches,
-            theme=self.look.theme,
+            theme=self.settings.theme,
             max_points=max_points,
-            **self.look.axes,
+            **self.settings.axes,
         )
-        if self.look.zoom:
-            figure.update_xaxes(range=list(self.look.zoom))
-        return figure.update_layout(uirevision=escape(f"{self.look.run}|{self.look.x}|{chart.id}"))
+        if self.settings.zoom:
+            figure.update_xaxes(range=list(self.settings.zoom))
+        return figure.update_layout(uirevision=escape(f"{self.settings.run}|{self.settings.x}|{chart.id}"))

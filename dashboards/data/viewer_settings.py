@@ -72,7 +72,7 @@ class ViewerSettings:
 
     @property
     def axes(self) -> dict[str, Any]:
-        """How the figures of this look are drawn."""
+        """How the figures with these settings are drawn."""
         return {"x": self.x, "y": self.y, "smooth": float(self.smooth)}
 
 

@@ -54,12 +54,12 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     if not query.get("run"):
         waiting = notices.no_runs([str(root) for root in runs.roots])
         return html.Div([dcc.Interval(id="wait", interval=LIVE_MS), waiting], className="page")
-    look = ViewerSettings.read(query["run"], theme, query)
-    placed, parts = _opening(runs, look)
+    settings = ViewerSettings.read(query["run"], theme, query)
+    placed, parts = _opening(runs, settings)
     return html.Div(
         [
             dcc.Store(id="seen", data=parts["seen"]),
-            dcc.Store(id="look", data=look.words()),
+            dcc.Store(id="settings", data=settings.words()),
             dcc.Store(id="nudge"),
             dcc.Store(id="beat", data=parts["beat"]),
             dcc.Store(id="visible"),
@@ -74,7 +74,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
                 [
                     html.Div(
                         [
-                            charts.tools(look, parts["problem"]),
+                            charts.tools(settings, parts["problem"]),
                             html.Div(charts.places(placed), id="grid", className="grid"),
                         ],
                     ),
@@ -134,7 +134,7 @@ def register(app: Dash, runs: Runs) -> None:
         },
         inputs={"polls": Input("tick", "n_intervals"), "nudge": Input("nudge", "data")},
         state={
-            "chosen": State("look", "data"),
+            "chosen": State("settings", "data"),
             "kept": State("seen", "data"),
             "visible": State("visible", "data"),
             "mounted": State({"chart": ALL}, "id"),
@@ -143,10 +143,12 @@ def register(app: Dash, runs: Runs) -> None:
     )
     def follow(polls: Any, nudge: Any, chosen: Any, kept: Any, visible: Any, mounted: Any) -> Any:
         seen = BrowserState.from_json(kept)
-        followed = runs.get(seen.look.run) if seen and seen.look.run else None
+        followed = runs.get(seen.settings.run) if seen and seen.settings.run else None
         if seen is None or followed is None:
             raise PreventUpdate
-        look = ViewerSettings.read(seen.look.run, seen.look.theme, chosen if isinstance(chosen, dict) else {})
+        settings = ViewerSettings.read(
+            seen.settings.run, seen.settings.theme, chosen if isinstance(chosen, dict) else {}
+        )
         sections = [output["id"]["section"] for output in ctx.outputs_grouping["sections"]]
         slots = [output["id"]["slot"] for output in ctx.outputs_grouping["slots"]]
         unchanged = {
@@ -156,9 +158,9 @@ def register(app: Dash, runs: Runs) -> None:
             **dict.fromkeys(PARTS, no_update),
         }
         if charts.mounted(mounted, "chart") != sorted(seen.charts):  # two answers crossed: start over
-            seen = BrowserState(seen.look, broken=seen.broken)
+            seen = BrowserState(seen.settings, broken=seen.broken)
         try:
-            found = update_since(followed, seen, look, visible if isinstance(visible, list) else None)
+            found = update_since(followed, seen, settings, visible if isinstance(visible, list) else None)
         except Exception as error:  # whatever a directory holds, the page stays up and says so
             if seen.broken:
                 raise PreventUpdate from None
@@ -185,7 +187,7 @@ def register(app: Dash, runs: Runs) -> None:
     )
     def save(wanted: Any, kept: Any) -> Any:
         seen, id = BrowserState.from_json(kept), wanted.get("chart") if isinstance(wanted, dict) else None
-        followed = runs.get(seen.look.run) if seen and seen.look.run else None
+        followed = runs.get(seen.settings.run) if seen and seen.settings.run else None
         if followed is None:
             raise PreventUpdate
         try:
@@ -235,13 +237,13 @@ def _in_the_browser(app: Dash) -> None:
         app,
         "stabilizer_run",
         "choose",
-        Output("look", "data"),
+        Output("settings", "data"),
         Input("axis", "value"),
         Input("scale", "value"),
         Input("smooth", "value"),
         Input("find", "value"),
         Input("linked", "checked"),
-        State("look", "data"),
+        State("settings", "data"),
         prevent_initial_call=True,
     )
     in_browser(app, "stabilizer_run", "astray", Output("grid", "title"), Input("seen", "data"))
@@ -250,31 +252,31 @@ def _in_the_browser(app: Dash) -> None:
         "stabilizer_run",
         "nudge",
         Output("nudge", "data"),
-        Input("look", "data"),
+        Input("settings", "data"),
         State("tick", "disabled"),
         prevent_initial_call=True,
     )
 
 
-def _opening(runs: Runs, look: ViewerSettings) -> tuple[tuple[Placed, ...], dict[str, Any]]:
+def _opening(runs: Runs, settings: ViewerSettings) -> tuple[tuple[Placed, ...], dict[str, Any]]:
     """The sections of a page that opens, as far as they are known, and its other parts by name."""
-    followed = runs.get(look.run)
+    followed = runs.get(settings.run)
     if followed is None:
-        return (), _without_run(notices.unknown(look.run), BrowserState(look))
+        return (), _without_run(notices.unknown(settings.run), BrowserState(settings))
     try:
         if followed.brief() is None:
-            found = full_update(followed, look, 0)
+            found = full_update(followed, settings, 0)
             return found.placed, _news(runs, found)
         page = page_now(followed)
     except Exception as error:  # whatever a directory holds, the page stays up and says so
-        return (), _unreadable(BrowserState(look), error)
+        return (), _unreadable(BrowserState(settings), error)
     return (), {
         "head": run_overview.head(page),
-        "asks": _asks(runs, look.run),
-        **_story(runs, page, look.run),
+        "asks": _asks(runs, settings.run),
+        **_story(runs, page, settings.run),
         "hidden": False,
         "problem": "",
-        "seen": BrowserState(look).as_json(),
+        "seen": BrowserState(settings).as_json(),
         "beat": page.heartbeat,
         "interval": LIVE_MS,
     }
@@ -298,7 +300,7 @@ def _news(runs: Runs, found: Update) -> dict[str, Any]:
     page, seen = found.page, found.seen
     if page is None:
         return {"seen": seen.as_json(), "beat": seen.heartbeat}
-    run = seen.look.run
+    run = seen.settings.run
     parts = {
         "head": run_overview.head(page),
         "problem": seen.problem,
@@ -318,7 +320,7 @@ def _news(runs: Runs, found: Update) -> dict[str, Any]:
 def _unreadable(seen: BrowserState, error: Exception) -> dict[str, Any]:
     words = str(error) or type(error).__name__
     return _without_run(
-        notices.broken(seen.look.run, words), replace(seen, rev=(), charts={}, sections={}, broken=True)
+        notices.broken(seen.settings.run, words), replace(seen, rev=(), charts={}, sections={}, broken=True)
     )
 
 

@@ -117,7 +117,11 @@ class Client:
         tree = self.open("/run", search, scheme)
         parts = {c["props"]["id"]: c["props"] for c in components(tree) if isinstance(c["props"].get("id"), str)}
         shown = {"url": {"search": self.search}, "tree": tree, **parts}
-        answer = self.poll(parts["seen"]["data"], **{"look.data": parts["look"]["data"]}) if "seen" in parts else None
+        answer = (
+            self.poll(parts["seen"]["data"], **{"settings.data": parts["settings"]["data"]})
+            if "seen" in parts
+            else None
+        )
         for id, given in (answer or {}).items():
             if not id.startswith("{"):
                 shown[id] = {**shown.get(id, {}), **given}
@@ -127,7 +131,7 @@ class Client:
 
     def poll(self, seen: dict[str, Any], **values: Any) -> Any:
         """One tick of the interval."""
-        given = {"tick.n_intervals": 1, "seen.data": seen, "look.data": seen["look"], **values}
+        given = {"tick.n_intervals": 1, "seen.data": seen, "settings.data": seen["settings"], **values}
         return self.call(
             "tick", "tick.n_intervals", given, list(seen["charts"]), SECTIONS, [*seen["charts"], *seen["rest"]]
         )

@@ -82,8 +82,8 @@ def test_a_poll_with_a_step_is_small_and_extends_the_lines(client, runs_folder: 
 
 def test_a_choice_made_while_an_answer_was_on_its_way_wins(client) -> None:
     seen = settled(client, client.show(f"?run={RUN}"))
-    answer = client.poll(seen, **{"look.data": {"x": "tokens"}})
-    assert answer["seen"]["data"]["look"]["x"] == "tokens"
+    answer = client.poll(seen, **{"settings.data": {"x": "tokens"}})
+    assert answer["seen"]["data"]["settings"]["x"] == "tokens"
     assert answer["growth"]["data"]["reward"]["layout"]["xaxis"]["title"]["text"] == "tokens"
 
 

@@ -382,5 +382,5 @@ def test_a_calm_run_has_an_empty_journal_that_says_so(client) -> None:
 
 def test_an_incident_that_came_back_on_another_branch_began_where_its_charts_show_it() -> None:
     reader = RunReader(Path(__file__).parents[2] / "sample_runs" / "addition-rescued")
-    page = incident_details(reader, "addition-rescued", "1")
-    assert (page.attempt, page.onset.step, page.card.onset) == (0, 6, 6)
+    page = incident_details(reader, "1")
+    assert (page.attempt, page.onset.step, page.incident.onset) == (0, 6, 6)

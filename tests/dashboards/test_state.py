@@ -18,7 +18,7 @@ from dashboards.components.run_overview import state_words
 from dashboards.data.allowed_requests import allowed_requests
 from dashboards.data.followed_run import FollowedRun
 from dashboards.data.live_updates import BrowserState, Update, full_update, update_since
-from dashboards.data.run_page import cards_of, page_now, page_of
+from dashboards.data.run_page import page_now, page_of, ranked
 from dashboards.data.run_registry import FOLLOWED, Runs
 from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.core.records import Action
@@ -89,8 +89,8 @@ def test_page_tells_incidents_with_cause_evidence_and_journal(runs_folder: Path)
     assert [card.number for card in page.incidents] == [3, 2, 1]  # what stands first, then the newest
     grave = page.incidents[1]
     assert (grave.severity, grave.state, grave.onset) == ("critical", "resolved", 262)
-    assert grave.causes[0][0] == "no-kl-anchor"
-    assert {also.id for also in grave.also} | {grave.id} == {EXPLOSION.id, RUNAWAY.id}
+    assert grave.causes[0].id == "no-kl-anchor"
+    assert {other.id for other in grave.others} | {grave.id} == {EXPLOSION.id, RUNAWAY.id}
     (trial,) = page.trials
     assert [entry.entry for entry in trial.entries] == ["proposed", "approved", "applied", "verified"]
     assert trial.change == ("control/beta: 0.001 → 0.01", "control/lr_scale: 1 → 0.5")
@@ -100,7 +100,7 @@ def test_page_tells_incidents_with_cause_evidence_and_journal(runs_folder: Path)
 def test_newest_record_of_a_finding_counts() -> None:
     records = [replace(SPIKE, state="open"), replace(PLATEAU, state="open"), replace(SPIKE, state="resolved")]
     assert verdict_of("healthy", records, frozenset({"reward/mean"})) == "info"
-    assert [card.open for card in cards_of(incidents(records), {}, "running")] == [True, False]
+    assert [incident.open for incident in ranked(incidents(records))] == [True, False]
 
 
 def test_key_numbers_say_unit_and_step_and_show_nan(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_rollback_redraws_with_the_old_branch_behind(runs_folder: Path) -> Non
 
 def test_an_incident_of_a_branch_that_was_rolled_back_shades_that_branch_alone(runs_folder: Path) -> None:
     _, seen = looked(Runs([runs_folder]))
-    found = full_update(Runs([runs_folder]).get(RUN), seen.look)
+    found = full_update(Runs([runs_folder]).get(RUN), seen.settings)
     figure = {chart.chart.id: chart.figure for placed in found.placed for chart in placed.charts}["reward"]
     spans = [(shape.x0, shape.x1) for shape in figure.layout.shapes if shape.type == "rect"]
     assert spans == [(SPIKE.onset_step, SPIKE.last_step), (PLATEAU.onset_step, 400)]
@@ -216,11 +216,14 @@ def test_first_charts_come_first_and_the_rest_with_the_next_poll(runs_folder: Pa
 
 
 def changed(
-    followed: FollowedRun, seen: BrowserState, visible: list[str] | None = None, **look: object
+    followed: FollowedRun, seen: BrowserState, visible: list[str] | None = None, **settings: object
 ) -> Update | None:
     followed._read = 0.0
     return update_since(
-        followed, BrowserState.from_json(json.loads(json.dumps(seen.as_json()))), replace(seen.look, **look), visible
+        followed,
+        BrowserState.from_json(json.loads(json.dumps(seen.as_json()))),
+        replace(seen.settings, **settings),
+        visible,
     )
 
 
