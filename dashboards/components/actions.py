@@ -19,7 +19,7 @@ from dashboards.data.run_verdict import RunVerdict
 from dashboards.security.request_guard import of_this_page
 
 TOKEN = "action-token"  # noqa: S105
-BEING_CHECKED = "Being checked; what the detectors find appears here."
+BEING_CHECKED = "Being checked. Findings appear here."
 
 
 def buttons(runs: Runs, run: str, action: str = "", *, reasons: bool = True) -> html.Div:
@@ -49,7 +49,7 @@ def register(app: Dash, runs: Runs) -> None:
         run, kind, action = (str(pressed.get(key, "")) for key in ("run", "kind", "of"))
         if not known(runs, token) or not of_this_page():
             return _shown(
-                AllowedRequests(run, action, refused="not asked: this page is older than the dashboard; reload it")
+                AllowedRequests(run, action, refused="Not sent: this page is older than the dashboard. Reload it.")
             )
         return _shown(submit(runs, run, kind, action))
 
@@ -63,9 +63,9 @@ def register(app: Dash, runs: Runs) -> None:
         if not clicks or not ctx.triggered_id:
             raise PreventUpdate
         if not known(runs, token) or not of_this_page():
-            return [_said("not checked: this page is older than the dashboard; reload it")]
+            return [_said("Not checked: this page is older than the dashboard. Reload it.")]
         refused = runs.check(str(ctx.triggered_id.get("run", "")))
-        return [_said(f"not checked: {refused}" if refused else BEING_CHECKED)]
+        return [_said(f"Not checked: {refused}" if refused else BEING_CHECKED)]
 
 
 def check_button(run: str, verdict: RunVerdict) -> html.Div:
@@ -74,7 +74,7 @@ def check_button(run: str, verdict: RunVerdict) -> html.Div:
     if verdict.ask:
         shown.append(html.Button(verdict.ask, id={"type": "check", "run": run}, className="ask main"))
     if verdict.problem:
-        shown.append(_said(f"the check failed: {verdict.problem}"))
+        shown.append(_said(f"The check failed: {verdict.problem}"))
     return html.Div(shown, id={"type": "checks", "run": run}, className="answers")
 
 

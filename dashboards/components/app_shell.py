@@ -54,7 +54,7 @@ def skeleton(runs: Sequence[RunLine], token: str = "") -> dmc.MantineProvider:
                         size="lg",
                         lightIcon="☀",
                         darkIcon="☾",
-                        **attributes(aria_label="light or dark"),
+                        **attributes(aria_label="switch between light and dark"),
                     ),
                 ],
                 className="bar",

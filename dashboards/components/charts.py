@@ -50,16 +50,16 @@ def tools(settings: ViewerSettings, problem: str = "") -> html.Div:
                 size="xs",
                 w=150,
                 allowDeselect=False,
-                data=[{"value": str(n), "label": f"mean over {n} steps" if n else "not smoothed"} for n in SMOOTHS],
+                data=[{"value": str(n), "label": f"smooth over {n} steps" if n else "No smoothing"} for n in SMOOTHS],
                 **attributes(aria_label="smoothing"),
             ),
-            dmc.Switch(id="linked", checked=settings.linked, label="zoom together", size="xs"),
+            dmc.Switch(id="linked", checked=settings.linked, label="Sync zoom", size="xs"),
             html.Button(
                 "?",
                 id="help",
                 className="help",
-                title="keys",
-                **attributes(aria_label="keys of this page", data_keys="1"),
+                title="keyboard shortcuts",
+                **attributes(aria_label="keyboard shortcuts", data_keys="1"),
             ),
         ],
         className="tools",
@@ -81,7 +81,7 @@ def places(placed: Sequence[Placed]) -> list[Any]:
     """The sections, with what is in them as far as that is known."""
     there: dict[str, list[Any]] = {each.section.id: section(each) for each in placed}
     if not placed:
-        there["first"] = [html.P("Reading the numbers …", className="quiet reading")]
+        there["first"] = [html.P("Loading charts …", className="quiet reading")]
     return [html.Section(there.get(id, []), id={"section": id}, className="charts") for id in SECTIONS]
 
 
@@ -90,7 +90,7 @@ def section(placed: Placed) -> list[Any]:
     there = placed.section
     head = _heading(there)
     if there.id == "first" and not there.count and there.open:
-        return [empty("No numbers yet", "Charts appear with the first step the trainer writes.")]
+        return [empty("No numbers yet", "Charts appear once the trainer writes its first step.")]
     return [*head, *map(_card, placed.charts), *_left_out(there)]
 
 
@@ -127,9 +127,7 @@ def extend(patch: Patch, points: Growth, lines: int, open_spans: Sequence[int]) 
 
 def _heading(there: Section) -> list[Any]:
     if there.id in FAMILIES and (there.count or there.still):
-        words = (
-            f"{there.count} more {'metric' if there.count == 1 else 'metrics'}" if there.count else "none that changed"
-        )
+        words = f"{there.count} more {'metric' if there.count == 1 else 'metrics'}" if there.count else "all unchanged"
         return [
             html.Button(
                 [
@@ -145,7 +143,7 @@ def _heading(there: Section) -> list[Any]:
         return [html.H2("Pinned", className="wide")]
     if there.id == "found" and there.open:
         words = "1 chart" if there.count == 1 else f"{there.count} charts"
-        return [html.H2(f"Found: {words}", className="wide")] if not there.problem else []
+        return [html.H2(f"{words} found", className="wide")] if not there.problem else []
     return []
 
 
@@ -155,7 +153,7 @@ def _left_out(there: Section) -> list[Any]:
     if not there.open or there.count <= len(there.charts):
         return []
     left = there.count - len(there.charts)
-    return [html.P(f"{left} more charts are not drawn; search for them by name.", className="quiet wide")]
+    return [html.P(f"{left} more charts not shown; search for them by name.", className="quiet wide")]
 
 
 def _card(item: ChartView) -> html.Figure:
@@ -171,7 +169,7 @@ def _card(item: ChartView) -> html.Figure:
                     html.Button(
                         "★" if item.pinned else "☆",
                         className="help tool",
-                        title="unpin" if item.pinned else "pin: show first",
+                        title="unpin" if item.pinned else "pin to the top",
                         **attributes(
                             data_pin=chart.id,
                             aria_label=f"pin {chart.title}",
@@ -181,8 +179,8 @@ def _card(item: ChartView) -> html.Figure:
                     html.Button(
                         "⤢",
                         className="help tool",
-                        title="large",
-                        **attributes(data_large="1", aria_label=f"show {chart.title} large"),
+                        title="enlarge",
+                        **attributes(data_large="1", aria_label=f"enlarge {chart.title}"),
                     ),
                     saved(chart.title, chart.id),
                 ]
@@ -227,7 +225,7 @@ KEYS = (
     ("k", "previous incident"),
     ("Enter", "open the incident"),
     ("Esc", "close, or leave the search"),
-    ("?", "these keys"),
+    ("?", "this list"),
 )
 
 
@@ -235,8 +233,8 @@ def keys() -> html.Dialog:
     """What the keyboard does here."""
     rows = [html.Div([html.Kbd(key), html.Span(words)]) for key, words in KEYS]
     return html.Dialog(
-        [html.H2("Keys of this page"), *rows, html.Button("close", className="plain", **attributes(data_keys="0"))],
+        [html.H2("Keyboard shortcuts"), *rows, html.Button("close", className="plain", **attributes(data_keys="0"))],
         id="keys",
         className="keys",
-        **attributes(aria_label="keys of this page"),
+        **attributes(aria_label="keyboard shortcuts"),
     )

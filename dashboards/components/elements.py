@@ -65,7 +65,7 @@ def fact(label: str, value: str) -> html.Div:
     return html.Div([html.Span(label, className="quiet small"), html.Span(value)])
 
 
-SAVED = (("png", "picture (PNG)"), ("svg", "drawing (SVG)"), ("csv", "numbers (CSV)"))
+SAVED = (("png", "PNG"), ("svg", "SVG"), ("csv", "CSV"))
 
 
 def saved(title: str, chart: str = "") -> html.Details:

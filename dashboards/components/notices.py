@@ -15,10 +15,10 @@ from dashboards.data.run_verdict import RunVerdict
 def no_runs(roots: Sequence[str]) -> html.Div:
     """The page before there is any run."""
     looked = (
-        f"Looked in {', '.join(roots)} for runs and for logs of other trainers. Give the folder that holds yours"
+        f"Searched {', '.join(roots)} for runs and for logs of other trainers. Open another folder"
         " (stabilizer dashboard PATH), or train the built-in task:"
     )
-    return html.Div(empty("No runs here yet", looked, "stabilizer demo", whole=True), className="card head")
+    return html.Div(empty("No runs yet", looked, "stabilizer demo", whole=True), className="card head")
 
 
 def unknown(run: str) -> html.Div:
@@ -62,12 +62,12 @@ def _joined(needs: Sequence[str]) -> str:
 def nothing_found(verdict: RunVerdict, run: str) -> html.Div:
     """What is said of a run without incidents: only what the detectors that were asked can say."""
     title, text = {
-        "unchecked": ("Not checked", "No detector was asked about this run yet."),
-        "waiting": ("Being checked", "What the detectors find appears here."),
+        "unchecked": ("Not checked", "No detector has examined this run yet."),
+        "waiting": ("Being checked", "Findings appear here."),
         "not-rl": (
             "Not an RL run",
             "It logs no rewards, completions or KL, so the detectors have nothing to judge.",
         ),
-        "too-short": ("Too short to judge", "There are too few rows for the detectors to say anything either way."),
-    }.get(verdict.verdict, ("Nothing found", "The detectors that had data saw no failure."))
+        "too-short": ("Too short to judge", "There are too few rows for the detectors to judge."),
+    }.get(verdict.verdict, ("Nothing found", "The detectors that had data found no failure."))
     return html.Div([*empty(title, text).children, check_button(run, verdict)], className="empty")

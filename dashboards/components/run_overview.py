@@ -25,13 +25,13 @@ from stabilizer.runs.story import Incident
 MOST = 20
 """Incidents of one list; older ones have their pages."""
 STATE_WORDS = {
-    "running": "last sign of life {age} ago",
-    "paused": "waits to be told to go on; last sign of life {age} ago",
-    "stalled": "no sign of life for {age}: the trainer is gone, hangs, or is in a very long step; look at its log",
+    "running": "last heartbeat {age} ago",
+    "paused": "paused until it is resumed; last heartbeat {age} ago",
+    "stalled": "no heartbeat for {age}: the trainer has died, hangs or is in a very long step; check its log",
     "finished": "finished {age} ago",
     "stopped": "stopped {age} ago",
     "failed": "failed {age} ago",
-    "preempted": "preempted {age} ago; it goes on when it is resumed",
+    "preempted": "preempted {age} ago; continues when it is resumed",
 }
 
 
@@ -97,9 +97,7 @@ def head(page: Page) -> html.Div:
 def state_words(page: Page) -> str:
     """What the state means for whoever waits; the browser puts the age where {age} stands."""
     if page.state in ("running", "paused", "created", "stalled") and page.lives is False:
-        return (
-            "the process that trains is gone; last sign of life {age} ago. `stabilizer train --resume` goes on with it"
-        )
+        return "the training process is gone; last heartbeat {age} ago. `stabilizer train --resume` continues the run"
     return STATE_WORDS.get(page.state, "last written {age} ago")
 
 
@@ -173,7 +171,7 @@ def incident_list(found: Sequence[Incident], run: str, verdict: RunVerdict) -> l
     title = html.H2(["Incidents ", html.Span(count, className="quiet small")])
     if not found:
         return [title, nothing_found(verdict, run), without_data(verdict)]
-    more = [html.P(f"and {len(found) - MOST} older ones", className="quiet small")] if len(found) > MOST else []
+    more = [html.P(f"and {len(found) - MOST} older", className="quiet small")] if len(found) > MOST else []
     cards = [_incident(incident, run) for incident in found[:MOST]]
     return [title, check_button(run, verdict), *cards, *more, without_data(verdict)]
 
@@ -183,7 +181,7 @@ def _incident(incident: Incident, run: str) -> html.Article:
     if incident.causes:
         facts.append(f"likely cause: {cause_words(incident)}")
     if incident.others:
-        facts.append(f"with {len(incident.others)} more")
+        facts.append(f"{len(incident.others)} more findings")
     return html.Article(
         [
             html.Div(
@@ -210,6 +208,6 @@ def journal(page: Page, runs: Runs, run: str) -> list[Any]:
     title = html.H2("Journal")
     shown = [trial for trial in page.trials if trial not in page.waiting]
     if not shown:
-        return [title, empty("Nothing tried yet", "Changes made against an incident are written down here.")]
-    more = [html.P(f"and {len(shown) - MOST} older ones", className="quiet small")] if len(shown) > MOST else []
+        return [title, empty("Nothing tried yet", "Changes made to stop an incident appear here.")]
+    more = [html.P(f"and {len(shown) - MOST} older", className="quiet small")] if len(shown) > MOST else []
     return [title, *[trial_card(runs, run, trial, brief=True, over=page.over) for trial in shown[:MOST]], *more]

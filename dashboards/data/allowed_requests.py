@@ -104,7 +104,7 @@ def _allowed(runs: Runs, run: str, followed: FollowedRun, reader: Reader | Brief
     found: list[AllowedRequest] = []
     if action in latest and latest[action].entry == "proposed" and latest[action].safety == "advice":
         return AllowedRequests(
-            run, action, refused="advice: a person does this by hand, so there is nothing to approve"
+            run, action, refused="this is advice for a person to follow, so there is nothing to approve"
         )
     fitting = [kind for kind in ANSWERS if not asking.misplaced(kind, action, latest)]
     if "approve" in fitting and (why := asking.idle(reader.status, followed.path)):
@@ -137,11 +137,11 @@ def _waits(runs: Runs, followed: FollowedRun, reader: Reader | Brief, action: st
         of = "" if kind in ("pause", "resume", "snapshot") else request.action
         if kind in LABELS and of == action:
             by = f" by {request.by}" if request.by else ""
-            return f"{kind} asked{by}; it waits for the run's next step"
+            return f"{kind} requested{by}; the run applies it at its next step"
     for (path, kind, of), (stood, t) in list(runs.asked.items()):
         if path == str(followed.path) and of == action:
             if kind != "snapshot" and stood == _situation(reader, action, now) and now - t < REMEMBERED_S:
-                return f"{kind} asked; the run has taken it, and acts on it as soon as it may"
+                return f"{kind} requested; the run has received it and applies it as soon as it can"
             runs.asked.pop((path, kind, of), None)
     return ""
 
@@ -160,10 +160,10 @@ def _warning(kind: str, latest: Action, actions: Sequence[Action]) -> str:
     hypothesis = proposed.data.get("hypothesis")
     back = hypothesis.get("rollback_to") if isinstance(hypothesis, Mapping) else None
     if kind == "revert":
-        return "This was a hard change: undoing it turns its knobs back, but not what was learned since."
+        return "This was a hard change: undoing it restores the knobs, but not what was learned since."
     if isinstance(back, int):
         return (
-            f"The run goes back to the state after step {back}. What it learned since is left behind; its record stays"
+            f"The run rolls back to the state after step {back}. What it learned since is discarded; its record stays"
             " readable as an abandoned branch."
         )
-    return "This is a hard change: undoing it does not bring back everything as it was."
+    return "This is a hard change: it can't be undone completely."

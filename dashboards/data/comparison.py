@@ -333,7 +333,7 @@ def _notes(members: Sequence[Member], x: X) -> list[str]:
     notes = []
     without = [member.name for member in members if "tokens" not in member.clocks]
     if x == "tokens" and without:
-        notes.append(f"no tokens were counted by {', '.join(without[:4])}: left out of the charts")
+        notes.append(f"left out of the charts, because they count no tokens: {', '.join(without[:4])}")
     for member in members:
         notes += [*member.notes, *([member.changed] if member.changed else [])]
     return list(dict.fromkeys(notes))

@@ -32,7 +32,7 @@ SORTS = {
     "length": "longest",
     "-length": "shortest",
 }
-JUDGED = {"": "all", "right": "right", "wrong": "wrong"}
+JUDGED = {"": "all", "right": "correct", "wrong": "wrong"}
 TOKEN_CLASSES = ((0.9, "t0"), (0.5, "t1"), (0.2, "t2"), (0.05, "t3"), (0.0, "t4"))
 """Least probability of each colour of a token."""
 
@@ -156,7 +156,7 @@ def view_of_step(store: CompletionsStore, run: Path, step: int | None, wanted: C
     at = nearest(steps, step)
     notes = []
     if step is not None and at != step:
-        notes.append(f"step {step:,} logged no completions; this is the nearest one that did")
+        notes.append(f"step {step:,} logged no completions; showing the nearest step that did")
     held = store.step(run, at)
     notes += _step_notes(held)
     take = min(max(wanted.take or held.takes, 1), held.takes)
@@ -225,10 +225,10 @@ class _Judge:
         self.bar = (low + high) / 2 if high > low else 0.0
         known = [row.sample.solved is not None for row in rows]
         self.words = (
-            "right or wrong as the task says"
+            "correct or wrong as logged by the task"
             if known and all(known)
-            else f"right: a reward above {self.bar:g}, halfway between this step's lowest and highest "
-            "(what the task itself says was not logged)"
+            else f"correct: reward above {self.bar:g}, halfway between this step's lowest and highest "
+            "(the task logged no verdict)"
         )
 
     def __call__(self, row: LoggedCompletion) -> bool | None:
@@ -382,12 +382,12 @@ def _item(
     sample = row.sample
     diff, note = None, ""
     if other is not None:
-        note = f"against the one with reward {other.sample.reward:.3g}"
+        note = f"compared with the completion of reward {other.sample.reward:.3g}"
         if other.sample.completion == sample.completion:
-            note += ": the same text"
+            note += ": same text"
         else:
             diff = word_diff(other.sample.completion, sample.completion)
-            note = "too long to be compared word by word" if diff is None else note
+            note = "too long for a word-by-word diff" if diff is None else note
     return CompletionItem(
         index=row.index,
         text=excerpt(sample.completion, most, hits),
@@ -426,7 +426,7 @@ def tokens_of(row: LoggedCompletion, most: int) -> tuple[tuple[str, str, str], .
             break
         text = "".join(piece.text for piece in pieces(token)) or "∅"
         if logp is None or math.isnan(logp):
-            out.append((text, "tn", "put in by the environment"))
+            out.append((text, "tn", "inserted by the environment"))
             continue
         chance = math.exp(min(0.0, logp))
         shade = next(name for least, name in TOKEN_CLASSES if chance >= least)
@@ -451,11 +451,11 @@ def _summary(rows: list[LoggedCompletion], judge: _Judge, by: str) -> tuple[tupl
         spread = f" ± {_of(stdev, rewards):.3g}" if len(rewards) > 1 else ""
         facts.append((f"{by or 'reward'}, mean ± sd", f"{_of(fmean, rewards):.3g}{spread}"))
     if known:
-        facts.append(("right", f"{sum(known) / len(known):.0%}"))
+        facts.append(("correct", f"{sum(known) / len(known):.0%}"))
     facts += [
-        ("groups with a difference in reward", f"{teaching:,} of {len(groups):,}"),
-        ("all right / all wrong", f"{outcomes.count('right'):,} / {outcomes.count('wrong'):,} groups"),
-        ("length, mean and longest", f"{fmean(lengths):,.1f}, {max(lengths):,} {unit}"),
+        ("groups with differing rewards", f"{teaching:,} of {len(groups):,}"),
+        ("all correct / all wrong", f"{outcomes.count('right'):,} / {outcomes.count('wrong'):,} groups"),
+        ("length, mean and max", f"{fmean(lengths):,.1f}, {max(lengths):,} {unit}"),
     ]
     if unit == "tokens":  # a log that counted none says nothing of a limit either
         facts.append(("cut off", f"{sum(row.sample.truncated for row in rows) / len(rows):.0%}"))
@@ -477,10 +477,10 @@ def _step_notes(held: LoggedStep) -> list[str]:
     if held.cut:
         notes.append(f"this step is larger than a page can hold: the first {len(held.rows):,} completions are shown")
     if held.skipped:
-        notes.append(f"{held.skipped:,} lines of this step could not be read and were left out")
+        notes.append(f"{held.skipped:,} unreadable lines of this step were skipped")
     if held.takes > 1:
         notes.append(
-            f"this step was taken {held.takes} times, after a rollback or a resume; the newest is shown at first"
+            f"this step ran {held.takes} times because of a rollback or resume; the newest pass is shown first"
         )
     return notes
 

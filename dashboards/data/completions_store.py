@@ -34,7 +34,7 @@ _FILE = re.compile(r"(\d{1,15})-r(\d{1,6})\.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class LoggedCompletion:
-    """One completion: its place in the step, the process that logged it, and which time the step was taken."""
+    """One completion: its place in the step, the process that logged it, and pass over this step."""
 
     index: int
     rank: int

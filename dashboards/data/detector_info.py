@@ -110,7 +110,7 @@ def _measured(detector: Detector) -> tuple[Measured, ...]:
         return ()
     found = []
     if row["n"]:
-        found.append(Measured("recall", _share(row["recall"], row["interval"]), f"of {row['n']} faults made for it"))
+        found.append(Measured("recall", _share(row["recall"], row["interval"]), f"of {row['n']} injected faults"))
     low, high = row["false interval"]
     rate = f"{row['false rate']:.2g} (95 % interval {low:.2g} to {high:.2g})"
     found.append(Measured("false alarms", rate, "per 1,000 healthy steps"))
@@ -119,9 +119,7 @@ def _measured(detector: Detector) -> tuple[Measured, ...]:
         if delay.get("n") and delay.get("median") is not None:
             words = f"median {delay['median']:g} steps"
             words += f", 9 of 10 within {delay['p90']:g}" if delay.get("p90") is not None else ""
-            found.append(
-                Measured(f"delay, {fault['fault']}", words, f"of {delay['n']} runs, by any finding that counts")
-            )
+            found.append(Measured(f"delay, {fault['fault']}", words, f"of {delay['n']} runs, by any accepted finding"))
     return tuple(found)
 
 

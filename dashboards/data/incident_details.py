@@ -259,16 +259,16 @@ def _fact(name: str, incident: Incident, found: Sequence[Incident], view: RunVie
     """What this run says of a detector or a metric that a page names; None for any other word."""
     if detector := all_detectors().get(name):
         if any(finding.id == name for finding in incident.findings):
-            return Fact(name, "found as well, in this incident", True)
+            return Fact(name, "also found in this incident", True)
         if other := next((one for one in found if any(f.id == name for f in one.findings)), None):
-            return Fact(name, f"found in another incident, which began at step {other.onset:,}", True)
+            return Fact(name, f"found in another incident (onset at step {other.onset:,})", True)
         if missing := detector.missing(view):
-            return Fact(name, f"could not be looked for: this run does not log {missing[0].replace('|', ' or ')}", True)
-        return Fact(name, "looked for, and not found in this run", True)
+            return Fact(name, f"not checked: this run does not log {missing[0].replace('|', ' or ')}", True)
+        return Fact(name, "checked, not found in this run", True)
     if "/" not in name or (name not in view and name not in VOCABULARY):
         return None
     if name not in view:
-        return Fact(name, "not logged by this run, so nothing here speaks for or against it")
+        return Fact(name, "not logged by this run")
     unit = definition(view, name).unit
     unit = "" if unit in ("", "1") else f" {unit}"
     shift = Case(incident.findings, view).shift(name)

@@ -48,8 +48,8 @@ WRITING_S = 120.0
 """A log that grew less than this long ago is being written."""
 GRAVE = ("warn", "critical", "crashed")
 """Verdicts that hold for a log of which only a part was looked at."""
-READING = "This log is being read; its charts appear in a moment."
-JUDGING = "Detectors are still at work on this log; what they find appears here."
+READING = "Loading this log; its charts appear in a moment."
+JUDGING = "Detectors are still running on this log; findings appear here."
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ class Log:
             if self._to_read(files, began):
                 if sum(size for _, size, _, _ in files) > MAX_BYTES:
                     raise ValueError(
-                        f"it is larger than {MAX_BYTES >> 20} MB and so not read in place; "
-                        "`stabilizer import` makes a run of it"
+                        f"it is larger than {MAX_BYTES >> 20} MB, so it is not read in place; "
+                        "convert it with `stabilizer import`"
                     )
                 with self._tails if self._held is not None else contextlib.nullcontext():  # it grows: read on
                     run = _loaded(self.path, self.format)
@@ -237,8 +237,8 @@ class Log:
         notes = _told(watched)
         if watched.stopped is not None:
             notes += (
-                f"Detectors had {spoken(BUDGET_S)} and came to step {watched.stopped:,}; "
-                "`stabilizer diagnose` goes through all of it.",
+                f"Detectors stopped at step {watched.stopped:,} after {spoken(BUDGET_S)}; "
+                "`stabilizer diagnose` checks the whole log.",
             )
         # of a log that was looked at in part, what was found is known, and that all is well is not
         told = found.verdict if watched.stopped is None or found.verdict in GRAVE else ""

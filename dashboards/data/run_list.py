@@ -192,7 +192,7 @@ def group_choices(lines: Sequence[RunLine]) -> list[tuple[str, str]]:
     """What the list can be grouped by: (value, words)."""
     settings = [key for key in choices(lines) if key not in ("", SEEDS)]
     keys = dict.fromkeys(("task", "trainer", "state", "verdict", *settings))  # a setting may be called `task` too
-    return [("", "no groups"), (SEEDS, "seeds of one configuration"), *((key, key) for key in keys)]
+    return [("", "No grouping"), (SEEDS, "seeds of one configuration"), *((key, key) for key in keys)]
 
 
 def worst_state(states: Iterable[str]) -> str:
@@ -329,7 +329,7 @@ def _head(members: tuple[RunLine, ...], label: str, view: ListSettings, now: flo
         state=worst,
         state_note=f"{states.count(worst)} of {len(states)}" if others else "",
         verdict=min((line.verdict for line in members), key=lambda verdict: _rank(VERDICTS, verdict)),
-        verdict_note="the worst of the members" if len({line.verdict for line in members}) > 1 else "",
+        verdict_note="worst of the members" if len({line.verdict for line in members}) > 1 else "",
         steps=f"{reach} step{'s' * (reach != '1')}",
         percent=sum(shares) / len(shares) if shares else None,
         numbers={key: number for key in SHOWN_NUMBERS if (number := _together(members, key))},
@@ -367,9 +367,9 @@ def _state_note(line: RunLine, now: float) -> str:
     silent = "" if line.heartbeat is None else age_words(now - line.heartbeat)
     if line.gone:
         known = line.heartbeat is not None and now - line.heartbeat >= MINUTE
-        return f"its process is gone, silent for {silent}" if known else "its process is gone"
+        return f"process is gone, silent for {silent}" if known else "process is gone"
     if line.state == "stalled":
-        return f"silent for {silent}" if silent else "never gave a sign of life"
+        return f"silent for {silent}" if silent else "never sent a heartbeat"
     if line.state == "quiet":
         return f"last line {silent} ago" if silent else ""
     return ""

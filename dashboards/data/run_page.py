@@ -170,7 +170,8 @@ def import_notes(about: Mapping[str, Any]) -> tuple[str, ...]:
 def _skipped(about: Mapping[str, Any], skipped: int) -> tuple[str, ...]:
     source = imported(about)
     skipped += source.skipped_lines if source else 0
-    return (f"{skipped:,} lines of this run could not be read and were left out",) if skipped else ()
+    lines = "line" if skipped == 1 else "lines"
+    return (f"{skipped:,} unreadable {lines} skipped",) if skipped else ()
 
 
 def ranked(found: Iterable[Incident]) -> tuple[Incident, ...]:
@@ -180,7 +181,7 @@ def ranked(found: Iterable[Incident]) -> tuple[Incident, ...]:
 
 def latest_words(incident: Incident) -> str:
     """The newest summary of an incident, where it differs from the one it is known by; else empty."""
-    return f"{'by now' if incident.open else 'at last'}: {incident.latest}" if incident.latest else ""
+    return f"{'now' if incident.open else 'last'}: {incident.latest}" if incident.latest else ""
 
 
 def cause_words(incident: Incident) -> str:

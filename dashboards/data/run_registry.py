@@ -112,7 +112,7 @@ class Runs:
         """Have a run checked in the background; why not, in words, where that can't be."""
         followed = self.get(id)
         if followed is None:
-            return "there is no such run any more"
+            return "this run no longer exists"
         return self.checks.ask(ToCheck(followed.path, followed.log.format if followed.log else ""))
 
     def get(self, id: str) -> FollowedRun | None:

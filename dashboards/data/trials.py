@@ -16,11 +16,11 @@ ENTRY_WORDS = {
     "after_step": "counted from step",
     "back_for": "because of",
     "back_to": "back to the state after step",
-    "builds_on": "goes on from",
-    "extra_steps": "steps done again",
-    "guard": "must not suffer:",
-    "guard_level": "its level before",
-    "guard_noise": "its noise",
+    "builds_on": "continues",
+    "extra_steps": "steps repeated",
+    "guard": "guard:",
+    "guard_level": "guard level before",
+    "guard_noise": "guard noise",
     "ticks": "steps judged",
 }
 """What a person reads for a key of the journal; others are shown as they are written."""
@@ -127,7 +127,7 @@ def _twin(entries: Sequence[Action]) -> str:
     try:
         return twin_words(interventions([*entries, replace(entries[-1], entry="applied")])[0])
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-        return "a twin was run, but what it says can't be read"
+        return "a twin was run, but its result can't be read"
 
 
 def _hypothesis(entries: Sequence[Action]) -> Hypothesis | None:
@@ -145,7 +145,7 @@ def _hypothesis(entries: Sequence[Action]) -> Hypothesis | None:
         guard=_guard(card),
         horizon=f"{short(horizon)} steps" if horizon is not None else "",
         undo=_undo(card.get("undo")),
-        rollback=f"goes back to the state after step {back:,} first" if back is not None else "",
+        rollback=f"rolls back to the state after step {back:,} first" if back is not None else "",
     )
 
 
@@ -161,6 +161,6 @@ def _guard(card: Mapping[str, Any]) -> str:
     if not metric:
         return ""
     if not isinstance(level, (int, float)) or level == float("-inf"):
-        return f"{metric}; its level before was not known"
+        return f"{metric} (no earlier level known)"
     words = f"{metric} stays at {short(level)} or above"
-    return f"{words}, give or take {short(2 * noise)} (twice its noise)" if isinstance(noise, (int, float)) else words
+    return f"{words} (tolerance {short(2 * noise)}, twice its noise)" if isinstance(noise, (int, float)) else words

@@ -22,7 +22,7 @@ Answered = TypeVar("Answered")
 
 SECONDS = 180.0
 """The longest a comparison may take."""
-FEWER = "the comparison was given up: it took more than {seconds}, or more memory than there is; choose fewer runs"
+FEWER = "the comparison was stopped: it took more than {seconds} or too much memory; choose fewer runs"
 _SIZE = struct.Struct("<Q")
 
 

@@ -44,7 +44,7 @@ NAME = "Compare"
 OF_A_RUN = False
 WAITING_MS, RESTING_MS = 400, 5000
 """Polls while an answer is on its way, and afterwards: a run that goes on has more to say."""
-AXES = {"step": "step", "tokens": "tokens", "share": "share of the run, %"}
+AXES = {"step": "step", "tokens": "tokens", "share": "% of the run"}
 TONES = {
     "identical": "verdict-healthy",
     "same-run": "verdict-healthy",
@@ -171,7 +171,7 @@ def _pause(first: Progress, second: Progress) -> int:
 
 def _nothing_chosen(lines: Sequence[RunLine]) -> html.Div:
     """What to do first, with the runs of the newest task as one way to begin."""
-    words = "Choose two or more runs above. Runs whose configurations differ by the seed alone become one group."
+    words = "Choose two or more runs above. Runs that differ only in their seed form one group."
     alike = [line.id for line in lines if line.task == lines[0].task][:8]
     if len(alike) < 2:
         return html.Div(empty("Nothing to compare yet", words))
@@ -182,7 +182,7 @@ def _nothing_chosen(lines: Sequence[RunLine]) -> html.Div:
 
 def _controls(data: Sequence[Any], asked: Question, answer: Answer | None) -> html.Section:
     chosen = [id for id, _ in asked.runs]
-    by = [{"value": "", "label": "seeds together"}, {"value": "run", "label": "every run alone"}]
+    by = [{"value": "", "label": "seeds grouped"}, {"value": "run", "label": "no grouping"}]
     keys = list(answer.keys) if answer else []
     if asked.by not in ("", "run", *keys):
         keys.append(asked.by)
@@ -233,7 +233,7 @@ def _controls(data: Sequence[Any], asked: Question, answer: Answer | None) -> ht
                         w=240,
                         allowDeselect=False,
                         searchable=True,
-                        data=[{"value": "", "label": "the first"}, *[{"value": id, "label": id} for id in chosen]],
+                        data=[{"value": "", "label": "first run"}, *[{"value": id, "label": id} for id in chosen]],
                         label="reference",
                         **small,
                     ),
@@ -247,12 +247,12 @@ def _controls(data: Sequence[Any], asked: Question, answer: Answer | None) -> ht
                         limit=200,
                         label="metrics",
                         miw=240,
-                        placeholder="" if asked.metrics else "the usual ones",
+                        placeholder="" if asked.metrics else "default metrics",
                         **small,
                     ),
                     html.Div(
                         [
-                            html.Span("along", className="compare-label"),
+                            html.Span("x axis", className="compare-label"),
                             dmc.SegmentedControl(
                                 id="compare-x",
                                 value=asked.x,
@@ -260,7 +260,7 @@ def _controls(data: Sequence[Any], asked: Question, answer: Answer | None) -> ht
                                 data=[
                                     {"value": "step", "label": "steps"},
                                     {"value": "tokens", "label": "tokens"},
-                                    {"value": "share", "label": "share of the run"},
+                                    {"value": "share", "label": "% of run"},
                                 ],
                             ),
                         ]
@@ -278,7 +278,7 @@ def _lost(lost: Sequence[str]) -> list[Any]:
     if not lost:
         return []
     names = ", ".join(name[:80] for name in lost[:6])
-    return [html.P(f"△ not among the runs found, and left out: {names}", className="note")]
+    return [html.P(f"△ not found, left out: {names}", className="note")]
 
 
 def _waiting(words: str) -> html.Div:
@@ -293,7 +293,7 @@ def _body(state: Progress, theme: Theme) -> list[Any]:
     if state.answer is None:
         if state.problem:
             return [html.Div(empty("These runs can't be compared", state.problem[:800]), className="card head")]
-        return [_waiting("Reading the runs …")]
+        return [_waiting("Loading the runs …")]
     answer = state.answer
     parts: list[Any] = [html.P(f"△ {note}", className="note") for note in answer.notes]
     parts.append(_key(answer, theme))
@@ -301,7 +301,7 @@ def _body(state: Progress, theme: Theme) -> list[Any]:
         charts = [_chart(chart, answer, theme) for chart in answer.charts]
         parts.append(html.Div(charts, className="charts"))
     else:
-        parts.append(empty("Nothing to draw", "These runs logged none of the metrics asked for; choose others above."))
+        parts.append(empty("No charts", "These runs logged none of the chosen metrics. Choose others above."))
     parts += [_timelines(answer, theme), _endings(answer, theme), _settings(answer)]
     return parts
 
@@ -320,9 +320,7 @@ def _key(answer: Answer, theme: Theme) -> html.Section:
             told: list[Any] = [part for link in links for part in (link, " ")]
             inner.append(html.Details([html.Summary(f"{len(members)} runs"), html.Div(told, className="small")]))
         rows.append(html.Div(inner, className="compare-group"))
-    legend = (
-        "Strong: the smooth of a run, or the median of a group; shaded: the group's middle half, or range up to 3 runs."
-    )
+    legend = "Bold: smoothed run, or median of a group. Shaded: middle half of a group (full range up to 3 runs)."
     return html.Section([*rows, html.P(legend, className="quiet small")], className="card compare-key")
 
 
@@ -357,12 +355,12 @@ def _timelines(answer: Answer, theme: Theme) -> html.Section:
     rows = answer.timelines
     figure = timelines_figure(rows, x_title=AXES[answer.x], theme=theme)
     calm = not any(row.spans or row.marks for row in rows)
-    words = "No incident in any of them." if calm else "Thick: an incident, by severity; ▼ a fix that was applied."
+    words = "No incidents." if calm else "Thick bar: incident, by severity. ▼ applied fix."
     return html.Section(
         [
             html.Div(
                 [
-                    html.H2(["What went wrong, and when ", html.Span(words, className="quiet small")]),
+                    html.H2(["Incidents over time ", html.Span(words, className="quiet small")]),
                     html.Span(className="names"),
                     saved("incidents"),
                 ],
@@ -400,25 +398,26 @@ def _endings(answer: Answer, theme: Theme) -> html.Section:
                 )
             )
     heads = ("metric", "group", "final ± sd of runs", "peak ± sd of runs", "peak at step", "runs")
-    words = "Final: mean over the last fifth. Peak: of the smooth, the lowest where lower is better."
+    words = "Final: mean of the last fifth. Peak: best smoothed value."
     return html.Section(
-        [html.H2(["Where each ended ", html.Span(words, className="quiet small")]), _table(heads, table)],
+        [html.H2(["Final values ", html.Span(words, className="quiet small")]), _table(heads, table)],
         className="card compare-card",
     )
 
 
 def _settings(answer: Answer) -> html.Section:
-    title = html.H2(
-        ["Only what was set differently ", html.Span(f"{len(answer.settings):,} in all", className="quiet small")]
-    )
+    title = html.H2(["Settings that differ ", html.Span(f"{len(answer.settings):,} in all", className="quiet small")])
     if not answer.settings:
         return html.Section(
-            [title, html.P("Nothing that is stated.", className="quiet")], className="card compare-card"
+            [title, html.P("No recorded setting differs.", className="quiet")], className="card compare-card"
         )
     body = [
         html.Tr(
             [html.Th(html.Code(row.key), scope="row")]
-            + [html.Td("not stated" if v is None else v, className="quiet" if v is None else None) for v in row.values]
+            + [
+                html.Td("not recorded" if v is None else v, className="quiet" if v is None else None)
+                for v in row.values
+            ]
         )
         for row in answer.settings
     ]
@@ -432,12 +431,12 @@ def _table(heads: Sequence[str], body: list[Any]) -> html.Div:
 
 def _verdicts(state: Progress) -> list[Any]:
     if state.answer is None:
-        return [] if state.problem else [_waiting("Judging what the differences mean …")]
+        return [] if state.problem else [_waiting("Judging the differences …")]
     answer = state.answer
     if not answer.judgements:
         return []
     name = answer.labels[answer.reference]
-    title = html.H2(["Beside ", html.Code(name), html.Span(": what may be concluded", className="quiet small")])
+    title = html.H2(["Compared with ", html.Code(name)])
     told = [_judgement(item) for item in answer.judgements]
     notes: list[Any] = [html.P(f"△ {note}", className="note") for note in answer.notes]
     if answer.left:
@@ -461,7 +460,7 @@ def _judgement(item: Judgement) -> html.Details:
         html.P([html.Strong(f"Next: {item.next[0]}. "), item.next[1]]),
         _table(("measure", "this", "reference", "difference, 99 %", ""), measures),
     ]
-    for heading, told in (("What explains it", item.explained), ("What does not", item.excluded)):
+    for heading, told in (("What explains it", item.explained), ("Ruled out", item.excluded)):
         if told:
             lines = [
                 html.Li([html.Strong(cause), html.Span(f" ({gap}; {sure}) ", className="quiet"), why])
@@ -469,7 +468,7 @@ def _judgement(item: Judgement) -> html.Details:
             ]
             parts += [html.H3(heading), html.Ul(lines)]
     if item.cautions:
-        parts += [html.H3("To keep in mind"), html.Ul([html.Li(text) for text in item.cautions])]
+        parts += [html.H3("Caveats"), html.Ul([html.Li(text) for text in item.cautions])]
     return html.Details([head, html.Div(parts, className="compare-judged")])
 
 

@@ -47,9 +47,9 @@ NEWS_MS = 1500
 WAIT_MS = 400
 """After the last key, before a search begins."""
 OUTCOMES = {
-    "right": ("✓ all right", "verdict-healthy"),
+    "right": ("✓ all correct", "verdict-healthy"),
     "wrong": ("■ all wrong", "verdict-critical"),
-    "same": ("– all the same reward", ""),
+    "same": ("– same reward", ""),
 }
 CONTROLS = {
     **dict.fromkeys(("q", "low", "high", "only", "by", "sort", "vs", "take", "page"), "value"),
@@ -234,7 +234,7 @@ def register(app: Dash, runs: Runs) -> None:
         followed = _followed(runs, at)
         others = _store(followed).elsewhere(followed.path, shown, prompt)
         if not others:
-            return html.Span("no other step within reach logged this prompt", className="quiet small")
+            return html.Span("no other step nearby logged this prompt", className="quiet small")
         links = [
             dcc.Link(f"step {other:,}", href=address(PATH, run=run, step=str(shown), vs=str(other), q=prompt[:200]))
             for other in sorted(others)
@@ -299,11 +299,11 @@ def _whole(value: Any) -> int | None:
 
 def _nothing_logged() -> html.Div:
     words = (
-        "Our trainer logs a few groups every 10 steps; this run logged none. Of other trainers' logs, veRL's rollout "
-        "dumps and TRL's log_completions have them; a log that was just opened takes a moment to be read."
+        "stabilizer logs a few groups every 10 steps (samples.every); this run logged none. Of other trainers, veRL "
+        "rollout dumps and TRL log_completions have them. A log that was just opened takes a moment to load."
     )
     return html.Div(
-        empty("No completions were logged", words, "stabilizer train --set samples.every=1", whole=True),
+        empty("No completions in this run", words, "stabilizer train --set samples.every=1", whole=True),
         className="card head",
     )
 
@@ -323,8 +323,8 @@ def _head(found: StepView, wanted: CompletionsQuery, step: int | None, theme: Th
                                 "◀",
                                 id="completions-prev",
                                 className="step-button",
-                                title="step before (←)",
-                                **attributes(aria_label="step before"),
+                                title="previous step (←)",
+                                **attributes(aria_label="previous step"),
                             ),
                             dmc.Slider(
                                 id="completions-slider",
@@ -346,7 +346,7 @@ def _head(found: StepView, wanted: CompletionsQuery, step: int | None, theme: Th
                             ),
                             dmc.NumberInput(
                                 id="completions-go",
-                                placeholder="to step …",
+                                placeholder="go to step",
                                 hideControls=True,
                                 size="xs",
                                 debounce=True,
@@ -359,7 +359,7 @@ def _head(found: StepView, wanted: CompletionsQuery, step: int | None, theme: Th
                                 "newest",
                                 id="completions-newest",
                                 className="step-button",
-                                title="show the newest step, and those that come",
+                                title="follow the newest step",
                             ),
                         ],
                         className="step-walk",
@@ -394,7 +394,7 @@ def _head(found: StepView, wanted: CompletionsQuery, step: int | None, theme: Th
 
 
 def _controls(found: StepView, wanted: CompletionsQuery) -> html.Div:
-    by = [{"value": "", "label": "whole reward"}, *[{"value": name, "label": name[:80]} for name in found.components]]
+    by = [{"value": "", "label": "total reward"}, *[{"value": name, "label": name[:80]} for name in found.components]]
     takes = _takes(found)
     check = {"size": "xs", "radius": "sm"}
     return html.Div(
@@ -449,7 +449,7 @@ def _controls(found: StepView, wanted: CompletionsQuery) -> html.Div:
                 size="xs",
                 allowDeselect=False,
                 w=140,
-                **attributes(aria_label="part of the reward"),
+                **attributes(aria_label="reward component"),
             ),
             dmc.Select(
                 id="completions-sort",
@@ -478,7 +478,7 @@ def _controls(found: StepView, wanted: CompletionsQuery) -> html.Div:
                 disabled=not found.has_tokens,
                 **check,
             ),
-            dmc.Checkbox(id="completions-whole", label="whole texts", checked=wanted.whole, **check),
+            dmc.Checkbox(id="completions-whole", label="full text", checked=wanted.whole, **check),
             html.Div(
                 dmc.Select(
                     id="completions-take",
@@ -487,7 +487,7 @@ def _controls(found: StepView, wanted: CompletionsQuery) -> html.Div:
                     size="xs",
                     w=130,
                     allowDeselect=False,
-                    **attributes(aria_label="which time the step was taken"),
+                    **attributes(aria_label="pass over this step"),
                 ),
                 id="completions-takes",
                 hidden=found.takes == 1,
@@ -498,8 +498,8 @@ def _controls(found: StepView, wanted: CompletionsQuery) -> html.Div:
 
 
 def _takes(found: StepView) -> list[dict[str, str]]:
-    times = [{"value": str(n), "label": f"time {n} of {found.takes}"} for n in range(1, found.takes)]
-    return [{"value": "", "label": "the newest time"}, *times]
+    times = [{"value": str(n), "label": f"pass {n} of {found.takes}"} for n in range(1, found.takes)]
+    return [{"value": "", "label": "newest pass"}, *times]
 
 
 def _where(found: StepView, step: int | None) -> list[Any]:
@@ -533,8 +533,8 @@ def _list(found: StepView, wanted: CompletionsQuery) -> list[Any]:
     if not found.groups:
         return [
             empty(
-                "No completion fits",
-                "Widen the search, the reward range or the choice above; the step itself has some.",
+                "No completion matches",
+                "Widen the search, the reward range or the filters above.",
             )
         ]
     legend = [_legend()] if wanted.tokens else []
@@ -572,7 +572,7 @@ def _group(group: PromptGroup, wanted: CompletionsQuery) -> html.Section:
                             html.Span(className="spring"),
                             html.Span(
                                 html.Button(
-                                    "same prompt elsewhere",
+                                    "find this prompt in other steps",
                                     id={"kind": "sample-find", "row": group.first},
                                     className="quiet-button",
                                 ),
@@ -591,7 +591,7 @@ def _group(group: PromptGroup, wanted: CompletionsQuery) -> html.Section:
 
 
 def _item(item: CompletionItem) -> html.Article:
-    mark = {True: ("✓", "right"), False: ("✗", "wrong"), None: ("–", "not judged")}[item.right]
+    mark = {True: ("✓", "correct"), False: ("✗", "wrong"), None: ("–", "not judged")}[item.right]
     parts = " · ".join(f"{one_line(name, 40)} {_short(value)}" for name, value in item.parts if len(item.parts) > 1)
     body: list[Any]
     if item.diff is not None:
@@ -664,7 +664,7 @@ def _pieces(found: Sequence[Piece]) -> list[Any]:
     ]
 
 
-_TITLES = {"odd": "characters that would not be seen, or would change how the text is shown"}
+_TITLES = {"odd": "invisible characters, or characters that would change how the text is displayed"}
 
 
 def _short(value: float, *, sign: bool = False) -> str:

@@ -24,7 +24,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     id = query.get("id", "")
     found = detector_info(id)
     if found is None:
-        text = f"{id[:80]!r} is none of them." if id else "The address names none."
+        text = f"No detector is named {id[:80]!r}." if id else "The address names none."
         to = dcc.Link("all detectors", href=address("/detectors"))
         return html.Div(
             html.Div([empty("There is no such detector", text, whole=True), to], className="card head centred"),
@@ -58,9 +58,9 @@ def _section(title: str, children: list[Any]) -> html.Div:
 
 
 def _measured(found: DetectorInfo) -> list[Any]:
-    title = html.H2("How good it is")
+    title = html.H2("Measured quality")
     if not found.measured:
-        return [title, empty("Not measured", "The benchmark makes no fault for this detector.")]
+        return [title, empty("Not measured", "The benchmark has no fault for this detector.")]
     rows = [
         html.Tr([html.Th(one.what, scope="row"), html.Td([one.value, html.Div(one.of, className="quiet small")])])
         for one in found.measured
@@ -88,7 +88,7 @@ def _fixes(found: DetectorInfo) -> list[Any]:
         )
         for fix in found.fixes
     ]
-    return [html.H2("Fixes it leads to"), html.Ul(rows, className="card plain-list")]
+    return [html.H2("Fixes it can lead to"), html.Ul(rows, className="card plain-list")]
 
 
 def _options(found: DetectorInfo) -> list[Any]:

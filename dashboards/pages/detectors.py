@@ -25,7 +25,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     words = query.get("q", "")[:200]
     measured = source()
     note = (
-        "Recall: share of the faults made for it (95 % interval) of how many; false alarms per 1,000 healthy steps; "
+        "Recall: share of injected faults found (95 % interval). False alarms: per 1,000 healthy steps. Source: "
         f"{measured}."
     )
     return html.Div(
@@ -33,7 +33,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
             html.Div(
                 [
                     html.H1("Detectors"),
-                    html.P(f"{len(found)} ways in which a run goes wrong, and what each was worth when measured."),
+                    html.P(f"{len(found)} failure modes, with the measured quality of each detector."),
                     html.P(note, className="quiet small") if measured else None,
                     dmc.TextInput(
                         id="detectors-search",
@@ -66,7 +66,7 @@ def register(app: Dash, runs: Runs) -> None:
 def _table(found: Sequence[DetectorRow], words: str) -> Any:
     rows = [line for line in found if line.matches(words)]
     if not rows:
-        return empty("No such detector", "No detector has all these words; try one of them.")
+        return empty("No such detector", "No detector matches all words; try fewer.")
     return html.Div(
         html.Table(
             [

@@ -47,8 +47,8 @@ TICK_MS = 1000
 MAX_LISTED = 200
 """Incidents in the list: those that stand, then the newest."""
 FAR = (
-    "How far: median of up to 100 rows before the onset → of up to 30 since it left; where a finding gave the onset"
-    " itself, its own baseline and value."
+    "Change: median of up to 100 rows before the onset → of up to 30 since the departure; where a finding gave the"
+    " onset itself, its own baseline and value."
 )
 
 
@@ -230,7 +230,7 @@ def _all(run: str, found: Sequence[Incident], verdict: RunVerdict) -> list[Any]:
 
 
 def _line(run: str, incident: Incident) -> html.Article:
-    cause = f"likely cause: {cause_words(incident)}" if incident.causes else "no cause told"
+    cause = f"likely cause: {cause_words(incident)}" if incident.causes else "no cause named"
     more = f" · {1 + len(incident.others)} findings" if incident.others else ""
     return html.Article(
         [
@@ -259,7 +259,7 @@ def _nothing(run: str, key: str) -> html.Div:
     return html.Div(
         [
             empty("There is no such incident", f"{run[:200]} has no incident {key[:80]!r}.", whole=True),
-            dcc.Link("all incidents of this run", href=address(PATH, run=run)),
+            dcc.Link("All incidents of this run", href=address(PATH, run=run)),
         ],
         className="card head centred",
     )
@@ -294,8 +294,8 @@ def _head(run: str, path: Path, page: IncidentDetails) -> html.Div:
     note = None
     if page.left_behind is not None:
         note = html.P(
-            f"△ This happened on attempt {page.attempt + 1}, which was left behind: the run went on from step"
-            f" {page.left_behind:,} again. The charts show the branch on which it happened.",
+            f"△ This happened on attempt {page.attempt + 1}, which was rolled back: the run continued from step"
+            f" {page.left_behind:,}. The charts show the abandoned branch.",
             className="note",
         )
     return html.Div(
@@ -324,8 +324,8 @@ def _head(run: str, path: Path, page: IncidentDetails) -> html.Div:
             html.P(latest_words(incident), className="quiet") if incident.latest else None,
             html.Div(
                 [
-                    fact("began", f"step {onset.step:,}, between {onset.earliest:,} and {onset.latest:,}"),
-                    fact("noticed", f"step {incident.detected:,}"),
+                    fact("onset", f"step {onset.step:,}, between {onset.earliest:,} and {onset.latest:,}"),
+                    fact("detected", f"step {incident.detected:,}"),
                     fact("last seen", f"step {incident.last:,}"),
                     _written(run, path, onset.step),
                 ],
@@ -370,11 +370,11 @@ def _ways(run: str, page: IncidentDetails) -> html.Nav:
 
 
 def _order(page: IncidentDetails, theme: Theme) -> list[Any]:
-    title = html.H2("What left its course, and when")
+    title = html.H2("Affected metrics, in order")
     figure = timeline(page, theme)
     if figure is None:
-        why = "No metric of those whose order is compared left its course around the onset, or the run was too young."
-        return [title, empty("No order known", why)]
+        why = "None of the compared metrics departed from its trend around the onset, or the run was too short."
+        return [title, empty("No known order", why)]
     rows = [
         html.Li(
             [
@@ -403,7 +403,7 @@ def _order(page: IncidentDetails, theme: Theme) -> list[Any]:
                 ),
                 html.Details(
                     [
-                        html.Summary("The same in words"),
+                        html.Summary("As text"),
                         html.Ol(rows, className="order"),
                         html.P(FAR, className="quiet small"),
                     ],
@@ -424,7 +424,7 @@ def _evidence(page: IncidentDetails) -> list[Any]:
 def _causes(page: IncidentDetails) -> list[Any]:
     title = html.H2("Why")
     if not page.incident.causes:
-        return [title, empty("No cause told", "The diagnosis named none for this incident.")]
+        return [title, empty("No cause named", "The diagnosis named none for this incident.")]
     words = ("Likely cause", "Second", "Third")
     cards = []
     for index, cause in enumerate(page.incident.causes):
@@ -454,10 +454,10 @@ def _causes(page: IncidentDetails) -> list[Any]:
 def _advice(page: IncidentDetails) -> list[Any]:
     title = html.H2("What to do" if page.incident.open else "Next time")
     if not page.advice and not page.incident.harmful:
-        over = "It only informs." if page.incident.open else "It is over."
+        over = "It is informational." if page.incident.open else "It is resolved."
         return [title, empty("Nothing to do", f"{over} The run needs no change for it.")]
     if not page.advice:
-        return [title, empty("No advice", "Nothing is known to help against this cause in this run.")]
+        return [title, empty("No advice", "No remedy is known for this cause in this run.")]
     cards = [
         html.Div(
             [
@@ -477,7 +477,7 @@ def _advice(page: IncidentDetails) -> list[Any]:
 
 def _lookalikes(page: IncidentDetails) -> list[Any]:
     told_of = [one for one in page.lookalikes if one.texts]
-    title = html.H2("What it could be taken for")
+    title = html.H2("Look-alikes")
     if not told_of:
         return [title, empty("No look-alikes known", "The pages of these detectors name none.")]
     return [title, *[_lookalike(one, index == 0) for index, one in enumerate(told_of)]]
@@ -497,7 +497,7 @@ def _lookalike(one: LookAlikes, first: bool) -> html.Details:
         [
             html.Summary(f"ViewerSettings-alikes of {one.detector}"),
             *[html.P(inline(text)) for text in one.texts],
-            html.P("What this run says of them:", className="quiet small") if rows else None,
+            html.P("What this run shows:", className="quiet small") if rows else None,
             html.Table(html.Tbody(rows), className="facts-table") if rows else None,
         ],
         className="card pad fold",
@@ -533,7 +533,7 @@ def _charts(drawn: Sequence[tuple[str, go.Figure]], page: IncidentDetails, meani
         for name, figure in drawn
     ]
     span = html.Span(f"steps {page.low:,}–{page.high:,}", id={"incident-span": "charts"}, className="quiet small")
-    title = html.H2(["The metrics concerned ", span])
+    title = html.H2(["Metrics involved ", span])
     return [html.Section([title, html.Div(cards, className="charts")], className="column")]
 
 
@@ -543,10 +543,10 @@ def _similar(past: Similar) -> html.Section:
         if past.looked < past.runs
         else f"in {past.runs:,} runs"
     )
-    title = html.H2(["Like it in the past ", html.Span(looked, className="quiet small")])
+    title = html.H2(["Similar past incidents ", html.Span(looked, className="quiet small")])
     if not past.found:
         return html.Section(
-            [title, empty("Nothing like it", "No other incident had the same failure or cause.")], className="column"
+            [title, empty("None found", "No other incident had the same failure or cause.")], className="column"
         )
     rows = [_past(one) for one in past.found]
     more = html.P(f"and {past.more} more", className="quiet small") if past.more else None

@@ -83,7 +83,7 @@ def _page(runs: Runs, run: str, page: Journal) -> list[Any]:
         [
             html.Div([html.H1("Journal"), html.Span(run, className="quiet")]),
             html.P(
-                f"{count} {'fix' if count == 1 else 'fixes'}, proposed or made; each is an experiment: written down"
+                f"{count} {'fix' if count == 1 else 'fixes'} proposed or applied. Each is an experiment: recorded"
                 " first, judged, then kept or undone.",
                 className="lead",
             ),
@@ -100,7 +100,7 @@ def _page(runs: Runs, run: str, page: Journal) -> list[Any]:
                 html.Section(
                     [
                         html.H2("Fixes"),
-                        *(trials or [empty("Nothing tried yet", "What is changed is written down here.")]),
+                        *(trials or [empty("Nothing tried yet", "Changes to the run appear here.")]),
                     ],
                     className="column",
                 ),
@@ -116,11 +116,12 @@ def _chain(chain: Chain | None) -> html.P:
         return html.P("△ The journal is too large to be checked here.", className="note")
     if chain.broken:
         return html.P(
-            f"■ The chain is broken after {chain.entries} entries: {chain.broken}. Nothing from there on is proof.",
+            f"■ The chain is broken after {chain.entries} entries: {chain.broken}."
+            " Entries from there on can't be trusted.",
             className="note bad",
         )
-    torn = f"; {chain.torn} torn lines, as a crash leaves them" if chain.torn else ""
-    words = f"✓ The chain is whole: {chain.entries} entries, each carries the hash of the one before{torn}."
+    torn = f"; {chain.torn} incomplete lines, as a crash leaves them" if chain.torn else ""
+    words = f"✓ The hash chain is intact: {chain.entries} entries{torn}."
     return html.P(words if chain.entries else "The journal is empty.", className="quiet small")
 
 
@@ -135,8 +136,8 @@ def _manual(page: Journal) -> list[Any]:
         )
         for one in page.manual
     ]
-    none = empty("Nobody asked for anything", "Knobs turned and orders given by hand appear here.")
-    return [html.H2("By hand"), html.Ul(rows, className="card plain-list") if rows else none]
+    none = empty("None yet", "Knobs changed and requests made manually appear here.")
+    return [html.H2("Manual actions"), html.Ul(rows, className="card plain-list") if rows else none]
 
 
 def _attempts(page: Journal) -> list[Any]:
@@ -158,5 +159,5 @@ def _attempts(page: Journal) -> list[Any]:
         )
         for one in page.attempts
     ]
-    none = empty("One start", "Restarts and returns to a checkpoint appear here.")
-    return [html.H2("Starts and returns"), html.Ul(rows, className="card plain-list") if rows else none]
+    none = empty("One attempt", "Restarts and rollbacks appear here.")
+    return [html.H2("Attempts and rollbacks"), html.Ul(rows, className="card plain-list") if rows else none]

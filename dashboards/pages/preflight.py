@@ -54,20 +54,20 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
         problem = "" if asked.text else f"there is no example {name[:80]!r}"
     elif run := query.get("run"):
         asked = from_run(runs, run) or asked
-        problem = "" if asked.text else f"{run[:200]!r} is no run that tells its configuration"
+        problem = "" if asked.text else f"run {run[:200]!r} has no recorded configuration"
     if problem:
         shown: Any = _refused(problem)
     elif asked.text:
         shown = _found(judged(asked))
     else:
-        shown = empty("Nothing judged yet", "Paste a configuration and press Check. It is read, never run or stored.")
+        shown = empty("No configuration yet", "Paste a configuration and press Check. It is read, never run or stored.")
     return html.Div(
         [
             html.Div(
                 [
                     html.H1("Preflight"),
                     html.P(
-                        "What will hurt in a configuration, before the first step. The text is read, never run;"
+                        "Finds problems in a configuration before the first step. The text is read, never run;"
                         " nothing is written.",
                         className="lead",
                     ),
@@ -111,10 +111,10 @@ def register(app: Dash, runs: Runs) -> None:
 
 def _form(runs: Runs, asked: PreflightInput, run: str | None) -> html.Section:
     trainers = [
-        {"value": AUTO, "label": "recognised by its keys"},
+        {"value": AUTO, "label": "auto-detect"},
         *({"value": trainer.name, "label": trainer.title} for trainer in TRAINERS),
     ]
-    forms = [{"value": AUTO, "label": "by how it begins"}, *({"value": k, "label": v} for k, v in FORMS.items())]
+    forms = [{"value": AUTO, "label": "auto-detect"}, *({"value": k, "label": v} for k, v in FORMS.items())]
     known = [line.id for line in runs.lines()][:300]
     small: dict[str, Any] = {"size": "sm"}
     return html.Section(
@@ -135,7 +135,7 @@ def _form(runs: Runs, asked: PreflightInput, run: str | None) -> html.Section:
                         [
                             dmc.Select(
                                 id="preflight-form",
-                                label="Form",
+                                label="Format",
                                 data=forms,
                                 value=asked.form or AUTO,
                                 allowDeselect=False,
@@ -150,7 +150,7 @@ def _form(runs: Runs, asked: PreflightInput, run: str | None) -> html.Section:
                                 **small,
                             ),
                             dmc.TextInput(
-                                id="preflight-version", label="Its version", value="", placeholder="0.18.0", **small
+                                id="preflight-version", label="Trainer version", value="", placeholder="0.18.0", **small
                             ),
                             dmc.TextInput(id="preflight-gpus", label="GPUs", value="", placeholder="8", **small),
                             dmc.TextInput(
@@ -238,7 +238,10 @@ def _finding(finding: Finding) -> html.Article:
             html.P([html.Span("Why: ", className="quiet"), *inline(finding.why)]),
             html.P([html.Span("Set instead: ", className="quiet"), *inline(finding.how)]) if finding.how else None,
             html.Code(changes(finding), className="change") if finding.change else None,
-            *[html.P([html.Span("Or else: ", className="quiet"), *inline(other)]) for other in finding.alternatives],
+            *[
+                html.P([html.Span("Alternatively: ", className="quiet"), *inline(other)])
+                for other in finding.alternatives
+            ],
             html.P(f"How sure: {SURE[finding.sure]} ({finding.source})", className="quiet small text"),
         ],
         className=f"card incident {finding.severity}",
@@ -254,7 +257,7 @@ def _fixed(done: PreflightAnswer) -> list[Any]:
     if not done.fixed:
         return []
     left = f" Left for you: {', '.join(dict.fromkeys(done.left))}." if done.left else ""
-    words = f"Changed for {', '.join(dict.fromkeys(done.applied))}; then: {VERDICTS[done.verdict_after]}.{left}"
+    words = f"Fixes {', '.join(dict.fromkeys(done.applied))}. Verdict afterwards: {VERDICTS[done.verdict_after]}.{left}"
     return [
         html.H2("A corrected copy"),
         html.Div(
@@ -262,7 +265,9 @@ def _fixed(done: PreflightAnswer) -> list[Any]:
                 html.P(words, className="text"),
                 html.Div(
                     [
-                        dcc.Clipboard(target_id="preflight-fixed", title="copy the corrected copy", className="copy"),
+                        dcc.Clipboard(
+                            target_id="preflight-fixed", title="copy the corrected configuration", className="copy"
+                        ),
                         html.Span("copy", className="quiet small"),
                     ],
                     className="copying",

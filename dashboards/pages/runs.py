@@ -53,11 +53,11 @@ HEADS = {
     "task": "Task",
 }
 MEANS = {
-    "reward": "reward/mean: last value and its course",
-    "accuracy": "accuracy/val, or where a run has none accuracy/train: last value and its course",
-    "kl": "policy/kl_ref, or where a run has none policy/kl_old: last value and its course",
-    "grad_norm": "optim/grad_norm, before clipping: last value and its course",
-    "started": "when the run began; of a foreign log, when its last line was written",
+    "reward": "reward/mean: last value and trend",
+    "accuracy": "accuracy/val, else accuracy/train: last value and trend",
+    "kl": "policy/kl_ref, else policy/kl_old: last value and trend",
+    "grad_norm": "optim/grad_norm before clipping: last value and trend",
+    "started": "start of the run; for a log of another trainer, time of its last line",
 }
 
 
@@ -131,7 +131,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
             html.Div(
                 html.Table(
                     [
-                        html.Caption("runs, one a row", className="runs-caption"),
+                        html.Caption("Runs, one per row", className="runs-caption"),
                         html.Thead(_heads(asked), id="runs-heads"),
                         html.Tbody(_rows(found, (), theme), id="runs-rows"),
                     ],
@@ -285,7 +285,7 @@ def _option(verdict: str) -> dict[str, str]:
 
 
 def _heads(asked: ListSettings) -> html.Tr:
-    choose = html.Th(html.Span("choose", className="runs-hidden"), className="runs-pick")
+    choose = html.Th(html.Span("select", className="runs-hidden"), className="runs-pick")
     return html.Tr([choose, *[_head(column, asked) for column in SORTS]])
 
 
@@ -351,7 +351,7 @@ def _pick(row: ListRow, picked: bool) -> Any:
         role="checkbox",
         **attributes(
             aria_checked="true" if picked else "false",
-            aria_label=f"choose {row.name}",
+            aria_label=f"select {row.name}",
             data_runs="pick",
             data_value=row.run,
         ),
@@ -393,7 +393,7 @@ def _number(number: Number | None, label: str, theme: Theme) -> Any:
     picture = spark(number.trends, theme)
     value = html.Span(number.text, className="runs-value" if number.finite else "runs-value broken", title=number.note)
     tag = html.Span(number.tag, className="quiet runs-tag") if number.tag else None
-    drawn = html.Img(src=picture, alt=f"course of {label}", className="runs-spark") if picture else None
+    drawn = html.Img(src=picture, alt=f"trend of {label}", className="runs-spark") if picture else None
     return html.Div([html.Span(label, className="runs-label"), drawn, html.Span([value, tag])], className="runs-cell")
 
 
@@ -409,11 +409,11 @@ def _states(found: RunList) -> list[Any]:
 def _picks(chosen: Sequence[str]) -> list[Any]:
     if not chosen:
         return []
-    link = dcc.Link("compare them", href=address("/compare", runs=compared(chosen)), className="runs-go")
+    link = dcc.Link("Compare", href=address("/compare", runs=compared(chosen)), className="runs-go")
     return [
-        html.Span(f"{len(chosen)} chosen", role="status"),
-        link if len(chosen) > 1 else html.Span("choose another one to compare", className="quiet"),
-        html.Button("let go", className="runs-plain", **attributes(data_runs="unpick", data_value="")),
+        html.Span(f"{len(chosen)} selected", role="status"),
+        link if len(chosen) > 1 else html.Span("select another run to compare", className="quiet"),
+        html.Button("Clear", className="runs-plain", **attributes(data_runs="unpick", data_value="")),
     ]
 
 
@@ -429,5 +429,5 @@ def _none(runs: Runs, found: RunList) -> list[Any]:
         return []
     if not found.total:
         return [notices.no_runs([str(root) for root in runs.roots])]
-    told = empty("No run matches", f"{found.total:,} runs are here. Search by {HELP}.")
+    told = empty("No run matches", f"{found.total:,} runs in all. Search by {HELP}.")
     return [html.Div([told, html.P(html.A("show all runs", href="/"), className="runs-all")], className="card head")]

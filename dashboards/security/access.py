@@ -50,7 +50,7 @@ class Access:
             return None
         if request.method == "GET" and self._same(request.args.get("token")):
             return self._welcome(request)
-        why = "open the address, with its token, that was printed when this dashboard was started\n"
+        why = "open the address that was printed at the start, including its token\n"
         return Response(why, 401, mimetype="text/plain")
 
     def _welcome(self, request: Request) -> Response:

@@ -36,7 +36,7 @@ def group_rewards_figure(groups: Sequence[GroupRewards], *, unit: str = "reward"
     traces = []
     for name, alike, colour, symbol in (
         ("rewards differ", False, colours.lines[0], "circle"),
-        ("all the same: nothing to learn from", True, colours.muted, "circle-open"),
+        ("all equal: no learning signal", True, colours.muted, "circle-open"),
     ):
         x, y, size, text = [], [], [], []
         for place, (group, values) in enumerate(ranked, 1):

@@ -33,15 +33,15 @@ CORE: tuple[Chart, ...] = (
     Chart("signal", "Groups by outcome", ("reward/zero_std_frac", "reward/all_fail_frac", "reward/all_pass_frac")),
     Chart("spread", "Spread within groups", ("reward/std_group",)),
     Chart("length", "Completion length", ("rollout/length_mean", "rollout/length_max")),
-    Chart("degenerate", "Cut or repeating answers", ("rollout/truncated_frac", "rollout/repetition")),
+    Chart("degenerate", "Truncation and repetition", ("rollout/truncated_frac", "rollout/repetition")),
     Chart("turns", "Turns and searches", ("rollout/turns_mean", "rollout/searches_mean")),
-    Chart("tool", "Text from the tool, failed calls", ("rollout/retrieved_frac", "rollout/invalid_calls_frac")),
-    Chart("logp-correct", "Likelihood of right answers", ("policy/logp_correct",)),
-    Chart("ratio", "Tails of the ratio", ("policy/ratio_max", "policy/ratio_p99", "policy/ratio_min")),
+    Chart("tool", "Tool output and failed calls", ("rollout/retrieved_frac", "rollout/invalid_calls_frac")),
+    Chart("logp-correct", "Log-probability of correct answers", ("policy/logp_correct",)),
+    Chart("ratio", "Importance ratio", ("policy/ratio_max", "policy/ratio_p99", "policy/ratio_min")),
     Chart("ess", "Effective sample size", ("policy/ess",)),
-    Chart("mismatch", "Sampler against trainer", ("policy/mismatch_kl",)),
+    Chart("mismatch", "Sampler/trainer mismatch", ("policy/mismatch_kl",)),
     Chart("critic", "Critic", ("value/explained_variance",)),
-    Chart("value", "Error of the critic", ("value/loss",)),
+    Chart("value", "Critic loss", ("value/loss",)),
     Chart("lr", "Learning rate", ("optim/lr",)),
     Chart(
         "knobs",
@@ -49,7 +49,7 @@ CORE: tuple[Chart, ...] = (
         ("control/lr_scale", "control/beta", "control/epsilon_low", "control/epsilon_high", "control/temperature"),
         settings=True,
     ),
-    Chart("batch", "Prompts of a step", ("batch/prompts", "batch/prompts_drawn"), settings=True),
+    Chart("batch", "Prompts per step", ("batch/prompts", "batch/prompts_drawn"), settings=True),
     Chart("time", "Time per step", ("time/step_s", "time/rollout_s", "time/update_s")),
 )
 
@@ -80,5 +80,5 @@ def _never_changed(view: RunView, names: Iterable[str]) -> bool:
 
 
 def _is_component(name: str) -> bool:
-    """Whether it is the mean of one part of the reward, as `reward/format/mean`."""
+    """Whether it is the mean of one reward component, as `reward/format/mean`."""
     return name.startswith("reward/") and name.endswith("/mean") and name.count("/") > 1

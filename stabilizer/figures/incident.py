@@ -116,7 +116,7 @@ def _row(signal: Departed, low: float, high: float, colours: Palette) -> dict[st
 def _departures(signals: Sequence[Departed], colours: Palette) -> dict[str, Any]:
     texts = [f"{'↑' if signal.up else '↓'} {_times(signal)}".strip() for signal in signals]
     hover = [
-        f"<b>{escape(signal.metric)}</b> left its course {'upward' if signal.up else 'downward'} at step {signal.step}"
+        f"<b>{escape(signal.metric)}</b> departed {'upward' if signal.up else 'downward'} at step {signal.step}"
         + (f"<br>{escape(how_far(signal))}" if how_far(signal) else "")
         for signal in signals
     ]
@@ -146,7 +146,7 @@ def _metric(finding: Finding, signals: Sequence[Departed]) -> str:
 
 
 def _found(finding: Finding, signals: Sequence[Departed], colours: Palette) -> dict[str, Any]:
-    words = f"<b>{escape(finding.id)}</b> noticed at step {finding.detected_step}"
+    words = f"<b>{escape(finding.id)}</b> detected at step {finding.detected_step}"
     return {
         "type": "scatter",
         "mode": "markers",
@@ -167,7 +167,7 @@ def _layout(
     theme: Theme,
     colours: Palette,
 ) -> dict[str, Any]:
-    lines = [(onset.step, "began", "dash")] + ([(noticed, "noticed", "solid")] if noticed else [])
+    lines = [(onset.step, "onset", "dash")] + ([(noticed, "detected", "solid")] if noticed else [])
     return {
         "template": TEMPLATES[theme],
         "height": 64 + ROW * max(1, len(signals)),
@@ -208,7 +208,7 @@ def _layout(
                 "y": 1,
                 "yref": "paper",
                 "yanchor": "bottom",
-                "xanchor": "right" if word == "began" else "left",
+                "xanchor": "right" if word == "onset" else "left",
                 "showarrow": False,
                 "text": f"{word} {step}",
                 "font": {"size": 10.5, "color": colours.muted},

@@ -111,7 +111,7 @@ def _line_trace(plan: Plan, name: str, series: Series, colour: str, several: boo
     sparse = count <= 30 or (count <= DOTTED and int(np.median(np.diff(series.steps))) > 1)
     unit = "" if known.unit in ("", "1") else f" {_literal(known.unit)}"
     label = _literal(name)
-    mean = f" (mean over {plan.smooth:g} steps)" if plan.smooth else ""
+    mean = f" (smoothed over {plan.smooth:g} steps)" if plan.smooth else ""
     return {
         "type": "scatter",
         "mode": "lines+markers" if sparse else "lines",

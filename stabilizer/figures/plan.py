@@ -115,7 +115,7 @@ class Plan:
             step, value = int(series.steps[index]), float(series.values[index])
             finite = np.isfinite(value)
             low = finite or value == -np.inf
-            words = f"{short(value)} (below a log axis)" if finite else short(value)
+            words = f"{short(value)} (below the log axis)" if finite else short(value)
             out["x"].append(self.axis.place(step))
             out["y"].append(0.03 if low else 0.93)
             out["text"].append(f"{escape(name)}: <b>{words}</b> at step {step}")

@@ -278,13 +278,13 @@ def test_without_runs_the_page_offers_some(viewer: Any) -> None:
 
 def test_a_shared_address_shows_groups_charts_settings_and_the_verdict(viewer: Any) -> None:
     text = viewer("?runs=plain-0,plain-1,anchored,gone&ref=anchored&x=share")
-    assert "left out: gone" in text and "beta 0.01" in text and "what may be concluded" in text
+    assert "left out: gone" in text and "beta 0.01" in text and "Compared with" in text
     axes = {
         c["props"]["figure"]["layout"]["xaxis"]["title"]["text"]
         for c in components(viewer.tree)
         if c["type"] == "Graph"
     }
-    assert axes == {"share of the run, %"}
+    assert axes == {"% of the run"}
 
 
 def test_a_poll_without_news_answers_nothing_and_choices_change_the_address(viewer: Any) -> None:

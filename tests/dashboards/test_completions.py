@@ -107,7 +107,7 @@ def test_plain_search_takes_patterns_as_they_are_and_ignores_case() -> None:
 
 def test_a_pattern_finds_and_a_broken_one_says_what_is_wrong() -> None:
     assert find(r"\d+", ["ab 12 3", "none"], regex=True) == [[(3, 5), (6, 7)], None]
-    with pytest.raises(PatternError, match="no regular expression.*Switch regex off"):
+    with pytest.raises(PatternError, match="not a regular expression.*Switch regex off"):
         find("(", ["x"], regex=True)
 
 
@@ -177,7 +177,7 @@ def test_groups_say_what_they_got(run: Path) -> None:
 def test_the_tasks_own_judgement_counts_more_than_the_reward(tmp_path: Path) -> None:
     log(tmp_path, 1, [sample(1, 0, 0.9, solved=False), sample(1, 0, 0.1, solved=True)])
     found = view_of_step(CompletionsStore(), tmp_path, 1, CompletionsQuery(only="right"))
-    assert found.groups[0].items[0].reward == 0.1 and "as the task says" in found.judged
+    assert found.groups[0].items[0].reward == 0.1 and "as logged by the task" in found.judged
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_filters(run: Path, wanted: CompletionsQuery, expected: int) -> None:
 
 def test_a_broken_pattern_is_said_and_nothing_is_shown(run: Path) -> None:
     found = view_of_step(CompletionsStore(), run, 30, CompletionsQuery(q="(", regex=True))
-    assert "no regular expression" in found.problem and found.groups == ()
+    assert "not a regular expression" in found.problem and found.groups == ()
 
 
 def test_orders_put_what_is_no_number_last(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_another_step_is_held_against_this_one_best_against_best(run: Path) -> N
     assert [p.text for p in best.diff if p.kind == "new"] == ["30"] and "reward 1" in best.diff_note
     assert "4 completions of this prompt at step 10" in found.groups[0].vs_note
     same = found.groups[1].items[0]
-    assert same.diff is None and "the same text" in same.diff_note and same.text.pieces
+    assert same.diff is None and "same text" in same.diff_note and same.text.pieces
     log(run, 40, [sample(40, 0, 1.0, prompt="new")])
     assert (
         "did not log this prompt"
@@ -350,7 +350,7 @@ def test_lengths_nobody_counted_are_characters() -> None:
     texts = Texts((1,), lambda step: [Sample(1, 0, "p", "x" * n, 1.0, math.nan) for n in (30, 10)])
     found = view_of_step(LogCompletions(texts), Path(), 1, CompletionsQuery(sort="-length"))
     assert [item.length for item in found.groups[0].items] == ["10 characters", "30 characters"]
-    assert dict(found.summary)["length, mean and longest"] == "20.0, 30 characters"
+    assert dict(found.summary)["length, mean and max"] == "20.0, 30 characters"
 
 
 def test_empty_and_unknown_runs_say_what_to_do(client: Client, runs_folder: Path) -> None:

@@ -41,7 +41,7 @@ def test_a_nested_line_leaves_every_page_as_it_was(client: Client, runs_folder: 
     for path, query in addresses(CALM, RUN):
         client.open(path, query)
     notes = page_now(client.app.runs.get(CALM)).notes
-    assert notes == (() if "samples" in name else ("1 lines of this run could not be read and were left out",))
+    assert notes == (() if "samples" in name else ("1 unreadable line skipped",))
 
 
 @pytest.mark.ui
@@ -69,5 +69,5 @@ def test_a_cause_of_the_wrong_type_costs_its_line(client: Client, runs_folder: P
     line = encode(Finding("optim/grad-spike", "warn", "x", 3, 4, 5, incident=1, causes=causes))
     (runs_folder / CALM / "findings.jsonl").write_bytes(line.replace(b'"confidence":1', b'"confidence":{}') + line)
     page = page_now(client.app.runs.get(CALM))
-    assert [card.id for card in page.incidents] == ["optim/grad-spike"] and page.notes[0].startswith("1 lines")
+    assert [card.id for card in page.incidents] == ["optim/grad-spike"] and page.notes[0].startswith("1 unreadable")
     client.open("/incident", f"?run={CALM}")

@@ -59,7 +59,7 @@ def test_a_page_tells_recall_false_alarms_delay_and_fixes(client) -> None:
     text = words(client.open("/detector", "?id=policy/mismatch"))
     for said in (
         "recall",
-        "faults made for it",
+        "injected faults",
         "false alarms",
         "per 1,000 healthy steps",
         "delay, mismatch",

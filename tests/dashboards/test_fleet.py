@@ -252,7 +252,7 @@ def test_a_run_without_its_process_is_stalled_at_once(tmp_path: Path) -> None:
     status = read_json(tmp_path / "run" / "status.json")
     (tmp_path / "run" / "status.json").write_text(json.dumps({**status, "pid": 2**22 + 1}))
     (found,) = run_list(Runs([tmp_path]).lines(), ListSettings(), status["t"] + 1).rows
-    assert (found.state, found.state_note) == ("stalled", "its process is gone")
+    assert (found.state, found.state_note) == ("stalled", "process is gone")
 
 
 def test_silence_is_seen_without_a_file_changing(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_an_incident_tells_onset_order_cause_advice_and_what_was_tried(client) -
     assert "policy/kl_ref left its band 9 steps before the gradient did" in text
     assert "beta=0.01 in GRPOConfig" in text and "control/beta: 0.001 → 0.01" in text
     assert "rewind-and-anchor" in text and "KL 0.11 (was 1.31)" in text
-    assert "left behind: the run went on from step 250 again" in " ".join(text.split())
+    assert "rolled back: the run continued from step 250" in " ".join(text.split())
 
 
 def test_the_order_is_drawn_and_said_in_words(client) -> None:
@@ -128,7 +128,7 @@ def test_lookalikes_say_what_this_run_measured_of_them_and_no_more(tmp_path: Pat
         Finding("policy/mismatch", "warn", "engine and trainer disagree", 268, 281, 300, state="open", incident=2)
     )
     page = words(over(tmp_path).open("/incident", f"?run={ASKING}&n=2"))
-    assert "policy/stale-rollouts could not be looked for: this run does not log" in " ".join(page.split())
+    assert "policy/stale-rollouts not checked: this run does not log" in " ".join(page.split())
     assert "control/mismatch not logged by this run" in " ".join(page.split())
 
 
@@ -148,7 +148,7 @@ def test_the_past_of_other_runs_is_found_by_failure_and_cause(client, runs_folde
 def test_without_a_past_it_says_so_and_how_far_it_looked(client) -> None:
     seen = ids(client.open("/incident", f"?run={RUN}&n=2"))["incident-seen"]["data"]
     found = client.call("incident-similar", "incident-seen.data", {"incident-seen.data": seen})
-    assert "Nothing like it" in words(found["incident-similar"]["children"])
+    assert "None found" in words(found["incident-similar"]["children"])
     assert "in 2 runs" in words(found["incident-similar"]["children"])
 
 
@@ -329,7 +329,7 @@ def test_the_journal_tells_hypothesis_change_and_outcome(tmp_path: Path) -> None
     text = words(over(tmp_path).open("/journal", f"?run={ASKING}"))
     for said in (
         "findings are quiet",
-        "reward/mean stays at 0.71 or above, give or take 0.04",
+        "reward/mean stays at 0.71 or above (tolerance 0.04",
         "30 steps",
         "control/lr_scale: back to 1",
         "control/lr_scale: 1 → 0.5",
@@ -368,7 +368,7 @@ def test_starts_and_returns_are_attempts(client) -> None:
 
 
 def test_the_chain_is_checked_and_the_first_broken_link_named(client, runs_folder: Path) -> None:
-    assert "The chain is whole: 4 entries" in words(client.open("/journal", f"?run={RUN}"))
+    assert "The hash chain is intact: 4 entries" in words(client.open("/journal", f"?run={RUN}"))
     path = runs_folder / RUN / "actions.jsonl"
     path.write_bytes(path.read_bytes().replace(b"by hand", b"by magic"))
     text = words(client.open("/journal", f"?run={RUN}"))
@@ -377,7 +377,7 @@ def test_the_chain_is_checked_and_the_first_broken_link_named(client, runs_folde
 
 def test_a_calm_run_has_an_empty_journal_that_says_so(client) -> None:
     text = words(client.open("/journal", f"?run={CALM}"))
-    assert "Nothing tried yet" in text and "The journal is empty" in text and "Nobody asked for anything" in text
+    assert "Nothing tried yet" in text and "The journal is empty" in text and "None yet" in text
 
 
 def test_an_incident_that_came_back_on_another_branch_began_where_its_charts_show_it() -> None:

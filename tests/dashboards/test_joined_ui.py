@@ -106,7 +106,7 @@ def test_pages_lead_to_one_another(walking: Watched) -> None:
     for name in (RUN, CALM):
         page.get_by_role("checkbox", name=f"choose {name}").click()
         page.get_by_role("checkbox", name=f"choose {name}", checked=True).wait_for()
-    page.get_by_role("link", name="compare them").click()
+    page.get_by_role("link", name="Compare").click()
     page.locator(".compare-verdict").wait_for(timeout=60_000)
     assert walking.errors == []
 
@@ -168,7 +168,7 @@ def test_an_address_with_its_token_lets_in_and_loses_it(browser: Any, runs_folde
     context = browser.new_context()
     watched = Watched(context.new_page(), address.partition("?")[0])
     watched.page.goto(f"{watched.address}run")
-    watched.page.get_by_text("open the address, with its token").wait_for()
+    watched.page.get_by_text("open the address that was printed").wait_for()
     watched.page.goto("about:blank")  # what the refused page still asks for ends with it
     watched.errors.clear()  # the browser says that this was refused
     watched.page.goto(address)

@@ -119,7 +119,7 @@ def test_a_click_on_a_head_sorts_and_the_next_turns_it_round(page: RunList) -> N
 
 def test_chosen_runs_lead_to_their_comparison(page: RunList) -> None:
     page.click("pick", RUN)
-    assert "choose another one" in json.dumps(page.parts["runs-picks"])
+    assert "select another run" in json.dumps(page.parts["runs-picks"])
     page.click("pick", CALM)
     assert f"/compare?runs={RUN}%2C{CALM}" in json.dumps(page.parts["runs-picks"])
     page.click("pick", RUN)
