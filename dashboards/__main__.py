@@ -9,7 +9,7 @@ from pathlib import Path
 
 def main(argv: list[str] | None = None) -> int:
     """Serve until interrupted; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m dashboards", description="Look at runs in the browser.")
+    parser = argparse.ArgumentParser(prog="python -m dashboards", description="ViewerSettings at runs in the browser.")
     parser.add_argument(
         "paths",
         nargs="*",
@@ -23,9 +23,7 @@ def main(argv: list[str] | None = None) -> int:
         default="127.0.0.1",
         help="the one address to listen on; any but a loopback one needs --token (default: %(default)s)",
     )
-    parser.add_argument(
-        "--token", action="store_true", help="let in only who opens the address that is printed, which holds a token"
-    )
+    parser.add_argument("--token", action="store_true", help="require the token that the printed address contains")
     parser.add_argument("--port", type=int, default=8050, help="0 picks a free one (default: %(default)s)")
     args = parser.parse_args(argv)
     from dashboards.server import serve

@@ -13,28 +13,35 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, no_update
+from dash import Dash, Input, Output, State, no_update
 from dash.dash import _default_index
 from dash.exceptions import PreventUpdate
 
-from dashboards.components import actions, frame
-from dashboards.data.state import Runs
+from dashboards.components import actions, app_shell
+from dashboards.components.browser import in_browser
+from dashboards.data.run_registry import Runs
 from dashboards.pages import PAGES
-from dashboards.security.door import Door
-from dashboards.security.guard import guard
+from dashboards.security.access import Access
+from dashboards.security.request_guard import install_request_guard
 
 _scheme_before_first_paint = cache(dmc.pre_render_color_scheme)
 """A hook on all apps of the process, so it is put there once."""
 
 
-def build(roots: Sequence[Path], door: Door | None = None) -> Dash:
-    """The app over the runs under `roots`; `app.server` is the WSGI application. Without a `door`, for this machine."""
+class Dashboard(Dash):
+    """The app, with the runs it shows."""
+
+    runs: Runs
+
+
+def build(roots: Sequence[Path], access: Access | None = None) -> Dashboard:
+    """The app over the runs under `roots`; `app.server` is the WSGI application. By default it answers locally only."""
     runs = Runs(roots)
     _scheme_before_first_paint()
-    app = Dash(
+    app = Dashboard(
         "dashboards",
         title="stabilizer",
-        update_title=None,
+        update_title="",
         assets_folder=str(Path(__file__).parent / "assets"),
         serve_locally=True,
         enable_mcp=False,
@@ -46,11 +53,14 @@ def build(roots: Sequence[Path], door: Door | None = None) -> Dash:
     app.runs = runs
     app.server.debug = False  # whatever the environment says: a debugger is for people who may run code here
     app.enable_dev_tools(
-        debug=False, dev_tools_ui=False, dev_tools_props_check=False, dev_tools_serve_dev_bundles=False,
+        debug=False,
+        dev_tools_ui=False,
+        dev_tools_props_check=False,
+        dev_tools_serve_dev_bundles=False,
         dev_tools_hot_reload=False,
-    )  # fmt: skip
-    guard(app.server, door or Door(), app.callback_map)
-    app.layout = lambda: frame.skeleton(runs.lines(), runs.token)
+    )
+    install_request_guard(app.server, access or Access(), app.callback_map)
+    app.layout = lambda: app_shell.skeleton(runs.lines(), runs.token)
     _frame(app, runs)
     actions.register(app, runs)
     for page in PAGES:
@@ -64,14 +74,12 @@ def query_of(search: str | None) -> dict[str, str]:
 
 
 def _frame(app: Dash, runs: Runs) -> None:
-    app.clientside_callback(
-        ClientsideFunction("stabilizer", "scheme"), Output("scheme", "data"), Input("url", "pathname")
-    )
-    app.clientside_callback(
-        ClientsideFunction("stabilizer", "chosen"), Output("picker", "value"), Input("url", "search")
-    )
-    app.clientside_callback(
-        ClientsideFunction("stabilizer", "choose"),
+    in_browser(app, "stabilizer", "scheme", Output("scheme", "data"), Input("url", "pathname"))
+    in_browser(app, "stabilizer", "chosen", Output("picker", "value"), Input("url", "search"))
+    in_browser(
+        app,
+        "stabilizer",
+        "choose",
         Output("url", "pathname"),
         Output("url", "search", allow_duplicate=True),
         Input("picker", "value"),
@@ -81,39 +89,40 @@ def _frame(app: Dash, runs: Runs) -> None:
     )
 
     @app.callback(
-        Output("page", "children"),
-        Output("url", "search", allow_duplicate=True),
-        Input("url", "pathname"),
-        Input("url", "search"),
-        Input("scheme", "data"),
+        output={"page": Output("page", "children"), "search": Output("url", "search", allow_duplicate=True)},
+        inputs={"path": Input("url", "pathname"), "search": Input("url", "search"), "theme": Input("scheme", "data")},
         prevent_initial_call="initial_duplicate",
     )
-    def open_page(path: str | None, search: str | None, theme: str | None) -> Any:
+    def open_page(path: str | None, search: str | None, theme: str | None) -> dict[str, Any]:
         if theme not in ("light", "dark"):
             raise PreventUpdate  # the browser says which in a moment
         path = path if isinstance(path, str) and path else "/"
         page, query = next((page for page in PAGES if page.PATH == path), None), query_of(search)
         if page is None:
-            return frame.nowhere(path), no_update
-        address = no_update
+            return {"page": app_shell.nowhere(path), "search": no_update}
+        address: Any = no_update
         if page.OF_A_RUN and not query.get("run") and (newest := next((line.id for line in runs.lines()), "")):
             query["run"] = newest
             address = "?" + urlencode(query)
-        return page.layout(runs, query, theme), address
-
-    @app.callback(Output("tabs", "children"), Input("url", "pathname"), Input("url", "search"))
-    def tabs(path: str | None, search: str | None) -> Any:
-        return frame.tabs(PAGES, path if isinstance(path, str) else "/", query_of(search).get("run", ""))
+        return {"page": page.layout(runs, query, theme), "search": address}
 
     @app.callback(
-        Output("picker", "data"),
-        Input("rescan", "n_intervals"),
-        Input("picker", "searchValue"),
-        Input("picker", "value"),
-        State("picker", "data"),
+        output=Output("tabs", "children"), inputs={"path": Input("url", "pathname"), "search": Input("url", "search")}
+    )
+    def tabs(path: str | None, search: str | None) -> Any:
+        return app_shell.tabs(PAGES, path if isinstance(path, str) else "/", query_of(search).get("run", ""))
+
+    @app.callback(
+        output=Output("picker", "data"),
+        inputs={
+            "polls": Input("rescan", "n_intervals"),
+            "typed": Input("picker", "searchValue"),
+            "chosen": Input("picker", "value"),
+        },
+        state={"known": State("picker", "data")},
         prevent_initial_call=True,
     )
-    def rescan(_: int, typed: str | None, chosen: str | None, known: list[dict[str, str]]) -> Any:
+    def rescan(polls: int, typed: str | None, chosen: str | None, known: list[dict[str, str]]) -> Any:
         said = (word if isinstance(word, str) else None for word in (chosen, typed))
-        found = frame.options(runs.lines(), *said)
+        found = app_shell.options(runs.lines(), *said)
         return no_update if found == known else found

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dashboards.security.door import Door, in_address
+from dashboards.security.access import Access, host_in_url
 
 if TYPE_CHECKING:
     from waitress.server import BaseWSGIServer
@@ -50,24 +50,24 @@ def prepare(
     paths: Sequence[Path], host: str = "127.0.0.1", port: int = 8050, *, token: bool = False
 ) -> tuple[BaseWSGIServer, str]:
     """A server that is bound but does not answer yet, and its address, with the token in it where there is one."""
-    door = Door.of(host, token)
+    access = Access.of(host, token)
     listener = bind(host, port)
     import waitress  # after binding: a taken port is said at once
 
     from dashboards.app import build
-    from dashboards.components.packed import Packed
-    from dashboards.security.guard import MAX_BODY
+    from dashboards.compression import CompressedFiles
+    from dashboards.security.request_guard import MAX_BODY
 
-    app, packed = build(paths, door), Packed()
-    packed.take(app.server)
-    packed.begin(app.server, door.key())
+    app, compressed = build(paths, access), CompressedFiles()
+    compressed.take(app.server)
+    compressed.begin(app.server, access.key())
     app.runs.logs.start()
     server = waitress.create_server(
         app.server, sockets=[listener], threads=THREADS, ident=None, max_request_body_size=MAX_BODY
     )
     server.close = _both(app.runs.logs.stop, server.close)
-    key = f"?token={door.token}" if door.token else ""
-    return server, f"http://{in_address(host)}:{listener.getsockname()[1]}/{key}"
+    key = f"?token={access.token}" if access.token else ""
+    return server, f"http://{host_in_url(host)}:{listener.getsockname()[1]}/{key}"
 
 
 def serve(

@@ -29,7 +29,7 @@ RUNNING = 10
 def measure(*, seed: int = 0, quick: bool = False) -> list[dict[str, Any]]:
     """Milliseconds for the list, cold and warm, and for the page that shows it."""
     from dashboards.app import build
-    from dashboards.data.state import Runs
+    from dashboards.data.run_registry import Runs
 
     runs, steps = (100, 300) if quick else (1_000, 10_000)
     with tempfile.TemporaryDirectory() as folder:

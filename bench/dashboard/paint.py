@@ -124,18 +124,18 @@ class Asking:
 
     def all(self) -> dict[str, Any]:
         """Open the page, to its last chart."""
-        from dashboards.components.sections import SECTIONS
-        from dashboards.data.live import Seen
-        from dashboards.data.look import Look
+        from dashboards.data.chart_sections import SECTIONS
+        from dashboards.data.live_updates import BrowserState
+        from dashboards.data.viewer_settings import ViewerSettings
 
-        seen = self.ask(Seen(Look(self.run)).as_json(), [], SECTIONS)
+        seen = self.ask(BrowserState(ViewerSettings(self.run)).as_json(), [], SECTIONS)
         while seen["rest"]:
             seen = self.ask(seen, list(seen["charts"]), SECTIONS)
         return seen
 
     def step(self, seen: dict[str, Any], charts: int = 12) -> dict[str, Any]:
         """A poll with so many charts in sight, the same ones every time."""
-        from dashboards.components.sections import SECTIONS
+        from dashboards.data.chart_sections import SECTIONS
 
         return self.ask(seen, list(seen["charts"]), SECTIONS, sorted(seen["charts"])[:charts])
 
@@ -157,7 +157,7 @@ class Asking:
     ) -> dict[str, Any]:
         """One poll; what the browser keeps of the answer."""
         values = {
-            "tick.n_intervals": 1, "look.data": seen["look"], "seen.data": seen, "visible.data": visible,
+            "tick.n_intervals": 1, "settings.data": seen["settings"], "seen.data": seen, "visible.data": visible,
             '{"chart":["ALL"]}.id': [{"chart": chart} for chart in charts],
         }  # fmt: skip
         outputs: list[Any] = []

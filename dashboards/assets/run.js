@@ -6,7 +6,7 @@
   // Where a spreadsheet begins a formula: at the start of a cell, or behind what it may take for the end of one.
   var FORMULA = /(^|[\t\r\n;,|"'])(?=[=+@\uff1d\uff0b\uff0d\uff20\t\r\n-])/g;
 
-  function look() {
+  function settings() {
     var query = new URLSearchParams(window.location.search);
     var said = {};
     KEYS.forEach(function (key) {
@@ -29,7 +29,7 @@
 
   function show(said) {
     write(said);
-    window.dash_clientside.set_props("look", { data: look() });
+    window.dash_clientside.set_props("settings", { data: settings() });
   }
 
   // A word more or less in a list of words.
@@ -42,7 +42,7 @@
   }
 
   function turn(key, word) {
-    var said = look();
+    var said = settings();
     said[key] = turned(said[key], word);
     show(said);
   }
@@ -197,7 +197,7 @@
 
   // Zooming one chart zooms all, where that is wished for; the address keeps what they show.
   function zoomed(plot, change) {
-    var said = look();
+    var said = settings();
     var range = change["xaxis.range"] || [change["xaxis.range[0]"], change["xaxis.range[1]"]];
     var whole = change["xaxis.autorange"] === true;
     if (!whole && (range[0] === undefined || range[1] === undefined)) return;
@@ -266,9 +266,9 @@
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     stabilizer_run: {
-      // A new look is asked for at once; while a poll is on its way the next one does it, for two would cross.
-      nudge: function (look, waiting) {
-        return waiting ? window.dash_clientside.no_update : JSON.stringify(look);
+      // New settings are asked for at once; while a poll is on its way the next one does it, for two would cross.
+      nudge: function (chosen, waiting) {
+        return waiting ? window.dash_clientside.no_update : JSON.stringify(chosen);
       },
       astray: function (seen) {
         last = seen;
@@ -276,17 +276,17 @@
         return window.dash_clientside.no_update;
       },
       choose: function (x, y, smooth, find, linked) {
-        var said = look();
+        var said = settings();
         said.x = x;
         said.y = y;
         said.smooth = smooth;
         said.find = find || "";
         said.link = linked ? "1" : "";
         if (!linked) said.zoom = "";
-        if (x !== (look().x || "step")) said.zoom = "";
-        var before = JSON.stringify(look());
+        if (x !== (settings().x || "step")) said.zoom = "";
+        var before = JSON.stringify(settings());
         write(said);
-        return JSON.stringify(look()) === before ? window.dash_clientside.no_update : look();
+        return JSON.stringify(settings()) === before ? window.dash_clientside.no_update : settings();
       },
     },
   });

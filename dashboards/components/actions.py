@@ -13,13 +13,13 @@ from typing import Any
 from dash import ALL, MATCH, Dash, Input, Output, State, ctx, html
 from dash.exceptions import PreventUpdate
 
-from dashboards.data.offers import Offer, Offers, leave, offers
-from dashboards.data.standing import Standing
-from dashboards.data.state import Runs
-from dashboards.security.guard import of_this_page
+from dashboards.data.allowed_requests import AllowedRequest, AllowedRequests, allowed_requests, submit
+from dashboards.data.run_registry import Runs
+from dashboards.data.run_verdict import RunVerdict
+from dashboards.security.request_guard import of_this_page
 
 TOKEN = "action-token"  # noqa: S105
-BEING_CHECKED = "Being checked; what the detectors find appears here."
+BEING_CHECKED = "Being checked. Findings appear here."
 
 
 def buttons(runs: Runs, run: str, action: str = "", *, reasons: bool = True) -> html.Div:
@@ -27,9 +27,9 @@ def buttons(runs: Runs, run: str, action: str = "", *, reasons: bool = True) -> 
 
     Without `reasons` it is an empty place when nothing may be asked, rather than a word on why.
     """
-    found = offers(runs, run, action)
+    found = allowed_requests(runs, run, action)
     if found.refused and not reasons:
-        found = Offers(run, action)
+        found = AllowedRequests(run, action)
     return html.Div(_shown(found), id={"type": "answers", "run": run, "of": action}, className="answers")
 
 
@@ -37,42 +37,44 @@ def register(app: Dash, runs: Runs) -> None:
     """What happens when one is pressed, on whatever page it is."""
 
     @app.callback(
-        Output({"type": "answers", "run": MATCH, "of": MATCH}, "children"),
-        Input({"type": "ask", "run": MATCH, "of": MATCH, "kind": ALL}, "n_clicks"),
-        State(TOKEN, "data"),
+        output=Output({"type": "answers", "run": MATCH, "of": MATCH}, "children"),
+        inputs={"clicks": Input({"type": "ask", "run": MATCH, "of": MATCH, "kind": ALL}, "n_clicks")},
+        state={"token": State(TOKEN, "data")},
         prevent_initial_call=True,
     )
-    def ask(_: Any, token: Any) -> Any:
+    def ask(clicks: Any, token: Any) -> Any:
         pressed = ctx.triggered_id
         if not pressed or not ctx.triggered or not ctx.triggered[0]["value"]:
             raise PreventUpdate  # buttons came or went; none was pressed
         run, kind, action = (str(pressed.get(key, "")) for key in ("run", "kind", "of"))
         if not known(runs, token) or not of_this_page():
-            return _shown(Offers(run, action, refused="not asked: this page is older than the dashboard; reload it"))
-        return _shown(leave(runs, run, kind, action))
+            return _shown(
+                AllowedRequests(run, action, refused="Not sent: this page is older than the dashboard. Reload it.")
+            )
+        return _shown(submit(runs, run, kind, action))
 
     @app.callback(
-        Output({"type": "checks", "run": MATCH}, "children"),
-        Input({"type": "check", "run": MATCH}, "n_clicks"),
-        State(TOKEN, "data"),
+        output=Output({"type": "checks", "run": MATCH}, "children"),
+        inputs={"clicks": Input({"type": "check", "run": MATCH}, "n_clicks")},
+        state={"token": State(TOKEN, "data")},
         prevent_initial_call=True,
     )
-    def check(pressed: Any, token: Any) -> Any:
-        if not pressed or not ctx.triggered_id:
+    def check(clicks: Any, token: Any) -> Any:
+        if not clicks or not ctx.triggered_id:
             raise PreventUpdate
         if not known(runs, token) or not of_this_page():
-            return [_said("not checked: this page is older than the dashboard; reload it")]
+            return [_said("Not checked: this page is older than the dashboard. Reload it.")]
         refused = runs.check(str(ctx.triggered_id.get("run", "")))
-        return [_said(f"not checked: {refused}" if refused else BEING_CHECKED)]
+        return [_said(f"Not checked: {refused}" if refused else BEING_CHECKED)]
 
 
-def check_button(run: str, stands: Standing) -> html.Div:
+def check_button(run: str, verdict: RunVerdict) -> html.Div:
     """The button that has a run checked, where something is left to check, and why the last check failed."""
     shown: list[Any] = []
-    if stands.ask:
-        shown.append(html.Button(stands.ask, id={"type": "check", "run": run}, className="ask main"))
-    if stands.problem:
-        shown.append(_said(f"the check failed: {stands.problem}"))
+    if verdict.ask:
+        shown.append(html.Button(verdict.ask, id={"type": "check", "run": run}, className="ask main"))
+    if verdict.problem:
+        shown.append(_said(f"The check failed: {verdict.problem}"))
     return html.Div(shown, id={"type": "checks", "run": run}, className="answers")
 
 
@@ -85,14 +87,14 @@ def known(runs: Runs, token: Any) -> bool:
     return isinstance(token, str) and hmac.compare_digest(token.encode(), runs.token.encode())
 
 
-def _shown(found: Offers) -> list[Any]:
+def _shown(found: AllowedRequests) -> list[Any]:
     if found.waits:
         return [html.Span(f"◔ {found.waits}", className="waits", role="status")]
     why = [html.Span(found.refused, className="quiet small", role="status")] if found.refused else []
     return [*why, *[_button(offer, found) for offer in found.offers]]
 
 
-def _button(offer: Offer, found: Offers) -> Any:
+def _button(offer: AllowedRequest, found: AllowedRequests) -> Any:
     id = {"type": "ask", "run": found.run, "of": found.action, "kind": offer.kind}
     look = "ask main" if offer.kind in ("approve", "resume") else "ask"
     if not offer.warning:

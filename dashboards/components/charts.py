@@ -12,46 +12,63 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Patch, dcc, html
 
-from dashboards.components.parts import empty, explained, saved
-from dashboards.components.sections import SECTIONS, Section
-from dashboards.data.live import Placed
-from dashboards.data.look import SMOOTHS, Look
-from dashboards.data.scene import ChartView
-from stabilizer.figures import CONFIG, FAMILIES, PALETTES
+from dashboards.components.elements import GRAPH_CONFIG, attributes, empty, explained, saved
+from dashboards.data.chart_sections import SECTIONS, Section
+from dashboards.data.live_updates import Placed
+from dashboards.data.run_figures import ChartView
+from dashboards.data.viewer_settings import SMOOTHS, ViewerSettings
+from stabilizer.figures import FAMILIES, PALETTES
 from stabilizer.figures.growth import Growth
 from stabilizer.figures.preview import Preview
 from stabilizer.figures.words import meaning_words
 
 
-def tools(look: Look, problem: str = "") -> html.Div:
+def tools(settings: ViewerSettings, problem: str = "") -> html.Div:
     """How charts are drawn, and which, and what is wrong with the search for them."""
     return html.Div(
         [
             html.Div(
                 [
-                    dmc.TextInput(id="find", value=look.find, placeholder="search metrics (a*b, a|b)   /", size="xs",
-                                  debounce=300, className="find",
-                                  **{"aria-label": "search metrics: * is any text, | is or"}),
+                    dmc.TextInput(
+                        id="find",
+                        value=settings.find,
+                        placeholder="search metrics (a*b, a|b)   /",
+                        size="xs",
+                        debounce=300,
+                        className="find",
+                        **attributes(aria_label="search metrics: * is any text, | is or"),
+                    ),
                     html.Span(problem, id="find-problem", className="problem", role="status"),
                 ],
                 className="finder",
             ),
-            _choice("axis", "x axis", look.x, (("step", "steps"), ("tokens", "tokens"), ("time", "time"))),
-            _choice("scale", "y axis", look.y, (("auto", "auto"), ("linear", "linear"), ("log", "log"))),
-            dmc.Select(id="smooth", value=str(look.smooth), size="xs", w=150, allowDeselect=False,
-                       data=[{"value": str(n), "label": f"mean over {n} steps" if n else "not smoothed"}
-                             for n in SMOOTHS], **{"aria-label": "smoothing"}),
-            dmc.Switch(id="linked", checked=look.linked, label="zoom together", size="xs"),
-            html.Button("?", id="help", className="help", title="keys",
-                        **{"aria-label": "keys of this page", "data-keys": "1"}),
+            _choice("axis", "x axis", settings.x, (("step", "steps"), ("tokens", "tokens"), ("time", "time"))),
+            _choice("scale", "y axis", settings.y, (("auto", "auto"), ("linear", "linear"), ("log", "log"))),
+            dmc.Select(
+                id="smooth",
+                value=str(settings.smooth),
+                size="xs",
+                w=150,
+                allowDeselect=False,
+                data=[{"value": str(n), "label": f"smooth over {n} steps" if n else "No smoothing"} for n in SMOOTHS],
+                **attributes(aria_label="smoothing"),
+            ),
+            dmc.Switch(id="linked", checked=settings.linked, label="Sync zoom", size="xs"),
+            html.Button(
+                "?",
+                id="help",
+                className="help",
+                title="keyboard shortcuts",
+                **attributes(aria_label="keyboard shortcuts", data_keys="1"),
+            ),
         ],
         className="tools",
-    )  # fmt: skip
+    )
 
 
 def _choice(id: str, label: str, value: str, of: Sequence[tuple[str, str]]) -> dmc.SegmentedControl:
     data = [{"value": value, "label": words} for value, words in of]
-    return dmc.SegmentedControl(id=id, value=value, size="xs", data=data, **{"aria-label": label})
+    return dmc.SegmentedControl(id=id, value=value, size="xs", data=data, **attributes(aria_label=label))
 
 
 def mounted(ids: Any, kind: str) -> list[str]:
@@ -64,7 +81,7 @@ def places(placed: Sequence[Placed]) -> list[Any]:
     """The sections, with what is in them as far as that is known."""
     there: dict[str, list[Any]] = {each.section.id: section(each) for each in placed}
     if not placed:
-        there["first"] = [html.P("Reading the numbers …", className="quiet reading")]
+        there["first"] = [html.P("Loading charts …", className="quiet reading")]
     return [html.Section(there.get(id, []), id={"section": id}, className="charts") for id in SECTIONS]
 
 
@@ -73,7 +90,7 @@ def section(placed: Placed) -> list[Any]:
     there = placed.section
     head = _heading(there)
     if there.id == "first" and not there.count and there.open:
-        return [empty("No numbers yet", "Charts appear with the first step the trainer writes.")]
+        return [empty("No numbers yet", "Charts appear once the trainer writes its first step.")]
     return [*head, *map(_card, placed.charts), *_left_out(there)]
 
 
@@ -81,11 +98,17 @@ def graph(item: ChartView) -> dcc.Graph | None:
     """The chart itself, in a slot of its own: what comes into one slot leaves the others as they are."""
     if item.figure is None:
         return None
-    return dcc.Graph(id={"chart": item.chart.id}, figure=item.figure, config=dict(CONFIG), className="graph",
-                     style={"height": "236px"}, responsive=True)  # fmt: skip
+    return dcc.Graph(
+        id={"chart": item.chart.id},
+        figure=item.figure,
+        config=GRAPH_CONFIG,
+        className="graph",
+        style={"height": "236px"},
+        responsive=True,
+    )
 
 
-def extend(patch: Patch, points: Growth, lines: int, standing: Sequence[int]) -> None:
+def extend(patch: Patch, points: Growth, lines: int, open_spans: Sequence[int]) -> None:
     """Have a figure of so many lines grow: new points, and the spans that reach to the present."""
     for index, line in enumerate(points.lines):
         for key, values in line.items():
@@ -98,28 +121,29 @@ def extend(patch: Patch, points: Growth, lines: int, standing: Sequence[int]) ->
             trace[key].extend(off[key])
         trace["marker"]["color"].extend(off["colour"])
         trace["marker"]["symbol"].extend(off["symbol"])
-    for index in standing:
+    for index in open_spans:
         patch["layout"]["shapes"][index]["x1"] = points.now
 
 
 def _heading(there: Section) -> list[Any]:
     if there.id in FAMILIES and (there.count or there.still):
-        words = (
-            f"{there.count} more {'metric' if there.count == 1 else 'metrics'}" if there.count else "none that changed"
-        )
+        words = f"{there.count} more {'metric' if there.count == 1 else 'metrics'}" if there.count else "all unchanged"
         return [
             html.Button(
-                [html.Span("▾" if there.open else "▸", className="arrow"), html.Strong(FAMILIES[there.id][0]),
-                 html.Span(words, className="quiet small")],
+                [
+                    html.Span("▾" if there.open else "▸", className="arrow"),
+                    html.Strong(FAMILIES[there.id][0]),
+                    html.Span(words, className="quiet small"),
+                ],
                 className="family",
-                **{"data-family": there.id, "aria-expanded": "true" if there.open else "false"},
+                **attributes(data_family=there.id, aria_expanded="true" if there.open else "false"),
             )
-        ]  # fmt: skip
+        ]
     if there.id == "pinned" and there.count:
         return [html.H2("Pinned", className="wide")]
     if there.id == "found" and there.open:
         words = "1 chart" if there.count == 1 else f"{there.count} charts"
-        return [html.H2(f"Found: {words}", className="wide")] if not there.problem else []
+        return [html.H2(f"{words} found", className="wide")] if not there.problem else []
     return []
 
 
@@ -129,7 +153,7 @@ def _left_out(there: Section) -> list[Any]:
     if not there.open or there.count <= len(there.charts):
         return []
     left = there.count - len(there.charts)
-    return [html.P(f"{left} more charts are not drawn; search for them by name.", className="quiet wide")]
+    return [html.P(f"{left} more charts not shown; search for them by name.", className="quiet wide")]
 
 
 def _card(item: ChartView) -> html.Figure:
@@ -143,13 +167,21 @@ def _card(item: ChartView) -> html.Figure:
                     html.Span([_key(item, index) for index in range(len(chart.metrics))], className="names"),
                     explained(chart.title, help_text),
                     html.Button(
-                        "★" if item.pinned else "☆", className="help tool",
-                        title="unpin" if item.pinned else "pin: show first",
-                        **{"data-pin": chart.id, "aria-label": f"pin {chart.title}",
-                           "aria-pressed": "true" if item.pinned else "false"},
+                        "★" if item.pinned else "☆",
+                        className="help tool",
+                        title="unpin" if item.pinned else "pin to the top",
+                        **attributes(
+                            data_pin=chart.id,
+                            aria_label=f"pin {chart.title}",
+                            aria_pressed="true" if item.pinned else "false",
+                        ),
                     ),
-                    html.Button("⤢", className="help tool", title="large",
-                                **{"data-large": "1", "aria-label": f"show {chart.title} large"}),
+                    html.Button(
+                        "⤢",
+                        className="help tool",
+                        title="enlarge",
+                        **attributes(data_large="1", aria_label=f"enlarge {chart.title}"),
+                    ),
                     saved(chart.title, chart.id),
                 ]
             ),
@@ -159,7 +191,7 @@ def _card(item: ChartView) -> html.Figure:
             ),
         ],
         className="card chart",
-    )  # fmt: skip
+    )
 
 
 def _glimpse(there: Preview | None) -> list[Any]:
@@ -167,7 +199,9 @@ def _glimpse(there: Preview | None) -> list[Any]:
     if there is None:
         return []
     ends = [html.Span(getattr(there, end), className=end) for end in ("lowest", "highest", "first", "last")]
-    return [html.Div([html.Img(src=there.picture, alt=""), *ends], className="glimpse", **{"aria-hidden": "true"})]
+    return [
+        html.Div([html.Img(src=there.picture, alt=""), *ends], className="glimpse", **attributes(aria_hidden="true"))
+    ]
 
 
 def _key(item: ChartView, index: int) -> html.Span:
@@ -185,14 +219,22 @@ def _key(item: ChartView, index: int) -> html.Span:
     return html.Span([html.Span(className="swatch", style={"background": colours[index % len(colours)]}), name])
 
 
-KEYS = (("/", "search metrics"), ("j", "next incident"), ("k", "previous incident"), ("Enter", "open the incident"),
-        ("Esc", "close, or leave the search"), ("?", "these keys"))  # fmt: skip
+KEYS = (
+    ("/", "search metrics"),
+    ("j", "next incident"),
+    ("k", "previous incident"),
+    ("Enter", "open the incident"),
+    ("Esc", "close, or leave the search"),
+    ("?", "this list"),
+)
 
 
 def keys() -> html.Dialog:
     """What the keyboard does here."""
     rows = [html.Div([html.Kbd(key), html.Span(words)]) for key, words in KEYS]
     return html.Dialog(
-        [html.H2("Keys of this page"), *rows, html.Button("close", className="plain", **{"data-keys": "0"})],
-        id="keys", className="keys", **{"aria-label": "keys of this page"},
-    )  # fmt: skip
+        [html.H2("Keyboard shortcuts"), *rows, html.Button("close", className="plain", **attributes(data_keys="0"))],
+        id="keys",
+        className="keys",
+        **attributes(aria_label="keyboard shortcuts"),
+    )

@@ -22,8 +22,7 @@ KEPT = 200
 WAITING = 50
 """Checks that may wait; more are refused."""
 GIVEN_UP = (
-    "the check was given up: it took more than {seconds}, or more memory than there is; `stabilizer diagnose` has"
-    " no such limit"
+    "the check was stopped: it took more than {seconds} or too much memory; `stabilizer diagnose` has no such limit"
 )
 
 
@@ -93,7 +92,7 @@ class Checks:
             if asked == self._working or asked in self._waiting:
                 return ""
             if len(self._waiting) >= WAITING:
-                return f"{WAITING} other checks wait already; ask again when some are done"
+                return f"{WAITING} checks are already waiting; try again when some are done"
             self._waiting.append(asked)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="checks", daemon=True)

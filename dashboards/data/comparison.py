@@ -55,7 +55,7 @@ Stamp = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     """A question: which runs (id and path), how grouped, against which, on which axis, which metrics."""
 
     runs: tuple[tuple[str, Path], ...]
@@ -68,7 +68,7 @@ class Asked:
     stamps: tuple[Stamp, ...] = ()
 
     @property
-    def question(self) -> Asked:
+    def without_stamps(self) -> Question:
         """The same, whatever was written since."""
         return replace(self, stamps=())
 
@@ -125,7 +125,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class State:
+class Progress:
     """How far a question is: its newest answer, whether one is being worked on, and what went wrong. An answer comes in
     parts: with some groups `left`, it is worked on and yet there."""
 
@@ -141,14 +141,14 @@ class _Read:
     member: Member
 
 
-def about_asked(query: Mapping[str, str], known: Mapping[str, Path]) -> tuple[Asked, list[str]]:
+def question_of(query: Mapping[str, str], known: Mapping[str, Path]) -> tuple[Question, list[str]]:
     """An address as a question about known runs, and the names in it that are none."""
     ids, lost = _ids(query.get("runs", ""), known)
     x: X = query["x"] if query.get("x") in ("tokens", "share") else "step"  # type: ignore[assignment]
     metrics = tuple(name for name in query.get("metrics", "").split(",") if name)[:MAX_CHARTS]
     ref = query.get("ref", "")
     runs = tuple((id, known[id]) for id in ids)
-    return Asked(runs, query.get("group", "")[:300], ref if ref in ids else "", x, metrics), lost
+    return Question(runs, query.get("group", "")[:300], ref if ref in ids else "", x, metrics), lost
 
 
 def _ids(words: str, known: Mapping[str, Path]) -> tuple[list[str], list[str]]:
@@ -174,23 +174,23 @@ class Comparisons:
     """Questions and answers of all viewers; `compute` answers one question and may take its time. Of one that takes
     long it answers a part, and is asked for the rest after whoever else waits."""
 
-    def __init__(self, compute: Callable[[Asked], Answer]):
+    def __init__(self, compute: Callable[[Question], Answer]):
         self._compute = compute
         self._lock = threading.Condition()
-        self._answers: OrderedDict[Asked, tuple[Asked, State]] = OrderedDict()
-        self._waiting: deque[Asked] = deque()
-        self._working: Asked | None = None
+        self._answers: OrderedDict[Question, tuple[Question, Progress]] = OrderedDict()
+        self._waiting: deque[Question] = deque()
+        self._working: Question | None = None
         self._thread: threading.Thread | None = None
 
-    def ask(self, asked: Asked) -> State:
+    def ask(self, asked: Question) -> Progress:
         """At once: what is known, and whether a newer answer is on its way."""
         with self._lock:
-            known, state = self._answers.get(asked.question, (None, State()))
+            known, state = self._answers.get(asked.without_stamps, (None, Progress()))
             if known == asked:
-                self._answers.move_to_end(asked.question)
+                self._answers.move_to_end(asked.without_stamps)
                 return state
             pending = [*self._waiting, *([self._working] if self._working else [])]
-            if any(other.question == asked.question for other in pending):
+            if any(other.without_stamps == asked.without_stamps for other in pending):
                 return replace(state, working=True)
             if len(self._waiting) >= WAITING:
                 return replace(state, problem="the dashboard is busy with other comparisons; this page asks again")
@@ -212,13 +212,13 @@ class Comparisons:
             except Exception as error:  # whatever a directory holds, the page stays up and says so
                 answer, problem = None, str(error) or type(error).__name__
             with self._lock:
-                before = self._answers.get(asked.question, (None, State()))[1]
+                before = self._answers.get(asked.without_stamps, (None, Progress()))[1]
                 self._working = None
                 left = answer is not None and answer.left > 0
-                self._answers[asked.question] = (asked, State(answer, before.revision + 1, left, problem))
+                self._answers[asked.without_stamps] = (asked, Progress(answer, before.revision + 1, left, problem))
                 if left:
                     self._waiting.append(asked)
-                self._answers.move_to_end(asked.question)
+                self._answers.move_to_end(asked.without_stamps)
                 while len(self._answers) > ANSWERS:
                     self._answers.popitem(last=False)
 
@@ -227,14 +227,14 @@ class Comparisons:
 
 
 @dataclass
-class Bench:
+class Comparer:
     """Runs that were read and what was concluded of them, so that another look at the same ones is quick."""
 
     _read: OrderedDict[Path, tuple[Stamp, _Read]] = field(default_factory=OrderedDict)
     _judged: OrderedDict[tuple[Any, ...], tuple[tuple[Stamp, ...], Judgement]] = field(default_factory=OrderedDict)
     """Paths of a group and of its reference, with how their files were then."""
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Question) -> Answer:
         """The answer to a question. RunError when no run of it can be read."""
         notes, found = [], []
         stamps: Mapping[Path, Stamp] = dict(zip((path for _, path in asked.runs), asked.stamps, strict=False))
@@ -251,7 +251,7 @@ class Bench:
             return self._verdicts(asked, found)
         return _answered(asked, found, notes)
 
-    def _verdicts(self, asked: Asked, found: Sequence[tuple[str, _Read]]) -> Answer:
+    def _verdicts(self, asked: Question, found: Sequence[tuple[str, _Read]]) -> Answer:
         """One more judgement than there was; those that are out of date stand until their turn comes."""
         groups, reference = _groups(asked, found)
         others = [group for place, group in enumerate(groups) if place != reference]
@@ -291,45 +291,52 @@ class Bench:
         return read
 
 
-def _groups(asked: Asked, found: Sequence[tuple[str, _Read]]) -> tuple[list[Group], int]:
+def _groups(asked: Question, found: Sequence[tuple[str, _Read]]) -> tuple[list[Group], int]:
     """The groups, and which of them is the reference."""
     groups = grouped([read.member for _, read in found], asked.by)
     return groups, next((i for i, g in enumerate(groups) if any(m.name == asked.ref for m in g.members)), 0)
 
 
-def _answered(asked: Asked, found: Sequence[tuple[str, _Read]], notes: list[str]) -> Answer:
+def _answered(asked: Question, found: Sequence[tuple[str, _Read]], notes: list[str]) -> Answer:
     members = [read.member for _, read in found]
     groups, reference = _groups(asked, found)
     available = list(dict.fromkeys(name for member in members for name in member.series))
     wanted = [name for name in asked.metrics if name in available] or [n for n in JUDGED_METRICS if n in available]
-    wanted = (wanted or available)[:MAX_CHARTS]
-    if asked.x == "tokens" and (without := [m.name for m in members if "tokens" not in m.clocks]):
-        notes.append(f"no tokens were counted by {', '.join(without[:4])}: left out of the charts")
-    for _, read in found:
-        said = (*read.member.notes, *filter(None, (read.member.changed,)))
-        notes += [note for note in said if note not in notes]
-    labels = [group.label for group in groups]
-    charts = []
-    for name in wanted:
-        drawn = curves(groups, name, asked.x)
-        if drawn:
-            known = definition(name)
-            unit = "" if known.unit == "1" else known.unit
-            places = tuple(labels.index(curve.label) for curve in drawn)
-            charts.append(Chart(name, known.meaning, unit, tuple(drawn), places, tuple(endings(groups, name))))
+    charts = [_chart(groups, name, asked.x) for name in (wanted or available)[:MAX_CHARTS]]
     alone = [Group(member.name, (member,)) for member in members]
     return Answer(
-        labels=tuple(labels),
+        labels=tuple(group.label for group in groups),
         members=tuple(tuple(member.name for member in group.members) for group in groups),
         reference=reference,
         x=asked.x,
-        charts=tuple(charts),
+        charts=tuple(chart for chart in charts if chart is not None),
         available=tuple(available[:MAX_ROWS]),
         keys=tuple(row.key for row in only_differences(alone) if len(set(row.values)) < len(members))[:MAX_ROWS],
         settings=tuple(only_differences(groups)[:MAX_ROWS]),
         timelines=tuple(row for _, read in found if (row := _timeline(read, asked.x)) is not None),
-        notes=tuple(notes),
+        notes=(*notes, *_notes(members, asked.x)),
     )
+
+
+def _chart(groups: Sequence[Group], name: str, x: X) -> Chart | None:
+    """One metric of the groups that have it; None where no group has."""
+    drawn = curves(groups, name, x)
+    if not drawn:
+        return None
+    known, labels = definition(name), [group.label for group in groups]
+    places = tuple(labels.index(curve.label) for curve in drawn)
+    unit = "" if known.unit == "1" else known.unit
+    return Chart(name, known.meaning, unit, tuple(drawn), places, tuple(endings(groups, name)))
+
+
+def _notes(members: Sequence[Member], x: X) -> list[str]:
+    notes = []
+    without = [member.name for member in members if "tokens" not in member.clocks]
+    if x == "tokens" and without:
+        notes.append(f"left out of the charts, because they count no tokens: {', '.join(without[:4])}")
+    for member in members:
+        notes += [*member.notes, *([member.changed] if member.changed else [])]
+    return list(dict.fromkeys(notes))
 
 
 def _judged(group: Group, reference: Group) -> Judgement:
@@ -366,16 +373,22 @@ def _timeline(read: _Read, x: X) -> Timeline | None:
         return None
 
     def at(step: int) -> float:
-        return float(f"{float(positions(read.member, np.array([step]), x)[0]):.6g}")
+        place = positions(read.member, np.array([step]), x)
+        return float(f"{place[0]:.6g}") if place is not None else 0.0
 
     current = read.run.history
     found = incidents(on_course(read.run.recorded, Course.of(current.attempt, current.about)))[-MAX_MARKS:]
     last = int(steps[-1])
     spans = tuple(
-        Span(at(i.onset), at(last if i.open else max(i.last, i.onset)), i.severity,
-             f"{i.lead.id}, steps {i.onset:,} to {i.last:,}: {i.lead.summary[:300]}", i.open)
+        Span(
+            at(i.onset),
+            at(last if i.open else max(i.last, i.onset)),
+            i.severity,
+            f"{i.lead.id}, steps {i.onset:,} to {i.last:,}: {i.lead.summary[:300]}",
+            i.open,
+        )
         for i in found
-    )  # fmt: skip
+    )
     fixes = [action for action in read.run.actions if action.entry == "applied"][-MAX_MARKS:]
     marks = tuple(
         Mark(at(a.step), f"fix {a.remedy} at step {a.step:,}: {', '.join(change_words(a.change))}"[:300]) for a in fixes

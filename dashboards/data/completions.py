@@ -1,6 +1,6 @@
 """What the completions page shows of a step: which completions, in which order, and what is worth saying of each group.
 
-`Wanted` is the page's address as values; `look` turns it into a `Look`, plain data that needs no further arithmetic.
+`CompletionsQuery` is the page's address as values; `view_of_step` turns it into a `StepView`, plain data for the page.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from dashboards.data.pattern import Hits, PatternError, find
-from dashboards.data.shelf import Row, Shelf, Step
-from dashboards.data.texts import Excerpt, Piece, excerpt, one_line, pieces, word_diff
+from dashboards.data.completions_store import CompletionsStore, LoggedCompletion, LoggedStep
+from dashboards.data.model_text import Excerpt, Piece, excerpt, one_line, pieces, word_diff
+from dashboards.data.text_search import Hits, PatternError, find
 from stabilizer.figures.completions import GroupRewards
 
 PER_PAGE = 40
@@ -24,16 +24,21 @@ SHOWN_WHOLE = 20_000
 PAGE_CHARACTERS = 400_000
 """Of all texts of a page together, when they are wanted whole."""
 SORTS = {
-    "group": "by prompt", "reward": "highest reward", "-reward": "lowest reward", "advantage": "highest advantage",
-    "-advantage": "lowest advantage", "length": "longest", "-length": "shortest",
-}  # fmt: skip
-JUDGED = {"": "all", "right": "right", "wrong": "wrong"}
+    "group": "by prompt",
+    "reward": "highest reward",
+    "-reward": "lowest reward",
+    "advantage": "highest advantage",
+    "-advantage": "lowest advantage",
+    "length": "longest",
+    "-length": "shortest",
+}
+JUDGED = {"": "all", "right": "correct", "wrong": "wrong"}
 TOKEN_CLASSES = ((0.9, "t0"), (0.5, "t1"), (0.2, "t2"), (0.05, "t3"), (0.0, "t4"))
 """Least probability of each colour of a token."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CompletionsQuery:
     """How a step is looked at. Every field has a word in the address; what is as usual is left out of it."""
 
     q: str = ""
@@ -51,7 +56,7 @@ class Wanted:
     whole: bool = False
 
     @classmethod
-    def of(cls, query: Mapping[str, Any]) -> Wanted:
+    def of(cls, query: Mapping[str, Any]) -> CompletionsQuery:
         """From an address or from a page's controls; a value that means nothing counts as not given."""
         made: dict[str, Any] = {}
         for field in fields(cls):
@@ -77,7 +82,7 @@ class Wanted:
 
     def query(self) -> dict[str, str]:
         """For the address."""
-        usual, out = Wanted(), {}
+        usual, out = CompletionsQuery(), {}
         for field in fields(self):
             value = getattr(self, field.name)
             if value != getattr(usual, field.name):
@@ -86,7 +91,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Item:
+class CompletionItem:
     """One completion as it is shown."""
 
     index: int
@@ -105,7 +110,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Group:
+class PromptGroup:
     """Completions of one prompt that follow one another on the page, and what the whole group got."""
 
     prompt: Excerpt
@@ -115,19 +120,19 @@ class Group:
     std: float | None
     outcome: str
     """`right`, `wrong` or `same` when all completions are; "" otherwise."""
-    items: tuple[Item, ...]
+    items: tuple[CompletionItem, ...]
     first: int
     vs_note: str = ""
 
 
 @dataclass(frozen=True)
-class Look:
+class StepView:
     """A step as it was asked for."""
 
     steps: tuple[int, ...]
     step: int
     position: int
-    groups: tuple[Group, ...] = ()
+    groups: tuple[PromptGroup, ...] = ()
     found: int = 0
     total: int = 0
     pages: int = 1
@@ -143,22 +148,23 @@ class Look:
     picture: tuple[GroupRewards, ...] = ()
 
 
-def look(shelf: Shelf, run: Path, step: int | None, wanted: Wanted) -> Look | None:
+def view_of_step(store: CompletionsStore, run: Path, step: int | None, wanted: CompletionsQuery) -> StepView | None:
     """What to show: the newest step when none is named, the nearest when it logged nothing; None without any step."""
-    steps = shelf.steps(run)
+    steps = store.steps(run)
     if not steps:
         return None
     at = nearest(steps, step)
     notes = []
     if step is not None and at != step:
-        notes.append(f"step {step:,} logged no completions; this is the nearest one that did")
-    held = shelf.step(run, at)
+        notes.append(f"step {step:,} logged no completions; showing the nearest step that did")
+    held = store.step(run, at)
     notes += _step_notes(held)
     take = min(max(wanted.take or held.takes, 1), held.takes)
     rows = [row for row in held.rows if row.take == take - 1]
     judge = _Judge(rows)
     by = wanted.by if wanted.by in held.components else ""
-    problem, hits = "", {}
+    problem = ""
+    hits: dict[int, Hits] = {}
     try:
         kept, hits = _filtered(rows, replace(wanted, by=by), judge)
     except PatternError as error:
@@ -169,8 +175,8 @@ def look(shelf: Shelf, run: Path, step: int | None, wanted: Wanted) -> Look | No
     shown = kept[(page - 1) * PER_PAGE : page * PER_PAGE]
     other = None
     if wanted.vs is not None and wanted.vs in steps:
-        other = shelf.step(run, wanted.vs)
-    return Look(
+        other = store.step(run, wanted.vs)
+    return StepView(
         steps=tuple(steps),
         step=at,
         position=steps.index(at),
@@ -191,15 +197,15 @@ def look(shelf: Shelf, run: Path, step: int | None, wanted: Wanted) -> Look | No
     )
 
 
-def whole_text(shelf: Shelf, run: Path, step: int, index: int) -> str | None:
+def whole_text(store: CompletionsStore, run: Path, step: int, index: int) -> str | None:
     """A completion as it was logged; None when there is none of that number."""
-    rows = shelf.step(run, step).rows
+    rows = store.step(run, step).rows
     return rows[index].sample.completion if 0 <= index < len(rows) else None
 
 
-def whole_prompt(shelf: Shelf, run: Path, step: int, index: int) -> str | None:
+def whole_prompt(store: CompletionsStore, run: Path, step: int, index: int) -> str | None:
     """The prompt of a completion."""
-    rows = shelf.step(run, step).rows
+    rows = store.step(run, step).rows
     return rows[index].sample.prompt if 0 <= index < len(rows) else None
 
 
@@ -213,33 +219,38 @@ def nearest(steps: Sequence[int], step: int | None) -> int:
 class _Judge:
     """Who is right: as the task said where it was logged, otherwise by the middle between the rewards of the step."""
 
-    def __init__(self, rows: Sequence[Row]):
+    def __init__(self, rows: Sequence[LoggedCompletion]):
         rewards = [row.sample.reward for row in rows if math.isfinite(row.sample.reward)]
         low, high = (min(rewards), max(rewards)) if rewards else (0.0, 0.0)
         self.bar = (low + high) / 2 if high > low else 0.0
         known = [row.sample.solved is not None for row in rows]
         self.words = (
-            "right or wrong as the task says" if known and all(known)
-            else f"right: a reward above {self.bar:g}, halfway between this step's lowest and highest "
-            "(what the task itself says was not logged)"
-        )  # fmt: skip
+            "correct or wrong as logged by the task"
+            if known and all(known)
+            else f"correct: reward above {self.bar:g}, halfway between this step's lowest and highest "
+            "(the task logged no verdict)"
+        )
 
-    def __call__(self, row: Row) -> bool | None:
+    def __call__(self, row: LoggedCompletion) -> bool | None:
         if row.sample.solved is not None:
             return row.sample.solved
         return row.sample.reward > self.bar if math.isfinite(row.sample.reward) else None
 
 
-def _filtered(rows: list[Row], wanted: Wanted, judge: _Judge) -> tuple[list[Row], dict[int, Hits]]:
-    kept = rows
+def _filtered(
+    rows: list[LoggedCompletion], wanted: CompletionsQuery, judge: _Judge
+) -> tuple[list[LoggedCompletion], dict[int, Hits]]:
+    conditions: list[Callable[[LoggedCompletion], bool]] = []
+    low, high = wanted.low, wanted.high
     if wanted.only:
-        kept = [row for row in kept if judge(row) is (wanted.only == "right")]
+        conditions.append(lambda row: judge(row) is (wanted.only == "right"))
     if wanted.cut:
-        kept = [row for row in kept if row.sample.truncated]
-    if wanted.low is not None:
-        kept = [row for row in kept if _value(row, wanted.by) >= wanted.low]
-    if wanted.high is not None:
-        kept = [row for row in kept if _value(row, wanted.by) <= wanted.high]
+        conditions.append(lambda row: row.sample.truncated)
+    if low is not None:
+        conditions.append(lambda row: _value(row, wanted.by) >= low)
+    if high is not None:
+        conditions.append(lambda row: _value(row, wanted.by) <= high)
+    kept = [row for row in rows if all(holds(row) for holds in conditions)]
     if not wanted.q:
         return kept, {}
     found = find(wanted.q, [row.sample.completion for row in kept], regex=wanted.regex)
@@ -248,36 +259,44 @@ def _filtered(rows: list[Row], wanted: Wanted, judge: _Judge) -> tuple[list[Row]
     return [row for row in kept if row.index in hits], hits
 
 
-def _prompts(rows: list[Row], wanted: Wanted) -> set[str]:
+def _prompts(rows: list[LoggedCompletion], wanted: CompletionsQuery) -> set[str]:
     prompts = list({row.sample.prompt for row in rows})
     return {p for p, hit in zip(prompts, find(wanted.q, prompts, regex=wanted.regex), strict=True) if hit}
 
 
-def _sorted(rows: list[Row], sort: str, by: str) -> list[Row]:
+def _sorted(rows: list[LoggedCompletion], sort: str, by: str) -> list[LoggedCompletion]:
     if sort == "group":
         return sorted(rows, key=lambda row: (*row.key, row.index))
     sign = 1 if sort.startswith("-") else -1
-    ask = {
-        "reward": lambda row: _value(row, by), "advantage": lambda row: row.sample.advantage,
-        "length": lambda row: _length(row),
-    }[sort.lstrip("-")]  # fmt: skip
+    asks: dict[str, Callable[[LoggedCompletion], float]] = {
+        "reward": lambda row: _value(row, by),
+        "advantage": lambda row: row.sample.advantage,
+        "length": _length,
+    }
+    ask = asks[sort.lstrip("-")]
     return sorted(rows, key=lambda row: (not math.isfinite(ask(row)), sign * ask(row), row.index))
 
 
-def _value(row: Row, by: str) -> float:
+def _value(row: LoggedCompletion, by: str) -> float:
     return row.sample.rewards.get(by, math.nan) if by else row.sample.reward
 
 
 def _groups(
-    shown: list[Row], rows: list[Row], hits: dict[int, Hits], wanted: Wanted, judge: _Judge, other: Step | None, by: str
-) -> tuple[Group, ...]:
-    members: dict[Any, list[Row]] = {}
+    shown: list[LoggedCompletion],
+    rows: list[LoggedCompletion],
+    hits: dict[int, Hits],
+    wanted: CompletionsQuery,
+    judge: _Judge,
+    other: LoggedStep | None,
+    by: str,
+) -> tuple[PromptGroup, ...]:
+    members: dict[Any, list[LoggedCompletion]] = {}
     for row in rows:
         members.setdefault(row.key, []).append(row)
     several_ranks = len({row.rank for row in rows}) > 1
     there = _by_prompt(other)
     most = min(SHOWN_WHOLE, PAGE_CHARACTERS // max(1, len(shown))) if wanted.whole else SHOWN
-    groups: list[Group] = []
+    groups: list[PromptGroup] = []
     for run in _runs_of_one_group(shown):
         first = run[0]
         group = members[first.key]
@@ -288,11 +307,12 @@ def _groups(
             partner = _partners(group, matches)
             note = (
                 f"{len(matches)} completions of this prompt at step {other.step:,}, mean reward "
-                f"{_of(fmean, [r.sample.reward for r in matches]):.3g}" if matches
+                f"{_of(fmean, [r.sample.reward for r in matches]):.3g}"
+                if matches
                 else f"step {other.step:,} did not log this prompt"
-            )  # fmt: skip
+            )
         groups.append(
-            Group(
+            PromptGroup(
                 prompt=excerpt(first.sample.prompt, most),
                 label=f"rank {first.rank}, group {first.sample.group}"
                 if several_ranks
@@ -311,8 +331,8 @@ def _groups(
     return tuple(groups)
 
 
-def _runs_of_one_group(rows: list[Row]) -> list[list[Row]]:
-    runs: list[list[Row]] = []
+def _runs_of_one_group(rows: list[LoggedCompletion]) -> list[list[LoggedCompletion]]:
+    runs: list[list[LoggedCompletion]] = []
     for row in rows:
         if runs and runs[-1][-1].key == row.key:
             runs[-1].append(row)
@@ -329,7 +349,7 @@ def _of(measure: Callable[[Sequence[float]], float], values: Sequence[float]) ->
         return math.nan
 
 
-def _outcome(group: list[Row], judge: _Judge) -> str:
+def _outcome(group: list[LoggedCompletion], judge: _Judge) -> str:
     told = [judge(row) for row in group]
     if all(told):
         return "right"
@@ -338,31 +358,37 @@ def _outcome(group: list[Row], judge: _Judge) -> str:
     return "same" if len({row.sample.reward for row in group}) == 1 else ""
 
 
-def _by_prompt(step: Step | None) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for row in step.rows if step else ():
-        if row.take == step.takes - 1:
-            found.setdefault(row.sample.prompt, []).append(row)
+def _by_prompt(step: LoggedStep | None) -> dict[str, list[LoggedCompletion]]:
+    found: dict[str, list[LoggedCompletion]] = {}
+    for row in step.newest_rows if step else ():
+        found.setdefault(row.sample.prompt, []).append(row)
     return found
 
 
-def _partners(here: list[Row], there: list[Row]) -> dict[int, Row]:
+def _partners(here: list[LoggedCompletion], there: list[LoggedCompletion]) -> dict[int, LoggedCompletion]:
     """Who is held against whom: the best against the best, and so on."""
     ranked = [sorted(side, key=lambda row: (-row.sample.reward, row.index)) for side in (here, there)]
     return {row.index: other for row, other in zip(*ranked, strict=False)}
 
 
-def _item(row: Row, most: int, hits: Hits, wanted: Wanted, judge: _Judge, other: Row | None) -> Item:
+def _item(
+    row: LoggedCompletion,
+    most: int,
+    hits: Hits,
+    wanted: CompletionsQuery,
+    judge: _Judge,
+    other: LoggedCompletion | None,
+) -> CompletionItem:
     sample = row.sample
     diff, note = None, ""
     if other is not None:
-        note = f"against the one with reward {other.sample.reward:.3g}"
+        note = f"compared with the completion of reward {other.sample.reward:.3g}"
         if other.sample.completion == sample.completion:
-            note += ": the same text"
+            note += ": same text"
         else:
             diff = word_diff(other.sample.completion, sample.completion)
-            note = "too long to be compared word by word" if diff is None else note
-    return Item(
+            note = "too long for a word-by-word diff" if diff is None else note
+    return CompletionItem(
         index=row.index,
         text=excerpt(sample.completion, most, hits),
         tokens=tokens_of(row, most) if wanted.tokens else (),
@@ -377,29 +403,30 @@ def _item(row: Row, most: int, hits: Hits, wanted: Wanted, judge: _Judge, other:
     )
 
 
-def _counted(row: Row) -> bool:
+def _counted(row: LoggedCompletion) -> bool:
     return row.sample.length > 0 or not row.sample.completion
 
 
-def _length(row: Row) -> int:
+def _length(row: LoggedCompletion) -> int:
     """In tokens; in characters where nobody counted those."""
     return row.sample.length if _counted(row) else len(row.sample.completion)
 
 
-def _unit(*rows: Row) -> str:
+def _unit(*rows: LoggedCompletion) -> str:
     return "tokens" if all(map(_counted, rows)) else "characters"
 
 
-def tokens_of(row: Row, most: int) -> tuple[tuple[str, str, str], ...]:
+def tokens_of(row: LoggedCompletion, most: int) -> tuple[tuple[str, str, str], ...]:
     """The beginning of a completion token by token: text, colour class, and what to say of it."""
-    out, length = [], 0
+    out: list[tuple[str, str, str]] = []
+    length = 0
     for token, logp in zip(row.sample.tokens, row.sample.logps, strict=True):
         length += len(token)
         if length > most or len(out) >= 1500:
             break
         text = "".join(piece.text for piece in pieces(token)) or "∅"
         if logp is None or math.isnan(logp):
-            out.append((text, "tn", "put in by the environment"))
+            out.append((text, "tn", "inserted by the environment"))
             continue
         chance = math.exp(min(0.0, logp))
         shade = next(name for least, name in TOKEN_CLASSES if chance >= least)
@@ -407,13 +434,13 @@ def tokens_of(row: Row, most: int) -> tuple[tuple[str, str, str], ...]:
     return tuple(out)
 
 
-def _summary(rows: list[Row], judge: _Judge, by: str) -> tuple[tuple[str, str], ...]:
+def _summary(rows: list[LoggedCompletion], judge: _Judge, by: str) -> tuple[tuple[str, str], ...]:
     if not rows:
         return ()
     rewards = [v for row in rows if math.isfinite(v := _value(row, by))]
     told = [judge(row) for row in rows]
     known = [answer for answer in told if answer is not None]
-    groups: dict[Any, list[Row]] = {}
+    groups: dict[Any, list[LoggedCompletion]] = {}
     for row in rows:
         groups.setdefault(row.key, []).append(row)
     outcomes = [_outcome(group, judge) for group in groups.values()]
@@ -424,19 +451,19 @@ def _summary(rows: list[Row], judge: _Judge, by: str) -> tuple[tuple[str, str], 
         spread = f" ± {_of(stdev, rewards):.3g}" if len(rewards) > 1 else ""
         facts.append((f"{by or 'reward'}, mean ± sd", f"{_of(fmean, rewards):.3g}{spread}"))
     if known:
-        facts.append(("right", f"{sum(known) / len(known):.0%}"))
+        facts.append(("correct", f"{sum(known) / len(known):.0%}"))
     facts += [
-        ("groups with a difference in reward", f"{teaching:,} of {len(groups):,}"),
-        ("all right / all wrong", f"{outcomes.count('right'):,} / {outcomes.count('wrong'):,} groups"),
-        ("length, mean and longest", f"{fmean(lengths):,.1f}, {max(lengths):,} {unit}"),
+        ("groups with differing rewards", f"{teaching:,} of {len(groups):,}"),
+        ("all correct / all wrong", f"{outcomes.count('right'):,} / {outcomes.count('wrong'):,} groups"),
+        ("length, mean and max", f"{fmean(lengths):,.1f}, {max(lengths):,} {unit}"),
     ]
     if unit == "tokens":  # a log that counted none says nothing of a limit either
         facts.append(("cut off", f"{sum(row.sample.truncated for row in rows) / len(rows):.0%}"))
     return tuple(facts)
 
 
-def _picture(rows: list[Row], judge: _Judge, by: str) -> list[GroupRewards]:
-    groups: dict[Any, list[Row]] = {}
+def _picture(rows: list[LoggedCompletion], judge: _Judge, by: str) -> list[GroupRewards]:
+    groups: dict[Any, list[LoggedCompletion]] = {}
     for row in rows:
         groups.setdefault(row.key, []).append(row)
     return [
@@ -445,15 +472,15 @@ def _picture(rows: list[Row], judge: _Judge, by: str) -> list[GroupRewards]:
     ]
 
 
-def _step_notes(held: Step) -> list[str]:
+def _step_notes(held: LoggedStep) -> list[str]:
     notes = []
     if held.cut:
         notes.append(f"this step is larger than a page can hold: the first {len(held.rows):,} completions are shown")
     if held.skipped:
-        notes.append(f"{held.skipped:,} lines of this step could not be read and were left out")
+        notes.append(f"{held.skipped:,} unreadable lines of this step were skipped")
     if held.takes > 1:
         notes.append(
-            f"this step was taken {held.takes} times, after a rollback or a resume; the newest is shown at first"
+            f"this step ran {held.takes} times because of a rollback or resume; the newest pass is shown first"
         )
     return notes
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dashboards.security.contained import Contained
+from dashboards.security.containment import Containment
 from stabilizer.analysis.analyse import Analysis, analyse
 from stabilizer.core.durations import spoken
 from stabilizer.core.records import Action, Event, Finding, Sample
@@ -48,8 +48,8 @@ WRITING_S = 120.0
 """A log that grew less than this long ago is being written."""
 GRAVE = ("warn", "critical", "crashed")
 """Verdicts that hold for a log of which only a part was looked at."""
-READING = "This log is being read; its charts appear in a moment."
-JUDGING = "Detectors are still at work on this log; what they find appears here."
+READING = "Loading this log; its charts appear in a moment."
+JUDGING = "Detectors are still running on this log; findings appear here."
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ class Log:
             if self._to_read(files, began):
                 if sum(size for _, size, _, _ in files) > MAX_BYTES:
                     raise ValueError(
-                        f"it is larger than {MAX_BYTES >> 20} MB and so not read in place; "
-                        "`stabilizer import` makes a run of it"
+                        f"it is larger than {MAX_BYTES >> 20} MB, so it is not read in place; "
+                        "convert it with `stabilizer import`"
                     )
                 with self._tails if self._held is not None else contextlib.nullcontext():  # it grows: read on
                     run = _loaded(self.path, self.format)
@@ -211,11 +211,17 @@ class Log:
         steps = [step for _, step in run.ticks] or [0]
         status = {"state": "log", "step": max(steps), "steps": about.get("steps"), "t": _newest(files)}
         reader = LogReader(
-            self.path, {**about, "trainer": run.source.trainer, "config": about.get("config") or {}}, status,
-            run.histories, list(run.ticks), actions=list(run.actions), events=list(run.history.events),
-            skipped=run.source.skipped_lines, notes=_told(run) if self._judged == files else (*_told(run), JUDGING),
+            self.path,
+            {**about, "trainer": run.source.trainer, "config": about.get("config") or {}},
+            status,
+            run.histories,
+            list(run.ticks),
+            actions=list(run.actions),
+            events=list(run.history.events),
+            skipped=run.source.skipped_lines,
+            notes=_told(run) if self._judged == files else (*_told(run), JUDGING),
             texts=run.texts,
-        )  # fmt: skip
+        )
         with self._lock:
             before = self._reader
             if not _grown(before, reader):
@@ -231,8 +237,8 @@ class Log:
         notes = _told(watched)
         if watched.stopped is not None:
             notes += (
-                f"Detectors had {spoken(BUDGET_S)} and came to step {watched.stopped:,}; "
-                "`stabilizer diagnose` goes through all of it.",
+                f"Detectors stopped at step {watched.stopped:,} after {spoken(BUDGET_S)}; "
+                "`stabilizer diagnose` checks the whole log.",
             )
         # of a log that was looked at in part, what was found is known, and that all is well is not
         told = found.verdict if watched.stopped is None or found.verdict in GRAVE else ""
@@ -314,7 +320,7 @@ class Logs:
         def ask(path: Path) -> str:
             return self._format(path, before)
 
-        inside = Contained(self.roots)  # asked anew each time: a link may come deep in a folder
+        inside = Containment(self.roots)  # asked anew each time: a link may come deep in a folder
         places = [place for root in self.roots for place in find(root, ask)][:MAX_LOGS]
         found = [place for place in places if inside.holds(place.path)]
         with self._lock:
@@ -323,9 +329,9 @@ class Logs:
     def settle(self, budget: float = BUDGET_S) -> None:
         """Look for logs and do all that is due, now."""
         self.scan()
-        for log in self._logs.values():
-            log.rested()
-        while (log := self._next()) is not None:
+        for known in self._logs.values():
+            known.rested()
+        while log := self._next():
             log.read(threading.Event(), budget)
 
     def _go(self) -> None:
@@ -431,13 +437,25 @@ def _line(reader: LogReader, run: LoadedRun, format: str) -> RunLine:
     task, trainer = word(reader.about.get("task")), word(run.source.trainer)
     written = reader.status.get("t")
     return RunLine(
-        id="", path=reader.path, state="quiet", step=reader.status["step"], steps=whole_number(reader.status["steps"]),
-        verdict=reader.verdict, task=task, trainer=trainer, heartbeat=written, created=written, numbers=numbers,
-        measured=reader.names, reach=reader.reach,
-        settings=config, recipe=recipe(task, trainer, config), source=format,
+        id="",
+        path=reader.path,
+        state="quiet",
+        step=reader.status["step"],
+        steps=whole_number(reader.status["steps"]),
+        verdict=reader.verdict,
+        task=task,
+        trainer=trainer,
+        heartbeat=written,
+        created=written,
+        numbers=numbers,
+        measured=reader.names,
+        reach=reader.reach,
+        settings=config,
+        recipe=recipe(task, trainer, config),
+        source=format,
         reward=numbers["reward"].last if "reward" in numbers else None,
         accuracy=numbers["accuracy"].last if "accuracy" in numbers else None,
-    )  # fmt: skip
+    )
 
 
 def _grown(before: LogReader, after: LogReader) -> bool:

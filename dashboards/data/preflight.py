@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dashboards.data.state import Runs
+from dashboards.data.run_registry import Runs
 from stabilizer.configs.config import ConfigError
 from stabilizer.configs.reading import parsed
 from stabilizer.core.paths import sample_runs
@@ -37,7 +37,7 @@ TITLES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class PreflightInput:
     """What the page was given."""
 
     text: str
@@ -51,7 +51,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Judged:
+class PreflightAnswer:
     """What was found, and the corrected text; or why nothing could be."""
 
     result: Preflight | None = None
@@ -62,23 +62,25 @@ class Judged:
     problem: str = ""
 
 
-def judged(asked: Asked) -> Judged:
+def judged(asked: PreflightInput) -> PreflightAnswer:
     """Judge a text. Nothing raises: what can't be judged is said in words."""
     try:
         return _judged(asked)
     except ConfigError as error:
-        return Judged(problem=str(error)[:2000])
+        return PreflightAnswer(problem=str(error)[:2000])
     except Exception as error:  # a fault of ours is said, and the page stays up
-        return Judged(problem=f"this could not be judged ({type(error).__name__}); please report it with the text")
+        return PreflightAnswer(
+            problem=f"this could not be judged ({type(error).__name__}); please report it with the text"
+        )
 
 
-def example(name: str) -> Asked | None:
+def example(name: str) -> PreflightInput | None:
     """The configuration of a sample run, by the name of its folder; None for any other name."""
     file = next((sample_runs() / name).glob("config.*"), None) if name in TITLES else None
-    return Asked(file.read_text(encoding="utf-8"), form=file.suffix[1:]) if file else None
+    return PreflightInput(file.read_text(encoding="utf-8"), form=file.suffix[1:]) if file else None
 
 
-def of_run(runs: Runs, id: str) -> Asked | None:
+def from_run(runs: Runs, id: str) -> PreflightInput | None:
     """The configuration a run was started with, as JSON; None when there is no such run or it tells none."""
     followed = runs.get(id)
     about = read_json(followed.path / "run.json") if followed else {}
@@ -88,7 +90,7 @@ def of_run(runs: Runs, id: str) -> Asked | None:
     text = json.dumps(config, indent=2, ensure_ascii=False, default=str)
     trainer = about.get("trainer")
     names = {known.name for known in TRAINERS}
-    return Asked(text[: MAX_TEXT + 1], form="json", trainer=trainer if trainer in names else "")
+    return PreflightInput(text[: MAX_TEXT + 1], form="json", trainer=trainer if trainer in names else "")
 
 
 def guessed(text: str) -> str:
@@ -106,7 +108,7 @@ def guessed(text: str) -> str:
     return "yaml"
 
 
-def _judged(asked: Asked) -> Judged:
+def _judged(asked: PreflightInput) -> PreflightAnswer:
     if not asked.text.strip():
         raise ConfigError("paste a configuration, or the script that starts the training")
     if len(asked.text) > MAX_TEXT:
@@ -115,13 +117,17 @@ def _judged(asked: Asked) -> Judged:
         raise ConfigError("the text holds a NUL character, so it is no configuration")
     form = asked.form if asked.form in FORMS else guessed(asked.text)
     options = Options(
-        trainer=asked.trainer or None, version=asked.version.strip()[:40] or None, alone=True,
-        gpus=_count("GPUs", asked.gpus), processes=_count("processes", asked.processes),
-        model_size=_billions(asked.model_size), prompts=_count("prompts", asked.prompts),
-    )  # fmt: skip
+        trainer=asked.trainer or None,
+        version=asked.version.strip()[:40] or None,
+        alone=True,
+        gpus=_count("GPUs", asked.gpus),
+        processes=_count("processes", asked.processes),
+        model_size=_billions(asked.model_size),
+        prompts=_count("prompts", asked.prompts),
+    )
     result = judge(configured(parsed(Path(f"pasted.{form}"), asked.text, alone=True), options))
     fixed = corrected(result, options)
-    return Judged(
+    return PreflightAnswer(
         result=result,
         fixed=fixed.text if fixed.applied else "",
         applied=tuple(finding.id for finding in fixed.applied),

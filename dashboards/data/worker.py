@@ -13,21 +13,20 @@ import struct
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import IO, Any, Generic, TypeVar, cast
 
 from stabilizer.core.durations import spoken
 
-if TYPE_CHECKING:
-    from dashboards.data.checks import Checked, ToCheck
-    from dashboards.data.comparison import Answer, Asked
+Asked = TypeVar("Asked")
+Answered = TypeVar("Answered")
 
 SECONDS = 180.0
 """The longest a comparison may take."""
-FEWER = "the comparison was given up: it took more than {seconds}, or more memory than there is; choose fewer runs"
+FEWER = "the comparison was stopped: it took more than {seconds} or too much memory; choose fewer runs"
 _SIZE = struct.Struct("<Q")
 
 
-class Worker:
+class Worker(Generic[Asked, Answered]):
     """The process, started with the first question. One question at a time."""
 
     def __init__(self, seconds: float = SECONDS, given_up: str = FEWER):
@@ -35,7 +34,7 @@ class Worker:
         self._given_up = given_up.format(seconds=spoken(seconds))
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __call__(self, asked: Asked | ToCheck) -> Answer | Checked:
+    def __call__(self, asked: Asked) -> Answered:
         """The answer; ValueError says what went wrong."""
         process = self._process
         if process is None or process.poll() is not None:
@@ -55,7 +54,7 @@ class Worker:
             limit.cancel()
         if isinstance(answer, Exception):
             raise ValueError(str(answer) or type(answer).__name__)
-        return answer
+        return cast(Answered, answer)
 
     def close(self) -> None:
         """End the process."""
@@ -65,13 +64,15 @@ class Worker:
             self._process = None
 
 
-def _send(stream: BinaryIO, value: Any) -> None:
+def _send(stream: IO[bytes] | None, value: Any) -> None:
+    assert stream is not None
     content = pickle.dumps(value)
     stream.write(_SIZE.pack(len(content)) + content)
     stream.flush()
 
 
-def _receive(stream: BinaryIO) -> Any:
+def _receive(stream: IO[bytes] | None) -> Any:
+    assert stream is not None
     head = stream.read(_SIZE.size)
     if len(head) < _SIZE.size:
         raise EOFError
@@ -85,9 +86,9 @@ def main() -> None:
     with contextlib.suppress(OSError):
         os.nice(5)
     from dashboards.data.checks import ToCheck, checked
-    from dashboards.data.comparison import Bench
+    from dashboards.data.comparison import Comparer
 
-    bench = Bench()
+    bench = Comparer()
     while True:
         try:
             asked = _receive(questions)

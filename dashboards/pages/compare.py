@@ -15,40 +15,46 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboards.components import view
-from dashboards.components.frame import address, options
-from dashboards.components.parts import empty, explained, pill, saved
+from dashboards.components import notices
+from dashboards.components.app_shell import options
+from dashboards.components.elements import GRAPH_CONFIG, attributes, empty, explained, pill, saved
+from dashboards.components.links import address
 from dashboards.data.comparison import (
     MAX_CHARTS,
     MAX_RUNS,
     Answer,
-    Asked,
     Chart,
     Comparisons,
     Judgement,
-    about_asked,
+    Progress,
+    Question,
+    question_of,
     stamp,
 )
-from dashboards.data.comparison import State as Progress
-from dashboards.data.fleet import compared
-from dashboards.data.state import RunLine, Runs
+from dashboards.data.run_list import compared
+from dashboards.data.run_registry import Runs
 from dashboards.data.worker import Worker
 from stabilizer.compare.words import number
-from stabilizer.figures import CONFIG, Theme
+from stabilizer.figures import Theme
 from stabilizer.figures.many import ROW, line_style, many_figure, timelines_figure
+from stabilizer.runs.listing import RunLine
 
 PATH = "/compare"
 NAME = "Compare"
 OF_A_RUN = False
 WAITING_MS, RESTING_MS = 400, 5000
 """Polls while an answer is on its way, and afterwards: a run that goes on has more to say."""
-AXES = {"step": "step", "tokens": "tokens", "share": "share of the run, %"}
+AXES = {"step": "step", "tokens": "tokens", "share": "% of the run"}
 TONES = {
-    "identical": "verdict-healthy", "same-run": "verdict-healthy", "same": "verdict-healthy",
-    "different": "verdict-warn", "rescaled": "verdict-warn", "not-comparable": "verdict-critical",
+    "identical": "verdict-healthy",
+    "same-run": "verdict-healthy",
+    "same": "verdict-healthy",
+    "different": "verdict-warn",
+    "rescaled": "verdict-warn",
+    "not-comparable": "verdict-critical",
     "undetermined": "verdict-info",
-}  # fmt: skip
-DESK = Comparisons(Worker())
+}
+COMPARISONS = Comparisons(Worker[Question, Answer]())
 """Of all apps of the process: a question names its runs by path."""
 
 
@@ -56,9 +62,9 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """The choice of runs, and the answers as far as they are there."""
     lines = runs.lines()
     if not lines:
-        return html.Div(view.no_runs([str(root) for root in runs.roots]), className="page")
+        return html.Div(notices.no_runs([str(root) for root in runs.roots]), className="page")
     known = {line.id: line.path for line in lines}
-    asked, lost = about_asked(query, known)
+    asked, lost = question_of(query, known)
     data = options(lines)
     if not asked.runs:
         return html.Div(
@@ -83,52 +89,57 @@ def register(app: Dash, runs: Runs) -> None:
     """What happens on this page."""
 
     @app.callback(
-        Output("compare-body", "children"),
-        Output("compare-verdicts", "children"),
-        Output("compare-controls", "children"),
-        Output("compare-seen", "data"),
-        Output("compare-tick", "interval"),
-        Input("compare-tick", "n_intervals"),
-        State("compare-seen", "data"),
-        State("compare-tick", "interval"),
+        output={
+            "body": Output("compare-body", "children"),
+            "verdicts": Output("compare-verdicts", "children"),
+            "controls": Output("compare-controls", "children"),
+            "seen": Output("compare-seen", "data"),
+            "interval": Output("compare-tick", "interval"),
+        },
+        inputs={"polls": Input("compare-tick", "n_intervals")},
+        state={"seen": State("compare-seen", "data"), "interval": State("compare-tick", "interval")},
         prevent_initial_call=True,
     )
-    def news(_: Any, seen: Any, pause: Any) -> Any:
+    def news(polls: Any, seen: Any, interval: Any) -> dict[str, Any]:
         if not isinstance(seen, dict) or not isinstance(seen.get("query"), dict):
             raise PreventUpdate
         query = {str(key): str(value) for key, value in seen["query"].items()}
         lines = runs.lines()
-        asked, _lost_ones = about_asked(query, {line.id: line.path for line in lines})
+        asked, _lost_ones = question_of(query, {line.id: line.path for line in lines})
         if not asked.runs:
             raise PreventUpdate
         first, second = _asked_now(asked)
         theme: Theme = "dark" if seen.get("theme") == "dark" else "light"
-        told = seen.get("seen") if isinstance(seen.get("seen"), list) else [0, 0]
-        fresh = [state.revision != known for state, known in zip((first, second), told, strict=False)]
+        told = seen["seen"] if isinstance(seen.get("seen"), list) and len(seen["seen"]) == 2 else [0, 0]
+        fresh = [state.revision != known for state, known in zip((first, second), told, strict=True)]
         wait = _pause(first, second)
-        if not any(fresh) and wait == pause:
+        if not any(fresh) and wait == interval:
             raise PreventUpdate
         begun = fresh[0] and told[0] == 0
-        return (
-            _body(first, theme) if fresh[0] else no_update,
-            _verdicts(second) if fresh[1] else no_update,
-            _controls(options(lines), asked, first.answer) if begun else no_update,
-            {**seen, "seen": [first.revision, second.revision]},
-            wait,
-        )
+        return {
+            "body": _body(first, theme) if fresh[0] else no_update,
+            "verdicts": _verdicts(second) if fresh[1] else no_update,
+            "controls": _controls(options(lines), asked, first.answer) if begun else no_update,
+            "seen": {**seen, "seen": [first.revision, second.revision]},
+            "interval": wait,
+        }
 
     @app.callback(
-        Output("url", "search", allow_duplicate=True),
-        Input("compare-go", "n_clicks"),
-        Input("compare-by", "value"),
-        Input("compare-ref", "value"),
-        Input("compare-x", "value"),
-        State("compare-runs", "value"),
-        State("compare-metrics", "value"),
-        State("url", "search"),
+        output=Output("url", "search", allow_duplicate=True),
+        inputs={
+            "clicks": Input("compare-go", "n_clicks"),
+            "by": Input("compare-by", "value"),
+            "ref": Input("compare-ref", "value"),
+            "x": Input("compare-x", "value"),
+        },
+        state={
+            "chosen": State("compare-runs", "value"),
+            "metrics": State("compare-metrics", "value"),
+            "search": State("url", "search"),
+        },
         prevent_initial_call=True,
     )
-    def choose(_: Any, by: Any, ref: Any, x: Any, chosen: Any, metrics: Any, search: Any) -> Any:
+    def choose(clicks: Any, by: Any, ref: Any, x: Any, chosen: Any, metrics: Any, search: Any) -> str:
         if not ctx.triggered_id or not isinstance(chosen, list):
             raise PreventUpdate
         query = {"runs": compared(map(str, chosen)), "ref": ref, "group": by, "x": "" if x == "step" else x}
@@ -136,15 +147,17 @@ def register(app: Dash, runs: Runs) -> None:
         chosen_now = {key: str(value) for key, value in query.items() if value}
         known = {line.id: line.path for line in runs.lines()}
         before = dict(parse_qsl(search.lstrip("?") if isinstance(search, str) else ""))
-        if about_asked(chosen_now, known)[0] == about_asked(before, known)[0]:
+        if question_of(chosen_now, known)[0] == question_of(before, known)[0]:
             raise PreventUpdate  # the controls say what the address says already
         return "?" + urlencode(chosen_now)
 
 
-def _asked_now(asked: Asked) -> tuple[Progress, Progress]:
+def _asked_now(asked: Question) -> tuple[Progress, Progress]:
     """The charts and what may be concluded, as far as known, with the files as they are now."""
-    stamped = Asked(**{**asked.__dict__, "stamps": tuple(stamp(path) for _, path in asked.runs)})
-    return DESK.ask(stamped), DESK.ask(Asked(**{**stamped.__dict__, "verdicts": True, "x": "step", "metrics": ()}))
+    stamped = Question(**{**asked.__dict__, "stamps": tuple(stamp(path) for _, path in asked.runs)})
+    return COMPARISONS.ask(stamped), COMPARISONS.ask(
+        Question(**{**stamped.__dict__, "verdicts": True, "x": "step", "metrics": ()})
+    )
 
 
 def _pause(first: Progress, second: Progress) -> int:
@@ -158,7 +171,7 @@ def _pause(first: Progress, second: Progress) -> int:
 
 def _nothing_chosen(lines: Sequence[RunLine]) -> html.Div:
     """What to do first, with the runs of the newest task as one way to begin."""
-    words = "Choose two or more runs above. Runs whose configurations differ by the seed alone become one group."
+    words = "Choose two or more runs above. Runs that differ only in their seed form one group."
     alike = [line.id for line in lines if line.task == lines[0].task][:8]
     if len(alike) < 2:
         return html.Div(empty("Nothing to compare yet", words))
@@ -167,9 +180,9 @@ def _nothing_chosen(lines: Sequence[RunLine]) -> html.Div:
     return html.Div([html.Strong("Nothing to compare yet"), html.P(words), link], className="empty")
 
 
-def _controls(data: Sequence[Any], asked: Asked, answer: Answer | None) -> html.Section:
+def _controls(data: Sequence[Any], asked: Question, answer: Answer | None) -> html.Section:
     chosen = [id for id, _ in asked.runs]
-    by = [{"value": "", "label": "seeds together"}, {"value": "run", "label": "every run alone"}]
+    by = [{"value": "", "label": "seeds grouped"}, {"value": "run", "label": "no grouping"}]
     keys = list(answer.keys) if answer else []
     if asked.by not in ("", "run", *keys):
         keys.append(asked.by)
@@ -193,7 +206,7 @@ def _controls(data: Sequence[Any], asked: Asked, answer: Answer | None) -> html.
                             maxValues=MAX_RUNS,
                             placeholder="" if chosen else "runs to compare",
                             nothingFoundMessage="no such run",
-                            **{"aria-label": "runs to compare"},
+                            **attributes(aria_label="runs to compare"),
                         ),
                         className="compare-runs",
                     ),
@@ -204,26 +217,51 @@ def _controls(data: Sequence[Any], asked: Asked, answer: Answer | None) -> html.
             html.Div(
                 [
                     dmc.Select(
-                        id="compare-by", data=by, value=asked.by, searchable=True, allowDeselect=False, w=210,
-                        limit=200, label="groups", **small,
+                        id="compare-by",
+                        data=by,
+                        value=asked.by,
+                        searchable=True,
+                        allowDeselect=False,
+                        w=210,
+                        limit=200,
+                        label="groups",
+                        **small,
                     ),
                     dmc.Select(
-                        id="compare-ref", value=asked.ref, w=240, allowDeselect=False, searchable=True,
-                        data=[{"value": "", "label": "the first"}, *[{"value": id, "label": id} for id in chosen]],
-                        label="reference", **small,
+                        id="compare-ref",
+                        value=asked.ref,
+                        w=240,
+                        allowDeselect=False,
+                        searchable=True,
+                        data=[{"value": "", "label": "first run"}, *[{"value": id, "label": id} for id in chosen]],
+                        label="reference",
+                        **small,
                     ),
                     dmc.MultiSelect(
-                        id="compare-metrics", data=metrics, value=list(asked.metrics), searchable=True, clearable=True,
-                        maxValues=MAX_CHARTS, limit=200, label="metrics", miw=240,
-                        placeholder="" if asked.metrics else "the usual ones", **small,
+                        id="compare-metrics",
+                        data=metrics,
+                        value=list(asked.metrics),
+                        searchable=True,
+                        clearable=True,
+                        maxValues=MAX_CHARTS,
+                        limit=200,
+                        label="metrics",
+                        miw=240,
+                        placeholder="" if asked.metrics else "default metrics",
+                        **small,
                     ),
                     html.Div(
                         [
-                            html.Span("along", className="compare-label"),
+                            html.Span("x axis", className="compare-label"),
                             dmc.SegmentedControl(
-                                id="compare-x", value=asked.x, size="xs",
-                                data=[{"value": "step", "label": "steps"}, {"value": "tokens", "label": "tokens"},
-                                      {"value": "share", "label": "share of the run"}],
+                                id="compare-x",
+                                value=asked.x,
+                                size="xs",
+                                data=[
+                                    {"value": "step", "label": "steps"},
+                                    {"value": "tokens", "label": "tokens"},
+                                    {"value": "share", "label": "% of run"},
+                                ],
                             ),
                         ]
                     ),
@@ -233,14 +271,14 @@ def _controls(data: Sequence[Any], asked: Asked, answer: Answer | None) -> html.
             ),
         ],
         className="card head",
-    )  # fmt: skip
+    )
 
 
 def _lost(lost: Sequence[str]) -> list[Any]:
     if not lost:
         return []
     names = ", ".join(name[:80] for name in lost[:6])
-    return [html.P(f"△ not among the runs found, and left out: {names}", className="note")]
+    return [html.P(f"△ not found, left out: {names}", className="note")]
 
 
 def _waiting(words: str) -> html.Div:
@@ -255,7 +293,7 @@ def _body(state: Progress, theme: Theme) -> list[Any]:
     if state.answer is None:
         if state.problem:
             return [html.Div(empty("These runs can't be compared", state.problem[:800]), className="card head")]
-        return [_waiting("Reading the runs …")]
+        return [_waiting("Loading the runs …")]
     answer = state.answer
     parts: list[Any] = [html.P(f"△ {note}", className="note") for note in answer.notes]
     parts.append(_key(answer, theme))
@@ -263,7 +301,7 @@ def _body(state: Progress, theme: Theme) -> list[Any]:
         charts = [_chart(chart, answer, theme) for chart in answer.charts]
         parts.append(html.Div(charts, className="charts"))
     else:
-        parts.append(empty("Nothing to draw", "These runs logged none of the metrics asked for; choose others above."))
+        parts.append(empty("No charts", "These runs logged none of the chosen metrics. Choose others above."))
     parts += [_timelines(answer, theme), _endings(answer, theme), _settings(answer)]
     return parts
 
@@ -275,17 +313,15 @@ def _key(answer: Answer, theme: Theme) -> html.Section:
         links = [dcc.Link(name, href=address("/run", run=name)) for name in members]
         several = len(members) > 1 or members[0] != label
         words = html.Strong(label) if several else links[0]
-        inner = [_swatch(place, theme), words]
+        inner: list[Any] = [_swatch(place, theme), words]
         if place == answer.reference:
             inner.append(pill("reference", ""))
         if several:
-            told = [part for link in links for part in (link, " ")]
+            told: list[Any] = [part for link in links for part in (link, " ")]
             inner.append(html.Details([html.Summary(f"{len(members)} runs"), html.Div(told, className="small")]))
         rows.append(html.Div(inner, className="compare-group"))
-    words = (
-        "Strong: the smooth of a run, or the median of a group; shaded: the group's middle half, or range up to 3 runs."
-    )
-    return html.Section([*rows, html.P(words, className="quiet small")], className="card compare-key")
+    legend = "Bold: smoothed run, or median of a group. Shaded: middle half of a group (full range up to 3 runs)."
+    return html.Section([*rows, html.P(legend, className="quiet small")], className="card compare-key")
 
 
 def _swatch(place: int, theme: Theme) -> html.Span:
@@ -308,7 +344,7 @@ def _chart(chart: Chart, answer: Answer, theme: Theme) -> html.Figure:
                 ]
             ),
             dcc.Graph(
-                figure=figure, config=dict(CONFIG), className="graph", style={"height": "240px"}, responsive=True
+                figure=figure, config=GRAPH_CONFIG, className="graph", style={"height": "240px"}, responsive=True
             ),
         ],
         className="card chart",
@@ -319,19 +355,19 @@ def _timelines(answer: Answer, theme: Theme) -> html.Section:
     rows = answer.timelines
     figure = timelines_figure(rows, x_title=AXES[answer.x], theme=theme)
     calm = not any(row.spans or row.marks for row in rows)
-    words = "No incident in any of them." if calm else "Thick: an incident, by severity; ▼ a fix that was applied."
+    words = "No incidents." if calm else "Thick bar: incident, by severity. ▼ applied fix."
     return html.Section(
         [
             html.Div(
                 [
-                    html.H2(["What went wrong, and when ", html.Span(words, className="quiet small")]),
+                    html.H2(["Incidents over time ", html.Span(words, className="quiet small")]),
                     html.Span(className="names"),
                     saved("incidents"),
                 ],
                 className="caption",
             ),
             dcc.Graph(
-                figure=figure, config=dict(CONFIG), style={"height": f"{70 + ROW * len(rows)}px"}, responsive=True
+                figure=figure, config=GRAPH_CONFIG, style={"height": f"{70 + ROW * len(rows)}px"}, responsive=True
             ),
         ],
         className="card compare-card savable",
@@ -362,25 +398,26 @@ def _endings(answer: Answer, theme: Theme) -> html.Section:
                 )
             )
     heads = ("metric", "group", "final ± sd of runs", "peak ± sd of runs", "peak at step", "runs")
-    words = "Final: mean over the last fifth. Peak: of the smooth, the lowest where lower is better."
+    words = "Final: mean of the last fifth. Peak: best smoothed value."
     return html.Section(
-        [html.H2(["Where each ended ", html.Span(words, className="quiet small")]), _table(heads, table)],
+        [html.H2(["Final values ", html.Span(words, className="quiet small")]), _table(heads, table)],
         className="card compare-card",
     )
 
 
 def _settings(answer: Answer) -> html.Section:
-    title = html.H2(
-        ["Only what was set differently ", html.Span(f"{len(answer.settings):,} in all", className="quiet small")]
-    )
+    title = html.H2(["Settings that differ ", html.Span(f"{len(answer.settings):,} in all", className="quiet small")])
     if not answer.settings:
         return html.Section(
-            [title, html.P("Nothing that is stated.", className="quiet")], className="card compare-card"
+            [title, html.P("No recorded setting differs.", className="quiet")], className="card compare-card"
         )
     body = [
         html.Tr(
             [html.Th(html.Code(row.key), scope="row")]
-            + [html.Td("not stated" if v is None else v, className="quiet" if v is None else None) for v in row.values]
+            + [
+                html.Td("not recorded" if v is None else v, className="quiet" if v is None else None)
+                for v in row.values
+            ]
         )
         for row in answer.settings
     ]
@@ -394,14 +431,14 @@ def _table(heads: Sequence[str], body: list[Any]) -> html.Div:
 
 def _verdicts(state: Progress) -> list[Any]:
     if state.answer is None:
-        return [] if state.problem else [_waiting("Judging what the differences mean …")]
+        return [] if state.problem else [_waiting("Judging the differences …")]
     answer = state.answer
     if not answer.judgements:
         return []
     name = answer.labels[answer.reference]
-    title = html.H2(["Beside ", html.Code(name), html.Span(": what may be concluded", className="quiet small")])
+    title = html.H2(["Compared with ", html.Code(name)])
     told = [_judgement(item) for item in answer.judgements]
-    notes = [html.P(f"△ {note}", className="note") for note in answer.notes]
+    notes: list[Any] = [html.P(f"△ {note}", className="note") for note in answer.notes]
     if answer.left:
         notes.append(_spinner(f"{answer.left} more {'is' if answer.left == 1 else 'are'} being judged …"))
     return [html.Section([title, *told, *notes], className="card compare-card")]
@@ -423,7 +460,7 @@ def _judgement(item: Judgement) -> html.Details:
         html.P([html.Strong(f"Next: {item.next[0]}. "), item.next[1]]),
         _table(("measure", "this", "reference", "difference, 99 %", ""), measures),
     ]
-    for heading, told in (("What explains it", item.explained), ("What does not", item.excluded)):
+    for heading, told in (("What explains it", item.explained), ("Ruled out", item.excluded)):
         if told:
             lines = [
                 html.Li([html.Strong(cause), html.Span(f" ({gap}; {sure}) ", className="quiet"), why])
@@ -431,7 +468,7 @@ def _judgement(item: Judgement) -> html.Details:
             ]
             parts += [html.H3(heading), html.Ul(lines)]
     if item.cautions:
-        parts += [html.H3("To keep in mind"), html.Ul([html.Li(text) for text in item.cautions])]
+        parts += [html.H3("Caveats"), html.Ul([html.Li(text) for text in item.cautions])]
     return html.Details([head, html.Div(parts, className="compare-judged")])
 
 

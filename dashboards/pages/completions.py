@@ -12,28 +12,32 @@ from typing import Any
 from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
-from dash import MATCH, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import MATCH, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboards.components import view
-from dashboards.components.frame import address
-from dashboards.components.parts import empty, fact, pill, saved
+from dashboards.components import notices
+from dashboards.components.browser import in_browser
+from dashboards.components.elements import GRAPH_CONFIG, attributes, empty, fact, pill, saved
+from dashboards.components.links import address
 from dashboards.data.completions import (
     JUDGED,
+    SHOWN,
     SORTS,
-    Group,
-    Item,
-    Look,
-    Wanted,
-    look,
+    CompletionItem,
+    CompletionsQuery,
+    PromptGroup,
+    StepView,
     nearest,
+    view_of_step,
     whole_prompt,
     whole_text,
 )
-from dashboards.data.shelf import LogShelf, Shelf
-from dashboards.data.state import Followed, Runs
-from dashboards.data.texts import Excerpt, Piece, one_line, pieces
-from stabilizer.figures import CONFIG, Theme
+from dashboards.data.completions_store import CompletionsStore, LogCompletions
+from dashboards.data.followed_run import FollowedRun
+from dashboards.data.logs import LogReader
+from dashboards.data.model_text import Excerpt, Piece, one_line, pieces
+from dashboards.data.run_registry import Runs
+from stabilizer.figures import Theme
 from stabilizer.figures.completions import group_rewards_figure
 
 PATH = "/completions"
@@ -43,11 +47,16 @@ NEWS_MS = 1500
 WAIT_MS = 400
 """After the last key, before a search begins."""
 OUTCOMES = {
-    "right": ("✓ all right", "verdict-healthy"), "wrong": ("■ all wrong", "verdict-critical"),
-    "same": ("– all the same reward", ""),
-}  # fmt: skip
-_CONTROLS = ("q", "regex", "low", "high", "only", "cut", "by", "sort", "vs", "tokens", "whole", "take", "page")
-_SHELF = Shelf()
+    "right": ("✓ all correct", "verdict-healthy"),
+    "wrong": ("■ all wrong", "verdict-critical"),
+    "same": ("– same reward", ""),
+}
+CONTROLS = {
+    **dict.fromkeys(("q", "low", "high", "only", "by", "sort", "vs", "take", "page"), "value"),
+    **dict.fromkeys(("regex", "cut", "tokens", "whole"), "checked"),
+}
+"""The controls of the page, named as in `CompletionsQuery`, and the property that holds what was chosen."""
+_STORE = CompletionsStore()
 """Of all apps of the process: what is read depends on files alone."""
 
 
@@ -55,12 +64,12 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """The page of a run at a step, or what to do when there is nothing to read."""
     run = query.get("run", "")
     if not run:
-        return html.Div(view.no_runs([str(root) for root in runs.roots]), className="page")
+        return html.Div(notices.no_runs([str(root) for root in runs.roots]), className="page")
     followed = runs.get(run)
     if followed is None:
-        return html.Div(view.unknown(run), className="page")
-    wanted, step = Wanted.of(query), _whole(query.get("step"))
-    found = look(_shelf(followed), followed.path, step, wanted)
+        return html.Div(notices.unknown(run), className="page")
+    wanted, step = CompletionsQuery.of(query), _whole(query.get("step"))
+    found = view_of_step(_store(followed), followed.path, step, wanted)
     if found is None:
         return html.Div(_nothing_logged(), className="page")
     return html.Div(
@@ -74,109 +83,135 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
                 [
                     html.Div(_list(found, wanted), id="completions-list", className="samples"),
                     html.Div(
-                        dmc.Pagination(id="completions-page", total=found.pages, value=found.page, size="sm",
-                                       siblings=1, hideWithOnePage=True, **{"aria-label": "pages of completions"}),
+                        dmc.Pagination(
+                            id="completions-page",
+                            total=found.pages,
+                            value=found.page,
+                            size="sm",
+                            siblings=1,
+                            hideWithOnePage=True,
+                            **attributes(aria_label="pages of completions"),
+                        ),
                         className="samples-pages",
                     ),
                 ]
             ),
         ],
         className="page",
-    )  # fmt: skip
+    )
 
 
 def register(app: Dash, runs: Runs) -> None:
     """What happens on this page."""
 
     @app.callback(
-        Output("completions-list", "children"),
-        Output("completions-facts", "children"),
-        Output("completions-picture", "figure"),
-        Output("completions-count", "children"),
-        Output("completions-where", "children"),
-        Output("completions-slider", "value"),
-        Output("completions-slider", "max"),
-        Output("completions-page", "total"),
-        Output("completions-page", "value"),
-        Output("completions-take", "data"),
-        Output("completions-takes", "hidden"),
-        Output("completions-at", "data"),
-        Output("completions-query", "data"),
-        Input("completions-steps", "data"),
-        Input("completions-prev", "n_clicks"),
-        Input("completions-next", "n_clicks"),
-        Input("completions-newest", "n_clicks"),
-        Input("completions-go", "value"),
-        Input("completions-slider", "value"),
-        *[Input(f"completions-{name}", "checked" if name in ("cut", "regex", "tokens", "whole") else "value")
-          for name in _CONTROLS],
-        State("completions-at", "data"),
+        output={
+            "list": Output("completions-list", "children"),
+            "facts": Output("completions-facts", "children"),
+            "picture": Output("completions-picture", "figure"),
+            "count": Output("completions-count", "children"),
+            "where": Output("completions-where", "children"),
+            "position": Output("completions-slider", "value"),
+            "last": Output("completions-slider", "max"),
+            "pages": Output("completions-page", "total"),
+            "page": Output("completions-page", "value"),
+            "takes": Output("completions-take", "data"),
+            "single_take": Output("completions-takes", "hidden"),
+            "at": Output("completions-at", "data"),
+            "query": Output("completions-query", "data"),
+        },
+        inputs={
+            "moves": {
+                "steps": Input("completions-steps", "data"),
+                "prev": Input("completions-prev", "n_clicks"),
+                "next": Input("completions-next", "n_clicks"),
+                "newest": Input("completions-newest", "n_clicks"),
+                "go": Input("completions-go", "value"),
+                "slider": Input("completions-slider", "value"),
+            },
+            "controls": {name: Input(f"completions-{name}", property) for name, property in CONTROLS.items()},
+        },
+        state={"at": State("completions-at", "data")},
         prevent_initial_call=True,
-    )  # fmt: skip
-    def show(_: Any, __: Any, ___: Any, ____: Any, go: Any, place: Any, *rest: Any) -> Any:
-        *values, at = rest
+    )
+    def show(moves: dict[str, Any], controls: dict[str, Any], at: Any) -> dict[str, Any]:
         followed = _followed(runs, at)
         why = str(ctx.triggered_id or "").removeprefix("completions-")
-        wanted = Wanted.of(dict(zip(_CONTROLS, values, strict=True)))
+        wanted = CompletionsQuery.of(controls)
         if why not in ("page", "steps"):
-            wanted = Wanted.of({**wanted.__dict__, "page": 1})
-        steps = _shelf(followed).steps(followed.path)
+            wanted = CompletionsQuery.of({**wanted.__dict__, "page": 1})
+        steps = _store(followed).steps(followed.path)
         if not steps:
             raise PreventUpdate
-        step = _moved(why, steps, at, go, place)
-        found = look(_shelf(followed), followed.path, step, wanted)
+        step = _moved(why, steps, at, go=moves["go"], place=moves["slider"])
+        found = view_of_step(_store(followed), followed.path, step, wanted)
         if found is None:
             raise PreventUpdate
         theme: Theme = "dark" if at.get("theme") == "dark" else "light"
-        return (
-            _list(found, wanted), _facts(found), _figure(found, wanted, theme), _count(found), _where(found, step),
-            found.position, len(steps) - 1, found.pages, found.page, _takes(found), found.takes == 1,
-            {**at, "theme": theme, "step": step, "shown": found.step}, _query(str(at["run"]), step, wanted),
-        )  # fmt: skip
+        return {
+            "list": _list(found, wanted),
+            "facts": _facts(found),
+            "picture": _figure(found, wanted, theme),
+            "count": _count(found),
+            "where": _where(found, step),
+            "position": found.position,
+            "last": len(steps) - 1,
+            "pages": found.pages,
+            "page": found.page,
+            "takes": _takes(found),
+            "single_take": found.takes == 1,
+            "at": {**at, "theme": theme, "step": step, "shown": found.step},
+            "query": _query(str(at["run"]), step, wanted),
+        }
 
     # Polls have a callback of their own: where two requests of one overlap, the browser drops what the first answers,
     # and with it what somebody searched for.
     @app.callback(
-        Output("completions-steps", "data"),
-        Output("completions-slider", "max", allow_duplicate=True),
-        Input("completions-news", "n_intervals"),
-        State("completions-at", "data"),
-        State("completions-slider", "max"),
+        output={
+            "steps": Output("completions-steps", "data"),
+            "last": Output("completions-slider", "max", allow_duplicate=True),
+        },
+        inputs={"polls": Input("completions-news", "n_intervals")},
+        state={"at": State("completions-at", "data"), "last": State("completions-slider", "max")},
         prevent_initial_call=True,
     )
-    def poll(_: Any, at: Any, last: Any) -> Any:
+    def poll(polls: Any, at: Any, last: Any) -> dict[str, Any]:
         followed = _followed(runs, at)
-        steps = _shelf(followed).steps(followed.path)
+        steps = _store(followed).steps(followed.path)
         if not steps or last == len(steps) - 1:
             raise PreventUpdate
         follows = at.get("step") is None and steps[-1] != at.get("shown")
-        return len(steps) if follows else no_update, len(steps) - 1
+        return {"steps": len(steps) if follows else no_update, "last": len(steps) - 1}
 
-    app.clientside_callback(
-        ClientsideFunction("stabilizer_completions", "address"),
+    in_browser(
+        app,
+        "stabilizer_completions",
+        "address",
         Output("completions-query", "id"),
         Input("completions-query", "data"),
     )
 
     @app.callback(
-        Output({"kind": "sample", "row": MATCH, "part": MATCH}, "children"),
-        Output({"kind": "sample-more", "row": MATCH, "part": MATCH}, "children"),
-        Input({"kind": "sample-more", "row": MATCH, "part": MATCH}, "n_clicks"),
-        State("completions-at", "data"),
+        output={
+            "text": Output({"kind": "sample", "row": MATCH, "part": MATCH}, "children"),
+            "button": Output({"kind": "sample-more", "row": MATCH, "part": MATCH}, "children"),
+        },
+        inputs={"clicks": Input({"kind": "sample-more", "row": MATCH, "part": MATCH}, "n_clicks")},
+        state={"at": State("completions-at", "data")},
         prevent_initial_call=True,
     )
-    def unfold(clicks: Any, at: Any) -> Any:
+    def unfold(clicks: Any, at: Any) -> dict[str, Any]:
         text = _asked(runs, ctx.triggered_id.get("row"), ctx.triggered_id.get("part"), at)
         if text is None or not clicks:
             raise PreventUpdate
         if clicks % 2:
-            return _pieces(pieces(text)), "show less"
-        return _pieces(pieces(text[:700])), f"show all {len(text):,} characters"
+            return {"text": _pieces(pieces(text)), "button": "show less"}
+        return {"text": _pieces(pieces(text[:SHOWN])), "button": f"show all {len(text):,} characters"}
 
     @app.callback(
-        Output({"kind": "sample-copy", "row": MATCH}, "content"),
-        Input({"kind": "sample-copy", "row": MATCH}, "n_clicks"),
-        State("completions-at", "data"),
+        output=Output({"kind": "sample-copy", "row": MATCH}, "content"),
+        inputs={"clicks": Input({"kind": "sample-copy", "row": MATCH}, "n_clicks")},
+        state={"at": State("completions-at", "data")},
         prevent_initial_call=True,
     )
     def copy(clicks: Any, at: Any) -> Any:
@@ -186,9 +221,9 @@ def register(app: Dash, runs: Runs) -> None:
         return text
 
     @app.callback(
-        Output({"kind": "sample-elsewhere", "row": MATCH}, "children"),
-        Input({"kind": "sample-find", "row": MATCH}, "n_clicks"),
-        State("completions-at", "data"),
+        output=Output({"kind": "sample-elsewhere", "row": MATCH}, "children"),
+        inputs={"clicks": Input({"kind": "sample-find", "row": MATCH}, "n_clicks")},
+        state={"at": State("completions-at", "data")},
         prevent_initial_call=True,
     )
     def elsewhere(clicks: Any, at: Any) -> Any:
@@ -196,10 +231,10 @@ def register(app: Dash, runs: Runs) -> None:
         if prompt is None or not clicks:
             raise PreventUpdate
         run, shown = str(at["run"]), int(at["shown"])
-        followed = runs.get(run)
-        others = _shelf(followed).elsewhere(followed.path, shown, prompt)
+        followed = _followed(runs, at)
+        others = _store(followed).elsewhere(followed.path, shown, prompt)
         if not others:
-            return html.Span("no other step within reach logged this prompt", className="quiet small")
+            return html.Span("no other step nearby logged this prompt", className="quiet small")
         links = [
             dcc.Link(f"step {other:,}", href=address(PATH, run=run, step=str(shown), vs=str(other), q=prompt[:200]))
             for other in sorted(others)
@@ -210,14 +245,14 @@ def register(app: Dash, runs: Runs) -> None:
 # --- what was asked ---------------------------------------------------------------------------------------------------
 
 
-def _followed(runs: Runs, at: Any) -> Followed:
+def _followed(runs: Runs, at: Any) -> FollowedRun:
     followed = runs.get(str(at["run"])) if isinstance(at, dict) and at.get("run") else None
     if followed is None:
         raise PreventUpdate
     return followed
 
 
-def _moved(why: str, steps: Sequence[int], at: Mapping[str, Any], go: Any, place: Any) -> int | None:
+def _moved(why: str, steps: Sequence[int], at: Mapping[str, Any], *, go: Any, place: Any) -> int | None:
     """The step to show next; None follows the newest."""
     now = steps.index(nearest(steps, at.get("shown")))
     if why == "prev":
@@ -233,12 +268,13 @@ def _moved(why: str, steps: Sequence[int], at: Mapping[str, Any], go: Any, place
     return at.get("step")
 
 
-def _shelf(followed: Followed) -> Shelf:
+def _store(followed: FollowedRun) -> CompletionsStore:
     """Where the completions are: in the run's directory, or in the log of another trainer."""
-    return _SHELF if followed.log is None else LogShelf(followed.refresh().texts)
+    reader = followed.refresh() if followed.log else None
+    return LogCompletions(reader.texts) if isinstance(reader, LogReader) else _STORE
 
 
-def _query(run: str, step: int | None, wanted: Wanted) -> str:
+def _query(run: str, step: int | None, wanted: CompletionsQuery) -> str:
     return urlencode({"run": run, **({} if step is None else {"step": str(step)}), **wanted.query()})
 
 
@@ -247,7 +283,7 @@ def _asked(runs: Runs, index: Any, part: Any, at: Any) -> str | None:
     if followed is None or not isinstance(index, int) or not isinstance(at.get("shown"), int):
         return None
     ask = whole_prompt if part == "prompt" else whole_text
-    return ask(_shelf(followed), followed.path, at["shown"], index)
+    return ask(_store(followed), followed.path, at["shown"], index)
 
 
 def _whole(value: Any) -> int | None:
@@ -263,16 +299,16 @@ def _whole(value: Any) -> int | None:
 
 def _nothing_logged() -> html.Div:
     words = (
-        "Our trainer logs a few groups every 10 steps; this run logged none. Of other trainers' logs, veRL's rollout "
-        "dumps and TRL's log_completions have them; a log that was just opened takes a moment to be read."
+        "stabilizer logs a few groups every 10 steps (samples.every); this run logged none. Of other trainers, veRL "
+        "rollout dumps and TRL log_completions have them. A log that was just opened takes a moment to load."
     )
     return html.Div(
-        empty("No completions were logged", words, "stabilizer train --set samples.every=1", whole=True),
+        empty("No completions in this run", words, "stabilizer train --set samples.every=1", whole=True),
         className="card head",
     )
 
 
-def _head(found: Look, wanted: Wanted, step: int | None, theme: Theme) -> html.Section:
+def _head(found: StepView, wanted: CompletionsQuery, step: int | None, theme: Theme) -> html.Section:
     return html.Section(
         [
             html.Div(
@@ -287,8 +323,8 @@ def _head(found: Look, wanted: Wanted, step: int | None, theme: Theme) -> html.S
                                 "◀",
                                 id="completions-prev",
                                 className="step-button",
-                                title="step before (←)",
-                                **{"aria-label": "step before"},
+                                title="previous step (←)",
+                                **attributes(aria_label="previous step"),
                             ),
                             dmc.Slider(
                                 id="completions-slider",
@@ -306,24 +342,24 @@ def _head(found: Look, wanted: Wanted, step: int | None, theme: Theme) -> html.S
                                 id="completions-next",
                                 className="step-button",
                                 title="next step (→)",
-                                **{"aria-label": "next step"},
+                                **attributes(aria_label="next step"),
                             ),
                             dmc.NumberInput(
                                 id="completions-go",
-                                placeholder="to step …",
+                                placeholder="go to step",
                                 hideControls=True,
                                 size="xs",
                                 debounce=True,
                                 w=84,
                                 className="step-go",
                                 min=0,
-                                **{"aria-label": "go to step"},
+                                **attributes(aria_label="go to step"),
                             ),
                             html.Button(
                                 "newest",
                                 id="completions-newest",
                                 className="step-button",
-                                title="show the newest step, and those that come",
+                                title="follow the newest step",
                             ),
                         ],
                         className="step-walk",
@@ -339,7 +375,7 @@ def _head(found: Look, wanted: Wanted, step: int | None, theme: Theme) -> html.S
                             dcc.Graph(
                                 id="completions-picture",
                                 figure=_figure(found, wanted, theme),
-                                config=dict(CONFIG),
+                                config=GRAPH_CONFIG,
                                 style={"height": "170px"},
                                 responsive=True,
                             ),
@@ -351,14 +387,14 @@ def _head(found: Look, wanted: Wanted, step: int | None, theme: Theme) -> html.S
                 className="sample-overview",
             ),
             _controls(found, wanted),
-            html.Div(_count(found), id="completions-count", className="quiet small", **{"aria-live": "polite"}),
+            html.Div(_count(found), id="completions-count", className="quiet small", **attributes(aria_live="polite")),
         ],
         className="card head",
     )
 
 
-def _controls(found: Look, wanted: Wanted) -> html.Div:
-    by = [{"value": "", "label": "whole reward"}, *[{"value": name, "label": name[:80]} for name in found.components]]
+def _controls(found: StepView, wanted: CompletionsQuery) -> html.Div:
+    by = [{"value": "", "label": "total reward"}, *[{"value": name, "label": name[:80]} for name in found.components]]
     takes = _takes(found)
     check = {"size": "xs", "radius": "sm"}
     return html.Div(
@@ -370,7 +406,7 @@ def _controls(found: Look, wanted: Wanted) -> html.Div:
                 debounce=WAIT_MS,
                 size="xs",
                 className="sample-search",
-                **{"aria-label": "search in prompts and completions"},
+                **attributes(aria_label="search in prompts and completions"),
             ),
             dmc.Checkbox(id="completions-regex", label="regex", checked=wanted.regex, **check),
             dmc.SegmentedControl(
@@ -390,7 +426,7 @@ def _controls(found: Look, wanted: Wanted) -> html.Div:
                         debounce=WAIT_MS,
                         size="xs",
                         w=90,
-                        **{"aria-label": "lowest reward"},
+                        **attributes(aria_label="lowest reward"),
                     ),
                     html.Span("–", className="quiet"),
                     dmc.NumberInput(
@@ -401,7 +437,7 @@ def _controls(found: Look, wanted: Wanted) -> html.Div:
                         debounce=WAIT_MS,
                         size="xs",
                         w=60,
-                        **{"aria-label": "highest reward"},
+                        **attributes(aria_label="highest reward"),
                     ),
                 ],
                 className="range",
@@ -413,7 +449,7 @@ def _controls(found: Look, wanted: Wanted) -> html.Div:
                 size="xs",
                 allowDeselect=False,
                 w=140,
-                **{"aria-label": "part of the reward"},
+                **attributes(aria_label="reward component"),
             ),
             dmc.Select(
                 id="completions-sort",
@@ -422,7 +458,7 @@ def _controls(found: Look, wanted: Wanted) -> html.Div:
                 allowDeselect=False,
                 w=150,
                 data=[{"value": value, "label": word} for value, word in SORTS.items()],
-                **{"aria-label": "order"},
+                **attributes(aria_label="order"),
             ),
             dmc.NumberInput(
                 id="completions-vs",
@@ -433,7 +469,7 @@ def _controls(found: Look, wanted: Wanted) -> html.Div:
                 size="xs",
                 w=110,
                 min=0,
-                **{"aria-label": "step to compare with"},
+                **attributes(aria_label="step to compare with"),
             ),
             dmc.Checkbox(
                 id="completions-tokens",
@@ -442,7 +478,7 @@ def _controls(found: Look, wanted: Wanted) -> html.Div:
                 disabled=not found.has_tokens,
                 **check,
             ),
-            dmc.Checkbox(id="completions-whole", label="whole texts", checked=wanted.whole, **check),
+            dmc.Checkbox(id="completions-whole", label="full text", checked=wanted.whole, **check),
             html.Div(
                 dmc.Select(
                     id="completions-take",
@@ -451,7 +487,7 @@ def _controls(found: Look, wanted: Wanted) -> html.Div:
                     size="xs",
                     w=130,
                     allowDeselect=False,
-                    **{"aria-label": "which time the step was taken"},
+                    **attributes(aria_label="pass over this step"),
                 ),
                 id="completions-takes",
                 hidden=found.takes == 1,
@@ -461,12 +497,12 @@ def _controls(found: Look, wanted: Wanted) -> html.Div:
     )
 
 
-def _takes(found: Look) -> list[dict[str, str]]:
-    times = [{"value": str(n), "label": f"time {n} of {found.takes}"} for n in range(1, found.takes)]
-    return [{"value": "", "label": "the newest time"}, *times]
+def _takes(found: StepView) -> list[dict[str, str]]:
+    times = [{"value": str(n), "label": f"pass {n} of {found.takes}"} for n in range(1, found.takes)]
+    return [{"value": "", "label": "newest pass"}, *times]
 
 
-def _where(found: Look, step: int | None) -> list[Any]:
+def _where(found: StepView, step: int | None) -> list[Any]:
     place = f"{found.position + 1:,} of {len(found.steps):,} logged steps"
     newest = pill("following the newest", "state-running") if step is None else None
     return [
@@ -474,15 +510,15 @@ def _where(found: Look, step: int | None) -> list[Any]:
     ]
 
 
-def _facts(found: Look) -> list[Any]:
+def _facts(found: StepView) -> list[Any]:
     return [fact(label, value) for label, value in found.summary]
 
 
-def _figure(found: Look, wanted: Wanted, theme: Theme) -> Any:
+def _figure(found: StepView, wanted: CompletionsQuery, theme: Theme) -> Any:
     return group_rewards_figure(found.picture, unit=wanted.by or "reward", theme=theme)
 
 
-def _count(found: Look) -> list[Any]:
+def _count(found: StepView) -> list[Any]:
     some = (
         f"{found.found:,} of {found.total:,} completions"
         if found.found != found.total
@@ -491,14 +527,14 @@ def _count(found: Look) -> list[Any]:
     return [html.Div(f"{some} · {found.judged}"), *[html.P(f"△ {note}", className="note") for note in found.notes]]
 
 
-def _list(found: Look, wanted: Wanted) -> list[Any]:
+def _list(found: StepView, wanted: CompletionsQuery) -> list[Any]:
     if found.problem:
         return [html.Div(found.problem, className="card sample-problem", role="alert")]
     if not found.groups:
         return [
             empty(
-                "No completion fits",
-                "Widen the search, the reward range or the choice above; the step itself has some.",
+                "No completion matches",
+                "Widen the search, the reward range or the filters above.",
             )
         ]
     legend = [_legend()] if wanted.tokens else []
@@ -516,7 +552,7 @@ def _legend() -> html.Div:
     )
 
 
-def _group(group: Group, wanted: Wanted) -> html.Section:
+def _group(group: PromptGroup, wanted: CompletionsQuery) -> html.Section:
     outcome = OUTCOMES.get(group.outcome)
     stats = f"{group.count:,} completions"
     if group.mean is not None:
@@ -536,7 +572,7 @@ def _group(group: Group, wanted: Wanted) -> html.Section:
                             html.Span(className="spring"),
                             html.Span(
                                 html.Button(
-                                    "same prompt elsewhere",
+                                    "find this prompt in other steps",
                                     id={"kind": "sample-find", "row": group.first},
                                     className="quiet-button",
                                 ),
@@ -554,8 +590,8 @@ def _group(group: Group, wanted: Wanted) -> html.Section:
     )
 
 
-def _item(item: Item) -> html.Article:
-    mark = {True: ("✓", "right"), False: ("✗", "wrong"), None: ("–", "not judged")}[item.right]
+def _item(item: CompletionItem) -> html.Article:
+    mark = {True: ("✓", "correct"), False: ("✗", "wrong"), None: ("–", "not judged")}[item.right]
     parts = " · ".join(f"{one_line(name, 40)} {_short(value)}" for name, value in item.parts if len(item.parts) > 1)
     body: list[Any]
     if item.diff is not None:
@@ -574,7 +610,7 @@ def _item(item: Item) -> html.Article:
                         className=f"sample-mark {mark[1].replace(' ', '-')}",
                         title=mark[1],
                         role="img",
-                        **{"aria-label": mark[1]},
+                        **attributes(aria_label=mark[1]),
                     ),
                     html.Strong(_short(item.reward), title="reward"),
                     None if math.isnan(item.advantage) else html.Span(f"advantage {_short(item.advantage, sign=True)}"),
@@ -628,7 +664,7 @@ def _pieces(found: Sequence[Piece]) -> list[Any]:
     ]
 
 
-_TITLES = {"odd": "characters that would not be seen, or would change how the text is shown"}
+_TITLES = {"odd": "invisible characters, or characters that would change how the text is displayed"}
 
 
 def _short(value: float, *, sign: bool = False) -> str:

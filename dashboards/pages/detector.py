@@ -7,11 +7,11 @@ from typing import Any
 
 from dash import Dash, dcc, html
 
-from dashboards.components.frame import address
-from dashboards.components.parts import empty
-from dashboards.components.plain import inline, prose
-from dashboards.data.detector import About, about
-from dashboards.data.state import Runs
+from dashboards.components.elements import empty
+from dashboards.components.links import address
+from dashboards.components.rich_text import inline, prose
+from dashboards.data.detector_info import DetectorInfo, detector_info
+from dashboards.data.run_registry import Runs
 from stabilizer.figures import Theme
 
 PATH = "/detector"
@@ -22,9 +22,9 @@ OF_A_RUN = False
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """The detector named by `?id=`."""
     id = query.get("id", "")
-    found = about(id)
+    found = detector_info(id)
     if found is None:
-        text = f"{id[:80]!r} is none of them." if id else "The address names none."
+        text = f"No detector is named {id[:80]!r}." if id else "The address names none."
         to = dcc.Link("all detectors", href=address("/detectors"))
         return html.Div(
             html.Div([empty("There is no such detector", text, whole=True), to], className="card head centred"),
@@ -35,8 +35,10 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
             html.Div([html.H1(found.id), html.P(inline(found.title), className="lead")], className="card head"),
             html.Div(
                 [
-                    html.Section([_section(section.title, prose(section.paragraphs)) for section in found.sections],
-                                 className="column"),
+                    html.Section(
+                        [_section(section.title, prose(section.paragraphs)) for section in found.sections],
+                        className="column",
+                    ),
                     html.Section([*_measured(found), *_fixes(found), *_options(found)], className="column"),
                 ],
                 className="two",
@@ -44,7 +46,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
             dcc.Link("all detectors", href=address("/detectors")),
         ],
         className="page",
-    )  # fmt: skip
+    )
 
 
 def register(app: Dash, runs: Runs) -> None:
@@ -55,10 +57,10 @@ def _section(title: str, children: list[Any]) -> html.Div:
     return html.Div([html.H2(title), *children], className="card pad prose")
 
 
-def _measured(found: About) -> list[Any]:
-    title = html.H2("How good it is")
+def _measured(found: DetectorInfo) -> list[Any]:
+    title = html.H2("Measured quality")
     if not found.measured:
-        return [title, empty("Not measured", "The benchmark makes no fault for this detector.")]
+        return [title, empty("Not measured", "The benchmark has no fault for this detector.")]
     rows = [
         html.Tr([html.Th(one.what, scope="row"), html.Td([one.value, html.Div(one.of, className="quiet small")])])
         for one in found.measured
@@ -72,7 +74,7 @@ def _measured(found: About) -> list[Any]:
     ]
 
 
-def _fixes(found: About) -> list[Any]:
+def _fixes(found: DetectorInfo) -> list[Any]:
     if not found.fixes:
         return []
     rows = [
@@ -86,12 +88,14 @@ def _fixes(found: About) -> list[Any]:
         )
         for fix in found.fixes
     ]
-    return [html.H2("Fixes it leads to"), html.Ul(rows, className="card plain-list")]
+    return [html.H2("Fixes it can lead to"), html.Ul(rows, className="card plain-list")]
 
 
-def _options(found: About) -> list[Any]:
-    rows = [html.Li([html.Span("Needs: ", className="quiet"), *inline(found.needs)]),
-            html.Li([html.Span("Confirm: ", className="quiet"), found.confirm])]  # fmt: skip
+def _options(found: DetectorInfo) -> list[Any]:
+    rows = [
+        html.Li([html.Span("Needs: ", className="quiet"), *inline(found.needs)]),
+        html.Li([html.Span("Confirm: ", className="quiet"), found.confirm]),
+    ]
     rows += [
         html.Li([html.Code(f"{name} = {value}"), html.Div(inline(says), className="quiet small") if says else None])
         for name, value, says in found.options

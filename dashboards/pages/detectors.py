@@ -8,10 +8,10 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, html
 
-from dashboards.components.parts import empty
-from dashboards.components.plain import detector_link, inline
-from dashboards.data.detector import Line, lines, source
-from dashboards.data.state import Runs
+from dashboards.components.elements import attributes, empty
+from dashboards.components.rich_text import detector_link, inline
+from dashboards.data.detector_info import DetectorRow, detector_rows, source
+from dashboards.data.run_registry import Runs
 from stabilizer.figures import Theme
 
 PATH = "/detectors"
@@ -21,11 +21,11 @@ OF_A_RUN = False
 
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """All detectors; a search narrows them."""
-    found = lines()
+    found = detector_rows()
     words = query.get("q", "")[:200]
     measured = source()
     note = (
-        "Recall: share of the faults made for it (95 % interval) of how many; false alarms per 1,000 healthy steps; "
+        "Recall: share of injected faults found (95 % interval). False alarms: per 1,000 healthy steps. Source: "
         f"{measured}."
     )
     return html.Div(
@@ -33,12 +33,14 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
             html.Div(
                 [
                     html.H1("Detectors"),
-                    html.P(f"{len(found)} ways in which a run goes wrong, and what each was worth when measured."),
+                    html.P(f"{len(found)} failure modes, with the measured quality of each detector."),
                     html.P(note, className="quiet small") if measured else None,
                     dmc.TextInput(
-                        id="detectors-search", value=words,
+                        id="detectors-search",
+                        value=words,
                         placeholder="search: a word of the id, the failure or a metric",
-                        className="search", **{"aria-label": "search detectors"},
+                        className="search",
+                        **attributes(aria_label="search detectors"),
                     ),
                 ],
                 className="card head",
@@ -46,26 +48,36 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
             html.Div(_table(found, words), id="detectors-found"),
         ],
         className="page",
-    )  # fmt: skip
+    )
 
 
 def register(app: Dash, runs: Runs) -> None:
     """The list follows the search."""
 
-    @app.callback(Output("detectors-found", "children"), Input("detectors-search", "value"), prevent_initial_call=True)
+    @app.callback(
+        output=Output("detectors-found", "children"),
+        inputs={"words": Input("detectors-search", "value")},
+        prevent_initial_call=True,
+    )
     def search(words: Any) -> Any:
-        return _table(lines(), words[:200] if isinstance(words, str) else "")
+        return _table(detector_rows(), words[:200] if isinstance(words, str) else "")
 
 
-def _table(found: Sequence[Line], words: str) -> Any:
+def _table(found: Sequence[DetectorRow], words: str) -> Any:
     rows = [line for line in found if line.matches(words)]
     if not rows:
-        return empty("No such detector", "No detector has all these words; try one of them.")
+        return empty("No such detector", "No detector matches all words; try fewer.")
     return html.Div(
         html.Table(
             [
-                html.Thead(html.Tr([html.Th(text, scope="col") for text in ("detector", "fires when", "needs",
-                                                                            "recall; false alarms")])),
+                html.Thead(
+                    html.Tr(
+                        [
+                            html.Th(text, scope="col")
+                            for text in ("detector", "fires when", "needs", "recall; false alarms")
+                        ]
+                    )
+                ),
                 html.Tbody([_row(line) for line in rows]),
             ],
             className="wide",
@@ -73,11 +85,11 @@ def _table(found: Sequence[Line], words: str) -> Any:
         className="card scroll",
         tabIndex=0,
         role="region",
-        **{"aria-label": "detectors"},
-    )  # fmt: skip
+        **attributes(aria_label="detectors"),
+    )
 
 
-def _row(line: Line) -> html.Tr:
+def _row(line: DetectorRow) -> html.Tr:
     return html.Tr(
         [
             html.Th(detector_link(line.id), scope="row"),

@@ -7,26 +7,38 @@ from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
-from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
+from dash import ALL, Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboards.components import view
+from dashboards.components import notices
 from dashboards.components.actions import check_button
+from dashboards.components.browser import in_browser
 from dashboards.components.charts import extend, mounted
-from dashboards.components.frame import address
-from dashboards.components.parts import empty, explained, fact, pill, saved, severity
-from dashboards.components.plain import detector_link, inline
-from dashboards.components.trials import trial_card
-from dashboards.data.incident import LookAlikes, More, Sheet, Told, charts, grown, key_of, listed, timeline, told
-from dashboards.data.journal import tried
+from dashboards.components.elements import GRAPH_CONFIG, attributes, empty, explained, fact, pill, saved, severity
+from dashboards.components.links import address
+from dashboards.components.rich_text import detector_link, inline
+from dashboards.components.trial_card import trial_card
+from dashboards.data.followed_run import FollowedRun
+from dashboards.data.incident_details import (
+    ChartUpdate,
+    ChartWindow,
+    IncidentDetails,
+    LookAlikes,
+    charts,
+    grown,
+    incident_details,
+    timeline,
+)
 from dashboards.data.revision import revision
-from dashboards.data.similar import Archive, Similar
-from dashboards.data.standing import Standing
-from dashboards.data.state import Card, Followed, Runs
-from stabilizer.figures import CONFIG, Theme
+from dashboards.data.run_page import cause_words, latest_words, ranked
+from dashboards.data.run_registry import Runs
+from dashboards.data.run_verdict import RunVerdict
+from dashboards.data.similar_incidents import Archive, Past, Similar
+from stabilizer.core.text import change_words
+from stabilizer.figures import Theme
 from stabilizer.figures.incident import how_far
 from stabilizer.figures.words import meaning_words
-from stabilizer.runs.reader import RunReader
+from stabilizer.runs.story import Incident, incidents
 
 PATH = "/incident"
 NAME = "Incidents"
@@ -35,8 +47,8 @@ TICK_MS = 1000
 MAX_LISTED = 200
 """Incidents in the list: those that stand, then the newest."""
 FAR = (
-    "How far: median of up to 100 rows before the onset → of up to 30 since it left; where a finding gave the onset"
-    " itself, its own baseline and value."
+    "Change: median of up to 100 rows before the onset → of up to 30 since the departure; where a finding gave the"
+    " onset itself, its own baseline and value."
 )
 
 
@@ -44,10 +56,10 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """The incident, or the list of all, as it is now; callbacks keep it so."""
     run, key = query.get("run", ""), query.get("n", "")
     if not run:
-        return html.Div(view.no_runs([str(root) for root in runs.roots]), className="page")
+        return html.Div(notices.no_runs([str(root) for root in runs.roots]), className="page")
     followed = runs.get(run)
     if followed is None:
-        return html.Div(view.unknown(run), className="page")
+        return html.Div(notices.unknown(run), className="page")
     rev = revision(runs, followed)
     words, figures, sheet = _now(runs, run, key, followed, theme)
     return html.Div(
@@ -71,46 +83,64 @@ def register(app: Dash, runs: Runs) -> None:
     archive = Archive(runs)
 
     @app.callback(
-        Output("incident-body", "children"),
-        Output("incident-charts", "children"),
-        Output("incident-growth", "data"),
-        Output({"incident-span": ALL}, "children"),
-        Output("incident-seen", "data"),
-        Output("incident-sheet", "data"),
-        Input("incident-tick", "n_intervals"),
-        State("incident-seen", "data"),
-        State("incident-sheet", "data"),
-        State({"incident-chart": ALL}, "id"),
+        output={
+            "body": Output("incident-body", "children"),
+            "charts": Output("incident-charts", "children"),
+            "growth": Output("incident-growth", "data"),
+            "spans": Output({"incident-span": ALL}, "children"),
+            "seen": Output("incident-seen", "data"),
+            "sheet": Output("incident-sheet", "data"),
+        },
+        inputs={"polls": Input("incident-tick", "n_intervals")},
+        state={
+            "seen": State("incident-seen", "data"),
+            "kept": State("incident-sheet", "data"),
+            "there": State({"incident-chart": ALL}, "id"),
+        },
         running=[(Output("incident-tick", "disabled"), True, False)],  # polls that overlap would add points twice
         prevent_initial_call=True,
     )
-    def follow(_: int, seen: Any, kept: Any, there: Any) -> Any:
+    def follow(polls: int, seen: Any, kept: Any, there: Any) -> dict[str, Any]:
         run, key, theme, before = _kept(seen)
         followed = runs.get(run)
         if followed is None:
             raise PreventUpdate
-        spans = ctx.outputs_list[3]
+        spans = len(ctx.outputs_grouping["spans"])
         rev = revision(runs, followed)
+        unchanged = {
+            **dict.fromkeys(("body", "charts", "growth", "seen", "sheet"), no_update),
+            "spans": [no_update] * spans,
+        }
         if rev == before:
-            return no_update, no_update, *_grown(followed, kept, theme, there, spans)
-        words, figures, sheet = _now(runs, run, key, followed, theme)
+            growth, words, sheet = _grown(followed, kept, theme, there)
+            return {**unchanged, "growth": growth, "spans": [words] * spans, "sheet": sheet}
+        body, figures, sheet = _now(runs, run, key, followed, theme)
+        told = {**unchanged, "body": body, "seen": {"run": run, "n": key, "theme": theme, "rev": rev}}
         story = rev[:4] != before[:4]  # a request that came or went changes no chart
-        drawn = (figures, sheet) if story else (no_update, no_update)
-        now = {"run": run, "n": key, "theme": theme, "rev": rev}
-        return words, drawn[0], no_update, [no_update] * len(spans), now, drawn[1]
+        return {**told, "charts": figures, "sheet": sheet} if story else told
 
-    app.clientside_callback(
-        ClientsideFunction("stabilizer", "grow"), Output({"incident-chart": ALL}, "figure"),
-        Input("incident-growth", "data"), State({"incident-chart": ALL}, "id"),
-        State({"incident-chart": ALL}, "figure"), prevent_initial_call=True,
-    )  # fmt: skip
-    app.clientside_callback(
-        ClientsideFunction("stabilizer", "watchdog"), Output("incident-tick", "disabled"),
-        Input("incident-watchdog", "n_intervals"), State("incident-tick", "disabled"),
-        State("incident-tick", "n_intervals"), prevent_initial_call=True,
-    )  # fmt: skip
+    in_browser(
+        app,
+        "stabilizer",
+        "grow",
+        Output({"incident-chart": ALL}, "figure"),
+        Input("incident-growth", "data"),
+        State({"incident-chart": ALL}, "id"),
+        State({"incident-chart": ALL}, "figure"),
+        prevent_initial_call=True,
+    )
+    in_browser(
+        app,
+        "stabilizer",
+        "watchdog",
+        Output("incident-tick", "disabled"),
+        Input("incident-watchdog", "n_intervals"),
+        State("incident-tick", "disabled"),
+        State("incident-tick", "n_intervals"),
+        prevent_initial_call=True,
+    )
 
-    @app.callback(Output("incident-similar", "children"), Input("incident-seen", "data"))
+    @app.callback(output=Output("incident-similar", "children"), inputs={"seen": Input("incident-seen", "data")})
     def look_up(seen: Any) -> Any:
         run, key, *_ = _kept(seen)
         followed = runs.get(run)
@@ -118,10 +148,10 @@ def register(app: Dash, runs: Runs) -> None:
             raise PreventUpdate
         try:
             with followed.lock:
-                card = next((card for card in listed(followed.refresh()) if key_of(card) == key), None)
+                found = next((one for one in incidents(followed.refresh().findings) if one.key == key), None)
         except Exception:  # the page says so already
             raise PreventUpdate from None
-        return _similar(archive.similar(run, card, key)) if card else None
+        return _similar(archive.similar(run, found)) if found else None
 
 
 def _kept(seen: Any) -> tuple[str, str, Theme, list[Any]]:
@@ -132,9 +162,9 @@ def _kept(seen: Any) -> tuple[str, str, Theme, list[Any]]:
     return str(row.get("run", "")), str(row.get("n", "")), theme, rev if isinstance(rev, list) else []
 
 
-def _grown(followed: Followed, kept: Any, theme: Theme, there: Any, spans: Sequence[Any]) -> Any:
+def _grown(followed: FollowedRun, kept: Any, theme: Theme, there: Any) -> tuple[dict[str, Any], str, dict[str, Any]]:
     """What the charts on the page get: new points, the words on their span, what the browser keeps from now on."""
-    sheet = Sheet.from_json(kept)
+    sheet = ChartWindow.from_json(kept)
     if sheet is None or mounted(there, "incident-chart") != sorted(sheet.charts):
         raise PreventUpdate
     try:
@@ -146,92 +176,90 @@ def _grown(followed: Followed, kept: Any, theme: Theme, there: Any, spans: Seque
         raise PreventUpdate
     more, now = found
     words = f"steps {now.low:,}–{now.high:,}"
-    return {id: _patch(chart) for id, chart in more.items()}, [words] * len(spans), no_update, now.as_json()
+    return {id: _patch(chart) for id, chart in more.items()}, words, now.as_json()
 
 
-def _patch(more: More) -> Any:
+def _patch(more: ChartUpdate) -> Any:
     if more.points is None:
         return more.figure
     patch = Patch()
-    extend(patch, more.points, 1, more.standing)
+    extend(patch, more.points, 1, more.open_spans)
     return patch
 
 
-def _now(runs: Runs, run: str, key: str, followed: Followed, theme: Theme) -> tuple[list[Any], list[Any], Any]:
+def _now(runs: Runs, run: str, key: str, followed: FollowedRun, theme: Theme) -> tuple[list[Any], list[Any], Any]:
     try:
         with followed.lock:
             reader = followed.refresh()
             if not key:
-                stands = followed.standing()
-                cards = listed(reader) if stands.verdict != "not-rl" else ()
-                return _all(run, cards, stands), [], None
-            page = told(reader, run, key)
+                verdict = followed.verdict()
+                found = ranked(incidents(reader.findings)) if verdict.verdict != "not-rl" else ()
+                return _all(run, found, verdict), [], None
+            page = incident_details(reader, key)
             if page is None:
                 return [_nothing(run, key)], [], None
-            words = _words(runs, run, followed.path, reader, page, theme)
+            words = _words(runs, run, followed.path, page, theme)
             drawn, sheet = charts(reader, page, theme)
             said = {name: meaning_words(reader.history.view(), name) for name, _ in drawn}
             rest = [*_charts(drawn, page, said), html.Section(_lookalikes(page), className="column")]
     except Exception as error:  # whatever a directory holds, the page stays up and says so
-        return [view.broken(run, str(error) or type(error).__name__)], [], None
+        return [notices.broken(run, str(error) or type(error).__name__)], [], None
     return words, rest, sheet.as_json()
 
 
 # --- all incidents ----------------------------------------------------------------------------------------------------
 
 
-def _all(run: str, cards: Sequence[Card], stands: Standing) -> list[Any]:
-    standing = sum(card.open for card in cards)
-    count = f"{standing} open, {len(cards) - standing} resolved" if cards else "none"
+def _all(run: str, found: Sequence[Incident], verdict: RunVerdict) -> list[Any]:
+    opened = sum(incident.open for incident in found)
+    count = f"{opened} open, {len(found) - opened} resolved" if found else "none"
     head = html.Div(
         [html.H1("Incidents"), html.Div([html.Span(run, className="quiet"), pill(count, "")], className="pills")],
         className="card head",
     )
-    if not cards:
+    if not found:
         to = dcc.Link("what detectors look for", href=address("/detectors"))
-        return [head, view.nothing_found(stands, run), view.unseen(stands), html.P(to)]
-    left = len(cards) - MAX_LISTED
+        return [head, notices.nothing_found(verdict, run), notices.without_data(verdict), html.P(to)]
+    left = len(found) - MAX_LISTED
     more = html.P(f"and {left:,} older ones; `stabilizer diagnose` lists them", className="quiet") if left > 0 else None
     return [
         head,
-        check_button(run, stands),
-        html.Div([*[_line(run, card) for card in cards[:MAX_LISTED]], more], className="page"),
+        check_button(run, verdict),
+        html.Div([*[_line(run, incident) for incident in found[:MAX_LISTED]], more], className="page"),
     ]
 
 
-def _line(run: str, card: Card) -> html.Article:
-    cause = f"likely cause: {card.likely}" if card.likely else "no cause told"
-    more = f" · {1 + len(card.also)} findings" if card.also else ""
+def _line(run: str, incident: Incident) -> html.Article:
+    cause = f"likely cause: {cause_words(incident)}" if incident.causes else "no cause named"
+    more = f" · {1 + len(incident.others)} findings" if incident.others else ""
     return html.Article(
         [
             html.Div(
                 [
-                    severity(card.severity),
-                    dcc.Link(_title(card), href=address(PATH, run=run, n=key_of(card)), className="to"),
-                    pill(card.state, f"finding-{card.state}"),
-                    html.Span(f"steps {card.onset:,}–{card.last:,}", className="quiet small"),
+                    severity(incident.severity),
+                    dcc.Link(_title(incident), href=address(PATH, run=run, n=incident.key), className="to"),
+                    pill(incident.state, f"finding-{incident.state}"),
+                    html.Span(f"steps {incident.onset:,}–{incident.last:,}", className="quiet small"),
                 ],
                 className="incident-head",
             ),
-            html.P(card.summary[:600], className="summary"),
-            html.P(f"{'by now' if card.open else 'at last'}: {card.latest[:600]}", className="quiet small")
-            if card.latest
-            else None,
+            html.P(incident.told[:600], className="summary"),
+            html.P(latest_words(incident)[:600], className="quiet small") if incident.latest else None,
             html.P(cause + more, className="quiet small"),
         ],
-        className=f"card incident {card.severity}" + ("" if card.open else " resolved"),
+        className=f"card incident {incident.severity}" + ("" if incident.open else " resolved"),
     )
 
 
-def _title(card: Card) -> str:
-    return f"{card.number} · {card.id}" if card.number else card.id
+def _title(incident: Incident) -> str:
+    return f"{incident.number} · {incident.id}" if incident.number else incident.id
 
 
 def _nothing(run: str, key: str) -> html.Div:
     return html.Div(
         [
             empty("There is no such incident", f"{run[:200]} has no incident {key[:80]!r}.", whole=True),
-            dcc.Link("all incidents of this run", href=address(PATH, run=run)),
+            dcc.Link("All incidents of this run", href=address(PATH, run=run)),
         ],
         className="card head centred",
     )
@@ -240,14 +268,13 @@ def _nothing(run: str, key: str) -> html.Div:
 # --- one incident -----------------------------------------------------------------------------------------------------
 
 
-def _words(runs: Runs, run: str, path: Path, reader: RunReader, page: Told, theme: Theme) -> list[Any]:
-    lives = {trial.action: [a for a in reader.actions if a.action == trial.action] for trial in page.trials}
-    trials = [trial_card(runs, run, tried(trial, lives[trial.action]), to_incident=False) for trial in page.trials]
+def _words(runs: Runs, run: str, path: Path, page: IncidentDetails, theme: Theme) -> list[Any]:
+    trials: list[Any] = [trial_card(runs, run, trial, to_incident=False) for trial in page.trials]
     return [
         _head(run, path, page),
         html.Div(
             [
-                html.Section([*_order(reader, page, theme), *_evidence(page)], className="column"),
+                html.Section([*_order(page, theme), *_evidence(page)], className="column"),
                 html.Section([*_causes(page), *_advice(page)], className="column"),
             ],
             className="two",
@@ -262,13 +289,13 @@ def _words(runs: Runs, run: str, path: Path, reader: RunReader, page: Told, them
     ]
 
 
-def _head(run: str, path: Path, page: Told) -> html.Div:
-    card, onset = page.card, page.onset
+def _head(run: str, path: Path, page: IncidentDetails) -> html.Div:
+    incident, onset = page.incident, page.onset
     note = None
     if page.left_behind is not None:
         note = html.P(
-            f"△ This happened on attempt {page.attempt + 1}, which was left behind: the run went on from step"
-            f" {page.left_behind:,} again. The charts show the branch on which it happened.",
+            f"△ This happened on attempt {page.attempt + 1}, which was rolled back: the run continued from step"
+            f" {page.left_behind:,}. The charts show the abandoned branch.",
             className="note",
         )
     return html.Div(
@@ -277,12 +304,12 @@ def _head(run: str, path: Path, page: Told) -> html.Div:
                 [
                     html.Div(
                         [
-                            html.H1(["Incident ", _title(card)]),
+                            html.H1(["Incident ", _title(incident)]),
                             html.Div(
                                 [
-                                    severity(card.severity),
-                                    pill(card.state, f"finding-{card.state}"),
-                                    detector_link(card.id),
+                                    severity(incident.severity),
+                                    pill(incident.state, f"finding-{incident.state}"),
+                                    detector_link(incident.id),
                                 ],
                                 className="pills",
                             ),
@@ -293,12 +320,13 @@ def _head(run: str, path: Path, page: Told) -> html.Div:
                 ],
                 className="headline",
             ),
-            html.P(card.summary, className="summary lead"),
-            html.P(card.later, className="quiet") if card.later else None,
+            html.P(incident.told, className="summary lead"),
+            html.P(latest_words(incident), className="quiet") if incident.latest else None,
             html.Div(
                 [
-                    fact("began", f"step {onset.step:,}, between {onset.earliest:,} and {onset.latest:,}"),
-                    fact("noticed", f"step {card.detected:,}"), fact("last seen", f"step {card.last:,}"),
+                    fact("onset", f"step {onset.step:,}, between {onset.earliest:,} and {onset.latest:,}"),
+                    fact("detected", f"step {incident.detected:,}"),
+                    fact("last seen", f"step {incident.last:,}"),
                     _written(run, path, onset.step),
                 ],
                 className="facts",
@@ -306,17 +334,19 @@ def _head(run: str, path: Path, page: Told) -> html.Div:
             *[
                 html.Div(
                     [
-                        severity(other.severity), detector_link(other.id), pill(other.state, f"finding-{other.state}"),
+                        severity(other.severity),
+                        detector_link(other.id),
+                        pill(other.state, f"finding-{other.state}"),
                         html.Span(other.summary),
                     ],
                     className="also",
                 )
-                for other in card.also
+                for other in incident.others
             ],
             note,
         ],
         className="card head",
-    )  # fmt: skip
+    )
 
 
 def _written(run: str, path: Path, step: int) -> html.Div | None:
@@ -327,7 +357,7 @@ def _written(run: str, path: Path, step: int) -> html.Div | None:
     return html.Div([html.Span("completions", className="quiet small"), to])
 
 
-def _ways(run: str, page: Told) -> html.Nav:
+def _ways(run: str, page: IncidentDetails) -> html.Nav:
     """To the neighbours, in the order of the list; the keys j and k follow the same ways."""
     before = (
         dcc.Link("← previous", id="incident-previous", href=address(PATH, run=run, n=page.previous))
@@ -336,101 +366,118 @@ def _ways(run: str, page: Told) -> html.Nav:
     )
     after = dcc.Link("next →", id="incident-next", href=address(PATH, run=run, n=page.next)) if page.next else None
     of = dcc.Link(f"{page.place} of {page.count}", href=address(PATH, run=run))
-    return html.Nav([before, of, after], className="ways", **{"aria-label": "incidents"})
+    return html.Nav([before, of, after], className="ways", **attributes(aria_label="incidents"))
 
 
-def _order(reader: RunReader, page: Told, theme: Theme) -> list[Any]:
-    title = html.H2("What left its course, and when")
-    figure = timeline(reader, page, theme)
+def _order(page: IncidentDetails, theme: Theme) -> list[Any]:
+    title = html.H2("Affected metrics, in order")
+    figure = timeline(page, theme)
     if figure is None:
-        why = "No metric of those whose order is compared left its course around the onset, or the run was too young."
-        return [title, empty("No order known", why)]
+        why = "None of the compared metrics departed from its trend around the onset, or the run was too short."
+        return [title, empty("No known order", why)]
     rows = [
         html.Li(
             [
-                html.Code(signal.metric), f" {'up' if signal.up else 'down'} at step {signal.step:,}",
+                html.Code(signal.metric),
+                f" {'up' if signal.up else 'down'} at step {signal.step:,}",
                 html.Span(f" · {how_far(signal)}" if how_far(signal) else "", className="quiet"),
                 html.Span(f" · {signal.stage}", className="quiet small"),
             ]
         )
         for signal in page.signals
-    ]  # fmt: skip
+    ]
     return [
         title,
         html.Figure(
             [
                 html.Figcaption([html.Span(className="names"), saved("order of onsets")]),
                 html.Div(
-                    dcc.Graph(id="incident-order", figure=figure, config=dict(CONFIG), responsive=True,
-                              style={"height": f"{figure.layout.height}px"}),
+                    dcc.Graph(
+                        id="incident-order",
+                        figure=figure,
+                        config=GRAPH_CONFIG,
+                        responsive=True,
+                        style={"height": f"{figure.layout.height}px"},
+                    ),
                     style={"minHeight": f"{figure.layout.height}px"},
                 ),
                 html.Details(
-                    [html.Summary("The same in words"), html.Ol(rows, className="order"),
-                     html.P(FAR, className="quiet small")],
+                    [
+                        html.Summary("As text"),
+                        html.Ol(rows, className="order"),
+                        html.P(FAR, className="quiet small"),
+                    ],
                 ),
             ],
             className="card chart",
         ),
-    ]  # fmt: skip
+    ]
 
 
-def _evidence(page: Told) -> list[Any]:
-    if not page.card.evidence:
+def _evidence(page: IncidentDetails) -> list[Any]:
+    if not page.evidence:
         return []
-    rows = [html.Tr([html.Th(key, scope="row"), html.Td(value)]) for key, value in page.card.evidence]
+    rows = [html.Tr([html.Th(key, scope="row"), html.Td(value)]) for key, value in page.evidence]
     return [html.H2("Evidence"), html.Div(html.Table(html.Tbody(rows), className="facts-table"), className="card pad")]
 
 
-def _causes(page: Told) -> list[Any]:
+def _causes(page: IncidentDetails) -> list[Any]:
     title = html.H2("Why")
-    if not page.card.causes:
-        return [title, empty("No cause told", "The diagnosis named none for this incident.")]
+    if not page.incident.causes:
+        return [title, empty("No cause named", "The diagnosis named none for this incident.")]
     words = ("Likely cause", "Second", "Third")
     cards = []
-    for index, (name, confidence, why) in enumerate(page.card.causes):
-        reasons = [html.Li(inline(reason)) for reason in why.split("; ") if reason]
+    for index, cause in enumerate(page.incident.causes):
+        reasons = [html.Li(inline(reason)) for reason in cause.why.split("; ") if reason]
         label = words[index] if index < len(words) else "Also"
         cards.append(
             html.Div(
                 [
-                    html.Div([html.Span(label, className="quiet small"), html.Strong(name),
-                              html.Span(f"confidence {confidence:.0%}", className="pill tiny")
-                              if name != "undetermined" else None],
-                             className="incident-head"),
+                    html.Div(
+                        [
+                            html.Span(label, className="quiet small"),
+                            html.Strong(cause.id),
+                            html.Span(f"confidence {cause.confidence:.0%}", className="pill tiny")
+                            if cause.id != "undetermined"
+                            else None,
+                        ],
+                        className="incident-head",
+                    ),
                     html.Ul(reasons, className="points"),
                 ],
                 className="card pad" if index == 0 else "card pad second",
             )
-        )  # fmt: skip
+        )
     return [title, *cards]
 
 
-def _advice(page: Told) -> list[Any]:
-    title = html.H2("What to do" if page.card.open else "Next time")
-    if not page.card.advice and not page.card.harm:
-        over = "It only informs." if page.card.open else "It is over."
+def _advice(page: IncidentDetails) -> list[Any]:
+    title = html.H2("What to do" if page.incident.open else "Next time")
+    if not page.advice and not page.incident.harmful:
+        over = "It is informational." if page.incident.open else "It is resolved."
         return [title, empty("Nothing to do", f"{over} The run needs no change for it.")]
-    if not page.card.advice:
-        return [title, empty("No advice", "Nothing is known to help against this cause in this run.")]
+    if not page.advice:
+        return [title, empty("No advice", "No remedy is known for this cause in this run.")]
     cards = [
         html.Div(
             [
-                html.Div([html.Strong(name), html.Span(safety, className="pill tiny")], className="incident-head"),
-                *[html.Code(line, className="change") for line in change],
-                html.P(inline(why)),
-                html.P([html.Span("How: ", className="quiet"), *inline(how)]) if how else None,
+                html.Div(
+                    [html.Strong(remedy.id), html.Span(remedy.safety, className="pill tiny")], className="incident-head"
+                ),
+                *[html.Code(line, className="change") for line in change_words(remedy.change)],
+                html.P(inline(remedy.why)),
+                html.P([html.Span("How: ", className="quiet"), *inline(remedy.how)]) if remedy.how else None,
             ],
             className="card pad",
         )
-        for name, safety, change, why, how in page.card.advice
+        for remedy in page.advice
     ]
     return [title, *cards]
 
 
-def _lookalikes(page: Told) -> list[Any]:
+def _lookalikes(page: IncidentDetails) -> list[Any]:
     told_of = [one for one in page.lookalikes if one.texts]
-    title = html.H2("What it could be taken for")
+    title = html.H2("Look-alikes")
     if not told_of:
         return [title, empty("No look-alikes known", "The pages of these detectors name none.")]
     return [title, *[_lookalike(one, index == 0) for index, one in enumerate(told_of)]]
@@ -448,9 +495,9 @@ def _lookalike(one: LookAlikes, first: bool) -> html.Details:
     ]
     return html.Details(
         [
-            html.Summary(f"Look-alikes of {one.detector}"),
+            html.Summary(f"ViewerSettings-alikes of {one.detector}"),
             *[html.P(inline(text)) for text in one.texts],
-            html.P("What this run says of them:", className="quiet small") if rows else None,
+            html.P("What this run shows:", className="quiet small") if rows else None,
             html.Table(html.Tbody(rows), className="facts-table") if rows else None,
         ],
         className="card pad fold",
@@ -458,25 +505,35 @@ def _lookalike(one: LookAlikes, first: bool) -> html.Details:
     )
 
 
-def _charts(drawn: Sequence[tuple[str, go.Figure]], page: Told, meanings: Mapping[str, str]) -> list[Any]:
+def _charts(drawn: Sequence[tuple[str, go.Figure]], page: IncidentDetails, meanings: Mapping[str, str]) -> list[Any]:
     if not drawn:
         return []
     cards = [
         html.Figure(
             [
                 html.Figcaption(
-                    [html.Span(name, className="chart-title"), html.Span(className="names"),
-                     explained(name, meanings[name]), saved(name)]
+                    [
+                        html.Span(name, className="chart-title"),
+                        html.Span(className="names"),
+                        explained(name, meanings[name]),
+                        saved(name),
+                    ]
                 ),
-                dcc.Graph(id={"incident-chart": name}, figure=figure, config=dict(CONFIG), className="graph",
-                          style={"height": "236px"}, responsive=True),
+                dcc.Graph(
+                    id={"incident-chart": name},
+                    figure=figure,
+                    config=GRAPH_CONFIG,
+                    className="graph",
+                    style={"height": "236px"},
+                    responsive=True,
+                ),
             ],
             className="card chart",
         )
         for name, figure in drawn
-    ]  # fmt: skip
+    ]
     span = html.Span(f"steps {page.low:,}–{page.high:,}", id={"incident-span": "charts"}, className="quiet small")
-    title = html.H2(["The metrics concerned ", span])
+    title = html.H2(["Metrics involved ", span])
     return [html.Section([title, html.Div(cards, className="charts")], className="column")]
 
 
@@ -486,34 +543,35 @@ def _similar(past: Similar) -> html.Section:
         if past.looked < past.runs
         else f"in {past.runs:,} runs"
     )
-    title = html.H2(["Like it in the past ", html.Span(looked, className="quiet small")])
+    title = html.H2(["Similar past incidents ", html.Span(looked, className="quiet small")])
     if not past.found:
         return html.Section(
-            [title, empty("Nothing like it", "No other incident had the same failure or cause.")], className="column"
+            [title, empty("None found", "No other incident had the same failure or cause.")], className="column"
         )
-    rows = [
-        html.Li(
-            [
-                html.Div(
-                    [
-                        severity(one.severity),
-                        dcc.Link(f"{one.run} · {one.key}", href=address(PATH, run=one.run, n=one.key)),
-                        pill("open" if one.open else "resolved", "finding-open" if one.open else "finding-resolved"),
-                        html.Span(f"from step {one.onset:,}", className="quiet small"),
-                    ],
-                    className="incident-head",
-                ),
-                html.Div(
-                    [
-                        *[part for id in one.ids[:4] for part in (detector_link(id), " ")],
-                        f"cause: {one.cause}" if one.cause else None,
-                    ],
-                    className="quiet small text",
-                ),
-                html.Div(f"tried: {one.ended}", className="small text") if one.ended else None,
-            ]
-        )
-        for one in past.found
-    ]
+    rows = [_past(one) for one in past.found]
     more = html.P(f"and {past.more} more", className="quiet small") if past.more else None
     return html.Section([title, html.Ul(rows, className="card plain-list"), more], className="column")
+
+
+def _past(one: Past) -> html.Li:
+    incident = one.incident
+    ids = [finding.id for finding in incident.findings]
+    word = "open" if incident.open else "resolved"
+    cause = f"cause: {incident.causes[0].id}" if incident.causes else None
+    return html.Li(
+        [
+            html.Div(
+                [
+                    severity(incident.severity),
+                    dcc.Link(f"{one.run} · {incident.key}", href=address(PATH, run=one.run, n=incident.key)),
+                    pill(word, f"finding-{word}"),
+                    html.Span(f"from step {incident.onset:,}", className="quiet small"),
+                ],
+                className="incident-head",
+            ),
+            html.Div(
+                [*[part for id in ids[:4] for part in (detector_link(id), " ")], cause], className="quiet small text"
+            ),
+            html.Div(f"tried: {one.ended}", className="small text") if one.ended else None,
+        ]
+    )

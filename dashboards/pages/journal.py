@@ -8,13 +8,14 @@ from typing import Any
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboards.components import view
+from dashboards.components import notices
 from dashboards.components.actions import buttons
-from dashboards.components.parts import empty
-from dashboards.components.trials import trial_card
+from dashboards.components.elements import empty
+from dashboards.components.trial_card import trial_card
+from dashboards.data.followed_run import FollowedRun
 from dashboards.data.journal import Chains, Journal, journal
 from dashboards.data.revision import revision
-from dashboards.data.state import Followed, Runs
+from dashboards.data.run_registry import Runs
 from stabilizer.figures import Theme
 from stabilizer.runs.journal import Chain
 
@@ -30,10 +31,10 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """The journal as it is now; a callback keeps it so."""
     run = query.get("run", "")
     if not run:
-        return html.Div(view.no_runs([str(root) for root in runs.roots]), className="page")
+        return html.Div(notices.no_runs([str(root) for root in runs.roots]), className="page")
     followed = runs.get(run)
     if followed is None:
-        return html.Div(view.unknown(run), className="page")
+        return html.Div(notices.unknown(run), className="page")
     body, seen = _now(runs, run, followed)
     return html.Div(
         [
@@ -49,41 +50,40 @@ def register(app: Dash, runs: Runs) -> None:
     """The page is drawn anew when something was written down or asked for."""
 
     @app.callback(
-        Output("journal-body", "children"),
-        Output("journal-seen", "data"),
-        Input("journal-tick", "n_intervals"),
-        State("journal-seen", "data"),
+        output={"body": Output("journal-body", "children"), "seen": Output("journal-seen", "data")},
+        inputs={"polls": Input("journal-tick", "n_intervals")},
+        state={"seen": State("journal-seen", "data")},
         prevent_initial_call=True,
     )
-    def follow(_: int, seen: Any) -> Any:
+    def follow(polls: int, seen: Any) -> dict[str, Any]:
         run = seen.get("run") if isinstance(seen, dict) else None
         followed = runs.get(run) if isinstance(run, str) else None
-        if followed is None:
+        if not isinstance(run, str) or followed is None:
             raise PreventUpdate
         rev = revision(runs, followed)
         if rev == seen.get("rev"):
             raise PreventUpdate
         body, rev = _now(runs, run, followed)
-        return body, {"run": run, "rev": rev} if rev else no_update
+        return {"body": body, "seen": {"run": run, "rev": rev} if rev else no_update}
 
 
-def _now(runs: Runs, run: str, followed: Followed) -> tuple[Any, list[Any]]:
+def _now(runs: Runs, run: str, followed: FollowedRun) -> tuple[Any, list[Any]]:
     rev = revision(runs, followed)
     try:
         with followed.lock:
             page = journal(followed.refresh(), _chains.of(followed.path))
     except Exception as error:  # whatever a directory holds, the page stays up and says so
-        return view.broken(run, str(error) or type(error).__name__), []
+        return notices.broken(run, str(error) or type(error).__name__), []
     return _page(runs, run, page), rev
 
 
 def _page(runs: Runs, run: str, page: Journal) -> list[Any]:
-    count = len(page.tried)
+    count = len(page.trials)
     head = html.Div(
         [
             html.Div([html.H1("Journal"), html.Span(run, className="quiet")]),
             html.P(
-                f"{count} {'fix' if count == 1 else 'fixes'}, proposed or made; each is an experiment: written down"
+                f"{count} {'fix' if count == 1 else 'fixes'} proposed or applied. Each is an experiment: recorded"
                 " first, judged, then kept or undone.",
                 className="lead",
             ),
@@ -92,7 +92,7 @@ def _page(runs: Runs, run: str, page: Journal) -> list[Any]:
         ],
         className="card head",
     )
-    tried = [trial_card(runs, run, one) for one in page.tried]
+    trials: list[Any] = [trial_card(runs, run, one) for one in page.trials]
     return [
         head,
         html.Div(
@@ -100,11 +100,11 @@ def _page(runs: Runs, run: str, page: Journal) -> list[Any]:
                 html.Section(
                     [
                         html.H2("Fixes"),
-                        *(tried or [empty("Nothing tried yet", "What is changed is written down here.")]),
+                        *(trials or [empty("Nothing tried yet", "Changes to the run appear here.")]),
                     ],
                     className="column",
                 ),
-                html.Section([*_attempts(page), *_turned(page)], className="column"),
+                html.Section([*_attempts(page), *_manual(page)], className="column"),
             ],
             className="two",
         ),
@@ -116,15 +116,16 @@ def _chain(chain: Chain | None) -> html.P:
         return html.P("△ The journal is too large to be checked here.", className="note")
     if chain.broken:
         return html.P(
-            f"■ The chain is broken after {chain.entries} entries: {chain.broken}. Nothing from there on is proof.",
+            f"■ The chain is broken after {chain.entries} entries: {chain.broken}."
+            " Entries from there on can't be trusted.",
             className="note bad",
         )
-    torn = f"; {chain.torn} torn lines, as a crash leaves them" if chain.torn else ""
-    words = f"✓ The chain is whole: {chain.entries} entries, each carries the hash of the one before{torn}."
+    torn = f"; {chain.torn} incomplete lines, as a crash leaves them" if chain.torn else ""
+    words = f"✓ The hash chain is intact: {chain.entries} entries{torn}."
     return html.P(words if chain.entries else "The journal is empty.", className="quiet small")
 
 
-def _turned(page: Journal) -> list[Any]:
+def _manual(page: Journal) -> list[Any]:
     rows = [
         html.Li(
             [
@@ -133,10 +134,10 @@ def _turned(page: Journal) -> list[Any]:
                 *[html.Code(line, className="change") for line in one.change],
             ]
         )
-        for one in page.turned
+        for one in page.manual
     ]
-    none = empty("Nobody asked for anything", "Knobs turned and orders given by hand appear here.")
-    return [html.H2("By hand"), html.Ul(rows, className="card plain-list") if rows else none]
+    none = empty("None yet", "Knobs changed and requests made manually appear here.")
+    return [html.H2("Manual actions"), html.Ul(rows, className="card plain-list") if rows else none]
 
 
 def _attempts(page: Journal) -> list[Any]:
@@ -158,5 +159,5 @@ def _attempts(page: Journal) -> list[Any]:
         )
         for one in page.attempts
     ]
-    none = empty("One start", "Restarts and returns to a checkpoint appear here.")
-    return [html.H2("Starts and returns"), html.Ul(rows, className="card plain-list") if rows else none]
+    none = empty("One attempt", "Restarts and rollbacks appear here.")
+    return [html.H2("Attempts and rollbacks"), html.Ul(rows, className="card plain-list") if rows else none]

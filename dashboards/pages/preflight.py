@@ -10,11 +10,20 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html
 from dash.exceptions import PreventUpdate
 
-from dashboards.components.frame import address
-from dashboards.components.parts import empty, severity
-from dashboards.components.plain import detector_link, inline
-from dashboards.data.preflight import FORMS, MAX_TEXT, TITLES, Asked, Judged, example, judged, of_run
-from dashboards.data.state import Runs
+from dashboards.components.elements import empty, severity
+from dashboards.components.links import address
+from dashboards.components.rich_text import detector_link, inline
+from dashboards.data.preflight import (
+    FORMS,
+    MAX_TEXT,
+    TITLES,
+    PreflightAnswer,
+    PreflightInput,
+    example,
+    from_run,
+    judged,
+)
+from dashboards.data.run_registry import Runs
 from stabilizer.figures import ICONS, Theme
 from stabilizer.output.preflight_terminal import SURE, VERDICTS, changes
 from stabilizer.preflight.rules.base import Finding
@@ -24,67 +33,75 @@ PATH = "/preflight"
 NAME = "Preflight"
 OF_A_RUN = False
 AUTO = "auto"
+FIELDS = {
+    "text": "preflight-text",
+    "form": "preflight-form",
+    "trainer": "preflight-trainer",
+    "version": "preflight-version",
+    "gpus": "preflight-gpus",
+    "processes": "preflight-processes",
+    "model_size": "preflight-size",
+    "prompts": "preflight-prompts",
+}
+"""Fields of the question, and the parts of the form they are filled in."""
 
 
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """The form; an example or a run in the address is judged at once."""
-    asked, problem = Asked(""), ""
+    asked, problem = PreflightInput(""), ""
     if name := query.get("example"):
         asked = example(name) or asked
         problem = "" if asked.text else f"there is no example {name[:80]!r}"
     elif run := query.get("run"):
-        asked = of_run(runs, run) or asked
-        problem = "" if asked.text else f"{run[:200]!r} is no run that tells its configuration"
+        asked = from_run(runs, run) or asked
+        problem = "" if asked.text else f"run {run[:200]!r} has no recorded configuration"
     if problem:
         shown: Any = _refused(problem)
     elif asked.text:
         shown = _found(judged(asked))
     else:
-        shown = empty("Nothing judged yet", "Paste a configuration and press Check. It is read, never run or stored.")
+        shown = empty("No configuration yet", "Paste a configuration and press Check. It is read, never run or stored.")
     return html.Div(
         [
             html.Div(
                 [
                     html.H1("Preflight"),
-                    html.P("What will hurt in a configuration, before the first step. The text is read, never run;"
-                           " nothing is written.", className="lead"),
+                    html.P(
+                        "Finds problems in a configuration before the first step. The text is read, never run;"
+                        " nothing is written.",
+                        className="lead",
+                    ),
                 ],
                 className="card head",
             ),
-            html.Div([_form(runs, asked, query.get("run")), html.Section(shown, id="preflight-found",
-                                                                        className="column")], className="two even"),
+            html.Div(
+                [_form(runs, asked, query.get("run")), html.Section(shown, id="preflight-found", className="column")],
+                className="two even",
+            ),
         ],
         className="page",
-    )  # fmt: skip
+    )
 
 
 def register(app: Dash, runs: Runs) -> None:
     """Judge what stands in the form; a chosen run goes into the address."""
 
     @app.callback(
-        Output("preflight-found", "children"),
-        Input("preflight-check", "n_clicks"),
-        State("preflight-text", "value"),
-        State("preflight-form", "value"),
-        State("preflight-trainer", "value"),
-        State("preflight-version", "value"),
-        State("preflight-gpus", "value"),
-        State("preflight-processes", "value"),
-        State("preflight-size", "value"),
-        State("preflight-prompts", "value"),
+        output=Output("preflight-found", "children"),
+        inputs={"clicks": Input("preflight-check", "n_clicks")},
+        state={"form": {name: State(id, "value") for name, id in FIELDS.items()}},
         prevent_initial_call=True,
     )
-    def check(_: Any, *given: Any) -> Any:
-        text, form, trainer, version, gpus, processes, size, prompts = (
-            value if isinstance(value, str) else "" for value in given
-        )
-        asked = Asked(text, _chosen(form), _chosen(trainer), version, gpus, processes, size, prompts)
-        return _found(judged(asked))
+    def check(clicks: Any, form: dict[str, Any]) -> Any:
+        given = {name: value for name, value in form.items() if isinstance(value, str) and value != AUTO}
+        return _found(judged(PreflightInput(**{"text": "", **given})))
 
     @app.callback(
-        Output("url", "search", allow_duplicate=True), Input("preflight-run", "value"), State("url", "search"),
+        output=Output("url", "search", allow_duplicate=True),
+        inputs={"run": Input("preflight-run", "value")},
+        state={"search": State("url", "search")},
         prevent_initial_call=True,
-    )  # fmt: skip
+    )
     def take(run: Any, search: Any) -> str:
         wanted = "?" + urlencode({"run": run}) if isinstance(run, str) and run else ""
         if not wanted or wanted == search:
@@ -92,14 +109,12 @@ def register(app: Dash, runs: Runs) -> None:
         return wanted
 
 
-def _chosen(value: str) -> str:
-    return "" if value == AUTO else value
-
-
-def _form(runs: Runs, asked: Asked, run: str | None) -> html.Section:
-    trainers = [{"value": AUTO, "label": "recognised by its keys"},
-                *({"value": trainer.name, "label": trainer.title} for trainer in TRAINERS)]  # fmt: skip
-    forms = [{"value": AUTO, "label": "by how it begins"}, *({"value": k, "label": v} for k, v in FORMS.items())]
+def _form(runs: Runs, asked: PreflightInput, run: str | None) -> html.Section:
+    trainers = [
+        {"value": AUTO, "label": "auto-detect"},
+        *({"value": trainer.name, "label": trainer.title} for trainer in TRAINERS),
+    ]
+    forms = [{"value": AUTO, "label": "auto-detect"}, *({"value": k, "label": v} for k, v in FORMS.items())]
     known = [line.id for line in runs.lines()][:300]
     small: dict[str, Any] = {"size": "sm"}
     return html.Section(
@@ -108,23 +123,47 @@ def _form(runs: Runs, asked: Asked, run: str | None) -> html.Section:
                 [
                     html.Label("Configuration, or the script that starts the training", htmlFor="preflight-text"),
                     dcc.Textarea(
-                        id="preflight-text", value=asked.text, maxLength=MAX_TEXT, spellCheck=False, rows=22,
-                        placeholder="learning_rate: 1e-6\nnum_generations: 8\n…", className="paste",
+                        id="preflight-text",
+                        value=asked.text,
+                        maxLength=MAX_TEXT,
+                        spellCheck=False,
+                        rows=22,
+                        placeholder="learning_rate: 1e-6\nnum_generations: 8\n…",
+                        className="paste",
                     ),
                     html.Div(
                         [
-                            dmc.Select(id="preflight-form", label="Form", data=forms, value=asked.form or AUTO,
-                                       allowDeselect=False, **small),
-                            dmc.Select(id="preflight-trainer", label="Trainer", data=trainers,
-                                       value=asked.trainer or AUTO, allowDeselect=False, **small),
-                            dmc.TextInput(id="preflight-version", label="Its version", value="",
-                                          placeholder="0.18.0", **small),
+                            dmc.Select(
+                                id="preflight-form",
+                                label="Format",
+                                data=forms,
+                                value=asked.form or AUTO,
+                                allowDeselect=False,
+                                **small,
+                            ),
+                            dmc.Select(
+                                id="preflight-trainer",
+                                label="Trainer",
+                                data=trainers,
+                                value=asked.trainer or AUTO,
+                                allowDeselect=False,
+                                **small,
+                            ),
+                            dmc.TextInput(
+                                id="preflight-version", label="Trainer version", value="", placeholder="0.18.0", **small
+                            ),
                             dmc.TextInput(id="preflight-gpus", label="GPUs", value="", placeholder="8", **small),
-                            dmc.TextInput(id="preflight-processes", label="Training processes", value="",
-                                          placeholder="7", **small),
+                            dmc.TextInput(
+                                id="preflight-processes", label="Training processes", value="", placeholder="7", **small
+                            ),
                             dmc.TextInput(id="preflight-size", label="Model size", value="", placeholder="7B", **small),
-                            dmc.TextInput(id="preflight-prompts", label="Prompts in the data set", value="",
-                                          placeholder="12000", **small),
+                            dmc.TextInput(
+                                id="preflight-prompts",
+                                label="Prompts in the data set",
+                                value="",
+                                placeholder="12000",
+                                **small,
+                            ),
                         ],
                         className="fields",
                     ),
@@ -134,21 +173,30 @@ def _form(runs: Runs, asked: Asked, run: str | None) -> html.Section:
             ),
             html.Div(
                 [
-                    dmc.Select(id="preflight-run", label="Or the configuration of a run", data=known,
-                               value=run if run in known else None, searchable=True, placeholder="choose a run",
-                               nothingFoundMessage="no such run", **small),
+                    dmc.Select(
+                        id="preflight-run",
+                        label="Or the configuration of a run",
+                        data=known,
+                        value=run if run in known else None,
+                        searchable=True,
+                        placeholder="choose a run",
+                        nothingFoundMessage="no such run",
+                        **small,
+                    ),
                     html.Div("Or an example", className="quiet small"),
-                    html.Ul([html.Li(dcc.Link(title, href=address(PATH, example=name)))
-                             for name, title in TITLES.items()], className="points"),
+                    html.Ul(
+                        [html.Li(dcc.Link(title, href=address(PATH, example=name))) for name, title in TITLES.items()],
+                        className="points",
+                    ),
                 ],
                 className="card pad",
             ),
         ],
         className="column",
-    )  # fmt: skip
+    )
 
 
-def _found(done: Judged) -> list[Any]:
+def _found(done: PreflightAnswer) -> list[Any]:
     if done.result is None:
         return _refused(done.problem)
     config, verdict = done.result.config, done.result.verdict
@@ -190,7 +238,10 @@ def _finding(finding: Finding) -> html.Article:
             html.P([html.Span("Why: ", className="quiet"), *inline(finding.why)]),
             html.P([html.Span("Set instead: ", className="quiet"), *inline(finding.how)]) if finding.how else None,
             html.Code(changes(finding), className="change") if finding.change else None,
-            *[html.P([html.Span("Or else: ", className="quiet"), *inline(other)]) for other in finding.alternatives],
+            *[
+                html.P([html.Span("Alternatively: ", className="quiet"), *inline(other)])
+                for other in finding.alternatives
+            ],
             html.P(f"How sure: {SURE[finding.sure]} ({finding.source})", className="quiet small text"),
         ],
         className=f"card incident {finding.severity}",
@@ -202,11 +253,11 @@ def _value(value: Any) -> str:
     return words if len(words) <= 120 else words[:120] + " …"
 
 
-def _fixed(done: Judged) -> list[Any]:
+def _fixed(done: PreflightAnswer) -> list[Any]:
     if not done.fixed:
         return []
     left = f" Left for you: {', '.join(dict.fromkeys(done.left))}." if done.left else ""
-    words = f"Changed for {', '.join(dict.fromkeys(done.applied))}; then: {VERDICTS[done.verdict_after]}.{left}"
+    words = f"Fixes {', '.join(dict.fromkeys(done.applied))}. Verdict afterwards: {VERDICTS[done.verdict_after]}.{left}"
     return [
         html.H2("A corrected copy"),
         html.Div(
@@ -214,7 +265,9 @@ def _fixed(done: Judged) -> list[Any]:
                 html.P(words, className="text"),
                 html.Div(
                     [
-                        dcc.Clipboard(target_id="preflight-fixed", title="copy the corrected copy", className="copy"),
+                        dcc.Clipboard(
+                            target_id="preflight-fixed", title="copy the corrected configuration", className="copy"
+                        ),
                         html.Span("copy", className="quiet small"),
                     ],
                     className="copying",

@@ -12,28 +12,29 @@ from dataclasses import replace
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboards.components import view
-from dashboards.components.frame import address
-from dashboards.components.parts import STATE_ICONS, empty, pill, verdict_words
-from dashboards.data.fleet import (
+from dashboards.components import notices
+from dashboards.components.browser import in_browser
+from dashboards.components.elements import STATE_ICONS, attributes, empty, pill, verdict_words
+from dashboards.components.links import address
+from dashboards.data.run_list import (
     PAGE,
     SHOWN_NUMBERS,
     SORTS,
     STATES,
     VERDICTS,
-    Fleet,
+    ListRow,
+    ListSettings,
     Number,
-    Row,
-    View,
+    RunList,
     compared,
-    fleet,
     group_choices,
+    run_list,
 )
-from dashboards.data.query import HELP
-from dashboards.data.state import Runs
+from dashboards.data.run_registry import Runs
+from dashboards.data.run_search import HELP
 from stabilizer.figures import Theme
 from stabilizer.figures.spark import spark
 
@@ -43,23 +44,28 @@ OF_A_RUN = False
 LIVE_MS = 1500
 MAX_PICKED = 50
 HEADS = {
-    "name": "Run", "state": "State", "verdict": "Verdict", "progress": "Progress", **SHOWN_NUMBERS,
-    "started": "Started", "task": "Task",
-}  # fmt: skip
+    "name": "Run",
+    "state": "State",
+    "verdict": "Verdict",
+    "progress": "Progress",
+    **SHOWN_NUMBERS,
+    "started": "Started",
+    "task": "Task",
+}
 MEANS = {
-    "reward": "reward/mean: last value and its course",
-    "accuracy": "accuracy/val, or where a run has none accuracy/train: last value and its course",
-    "kl": "policy/kl_ref, or where a run has none policy/kl_old: last value and its course",
-    "grad_norm": "optim/grad_norm, before clipping: last value and its course",
-    "started": "when the run began; of a foreign log, when its last line was written",
+    "reward": "reward/mean: last value and trend",
+    "accuracy": "accuracy/val, else accuracy/train: last value and trend",
+    "kl": "policy/kl_ref, else policy/kl_old: last value and trend",
+    "grad_norm": "optim/grad_norm before clipping: last value and trend",
+    "started": "start of the run; for a log of another trainer, time of its last line",
 }
 
 
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """The list as its address means it; callbacks keep it so."""
-    now, asked = runs.clock(), View.from_query(query)
+    now, asked = runs.clock(), ListSettings.from_query(query)
     lines = runs.lines()
-    found = fleet(lines, asked, now)
+    found = run_list(lines, asked, now)
     groups = [{"value": value, "label": words} for value, words in group_choices(lines)]
     if asked.group not in {group["value"] for group in groups}:
         groups.append({"value": asked.group, "label": asked.group})
@@ -70,20 +76,52 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
             dcc.Store(id="runs-seen", data=_seen(found, ())),
             dcc.Store(id="runs-picked", data=[]),
             dcc.Store(id="runs-click"),
-            html.Div([html.H1("Runs"), html.Div(_standing(found), id="runs-standing", className="runs-standing")],
-                     className="runs-title"),
+            html.Div(
+                [html.H1("Runs"), html.Div(_states(found), id="runs-standing", className="runs-standing")],
+                className="runs-title",
+            ),
             html.Div(
                 [
-                    dmc.TextInput(id="runs-find", value=asked.find, debounce=250, placeholder=HELP, size="sm",
-                                  className="runs-find", **{"aria-label": "search runs"}),
-                    dmc.MultiSelect(id="runs-states", value=list(asked.states), placeholder="any state", size="sm",
-                                    data=[state for state in STATES], clearable=True, className="runs-choice",
-                                    **{"aria-label": "state"}),
-                    dmc.MultiSelect(id="runs-verdicts", value=list(asked.verdicts), placeholder="any verdict",
-                                    data=[_option(verdict) for verdict in VERDICTS if verdict], size="sm",
-                                    clearable=True, className="runs-choice", **{"aria-label": "verdict"}),
-                    dmc.Select(id="runs-group", value=asked.group, data=groups, size="sm", searchable=True,
-                               allowDeselect=False, limit=100, className="runs-choice", **{"aria-label": "group by"}),
+                    dmc.TextInput(
+                        id="runs-find",
+                        value=asked.find,
+                        debounce=250,
+                        placeholder=HELP,
+                        size="sm",
+                        className="runs-find",
+                        **attributes(aria_label="search runs"),
+                    ),
+                    dmc.MultiSelect(
+                        id="runs-states",
+                        value=list(asked.states),
+                        placeholder="any state",
+                        size="sm",
+                        data=[state for state in STATES],
+                        clearable=True,
+                        className="runs-choice",
+                        **attributes(aria_label="state"),
+                    ),
+                    dmc.MultiSelect(
+                        id="runs-verdicts",
+                        value=list(asked.verdicts),
+                        placeholder="any verdict",
+                        data=[_option(verdict) for verdict in VERDICTS if verdict],
+                        size="sm",
+                        clearable=True,
+                        className="runs-choice",
+                        **attributes(aria_label="verdict"),
+                    ),
+                    dmc.Select(
+                        id="runs-group",
+                        value=asked.group,
+                        data=groups,
+                        size="sm",
+                        searchable=True,
+                        allowDeselect=False,
+                        limit=100,
+                        className="runs-choice",
+                        **attributes(aria_label="group by"),
+                    ),
                 ],
                 className="runs-tools",
             ),
@@ -93,7 +131,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
             html.Div(
                 html.Table(
                     [
-                        html.Caption("runs, one a row", className="runs-caption"),
+                        html.Caption("Runs, one per row", className="runs-caption"),
                         html.Thead(_heads(asked), id="runs-heads"),
                         html.Tbody(_rows(found, (), theme), id="runs-rows"),
                     ],
@@ -104,88 +142,102 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
                 hidden=not found.rows,
                 tabIndex=0,
                 role="region",
-                **{"aria-label": "table of runs"},
+                **attributes(aria_label="table of runs"),
             ),
             html.Div(_more(found), id="runs-more", className="runs-more"),
         ],
         className="page runs",
-    )  # fmt: skip
+    )
 
 
 def register(app: Dash, runs: Runs) -> None:
     """What happens on this page."""
-    app.clientside_callback(
-        ClientsideFunction("stabilizer_runs", "keep"), Output("runs-scroll", "title"), Input("runs-view", "data")
-    )
+    in_browser(app, "stabilizer_runs", "keep", Output("runs-scroll", "title"), Input("runs-view", "data"))
 
     @app.callback(
-        Output({"runs-row": ALL}, "children"),
-        Output("runs-rows", "children"),
-        Output("runs-heads", "children"),
-        Output("runs-standing", "children"),
-        Output("runs-problem", "children"),
-        Output("runs-picks", "children"),
-        Output("runs-none", "children"),
-        Output("runs-scroll", "hidden"),
-        Output("runs-more", "children"),
-        Output("runs-view", "data"),
-        Output("runs-seen", "data"),
-        Output("runs-picked", "data"),
-        Input("runs-tick", "n_intervals"),
-        Input("runs-find", "value"),
-        Input("runs-states", "value"),
-        Input("runs-verdicts", "value"),
-        Input("runs-group", "value"),
-        Input("runs-click", "data"),
-        State("runs-view", "data"),
-        State("runs-seen", "data"),
-        State("runs-picked", "data"),
-        State("scheme", "data"),
+        output={
+            "cells": Output({"runs-row": ALL}, "children"),
+            "rows": Output("runs-rows", "children"),
+            "heads": Output("runs-heads", "children"),
+            "states": Output("runs-standing", "children"),
+            "problem": Output("runs-problem", "children"),
+            "picks": Output("runs-picks", "children"),
+            "none": Output("runs-none", "children"),
+            "hidden": Output("runs-scroll", "hidden"),
+            "more": Output("runs-more", "children"),
+            "view": Output("runs-view", "data"),
+            "seen": Output("runs-seen", "data"),
+            "picked": Output("runs-picked", "data"),
+        },
+        inputs={
+            "polls": Input("runs-tick", "n_intervals"),
+            "find": Input("runs-find", "value"),
+            "states": Input("runs-states", "value"),
+            "verdicts": Input("runs-verdicts", "value"),
+            "group": Input("runs-group", "value"),
+            "click": Input("runs-click", "data"),
+        },
+        state={
+            "known": State("runs-view", "data"),
+            "seen": State("runs-seen", "data"),
+            "picked": State("runs-picked", "data"),
+            "scheme": State("scheme", "data"),
+        },
         running=[(Output("runs-tick", "disabled"), True, False)],
         prevent_initial_call=True,
     )
     def follow(
-        _: Any, find: Any, states: Any, verdicts: Any, group: Any, click: Any, known: Any, seen: Any, picked: Any,
+        polls: Any,
+        find: Any,
+        states: Any,
+        verdicts: Any,
+        group: Any,
+        click: Any,
+        known: Any,
+        seen: Any,
+        picked: Any,
         scheme: Any,
-    ) -> Any:  # fmt: skip
-        before = View.from_query(_texts(known))
+    ) -> dict[str, Any]:
+        before = ListSettings.from_query(_texts(known))
         told = {**before.as_query(), "q": find, "state": _joined(states), "verdict": _joined(verdicts), "group": group}
-        asked = View.from_query(_texts(told))
+        asked = ListSettings.from_query(_texts(told))
         if asked.group != before.group:
             asked = replace(asked, open=())
         chosen = tuple(id for id in picked if isinstance(id, str))[:MAX_PICKED] if isinstance(picked, list) else ()
         if ctx.triggered_id == "runs-click" and isinstance(click, dict):
             asked, chosen = _clicked(asked, chosen, str(click.get("what")), str(click.get("value")))
-        found = fleet(runs.lines(), asked, runs.clock())
+        found = run_list(runs.lines(), asked, runs.clock())
         now = _seen(found, chosen)
         same = isinstance(seen, dict) and asked == before
         if same and seen == now:
             raise PreventUpdate
         theme: Theme = "dark" if scheme == "dark" else "light"
-        mounted = [output["id"]["runs-row"] for output in ctx.outputs_list[0]]
+        mounted = [output["id"]["runs-row"] for output in ctx.outputs_grouping["cells"]]
         patch = same and seen.get("keys") == now["keys"] and mounted == list(range(len(found.rows)))
         old = seen.get("rows") if patch and isinstance(seen.get("rows"), list) else []
-        cells = [no_update] * len(mounted)
+        cells: list[Any] = [no_update] * len(mounted)
         for place, row in enumerate(found.rows if patch else ()):
             if _at(old, place) != now["rows"][place]:
                 cells[place] = _cells(row, row.run in chosen, theme)
-        return (
-            cells,
-            no_update if patch else _rows(found, chosen, theme),
-            no_update if asked == before else _heads(asked),
-            _standing(found),
-            found.problem,
-            _picks(chosen),
-            _none(runs, found),
-            not found.rows,
-            _more(found),
-            no_update if asked == before else asked.as_query(),
-            now,
-            list(chosen),
-        )
+        return {
+            "cells": cells,
+            "rows": no_update if patch else _rows(found, chosen, theme),
+            "heads": no_update if asked == before else _heads(asked),
+            "states": _states(found),
+            "problem": found.problem,
+            "picks": _picks(chosen),
+            "none": _none(runs, found),
+            "hidden": not found.rows,
+            "more": _more(found),
+            "view": no_update if asked == before else asked.as_query(),
+            "seen": now,
+            "picked": list(chosen),
+        }
 
 
-def _clicked(asked: View, chosen: tuple[str, ...], what: str, value: str) -> tuple[View, tuple[str, ...]]:
+def _clicked(
+    asked: ListSettings, chosen: tuple[str, ...], what: str, value: str
+) -> tuple[ListSettings, tuple[str, ...]]:
     if what == "sort":
         return asked.sorted_by(value), chosen
     if what == "open":
@@ -200,12 +252,12 @@ def _clicked(asked: View, chosen: tuple[str, ...], what: str, value: str) -> tup
     return asked, chosen
 
 
-def _seen(found: Fleet, chosen: Sequence[str]) -> dict[str, Any]:
+def _seen(found: RunList, chosen: Sequence[str]) -> dict[str, Any]:
     """What the browser has now, in short: which rows, and a sum over each, to tell what changed."""
     return {
         "keys": _sum([(row.key, row.kind) for row in found.rows]),
         "rows": [_sum((row, row.run in chosen)) for row in found.rows],
-        "around": _sum((found.standing, found.total, found.more, found.problem, chosen)),
+        "around": _sum((found.states, found.total, found.more, found.problem, chosen)),
     }
 
 
@@ -232,60 +284,92 @@ def _option(verdict: str) -> dict[str, str]:
     return {"value": verdict, "label": verdict_words(verdict)}
 
 
-def _heads(asked: View) -> html.Tr:
-    choose = html.Th(html.Span("choose", className="runs-hidden"), className="runs-pick")
+def _heads(asked: ListSettings) -> html.Tr:
+    choose = html.Th(html.Span("select", className="runs-hidden"), className="runs-pick")
     return html.Tr([choose, *[_head(column, asked) for column in SORTS]])
 
 
-def _head(column: str, asked: View) -> html.Th:
+def _head(column: str, asked: ListSettings) -> html.Th:
     here = asked.sort == column
     way = ("descending" if asked.down else "ascending") if here else "none"
-    arrow = html.Span("▾" if asked.down else "▴", className="runs-arrow", **{"aria-hidden": "true"}) if here else None
-    button = html.Button([HEADS[column], arrow], className="runs-sort", title=MEANS.get(column),
-                         **{"data-runs": "sort", "data-value": column})  # fmt: skip
+    arrow = (
+        html.Span("▾" if asked.down else "▴", className="runs-arrow", **attributes(aria_hidden="true"))
+        if here
+        else None
+    )
+    button = html.Button(
+        [HEADS[column], arrow],
+        className="runs-sort",
+        title=MEANS.get(column),
+        **attributes(data_runs="sort", data_value=column),
+    )
     kind = "runs-number" if column in SHOWN_NUMBERS else None
-    return html.Th(button, scope="col", className=kind, **{"aria-sort": way})
+    return html.Th(button, scope="col", className=kind, **attributes(aria_sort=way))
 
 
-def _rows(found: Fleet, chosen: Sequence[str], theme: Theme) -> list[html.Tr]:
+def _rows(found: RunList, chosen: Sequence[str], theme: Theme) -> list[html.Tr]:
     return [
         html.Tr(_cells(row, row.run in chosen, theme), id={"runs-row": place}, className=f"runs-{row.kind}")
         for place, row in enumerate(found.rows)
     ]
 
 
-def _cells(row: Row, picked: bool, theme: Theme) -> list[Any]:
+def _cells(row: ListRow, picked: bool, theme: Theme) -> list[Any]:
     return [
         html.Td(_pick(row, picked), className="runs-pick"),
         html.Th(_name(row), scope="row", className="runs-name"),
-        html.Td([pill(f"{STATE_ICONS.get(row.state, '?')} {row.state}", f"state-{row.state}"),
-                 html.Span(row.state_note, className="quiet small") if row.state_note else None]),
-        html.Td([pill(verdict_words(row.verdict), f"verdict-{row.verdict}"),
-                 html.Span(row.verdict_note, className="quiet small") if row.verdict_note else None]
-                if row.verdict else None),
+        html.Td(
+            [
+                pill(f"{STATE_ICONS.get(row.state, '?')} {row.state}", f"state-{row.state}"),
+                html.Span(row.state_note, className="quiet small") if row.state_note else None,
+            ]
+        ),
+        html.Td(
+            [
+                pill(verdict_words(row.verdict), f"verdict-{row.verdict}"),
+                html.Span(row.verdict_note, className="quiet small") if row.verdict_note else None,
+            ]
+            if row.verdict
+            else None
+        ),
         html.Td(_progress(row), className="runs-progress"),
-        *[html.Td(_number(row.numbers.get(key), label, theme), className="runs-number")
-          for key, label in SHOWN_NUMBERS.items()],
+        *[
+            html.Td(_number(row.numbers.get(key), label, theme), className="runs-number")
+            for key, label in SHOWN_NUMBERS.items()
+        ],
         html.Td(row.started, className="runs-when"),
         html.Td(" · ".join(word for word in (row.task, row.trainer) if word), className="runs-task"),
-    ]  # fmt: skip
+    ]
 
 
-def _pick(row: Row, picked: bool) -> Any:
+def _pick(row: ListRow, picked: bool) -> Any:
     if not row.run:
         return None
-    return html.Button("✓" if picked else "", className="runs-box", role="checkbox",
-                       **{"aria-checked": "true" if picked else "false", "aria-label": f"choose {row.name}",
-                          "data-runs": "pick", "data-value": row.run})  # fmt: skip
+    return html.Button(
+        "✓" if picked else "",
+        className="runs-box",
+        role="checkbox",
+        **attributes(
+            aria_checked="true" if picked else "false",
+            aria_label=f"select {row.name}",
+            data_runs="pick",
+            data_value=row.run,
+        ),
+    )
 
 
-def _name(row: Row) -> list[Any]:
+def _name(row: ListRow) -> list[Any]:
     if row.kind == "group":
-        words = [html.Span("▾" if row.open else "▸", **{"aria-hidden": "true"}), html.Span(row.name),
-                 html.Span(f"{len(row.members):,}", className="pill tiny", title="runs in this group")]  # fmt: skip
-        button = html.Button(words, className="runs-fold", **{
-            "aria-expanded": "true" if row.open else "false", "data-runs": "open", "data-value": row.key[1:],
-        })  # fmt: skip
+        words = [
+            html.Span("▾" if row.open else "▸", **attributes(aria_hidden="true")),
+            html.Span(row.name),
+            html.Span(f"{len(row.members):,}", className="pill tiny", title="runs in this group"),
+        ]
+        button = html.Button(
+            words,
+            className="runs-fold",
+            **attributes(aria_expanded="true" if row.open else "false", data_runs="open", data_value=row.key[1:]),
+        )
         several = 1 < len(row.members) <= MAX_PICKED
         link = dcc.Link("compare", href=address("/compare", runs=compared(row.members)), className="small")
         note = html.Div(row.note, className="quiet small runs-note") if row.note else None
@@ -294,11 +378,11 @@ def _name(row: Row) -> list[Any]:
     return [dcc.Link(row.name, href=address("/run", run=row.run)), told]
 
 
-def _progress(row: Row) -> list[Any]:
+def _progress(row: ListRow) -> list[Any]:
     if row.percent is None:
         return [html.Span(row.steps, className="small")]
     done = dmc.Progress(
-        value=row.percent, size="sm", radius="xl", **{"aria-label": f"{row.percent:.0f} % of the steps"}
+        value=row.percent, size="sm", radius="xl", **attributes(aria_label=f"{row.percent:.0f} % of the steps")
     )
     return [done, html.Div([html.Span(row.steps), html.Span(row.left, className="quiet")], className="runs-steps")]
 
@@ -309,15 +393,15 @@ def _number(number: Number | None, label: str, theme: Theme) -> Any:
     picture = spark(number.trends, theme)
     value = html.Span(number.text, className="runs-value" if number.finite else "runs-value broken", title=number.note)
     tag = html.Span(number.tag, className="quiet runs-tag") if number.tag else None
-    drawn = html.Img(src=picture, alt=f"course of {label}", className="runs-spark") if picture else None
+    drawn = html.Img(src=picture, alt=f"trend of {label}", className="runs-spark") if picture else None
     return html.Div([html.Span(label, className="runs-label"), drawn, html.Span([value, tag])], className="runs-cell")
 
 
-def _standing(found: Fleet) -> list[Any]:
+def _states(found: RunList) -> list[Any]:
     counted = f"{found.matching:,} of {found.total:,}" if found.matching != found.total else f"{found.total:,}"
     states = [
         pill(f"{STATE_ICONS.get(state, '?')} {count:,} {state}", f"state-{state}")
-        for state, count in found.standing.items()
+        for state, count in found.states.items()
     ]
     return [html.Span(counted, className="quiet"), *states]
 
@@ -325,25 +409,25 @@ def _standing(found: Fleet) -> list[Any]:
 def _picks(chosen: Sequence[str]) -> list[Any]:
     if not chosen:
         return []
-    link = dcc.Link("compare them", href=address("/compare", runs=compared(chosen)), className="runs-go")
+    link = dcc.Link("Compare", href=address("/compare", runs=compared(chosen)), className="runs-go")
     return [
-        html.Span(f"{len(chosen)} chosen", role="status"),
-        link if len(chosen) > 1 else html.Span("choose another one to compare", className="quiet"),
-        html.Button("let go", className="runs-plain", **{"data-runs": "unpick", "data-value": ""}),
+        html.Span(f"{len(chosen)} selected", role="status"),
+        link if len(chosen) > 1 else html.Span("select another run to compare", className="quiet"),
+        html.Button("Clear", className="runs-plain", **attributes(data_runs="unpick", data_value="")),
     ]
 
 
-def _more(found: Fleet) -> list[Any]:
+def _more(found: RunList) -> list[Any]:
     if not found.more:
         return []
     words = f"show {min(PAGE, found.more)} more of {found.more:,}"
-    return [html.Button(words, className="runs-plain", **{"data-runs": "more", "data-value": ""})]
+    return [html.Button(words, className="runs-plain", **attributes(data_runs="more", data_value=""))]
 
 
-def _none(runs: Runs, found: Fleet) -> list[Any]:
+def _none(runs: Runs, found: RunList) -> list[Any]:
     if found.rows:
         return []
     if not found.total:
-        return [view.no_runs([str(root) for root in runs.roots])]
-    told = empty("No run matches", f"{found.total:,} runs are here. Search by {HELP}.")
+        return [notices.no_runs([str(root) for root in runs.roots])]
+    told = empty("No run matches", f"{found.total:,} runs in all. Search by {HELP}.")
     return [html.Div([told, html.P(html.A("show all runs", href="/"), className="runs-all")], className="card head")]

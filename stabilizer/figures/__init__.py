@@ -12,7 +12,23 @@ from stabilizer.figures.theme import CONFIG, PALETTES, TEMPLATES, Theme
 from stabilizer.runs.story import Incident, incidents, newest_findings
 
 __all__ = [
-    "CONFIG", "CORE", "FAMILIES", "ICONS", "PALETTES", "TEMPLATES", "WORDS",
-    "Branch", "Chart", "Incident", "Theme",
-    "abandoned", "charts", "every_chart", "incidents", "metric_figure", "newest_findings", "others", "searched",
-]  # fmt: skip
+    "CONFIG",
+    "CORE",
+    "FAMILIES",
+    "ICONS",
+    "PALETTES",
+    "TEMPLATES",
+    "WORDS",
+    "Branch",
+    "Chart",
+    "Incident",
+    "Theme",
+    "abandoned",
+    "charts",
+    "every_chart",
+    "incidents",
+    "metric_figure",
+    "newest_findings",
+    "others",
+    "searched",
+]

@@ -29,17 +29,34 @@ def arms_figure(
         table = np.asarray(values, dtype=float)
         for row in table[:MAX_SEEDS]:
             traces.append(
-                {"type": "scatter", "mode": "lines", "x": list(x), "y": row.tolist(), "name": shown, "opacity": 0.2,
-                 "line": {"color": colour, "width": 1}, "hoverinfo": "skip"}
-            )  # fmt: skip
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "x": list(x),
+                    "y": row.tolist(),
+                    "name": shown,
+                    "opacity": 0.2,
+                    "line": {"color": colour, "width": 1},
+                    "hoverinfo": "skip",
+                }
+            )
         traces.append(
-            {"type": "scatter", "mode": "lines", "x": list(x), "y": table.mean(axis=0).tolist(), "name": shown,
-             "line": {"color": colour, "width": 2, "dash": DASHES[place % len(DASHES)]},
-             "hovertemplate": f"{shown} <b>%{{y:.3g}}</b> at %{{x:,}}<extra></extra>"}
-        )  # fmt: skip
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": list(x),
+                "y": table.mean(axis=0).tolist(),
+                "name": shown,
+                "line": {"color": colour, "width": 2, "dash": DASHES[place % len(DASHES)]},
+                "hovertemplate": f"{shown} <b>%{{y:.3g}}</b> at %{{x:,}}<extra></extra>",
+            }
+        )
     layout = {
-        "template": TEMPLATES[theme], "margin": {"l": 52, "r": 14, "t": 14, "b": 44}, "showlegend": False,
-        "hovermode": "closest", "xaxis": {"title": {"text": escape(x_title)}},
+        "template": TEMPLATES[theme],
+        "margin": {"l": 52, "r": 14, "t": 14, "b": 44},
+        "showlegend": False,
+        "hovermode": "closest",
+        "xaxis": {"title": {"text": escape(x_title)}},
         "yaxis": {"title": {"text": escape(y_title)}},
-    }  # fmt: skip
+    }
     return go.Figure({"data": traces, "layout": layout})

@@ -55,11 +55,13 @@ def compared_figure(
     if log:
         x_title += ", logarithmic"
     layout = {
-        "template": TEMPLATES[theme], "margin": {"l": 52, "r": 14, "t": 14, "b": 44}, "showlegend": False,
+        "template": TEMPLATES[theme],
+        "margin": {"l": 52, "r": 14, "t": 14, "b": 44},
+        "showlegend": False,
         "hovermode": "closest",
         "xaxis": {"title": {"text": escape(x_title)}, "type": "log" if log else "linear"},
         "yaxis": {"title": {"text": escape(y_title)}},
-    }  # fmt: skip
+    }
     return go.Figure({"data": traces, "layout": layout})
 
 
@@ -77,7 +79,12 @@ def _trace(
     keep = keep[item.x[keep] > 0] if log else keep
     name = escape(item.name)
     return {
-        "type": "scatter", "mode": "lines", "x": item.x[keep].tolist(), "y": values[keep].tolist(), "name": name,
-        "line": {"color": colour, "width": width, "dash": dash}, "opacity": opacity,
+        "type": "scatter",
+        "mode": "lines",
+        "x": item.x[keep].tolist(),
+        "y": values[keep].tolist(),
+        "name": name,
+        "line": {"color": colour, "width": width, "dash": dash},
+        "opacity": opacity,
         "hovertemplate": f"{name.replace('%', '&#37;')} <b>%{{y:.4g}}</b> at %{{x:,.4g}}<extra></extra>",
-    }  # fmt: skip
+    }

@@ -36,7 +36,7 @@ def group_rewards_figure(groups: Sequence[GroupRewards], *, unit: str = "reward"
     traces = []
     for name, alike, colour, symbol in (
         ("rewards differ", False, colours.lines[0], "circle"),
-        ("all the same: nothing to learn from", True, colours.muted, "circle-open"),
+        ("all equal: no learning signal", True, colours.muted, "circle-open"),
     ):
         x, y, size, text = [], [], [], []
         for place, (group, values) in enumerate(ranked, 1):
@@ -52,17 +52,28 @@ def group_rewards_figure(groups: Sequence[GroupRewards], *, unit: str = "reward"
                 text.append(f"{escape(group.prompt)}<br><b>{value:.4g}</b>: {count} of {len(values)}")
         traces.append(
             {
-                "type": "scatter", "mode": "markers", "name": name, "x": x, "y": y, "text": text,
+                "type": "scatter",
+                "mode": "markers",
+                "name": name,
+                "x": x,
+                "y": y,
+                "text": text,
                 "hovertemplate": "%{text}<extra></extra>",
                 "marker": {"size": size, "color": colour, "symbol": symbol, "opacity": 0.85, "line": {"width": 1.2}},
             }
-        )  # fmt: skip
+        )
     layout = {
-        "template": TEMPLATES[theme], "margin": {"l": 8, "r": 8, "t": 6, "b": 6}, "hovermode": "closest",
-        "showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-        "xaxis": {"title": {"text": "groups, lowest mean first"}, "tickformat": "d",
-                  **({"dtick": 1} if len(ranked) <= 20 else {"nticks": 8}),
-                  "range": [0.4, max(len(ranked), 1) + 0.6]},
+        "template": TEMPLATES[theme],
+        "margin": {"l": 8, "r": 8, "t": 6, "b": 6},
+        "hovermode": "closest",
+        "showlegend": True,
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+        "xaxis": {
+            "title": {"text": "groups, lowest mean first"},
+            "tickformat": "d",
+            **({"dtick": 1} if len(ranked) <= 20 else {"nticks": 8}),
+            "range": [0.4, max(len(ranked), 1) + 0.6],
+        },
         "yaxis": {"title": {"text": escape(unit)}, "nticks": 5},
-    }  # fmt: skip
+    }
     return go.Figure({"data": traces, "layout": layout})

@@ -6,6 +6,7 @@ it measures beyond these can be drawn by name with `metric_figure`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stabilizer.runs.history import RunView
@@ -32,21 +33,25 @@ CORE: tuple[Chart, ...] = (
     Chart("signal", "Groups by outcome", ("reward/zero_std_frac", "reward/all_fail_frac", "reward/all_pass_frac")),
     Chart("spread", "Spread within groups", ("reward/std_group",)),
     Chart("length", "Completion length", ("rollout/length_mean", "rollout/length_max")),
-    Chart("degenerate", "Cut or repeating answers", ("rollout/truncated_frac", "rollout/repetition")),
+    Chart("degenerate", "Truncation and repetition", ("rollout/truncated_frac", "rollout/repetition")),
     Chart("turns", "Turns and searches", ("rollout/turns_mean", "rollout/searches_mean")),
-    Chart("tool", "Text from the tool, failed calls", ("rollout/retrieved_frac", "rollout/invalid_calls_frac")),
-    Chart("logp-correct", "Likelihood of right answers", ("policy/logp_correct",)),
-    Chart("ratio", "Tails of the ratio", ("policy/ratio_max", "policy/ratio_p99", "policy/ratio_min")),
+    Chart("tool", "Tool output and failed calls", ("rollout/retrieved_frac", "rollout/invalid_calls_frac")),
+    Chart("logp-correct", "Log-probability of correct answers", ("policy/logp_correct",)),
+    Chart("ratio", "Importance ratio", ("policy/ratio_max", "policy/ratio_p99", "policy/ratio_min")),
     Chart("ess", "Effective sample size", ("policy/ess",)),
-    Chart("mismatch", "Sampler against trainer", ("policy/mismatch_kl",)),
+    Chart("mismatch", "Sampler/trainer mismatch", ("policy/mismatch_kl",)),
     Chart("critic", "Critic", ("value/explained_variance",)),
-    Chart("value", "Error of the critic", ("value/loss",)),
+    Chart("value", "Critic loss", ("value/loss",)),
     Chart("lr", "Learning rate", ("optim/lr",)),
-    Chart("knobs", "Knobs", ("control/lr_scale", "control/beta", "control/epsilon_low", "control/epsilon_high",
-                             "control/temperature"), settings=True),
-    Chart("batch", "Prompts of a step", ("batch/prompts", "batch/prompts_drawn"), settings=True),
+    Chart(
+        "knobs",
+        "Knobs",
+        ("control/lr_scale", "control/beta", "control/epsilon_low", "control/epsilon_high", "control/temperature"),
+        settings=True,
+    ),
+    Chart("batch", "Prompts per step", ("batch/prompts", "batch/prompts_drawn"), settings=True),
     Chart("time", "Time per step", ("time/step_s", "time/rollout_s", "time/update_s")),
-)  # fmt: skip
+)
 
 MAX_COMPONENTS = 6
 FALLBACK_CHARTS = 12
@@ -54,19 +59,26 @@ FALLBACK_CHARTS = 12
 
 def charts(view: RunView) -> list[Chart]:
     """The core charts this run has numbers for; a run with none of them gets its own first metrics, one chart each."""
-    found = []
-    for chart in CORE:
-        present = tuple(name for name in chart.metrics if name in view)
-        if present and not (chart.settings and all(_still(view, name) for name in present)):
-            found.append(Chart(chart.id, chart.title, present))
+    found = [chart for chart in (_measured(view, chart) for chart in CORE) if chart is not None]
     names = view.names()
-    if parts := [
-        name for name in names if name.count("/") > 1 and name.startswith("reward/") and name.endswith("/mean")
-    ]:
+    if parts := [name for name in names if _is_component(name)]:
         found.insert(1, Chart("components", "Reward by component", tuple(parts[:MAX_COMPONENTS])))
     return found or [Chart(f"metric-{index}", name, (name,)) for index, name in enumerate(names[:FALLBACK_CHARTS])]
 
 
-def _still(view: RunView, name: str) -> bool:
-    values = view.series(name).values
-    return bool((values == values[0]).all())
+def _measured(view: RunView, chart: Chart) -> Chart | None:
+    """A core chart with the metrics this run has; None without any, and for settings that were never changed."""
+    present = tuple(name for name in chart.metrics if name in view)
+    if not present or (chart.settings and _never_changed(view, present)):
+        return None
+    return Chart(chart.id, chart.title, present)
+
+
+def _never_changed(view: RunView, names: Iterable[str]) -> bool:
+    columns = [view.series(name).values for name in names]
+    return all((values == values[0]).all() for values in columns)
+
+
+def _is_component(name: str) -> bool:
+    """Whether it is the mean of one reward component, as `reward/format/mean`."""
+    return name.startswith("reward/") and name.endswith("/mean") and name.count("/") > 1

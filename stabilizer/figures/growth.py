@@ -10,7 +10,7 @@ from stabilizer.core.records import Action, Event, Finding
 from stabilizer.figures.axes import X
 from stabilizer.figures.marks import Marks, story
 from stabilizer.figures.metric import MAX_POINTS
-from stabilizer.figures.plan import OFF_AXIS, Branch, Plan, Y
+from stabilizer.figures.plan import Branch, Plan, Y
 from stabilizer.figures.theme import Theme, palette
 from stabilizer.runs.history import RunView, Series
 
@@ -66,29 +66,28 @@ def growth(
     """What to add to a figure that shows `before`; None when it is better drawn anew."""
     columns = [view.series(name) for name in names]
     counts = tuple(len(series) for series in columns)
-    shown = before.shown + max((now - then for now, then in zip(counts, before.counts, strict=True)), default=0)
-    shrunk = any(now < then for now, then in zip(counts, before.counts, strict=True))
-    if shrunk or shown > 2 * max_points:
+    added = [now - then for now, then in zip(counts, before.counts, strict=True)]
+    shown = before.shown + max(added, default=0)
+    if min(added, default=0) < 0 or shown > 2 * max_points:
         return None
     plan = Plan(view, tuple(names), x, y, smooth, tuple(abandoned))
     if (plan.log, plan.axis.title) != (before.log, before.along):
         return None
-    colours = palette(theme)
-    fresh = [Series(s.steps[n:], s.values[n:]) for s, n in zip(columns, before.counts, strict=True)]
+    fresh = _behind(columns, before.counts)
     lines = fresh
     if smooth:
-        means = [plan.shown(name) for name in names]
-        lines = [Series(s.steps[n:], s.values[n:]) for s, n in zip(means, before.counts, strict=True)] + fresh
-    off: dict[str, list[Any]] = {key: [] for key in OFF_AXIS}
-    for name, series in zip(names, fresh, strict=True):
-        for key, values in plan.off_axis(name, series, colours).items():
-            off[key] += values
+        lines = _behind([plan.shown(name) for name in names], before.counts) + fresh
     return Growth(
         tuple(plan.column(series) for series in lines),
-        off,
+        plan.off_axis(fresh, palette(theme)),
         plan.axis.place(view.step),
         Drawn(counts, shown, plan.log, plan.axis.title),
     )
+
+
+def _behind(columns: Sequence[Series], counts: Sequence[int]) -> list[Series]:
+    """What each column has beyond its first so many points."""
+    return [Series(s.steps[n:], s.values[n:]) for s, n in zip(columns, counts, strict=True)]
 
 
 def marks_of(

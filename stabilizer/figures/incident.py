@@ -102,28 +102,42 @@ def _rounded(value: float) -> float:
 def _row(signal: Departed, low: float, high: float, colours: Palette) -> dict[str, Any]:
     name = escape(signal.metric)
     return {
-        "type": "scatter", "mode": "lines", "x": [signal.step, high], "y": [name, name], "hoverinfo": "skip",
-        "line": {"color": colours.lines[0], "width": 5}, "opacity": 0.35, "showlegend": False,
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        "x": [signal.step, high],
+        "y": [name, name],
+        "hoverinfo": "skip",
+        "line": {"color": colours.lines[0], "width": 5},
+        "opacity": 0.35,
+        "showlegend": False,
+    }
 
 
 def _departures(signals: Sequence[Departed], colours: Palette) -> dict[str, Any]:
     texts = [f"{'↑' if signal.up else '↓'} {_times(signal)}".strip() for signal in signals]
     hover = [
-        f"<b>{escape(signal.metric)}</b> left its course {'upward' if signal.up else 'downward'} at step {signal.step}"
+        f"<b>{escape(signal.metric)}</b> departed {'upward' if signal.up else 'downward'} at step {signal.step}"
         + (f"<br>{escape(how_far(signal))}" if how_far(signal) else "")
         for signal in signals
     ]
     return {
-        "type": "scatter", "mode": "markers+text", "x": [signal.step for signal in signals],
-        "y": [escape(signal.metric) for signal in signals], "text": texts, "textposition": "top right",
-        "textfont": {"size": 11, "color": colours.text}, "hovertext": hover, "hoverinfo": "text", "showlegend": False,
+        "type": "scatter",
+        "mode": "markers+text",
+        "x": [signal.step for signal in signals],
+        "y": [escape(signal.metric) for signal in signals],
+        "text": texts,
+        "textposition": "top right",
+        "textfont": {"size": 11, "color": colours.text},
+        "hovertext": hover,
+        "hoverinfo": "text",
+        "showlegend": False,
         "cliponaxis": False,  # the words of the first row stand above it
         "marker": {
-            "size": 11, "color": colours.lines[0],
+            "size": 11,
+            "color": colours.lines[0],
             "symbol": ["triangle-up" if signal.up else "triangle-down" for signal in signals],
         },
-    }  # fmt: skip
+    }
 
 
 def _metric(finding: Finding, signals: Sequence[Departed]) -> str:
@@ -132,19 +146,28 @@ def _metric(finding: Finding, signals: Sequence[Departed]) -> str:
 
 
 def _found(finding: Finding, signals: Sequence[Departed], colours: Palette) -> dict[str, Any]:
-    words = f"<b>{escape(finding.id)}</b> noticed at step {finding.detected_step}"
+    words = f"<b>{escape(finding.id)}</b> detected at step {finding.detected_step}"
     return {
-        "type": "scatter", "mode": "markers", "x": [finding.detected_step], "y": [escape(_metric(finding, signals))],
-        "hovertext": [words], "hoverinfo": "text", "showlegend": False,
+        "type": "scatter",
+        "mode": "markers",
+        "x": [finding.detected_step],
+        "y": [escape(_metric(finding, signals))],
+        "hovertext": [words],
+        "hoverinfo": "text",
+        "showlegend": False,
         "marker": {"size": 9, "symbol": "square", "color": colours.severity[finding.severity]},
-    }  # fmt: skip
+    }
 
 
 def _layout(
-    signals: Sequence[Departed], onset: Onset, noticed: int | None, span: tuple[float, float], theme: Theme,
+    signals: Sequence[Departed],
+    onset: Onset,
+    noticed: int | None,
+    span: tuple[float, float],
+    theme: Theme,
     colours: Palette,
-) -> dict[str, Any]:  # fmt: skip
-    lines = [(onset.step, "began", "dash")] + ([(noticed, "noticed", "solid")] if noticed else [])
+) -> dict[str, Any]:
+    lines = [(onset.step, "onset", "dash")] + ([(noticed, "detected", "solid")] if noticed else [])
     return {
         "template": TEMPLATES[theme],
         "height": 64 + ROW * max(1, len(signals)),
@@ -154,12 +177,26 @@ def _layout(
         "yaxis": {"autorange": "reversed", "type": "category", "showgrid": True},
         "shapes": [
             {
-                "type": "rect", "x0": onset.earliest, "x1": onset.latest, "yref": "paper", "y0": 0, "y1": 1,
-                "layer": "below", "fillcolor": colours.muted, "opacity": 0.14, "line": {"width": 0},
+                "type": "rect",
+                "x0": onset.earliest,
+                "x1": onset.latest,
+                "yref": "paper",
+                "y0": 0,
+                "y1": 1,
+                "layer": "below",
+                "fillcolor": colours.muted,
+                "opacity": 0.14,
+                "line": {"width": 0},
             },
             *[
                 {
-                    "type": "line", "x0": step, "x1": step, "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
+                    "type": "line",
+                    "x0": step,
+                    "x1": step,
+                    "yref": "paper",
+                    "y0": 0,
+                    "y1": 1,
+                    "layer": "below",
                     "line": {"color": colours.muted, "width": 1, "dash": dash},
                 }
                 for step, _, dash in lines
@@ -167,10 +204,15 @@ def _layout(
         ],
         "annotations": [
             {
-                "x": step, "y": 1, "yref": "paper", "yanchor": "bottom",
-                "xanchor": "right" if word == "began" else "left",
-                "showarrow": False, "text": f"{word} {step}", "font": {"size": 10.5, "color": colours.muted},
+                "x": step,
+                "y": 1,
+                "yref": "paper",
+                "yanchor": "bottom",
+                "xanchor": "right" if word == "onset" else "left",
+                "showarrow": False,
+                "text": f"{word} {step}",
+                "font": {"size": 10.5, "color": colours.muted},
             }
             for step, word, _ in lines
         ],
-    }  # fmt: skip
+    }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import plotly.graph_objects as go
 
 from stabilizer.core.severity import ICONS, WORDS
-from stabilizer.figures.theme import TEMPLATES, Theme, palette
+from stabilizer.figures.theme import TEMPLATES, Palette, Theme, palette
 
 if TYPE_CHECKING:
     from stabilizer.compare.many import GroupCurve
@@ -80,10 +80,13 @@ def many_figure(
         words = f"{curve.label}, median of {len(curve.members)}" if several else curve.label
         front.append(_line(words, curve.x, curve.middle, colour, 2.2, dash=dash, hover=True))
     layout = {
-        "template": TEMPLATES[theme], "margin": {"l": 8, "r": 12, "t": 8, "b": 8}, "showlegend": False,
-        "hovermode": "closest", "xaxis": {"title": {"text": escape(x_title)}},
+        "template": TEMPLATES[theme],
+        "margin": {"l": 8, "r": 12, "t": 8, "b": 8},
+        "showlegend": False,
+        "hovermode": "closest",
+        "xaxis": {"title": {"text": escape(x_title)}},
         "yaxis": {"title": {"text": escape(y_title)}, "nticks": 6},
-    }  # fmt: skip
+    }
     return go.Figure({"data": behind + bands + front, "layout": layout})
 
 
@@ -92,50 +95,84 @@ def timelines_figure(rows: Sequence[Timeline], *, x_title: str, theme: Theme = "
     colours = palette(theme)
     names = [f"{place + 1}. {escape(row.name)}" for place, row in enumerate(rows)]
     traces: list[dict[str, Any]] = []
+    base = {"color": colours.grid, "width": 6}
     for name, row in zip(names, rows, strict=True):
-        traces.append(
-            {
-                "type": "scatter", "mode": "lines", "x": [row.start, row.end], "y": [name, name], "hoverinfo": "skip",
-                "line": {"color": colours.grid, "width": 6},
-            }
-        )  # fmt: skip
+        ends = {"x": [row.start, row.end], "y": [name, name]}
+        traces.append({"type": "scatter", "mode": "lines", **ends, "hoverinfo": "skip", "line": base})
     for name, row in zip(names, rows, strict=True):
-        for span in row.spans:
-            end = max(span.end, span.start + 0.004 * (row.end - row.start))
-            state = "open" if span.open else "resolved"
-            text = f"{ICONS.get(span.severity, '')} <b>{WORDS.get(span.severity, span.severity)}</b>, {state}"
-            traces.append(
-                {
-                    "type": "scatter", "mode": "lines", "x": [span.start, (span.start + end) / 2, end],
-                    "y": [name] * 3, "opacity": 1 if span.open else 0.6,
-                    "line": {"color": colours.severity.get(span.severity, colours.muted), "width": 12},
-                    "text": [f"{text}<br>{escape(span.text)}"] * 3, "hovertemplate": "%{text}<extra></extra>",
-                }
-            )  # fmt: skip
-    fixes = [(mark, name) for name, row in zip(names, rows, strict=True) for mark in row.marks]
-    traces.append(
-        {
-            "type": "scatter", "mode": "markers", "x": [mark.x for mark, _ in fixes], "y": [name for _, name in fixes],
-            "text": [escape(mark.text) for mark, _ in fixes], "hovertemplate": "%{text}<extra></extra>",
-            "marker": {"symbol": "triangle-down", "size": 11, "color": colours.fix,
-                       "line": {"width": 1, "color": colours.surface}},
-        }
-    )  # fmt: skip
+        traces += [_incident(name, row, span, colours) for span in row.spans]
+    traces.append(_fixes(names, rows, colours))
     layout = {
-        "template": TEMPLATES[theme], "margin": {"l": 8, "r": 12, "t": 8, "b": 8}, "showlegend": False,
-        "hovermode": "closest", "height": 70 + ROW * len(rows), "xaxis": {"title": {"text": escape(x_title)}},
-        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": names[::-1], "showgrid": False,
-                  "ticklabelstandoff": 8,
-                  "range": [-0.7, len(rows) - 0.3], "tickvals": names,
-                  "ticktext": [name if len(name) <= 34 else name[:33] + "…" for name in names]},
-    }  # fmt: skip
+        "template": TEMPLATES[theme],
+        "margin": {"l": 8, "r": 12, "t": 8, "b": 8},
+        "showlegend": False,
+        "hovermode": "closest",
+        "height": 70 + ROW * len(rows),
+        "xaxis": {"title": {"text": escape(x_title)}},
+        "yaxis": {
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": names[::-1],
+            "showgrid": False,
+            "ticklabelstandoff": 8,
+            "range": [-0.7, len(rows) - 0.3],
+            "tickvals": names,
+            "ticktext": [_shorten(name, 34) for name in names],
+        },
+    }
     return go.Figure({"data": traces, "layout": layout})
 
 
+def _shorten(text: str, most: int) -> str:
+    """A text cut to a number of characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _fixes(names: Sequence[str], rows: Sequence[Timeline], colours: Palette) -> dict[str, Any]:
+    fixes = [(mark, name) for name, row in zip(names, rows, strict=True) for mark in row.marks]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [mark.x for mark, _ in fixes],
+        "y": [name for _, name in fixes],
+        "text": [escape(mark.text) for mark, _ in fixes],
+        "hovertemplate": "%{text}<extra></extra>",
+        "marker": {
+            "symbol": "triangle-down",
+            "size": 11,
+            "color": colours.fix,
+            "line": {"width": 1, "color": colours.surface},
+        },
+    }
+
+
+def _incident(name: str, row: Timeline, span: Span, colours: Palette) -> dict[str, Any]:
+    end = max(span.end, span.start + 0.004 * (row.end - row.start))
+    state = "open" if span.open else "resolved"
+    text = f"{ICONS.get(span.severity, '')} <b>{WORDS.get(span.severity, span.severity)}</b>, {state}"
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [span.start, (span.start + end) / 2, end],
+        "y": [name] * 3,
+        "opacity": 1 if span.open else 0.6,
+        "line": {"color": colours.severity.get(span.severity, colours.muted), "width": 12},
+        "text": [f"{text}<br>{escape(span.text)}"] * 3,
+        "hovertemplate": "%{text}<extra></extra>",
+    }
+
+
 def _line(
-    name: str, x: Sequence[float], y: Sequence[float], colour: str, width: float, *,
-    opacity: float = 1, dash: str = "solid", hover: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+    name: str,
+    x: Sequence[float],
+    y: Sequence[float],
+    colour: str,
+    width: float,
+    *,
+    opacity: float = 1,
+    dash: str = "solid",
+    hover: bool = False,
+) -> dict[str, Any]:
     label = escape(name).replace("{", "&#123;").replace("%", "&#37;")
     shown = (
         {"hovertemplate": f"{label} <b>%{{y:.4g}}</b> at %{{x:,.4g}}<extra></extra>"}
@@ -143,9 +180,15 @@ def _line(
         else {"hoverinfo": "skip"}
     )
     return {
-        "type": "scatter", "mode": "lines", "x": list(x), "y": list(y), "name": escape(name), "opacity": opacity,
-        "line": {"color": colour, "width": width, "dash": dash}, **shown,
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        "x": list(x),
+        "y": list(y),
+        "name": escape(name),
+        "opacity": opacity,
+        "line": {"color": colour, "width": width, "dash": dash},
+        **shown,
+    }
 
 
 def _faded(colour: str) -> str:

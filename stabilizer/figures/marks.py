@@ -52,19 +52,34 @@ class Marks:
         """A shade from top to bottom."""
         self.shapes.append(
             {
-                "type": "rect", "x0": start, "x1": end, "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
-                "fillcolor": colour, "opacity": strength, "line": {"width": 0},
+                "type": "rect",
+                "x0": start,
+                "x1": end,
+                "yref": "paper",
+                "y0": 0,
+                "y1": 1,
+                "layer": "below",
+                "fillcolor": colour,
+                "opacity": strength,
+                "line": {"width": 0},
             }
-        )  # fmt: skip
+        )
 
     def line(self, x: float, colour: str, *, dash: str = "solid", opacity: float = 1) -> None:
         """A vertical line through the whole chart."""
         self.shapes.append(
             {
-                "type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
-                "line": {"color": colour, "width": 1, "dash": dash}, "opacity": opacity,
+                "type": "line",
+                "x0": x,
+                "x1": x,
+                "yref": "paper",
+                "y0": 0,
+                "y1": 1,
+                "layer": "below",
+                "line": {"color": colour, "width": 1, "dash": dash},
+                "opacity": opacity,
             }
-        )  # fmt: skip
+        )
 
     def label(self, x: float, text: str, colour: str, to_the_left: bool, wide: float = 0.0) -> None:
         """Words above the chart, `wide` on its axis, on the lower of two rows that has room; none where neither has,
@@ -77,10 +92,17 @@ class Marks:
         self.rows[row].append((left, right))
         self.annotations.append(
             {
-                "x": x, "y": 1, "yref": "paper", "xanchor": "right" if to_the_left else "left", "yanchor": "bottom",
-                "yshift": 1 + 13 * row, "showarrow": False, "text": text, "font": {"size": 10.5, "color": colour},
+                "x": x,
+                "y": 1,
+                "yref": "paper",
+                "xanchor": "right" if to_the_left else "left",
+                "yanchor": "bottom",
+                "yshift": 1 + 13 * row,
+                "showarrow": False,
+                "text": text,
+                "font": {"size": 10.5, "color": colour},
             }
-        )  # fmt: skip
+        )
 
     def point(
         self, x: float, lines: Sequence[str], symbol: str, colour: str, size: float = 8, height: float = 0.975
@@ -113,25 +135,18 @@ def story(
     concerned = [
         next((finding for finding in incident.findings if concerns(finding) & set(names)), None) for incident in found
     ]
-    for incident, mine in zip(found, concerned, strict=True):
-        last = max(incident.last, upto) if incident.open else incident.last
-        strength = (0.15 if mine else 0.06) * (1 if incident.open else 0.6)
-        marks.span(
-            place(incident.onset), place(max(last, incident.onset + 1)), colours.severity[incident.severity], strength
-        )
-    for incident, mine in zip(found, concerned, strict=True):
+    pairs = list(zip(found, concerned, strict=True))
+    for incident, mine in pairs:
+        _span(marks, incident, mine, upto, place, colours)
+    for incident, mine in pairs:
         _incident(marks, incident, mine, place(incident.onset), colours)
     first, whole = place(0), place(max(upto, 1)) - place(0)
-    named = [(mine, place(incident.onset)) for incident, mine in zip(found, concerned, strict=True) if mine]
+    named = [(mine, place(incident.onset)) for incident, mine in pairs if mine]
     for mine, start in sorted(named, key=_urgent):
         text, late = _label(mine), start > first + 0.6 * whole
         marks.label(start, escape(text), colours.severity[mine.severity], late, len(text) * LETTER * whole)
     for action in [entry for entry in actions if entry.entry in DRAWN_ENTRIES][-MAX_MARKS:]:
-        colour = colours.severity["warn"] if action.entry == "reverted" else colours.fix
-        marks.line(place(action.step), colour, dash="solid" if action.entry == "applied" else "dot")
-        lines = [f"<b>{escape(action.entry)}</b> {escape(action.remedy)} at step {action.step}"]
-        lines += [escape(line) for line in change_words(action.change)] + paragraph(action.text)
-        marks.point(place(action.step), lines, DRAWN_ENTRIES[action.entry], colour)
+        _action(marks, action, place(action.step), colours)
     for event in [event for event in events if event.kind in DRAWN_EVENTS][-MAX_MARKS:]:
         marks.line(place(event.step), colours.muted, dash="dash")
         lines = [f"<b>{escape(event.kind)}</b> at step {event.step}", *paragraph(event.text)]
@@ -140,6 +155,24 @@ def story(
         lines = [f"<b>checkpoint</b> after step {event.step}", *paragraph(event.text)]
         marks.point(place(event.step), lines, CHECKPOINT, colours.muted, 6, 0.03)
     return marks
+
+
+def _span(
+    marks: Marks, incident: Incident, mine: Finding | None, upto: int, place: Callable[[int], float], colours: Palette
+) -> None:
+    """The shade of an incident: stronger where the chart shows what it is about, fainter once it is resolved."""
+    last = max(incident.last, upto) if incident.open else incident.last
+    strength = (0.15 if mine else 0.06) * (1 if incident.open else 0.6)
+    colour = colours.severity[incident.severity]
+    marks.span(place(incident.onset), place(max(last, incident.onset + 1)), colour, strength)
+
+
+def _action(marks: Marks, action: Action, x: float, colours: Palette) -> None:
+    colour = colours.severity["warn"] if action.entry == "reverted" else colours.fix
+    marks.line(x, colour, dash="solid" if action.entry == "applied" else "dot")
+    lines = [f"<b>{escape(action.entry)}</b> {escape(action.remedy)} at step {action.step}"]
+    lines += [escape(line) for line in change_words(action.change)] + paragraph(action.text)
+    marks.point(x, lines, DRAWN_ENTRIES[action.entry], colour)
 
 
 def _incident(marks: Marks, incident: Incident, mine: Finding | None, start: float, colours: Palette) -> None:

@@ -21,7 +21,7 @@ from stabilizer.core.records import Action, Event, Finding
 from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.figures.axes import X
 from stabilizer.figures.marks import MAX_HOVER, Marks, paragraph, story
-from stabilizer.figures.plan import OFF_AXIS, Branch, Plan, Y
+from stabilizer.figures.plan import Branch, Plan, Y
 from stabilizer.figures.theme import TEMPLATES, Palette, Theme, palette
 from stabilizer.figures.words import concerns, definition, meaning_words
 from stabilizer.runs.history import RunView, Series
@@ -61,18 +61,15 @@ def metric_figure(
     onsets = [incident.onset for incident in incidents(findings)]
     lines: list[dict[str, Any]] = []
     behind: list[dict[str, Any]] = []
-    off: dict[str, list[Any]] = {key: [] for key in OFF_AXIS}
-    for index, name in enumerate(names):
-        raw = _thinned(view.series(name), max_points // 2 if smooth else max_points, onsets)
+    columns = [_thinned(view.series(name), max_points // 2 if smooth else max_points, onsets) for name in names]
+    for index, (name, raw) in enumerate(zip(names, columns, strict=True)):
         shown = _thinned(plan.shown(name), max_points, onsets) if smooth else raw
         trace = _line_trace(plan, name, shown, colours.lines[index % len(colours.lines)], len(names) > 1)
         lines.append({**trace, "zorder": len(names) - index})  # the first metric is the main one: on top
         if smooth:
             behind.append(_raw_trace(plan, raw, trace))
-        for key, values in plan.off_axis(name, raw, colours).items():
-            off[key] += values
     marks = story(names, view.step, plan.axis.place, colours, findings, events, actions)
-    traces = [*lines, *behind, _off_axis_trace(off), marks_trace(marks)]
+    traces = [*lines, *behind, _off_axis_trace(plan.off_axis(columns, colours)), marks_trace(marks)]
     for branch in plan.branches:
         for index, name in enumerate(names):
             series = _thinned(branch.tail(name), max_points // 2, ())
@@ -89,13 +86,23 @@ def marks_trace(marks: Marks) -> dict[str, Any]:
     """The points of a story as a trace on the hidden 0-1 axis."""
     points = marks.points
     return {
-        "type": "scatter", "mode": "markers", "yaxis": "y2", "x": points["x"], "y": points["y"],
-        "text": points["text"], "hovertemplate": "%{text}<extra></extra>", "showlegend": False, "cliponaxis": False,
+        "type": "scatter",
+        "mode": "markers",
+        "yaxis": "y2",
+        "x": points["x"],
+        "y": points["y"],
+        "text": points["text"],
+        "hovertemplate": "%{text}<extra></extra>",
+        "showlegend": False,
+        "cliponaxis": False,
         "marker": {
-            "size": points["size"], "symbol": points["symbol"], "color": points["colour"], "opacity": 1,
+            "size": points["size"],
+            "symbol": points["symbol"],
+            "color": points["colour"],
+            "opacity": 1,
             "line": {"width": 0},
         },
-    }  # fmt: skip
+    }
 
 
 def _line_trace(plan: Plan, name: str, series: Series, colour: str, several: bool) -> dict[str, Any]:
@@ -104,21 +111,31 @@ def _line_trace(plan: Plan, name: str, series: Series, colour: str, several: boo
     sparse = count <= 30 or (count <= DOTTED and int(np.median(np.diff(series.steps))) > 1)
     unit = "" if known.unit in ("", "1") else f" {_literal(known.unit)}"
     label = _literal(name)
-    mean = f" (mean over {plan.smooth:g} steps)" if plan.smooth else ""
+    mean = f" (smoothed over {plan.smooth:g} steps)" if plan.smooth else ""
     return {
-        "type": "scatter", "mode": "lines+markers" if sparse else "lines", **plan.column(series),
+        "type": "scatter",
+        "mode": "lines+markers" if sparse else "lines",
+        **plan.column(series),
         "name": escape(name),
-        "line": {"color": colour, "width": 1.4}, "marker": {"size": 4, "color": colour},
+        "line": {"color": colour, "width": 1.4},
+        "marker": {"size": 4, "color": colour},
         "hovertemplate": f"{label} <b>%{{y:.4g}}</b>{unit}{mean} · step {_step(plan)}<extra></extra>",
         "showlegend": several,
-    }  # fmt: skip
+    }
 
 
 def _raw_trace(plan: Plan, series: Series, trace: dict[str, Any]) -> dict[str, Any]:
     return {
-        **trace, **plan.column(series), "mode": "lines", "opacity": 0.28, "zorder": 0, "showlegend": False,
-        "line": {**trace["line"], "width": 1}, "hoverinfo": "skip", "hovertemplate": None,
-    }  # fmt: skip
+        **trace,
+        **plan.column(series),
+        "mode": "lines",
+        "opacity": 0.28,
+        "zorder": 0,
+        "showlegend": False,
+        "line": {**trace["line"], "width": 1},
+        "hoverinfo": "skip",
+        "hovertemplate": None,
+    }
 
 
 def _step(plan: Plan) -> str:
@@ -131,11 +148,16 @@ def _branch_trace(
 ) -> dict[str, Any]:
     attempt = branch.view.attempt
     return {
-        "type": "scatter", "mode": "lines", **plan.column(series), "showlegend": False, "zorder": -1, "opacity": 0.7,
+        "type": "scatter",
+        "mode": "lines",
+        **plan.column(series),
+        "showlegend": False,
+        "zorder": -1,
+        "opacity": 0.7,
         "line": {"color": colours.abandoned, "width": 1.1, "dash": ("solid", "dash", "dot")[index % 3]},
         "hovertemplate": f"{_literal(name)} %{{y:.4g}} · step {_step(plan)} · attempt {attempt}, rolled back"
-                         "<extra></extra>",
-    }  # fmt: skip
+        "<extra></extra>",
+    }
 
 
 def _branch_incident(
@@ -151,39 +173,37 @@ def _branch_incident(
         *paragraph(incident.lead.summary[:MAX_HOVER]),
     ]
     return {
-        "type": "scatter", "mode": "lines", **plan.column(part), "showlegend": False, "zorder": -2,
-        "opacity": 0.45 if mine else 0.2, "line": {"color": colours.severity[incident.severity], "width": 7},
-        "text": "<br>".join(lines), "hovertemplate": "%{text}<extra></extra>",
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        **plan.column(part),
+        "showlegend": False,
+        "zorder": -2,
+        "opacity": 0.45 if mine else 0.2,
+        "line": {"color": colours.severity[incident.severity], "width": 7},
+        "text": "<br>".join(lines),
+        "hovertemplate": "%{text}<extra></extra>",
+    }
 
 
 def _off_axis_trace(off: dict[str, list[Any]]) -> dict[str, Any]:
     return {
-        "type": "scatter", "mode": "markers", "yaxis": "y2", "x": off["x"], "y": off["y"], "text": off["text"],
-        "hovertemplate": "%{text}<extra></extra>", "showlegend": False, "cliponaxis": False,
+        "type": "scatter",
+        "mode": "markers",
+        "yaxis": "y2",
+        "x": off["x"],
+        "y": off["y"],
+        "text": off["text"],
+        "hovertemplate": "%{text}<extra></extra>",
+        "showlegend": False,
+        "cliponaxis": False,
         "marker": {"size": 8, "symbol": off["symbol"], "color": off["colour"], "line": {"width": 2}},
-    }  # fmt: skip
+    }
 
 
 def _layout(plan: Plan, theme: Theme, colours: Palette, marks: Marks, title: str | None) -> dict[str, Any]:
-    units = [definition(plan.view, name) for name in plan.names]
-    fraction = all(known.kind == "fraction" for known in units)
-    words = list(dict.fromkeys(known.unit for known in units if known.unit not in ("", "1")))
-    unit = words[0] if len(words) == 1 else "share" if fraction else " · ".join(words)
     firsts = [int(steps[0]) for steps, _ in map(plan.view.series, plan.view.names()) if len(steps)]
-    from_zero = all(known.kind in ("fraction", "positive") for known in units)
     rows = 1 + any(annotation["yshift"] > 1 for annotation in marks.annotations)
     legend = bool(title) and len(plan.names) > 1
-    annotations = list(marks.annotations)
-    if title:
-        meanings = [_folded(meaning_words(plan.view, name)) for name in plan.names]
-        annotations.append(
-            {
-                "x": 0, "xref": "paper", "y": 1, "yref": "paper", "xanchor": "left", "yanchor": "bottom",
-                "yshift": 14 * rows + 4, "showarrow": False, "text": f"<b>{escape(title)}</b>",
-                "font": {"size": 14, "color": colours.text}, "hovertext": "<br>".join(meanings),
-            }
-        )  # fmt: skip
     return {
         "template": TEMPLATES[theme],
         "margin": {"l": 8, "r": 12, "t": 4 + 14 * rows + (26 if title else 0), "b": 34 if legend else 8},
@@ -196,18 +216,49 @@ def _layout(plan: Plan, theme: Theme, colours: Palette, marks: Marks, title: str
             "tickformat": _ticks(plan),
             "autorangeoptions": {"minallowed": plan.axis.place(min(firsts))} if firsts else {},
         },
-        "yaxis": {
-            "title": {"text": escape(unit)},
-            "type": "log" if plan.log else "linear",
-            "rangemode": "tozero" if from_zero and not plan.log else "normal",
-            "nticks": 6,
-            "exponentformat": "power",
-            "hoverformat": ".4g",
-            **({"dtick": 1} if plan.log and plan.y == "auto" else {}),
-        },
+        "yaxis": _y_axis(plan),
         "yaxis2": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},
         "shapes": marks.shapes,
-        "annotations": annotations,
+        "annotations": [*marks.annotations, *([_title(plan, title, rows, colours)] if title else [])],
+    }
+
+
+def _y_axis(plan: Plan) -> dict[str, Any]:
+    kinds = {definition(plan.view, name).kind for name in plan.names}
+    return {
+        "title": {"text": escape(_unit(plan))},
+        "type": "log" if plan.log else "linear",
+        "rangemode": "tozero" if kinds <= {"fraction", "positive"} and not plan.log else "normal",
+        "nticks": 6,
+        "exponentformat": "power",
+        "hoverformat": ".4g",
+        **({"dtick": 1} if plan.log and plan.y == "auto" else {}),
+    }
+
+
+def _unit(plan: Plan) -> str:
+    metrics = [definition(plan.view, name) for name in plan.names]
+    units = list(dict.fromkeys(known.unit for known in metrics if known.unit not in ("", "1")))
+    if len(units) == 1:
+        return units[0]
+    return "share" if all(known.kind == "fraction" for known in metrics) else " · ".join(units)
+
+
+def _title(plan: Plan, title: str, rows: int, colours: Palette) -> dict[str, Any]:
+    """The title above `rows` rows of labels; its hover text defines the metrics."""
+    meanings = [_folded(meaning_words(plan.view, name)) for name in plan.names]
+    return {
+        "x": 0,
+        "xref": "paper",
+        "y": 1,
+        "yref": "paper",
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "yshift": 14 * rows + 4,
+        "showarrow": False,
+        "text": f"<b>{escape(title)}</b>",
+        "font": {"size": 14, "color": colours.text},
+        "hovertext": "<br>".join(meanings),
     }
 
 

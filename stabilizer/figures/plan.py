@@ -103,17 +103,21 @@ class Plan:
         """Which values can be drawn where they belong."""
         return np.isfinite(values) & (values > 0) if self.log else np.isfinite(values)
 
-    def off_axis(self, name: str, series: Series, colours: Palette) -> dict[str, list[Any]]:
-        """Columns of points for values that can't: NaN and Inf in alarm colour, those below a log axis in grey."""
+    def off_axis(self, columns: Iterable[Series], colours: Palette) -> dict[str, list[Any]]:
+        """Points for the values of each metric that can't: NaN and Inf in alarm colour, those below a log axis grey."""
         out: dict[str, list[Any]] = {key: [] for key in OFF_AXIS}
+        for name, series in zip(self.names, columns, strict=True):
+            self._add_off_axis(out, name, series, colours)
+        return out
+
+    def _add_off_axis(self, out: dict[str, list[Any]], name: str, series: Series, colours: Palette) -> None:
         for index in np.flatnonzero(~self.fits(series.values)):
             step, value = int(series.steps[index]), float(series.values[index])
             finite = np.isfinite(value)
             low = finite or value == -np.inf
-            words = f"{short(value)} (below a log axis)" if finite else short(value)
+            words = f"{short(value)} (below the log axis)" if finite else short(value)
             out["x"].append(self.axis.place(step))
             out["y"].append(0.03 if low else 0.93)
             out["text"].append(f"{escape(name)}: <b>{words}</b> at step {step}")
             out["colour"].append(colours.muted if finite else colours.severity["critical"])
             out["symbol"].append("circle-open" if finite else "x-thin-open" if np.isnan(value) else "arrow-up-open")
-        return out

@@ -42,26 +42,21 @@ def preview(figure: Mapping[str, Any]) -> Preview | None:
     layout = figure["layout"]
     log = layout["yaxis"].get("type") == "log"
     lines = [trace for trace in figure["data"] if str(trace.get("mode", "")).startswith("lines")]
-    courses = [(trace, [(x, _height(y, log)) for x, y in zip(trace["x"], trace["y"], strict=True)]) for trace in lines]
-    heights = [y for _, course in courses for _, y in course if y is not None]
-    places = [x for _, course in courses for x, _ in course if x is not None]
-    if not heights:
+    courses = [(trace, _points(trace, log)) for trace in lines]
+    points = [point for _, course in courses for point in course]
+    scale = _scale(points, from_zero=layout["yaxis"].get("rangemode") == "tozero")
+    if scale is None:
         return None
-    low, high = min(heights), max(heights)
-    if not math.isfinite(high - low) or not math.isfinite(max(places) - min(places)):
-        return None
-    if layout["yaxis"].get("rangemode") == "tozero":
-        low, high = min(low, 0.0), max(high, 0.0)
-    scale = _Scale(min(places), max(places), low, high)
     shapes = "".join(_shape(shape, scale) for shape in layout.get("shapes", ()))
     paths = "".join(_path(trace, course, scale) for trace, course in reversed(courses))
     svg = (
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {SIZE} {SIZE}' preserveAspectRatio='none' fill='none'"
         f" stroke-linejoin='round'>{shapes}{paths}</svg>"
     )
-    ends = [10 ** min(end, HUGE) if log else end for end in (low, high)]
     return Preview(
-        "data:image/svg+xml," + quote(svg, safe=" ='/:,.-"), *map(short, ends), *map(short, (scale.left, scale.right))
+        "data:image/svg+xml," + quote(svg, safe=" ='/:,.-"),
+        *(short(_value(end, log)) for end in (scale.low, scale.high)),
+        *map(short, (scale.left, scale.right)),
     )
 
 
@@ -80,6 +75,29 @@ class _Scale:
     def y(self, y: float) -> int:
         room = (self.high - self.low) or 1
         return round(SIZE * (1 - ROOM - (1 - 2 * ROOM) * (y - self.low) / room))
+
+
+def _value(height: float, log: bool) -> float:
+    """The value at a height; the reverse of `_height`."""
+    return float(10 ** min(height, HUGE)) if log else height
+
+
+def _points(trace: Mapping[str, Any], log: bool) -> list[tuple[Any, float | None]]:
+    return [(x, _height(y, log)) for x, y in zip(trace["x"], trace["y"], strict=True)]
+
+
+def _scale(points: Sequence[tuple[Any, float | None]], *, from_zero: bool) -> _Scale | None:
+    """The ranges that hold all points; None where there is no finite one."""
+    heights = [y for _, y in points if y is not None]
+    places = [x for x, _ in points if x is not None]
+    if not heights:
+        return None
+    low, high = min(heights), max(heights)
+    if not math.isfinite(high - low) or not math.isfinite(max(places) - min(places)):
+        return None
+    if from_zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    return _Scale(min(places), max(places), low, high)
 
 
 def _height(y: float | None, log: bool) -> float | None:

@@ -32,9 +32,14 @@ def line_chart(lines: Sequence[tuple[str, np.ndarray, np.ndarray]], *, spans: Se
 
 
 def _panel(
-    index: int, name: str, steps: np.ndarray, values: np.ndarray, spans: Sequence[tuple[int, int]], first: float,
+    index: int,
+    name: str,
+    steps: np.ndarray,
+    values: np.ndarray,
+    spans: Sequence[tuple[int, int]],
+    first: float,
     last: float,
-) -> str:  # fmt: skip
+) -> str:
     low, high = float(values.min()), float(values.max())
     room = (high - low) or 1.0
     top, bottom = index * HEIGHT + TOP, (index + 1) * HEIGHT - BELOW

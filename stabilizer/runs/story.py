@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from stabilizer.core.records import SEVERITIES, Finding, worst
+from stabilizer.core.records import SEVERITIES, Cause, Finding, RemedyAdvice, worst
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,42 @@ class Incident:
     """When the first of it began."""
     detected: int
     """When the first of it was noticed."""
+
+    @property
+    def id(self) -> str:
+        """The id of the finding it is named after."""
+        return self.lead.id
+
+    @property
+    def key(self) -> str:
+        """Its name in an address: its number, or the id of its finding where it never got one."""
+        return str(self.number) if self.number else self.lead.id
+
+    @property
+    def state(self) -> str:
+        """The state of the most severe finding."""
+        return self.findings[0].state
+
+    @property
+    def others(self) -> tuple[Finding, ...]:
+        """Its findings beside the one it is named after."""
+        return tuple(finding for finding in self.findings if finding.id != self.lead.id)
+
+    @property
+    def harmful(self) -> bool:
+        """Whether a finding that is more than information is unresolved."""
+        return any(finding.state != "resolved" and finding.severity != "info" for finding in self.findings)
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """Possible causes on record, the most likely first."""
+        found = next((finding.causes for finding in self.findings if finding.causes), ())
+        return tuple(sorted(found, key=lambda cause: -cause.confidence))
+
+    @property
+    def remedies(self) -> tuple[RemedyAdvice, ...]:
+        """Advice on record, before it is fitted to the state of the run."""
+        return tuple(next((finding.remedies for finding in self.findings if finding.remedies), ()))
 
     @property
     def latest(self) -> str:

@@ -16,10 +16,14 @@ from stabilizer.runs.requests import Request, look, settle
 ASKING = "20260103-100000-sorting-ask1"
 CHANGE = {"control/lr_scale": (1.0, 0.5)}
 HYPOTHESIS = {
-    "expects": "the incident's findings are quiet and the reward is no lower than before", "guard": "reward/mean",
-    "guard_level": 0.71, "guard_noise": 0.02, "horizon_steps": 30, "undo": {"control/lr_scale": 1.0},
+    "expects": "the incident's findings are quiet and the reward is no lower than before",
+    "guard": "reward/mean",
+    "guard_level": 0.71,
+    "guard_noise": 0.02,
+    "horizon_steps": 30,
+    "undo": {"control/lr_scale": 1.0},
     "rollback_to": None,
-}  # fmt: skip
+}
 HERE = {"Host": "127.0.0.1:8050", "Origin": "http://127.0.0.1:8050"}
 
 
@@ -38,10 +42,18 @@ def asking(path: Path, *, mode: str | None = "approve", safety: str = "soft", ba
 def propose(writer: RunWriter, action: str = "a1", *, safety: str = "soft", back: int | None = None) -> None:
     """The process proposes a fix."""
     writer.action(
-        Action(action, "proposed", "lower-lr", 285, incident=2, safety=safety, change=CHANGE,
-               text="smaller steps keep the policy within reach; expected within 30 steps: findings quiet",
-               data={"hypothesis": {**HYPOTHESIS, "rollback_to": back}})
-    )  # fmt: skip
+        Action(
+            action,
+            "proposed",
+            "lower-lr",
+            285,
+            incident=2,
+            safety=safety,
+            change=CHANGE,
+            text="smaller steps keep the policy within reach; expected within 30 steps: findings quiet",
+            data={"hypothesis": {**HYPOTHESIS, "rollback_to": back}},
+        )
+    )
 
 
 def entry(writer: RunWriter, kind: str, step: int, text: str = "", **data: Any) -> None:
@@ -62,8 +74,16 @@ def pressable(tree: Any) -> dict[str, dict[str, Any]]:
     return {id["kind"]: id for id in ids if isinstance(id, dict) and id.get("type") == "ask"}
 
 
-def press(client: Client, kind: str, run: str = ASKING, action: str = "a1", *, token: Any = None, headers: Any = None,
-          clicks: int | None = 1) -> str:  # fmt: skip
+def press(
+    client: Client,
+    kind: str,
+    run: str = ASKING,
+    action: str = "a1",
+    *,
+    token: Any = None,
+    headers: Any = None,
+    clicks: int | None = 1,
+) -> str:
     """Press a button as a browser would; the answer as text, "" for none."""
     key = next(key for key in client.app.callback_map if '"answers"' in key)
     where = {"of": action, "run": run, "type": "answers"}

@@ -7,20 +7,34 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from dashboards.components.sections import SECTIONS
-from dashboards.data.fleet import compared
+from dashboards.data.chart_sections import SECTIONS
+from dashboards.data.run_list import compared
 from dashboards.pages import PAGES
 
 RUN = "20260102-093000-sorting-7c2e"
 CALM = "20260101-080000-addition-0aa1"
 THERE = {
-    "/": ".runs-table tbody tr", "/run": ".chart .main-svg", "/incident": ".card.incident, .headline .ways",
-    "/completions": ".sample", "/journal": ".trial, .empty", "/preflight": "textarea", "/detectors": "tbody tr",
-    "/compare": ".compare-verdict, .compare-choice", "/detector": "h1",
-}  # fmt: skip
+    "/": ".runs-table tbody tr",
+    "/run": ".chart .main-svg",
+    "/incident": ".card.incident, .headline .ways",
+    "/completions": ".sample",
+    "/journal": ".trial, .empty",
+    "/preflight": "textarea",
+    "/detectors": "tbody tr",
+    "/compare": ".compare-verdict, .compare-choice",
+    "/detector": "h1",
+}
 """What is seen of a page once it is there."""
-CHROMIUM = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
-            "--disable-component-update", "--disable-default-apps", "--disable-sync")  # fmt: skip
+CHROMIUM = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--no-first-run",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-sync",
+)
 
 
 def components(tree: Any) -> list[dict[str, Any]]:
@@ -46,16 +60,22 @@ class Client:
         self.http = app.server.test_client()
 
     def call(
-        self, name: str, trigger: str, values: dict[str, Any], charts: Sequence[Any] = (), places: Sequence[str] = (),
+        self,
+        name: str,
+        trigger: str,
+        values: dict[str, Any],
+        charts: Sequence[Any] = (),
+        places: Sequence[str] = (),
         slots: Sequence[str] = (),
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """POST one callback (found by one of its output ids and its trigger); the decoded answer, None for no news."""
         key, entry = next(
             (key, entry)
             for key, entry in self.app.callback_map.items()
-            if f"{name}." in key and any(f"{i['id']}.{i['property']}" == trigger for i in entry["inputs"])
+            if f"{name}." in key
+            and any(f"{i['id']}.{i['property']}" == trigger for i in entry["inputs"])
             and not str(entry.get("clientside_function") or "")
-        )  # fmt: skip
+        )
         outputs: list[Any] = []
         for part in key.strip(".").split("..."):
             id, prop = part.rsplit(".", 1)
@@ -97,7 +117,11 @@ class Client:
         tree = self.open("/run", search, scheme)
         parts = {c["props"]["id"]: c["props"] for c in components(tree) if isinstance(c["props"].get("id"), str)}
         shown = {"url": {"search": self.search}, "tree": tree, **parts}
-        answer = self.poll(parts["seen"]["data"], **{"look.data": parts["look"]["data"]}) if "seen" in parts else None
+        answer = (
+            self.poll(parts["seen"]["data"], **{"settings.data": parts["settings"]["data"]})
+            if "seen" in parts
+            else None
+        )
         for id, given in (answer or {}).items():
             if not id.startswith("{"):
                 shown[id] = {**shown.get(id, {}), **given}
@@ -107,7 +131,7 @@ class Client:
 
     def poll(self, seen: dict[str, Any], **values: Any) -> Any:
         """One tick of the interval."""
-        given = {"tick.n_intervals": 1, "seen.data": seen, "look.data": seen["look"], **values}
+        given = {"tick.n_intervals": 1, "seen.data": seen, "settings.data": seen["settings"], **values}
         return self.call(
             "tick", "tick.n_intervals", given, list(seen["charts"]), SECTIONS, [*seen["charts"], *seen["rest"]]
         )
@@ -126,12 +150,16 @@ def addresses(run: str, other: str) -> list[tuple[str, str]]:
     """Every page as it opens for a run: path and query."""
     of = {"run": run}
     queries: dict[str, list[dict[str, str]]] = {
-        "/": [{}, {"group": "seeds"}], "/run": [{**of, "pin": "entropy"}],
+        "/": [{}, {"group": "seeds"}],
+        "/run": [{**of, "pin": "entropy"}],
         "/incident": [of, {**of, "n": "1"}, {**of, "n": "2"}],
-        "/completions": [of, {**of, "step": "10", "q": "1", "tokens": "1"}], "/journal": [of],
-        "/compare": [{}, {"runs": compared([run, other])}], "/preflight": [{}, of], "/detectors": [{}, {"q": "kl"}],
+        "/completions": [of, {**of, "step": "10", "q": "1", "tokens": "1"}],
+        "/journal": [of],
+        "/compare": [{}, {"runs": compared([run, other])}],
+        "/preflight": [{}, of],
+        "/detectors": [{}, {"q": "kl"}],
         "/detector": [{"id": "policy/kl-runaway"}, {"id": "nothing"}],
-    }  # fmt: skip
+    }
     return [
         (page.PATH, "?" + urlencode(query) if query else "")
         for page in PAGES
@@ -147,9 +175,11 @@ def questions(app: Any, value: Any) -> Iterator[dict[str, Any]]:
         outputs = [_named(*part.rsplit(".", 1), value) for part in key.strip(".").split("...")]
         inputs = [_given(item, value) for item in entry["inputs"]]
         body = {
-            "output": key, "outputs": outputs if key.startswith("..") else outputs[0], "inputs": inputs,
+            "output": key,
+            "outputs": outputs if key.startswith("..") else outputs[0],
+            "inputs": inputs,
             "state": [_given(item, value) for item in entry["state"]],
-        }  # fmt: skip
+        }
         first = inputs[0][0] if isinstance(inputs[0], list) else inputs[0]
         id = first["id"]
         spelled = json.dumps(id, sort_keys=True, separators=(",", ":")) if isinstance(id, dict) else id

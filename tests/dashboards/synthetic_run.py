@@ -52,13 +52,23 @@ def values(step: int, trouble: float = 0.0, rng: np.random.Generator | None = No
 
 
 SPIKE = Finding(
-    "optim/grad-spike", "warn", "the gradient norm jumped to 3.8, 9 times its level of 0.42, for 4 steps and came back",
-    90, 92, 96, evidence={"metric": "optim/grad_norm", "baseline": 0.42, "now": 3.8, "ratio": 9.05}, incident=1,
-)  # fmt: skip
+    "optim/grad-spike",
+    "warn",
+    "the gradient norm jumped to 3.8, 9 times its level of 0.42, for 4 steps and came back",
+    90,
+    92,
+    96,
+    evidence={"metric": "optim/grad_norm", "baseline": 0.42, "now": 3.8, "ratio": 9.05},
+    incident=1,
+)
 EXPLOSION = Finding(
-    "optim/grad-explosion", "critical",
+    "optim/grad-explosion",
+    "critical",
     "the gradient norm rose to 31 from 0.43 since step 268 while accuracy fell from 0.86 to 0.31",
-    268, 281, 300, evidence={"metric": "optim/grad_norm", "baseline": 0.43, "now": 31.2, "accuracy/train": 0.31},
+    268,
+    281,
+    300,
+    evidence={"metric": "optim/grad_norm", "baseline": 0.43, "now": 31.2, "accuracy/train": 0.31},
     incident=2,
     causes=(
         Cause("no-kl-anchor", 0.72, "policy/kl_ref left its band 9 steps before the gradient did; beta is 0.001"),
@@ -66,18 +76,35 @@ EXPLOSION = Finding(
     ),
     remedies=(
         RemedyAdvice("rewind", "hard", {}, "the weights are damaged", "restart from the checkpoint of step 250"),
-        RemedyAdvice("raise-beta", "soft", {"control/beta": (0.001, 0.01)}, "a stronger anchor holds the policy",
-                     "beta=0.01 in GRPOConfig"),
+        RemedyAdvice(
+            "raise-beta",
+            "soft",
+            {"control/beta": (0.001, 0.01)},
+            "a stronger anchor holds the policy",
+            "beta=0.01 in GRPOConfig",
+        ),
     ),
-)  # fmt: skip
+)
 RUNAWAY = Finding(
-    "policy/kl-runaway", "critical", "KL to the reference is 1.31 nats/token, 11 times what steps 200-260 had",
-    262, 279, 300, evidence={"metric": "policy/kl_ref", "baseline": 0.11, "now": 1.31}, incident=2,
-)  # fmt: skip
+    "policy/kl-runaway",
+    "critical",
+    "KL to the reference is 1.31 nats/token, 11 times what steps 200-260 had",
+    262,
+    279,
+    300,
+    evidence={"metric": "policy/kl_ref", "baseline": 0.11, "now": 1.31},
+    incident=2,
+)
 PLATEAU = Finding(
-    "reward/plateau", "info", "the reward has moved by less than its noise since step 372", 372, 392, 392,
-    evidence={"metric": "reward/mean", "slope per 100 steps": 0.0004, "noise": 0.021}, incident=3,
-)  # fmt: skip
+    "reward/plateau",
+    "info",
+    "the reward has moved by less than its noise since step 372",
+    372,
+    392,
+    392,
+    evidence={"metric": "reward/mean", "slope per 100 steps": 0.0004, "noise": 0.021},
+    incident=3,
+)
 
 
 def record(finding: Finding, state: str, last_step: int, attempt: int = 0) -> Finding:
@@ -128,9 +155,18 @@ def eventful(path: Path, upto: int = 400) -> RunWriter:
     for step in range(250, upto + 1):
         writer.metrics(step, values(step))
         if step == 290:
-            writer.action(Action("trial-1", "verified", "rewind-and-anchor", 290, incident=2, safety="hard",
-                                 text="KL 0.11 (was 1.31), accuracy 0.88 (was 0.31): kept",
-                                 data={"policy/kl_ref": 0.11, "accuracy/train": 0.88}))  # fmt: skip
+            writer.action(
+                Action(
+                    "trial-1",
+                    "verified",
+                    "rewind-and-anchor",
+                    290,
+                    incident=2,
+                    safety="hard",
+                    text="KL 0.11 (was 1.31), accuracy 0.88 (was 0.31): kept",
+                    data={"policy/kl_ref": 0.11, "accuracy/train": 0.88},
+                )
+            )
             for finding in (RUNAWAY, EXPLOSION):
                 writer.finding(record(finding, "resolved", 300))
         if step == 330:
@@ -151,9 +187,11 @@ def many(folder: Path, recipes: int = 6, seeds: int = 4, steps: int = 40) -> Non
         for seed in range(seeds):
             number = recipe * seeds + seed
             config = {
-                "seed": seed, "model": f"model-{recipe % 3}",
-                "optim": {"lr": (1e-6, 1e-5, 3e-5)[recipe % 3], "warmup": 10}, "policy": {"beta": 0.001 * (recipe % 2)},
-            }  # fmt: skip
+                "seed": seed,
+                "model": f"model-{recipe % 3}",
+                "optim": {"lr": (1e-6, 1e-5, 3e-5)[recipe % 3], "warmup": 10},
+                "policy": {"beta": 0.001 * (recipe % 2)},
+            }
             path = folder / f"202601{number + 1:02}-090000-{('sorting', 'addition')[recipe % 2]}-r{recipe}s{seed}"
             task = ("sorting", "addition")[recipe % 2]
             writer = RunWriter.create(path, config=config, task=task, steps=steps * 2 if seed else steps, argv=[])
@@ -184,10 +222,19 @@ def logs(folder: Path, steps: int = 60) -> None:
     """Logs of other trainers: a state file in its folder, a CSV, and one that only looks like a log."""
     (folder / "their-run" / "checkpoint-60").mkdir(parents=True)
     rows = [
-        {"step": step, "epoch": step / 100, "loss": 0.01, "reward": row["reward/mean"], "grad_norm": 0.4 + step / 900,
-         "kl": row["policy/kl_ref"], "entropy": row["policy/entropy"], "learning_rate": 1e-6}
-        for step in range(1, steps + 1) for row in [values(step * 4)]
-    ]  # fmt: skip
+        {
+            "step": step,
+            "epoch": step / 100,
+            "loss": 0.01,
+            "reward": row["reward/mean"],
+            "grad_norm": 0.4 + step / 900,
+            "kl": row["policy/kl_ref"],
+            "entropy": row["policy/entropy"],
+            "learning_rate": 1e-6,
+        }
+        for step in range(1, steps + 1)
+        for row in [values(step * 4)]
+    ]
     state = {"global_step": steps, "max_steps": 100, "epoch": 0.6, "log_history": rows}
     (folder / "their-run" / "checkpoint-60" / "trainer_state.json").write_text(json.dumps(state))
     lines = [f"{row['step']},{row['reward']},{row['grad_norm']},{row['kl']}" for row in rows]

@@ -58,7 +58,7 @@ def test_the_journal_offers_the_same_and_pause_and_snapshot_of_the_run(client) -
 
 
 def test_a_press_leaves_one_request_that_the_process_reads(client, folder: Path) -> None:
-    assert "waits for the run's next step" in press(client, "approve")
+    assert "applies it at its next step" in press(client, "approve")
     (request,) = take(folder / ASKING)
     assert (request.kind, request.action, request.by) == ("approve", "a1", "dashboard")
 
@@ -83,7 +83,7 @@ def test_what_the_command_line_asked_counts_as_asked(client, folder: Path) -> No
 def test_between_the_taking_and_the_journal_nothing_is_asked_again(client, folder: Path, writer: RunWriter) -> None:
     press(client, "approve")
     take(folder / ASKING)
-    assert "the run has taken it" in press(client, "approve")
+    assert "the run has received it" in press(client, "approve")
     assert requests(folder / ASKING) == []
     entry(writer, "approved", 301)
     entry(writer, "applied", 301, "set control/lr_scale 1 → 0.5")
@@ -155,7 +155,7 @@ def test_advice_can_not_be_approved(tmp_path: Path) -> None:
 
     asking(tmp_path / ASKING, safety="advice").close()
     page = incident(Client(build([tmp_path])))
-    assert pressable(page) == {} and "by hand" in json.dumps(page)
+    assert pressable(page) == {} and "advice for a person" in json.dumps(page)
 
 
 def test_a_hard_change_is_confirmed_with_what_it_costs(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_hard_change_is_confirmed_with_what_it_costs(tmp_path: Path) -> None:
 
     asking(tmp_path / ASKING, safety="hard", back=250).close()
     words = json.dumps(incident(Client(build([tmp_path]))))
-    assert "goes back to the state after step 250" in words and "Yes, approve" in words
+    assert "rolls back to the state after step 250" in words and "Yes, approve" in words
 
 
 def test_before_a_return_is_approved_the_page_says_what_would_be_lost(tmp_path: Path) -> None:
@@ -287,8 +287,9 @@ def test_a_press_creates_nothing_in_a_run_but_files_in_requests(client, folder: 
     inside = str(folder / ASKING / "requests")
     assert written and all(path.startswith(inside) for _, path in written)
     assert {path for path in folder.rglob("*")} - before == {
-        folder / ASKING / "requests", *(folder / ASKING / "requests").glob("*.json")
-    }  # fmt: skip
+        folder / ASKING / "requests",
+        *(folder / ASKING / "requests").glob("*.json"),
+    }
 
 
 # --- what lies in the folder ------------------------------------------------------------------------------------------
@@ -297,8 +298,19 @@ def test_a_press_creates_nothing_in_a_run_but_files_in_requests(client, folder: 
 def test_a_damaged_folder_of_requests_is_no_error(client, folder: Path) -> None:
     requests_folder = folder / ASKING / "requests"
     requests_folder.mkdir()
-    for index, body in enumerate([b"", b"{", b"[]", b"null", b'{"kind":7}', b'{"kind":"approve","action":"a1"}',
-                                  b'{"kind":"approve","t":"x"}', b"\xff" * 100, b"x" * 100_000]):  # fmt: skip
+    for index, body in enumerate(
+        [
+            b"",
+            b"{",
+            b"[]",
+            b"null",
+            b'{"kind":7}',
+            b'{"kind":"approve","action":"a1"}',
+            b'{"kind":"approve","t":"x"}',
+            b"\xff" * 100,
+            b"x" * 100_000,
+        ]
+    ):
         (requests_folder / f"{index}.json").write_bytes(body)
     os.mkfifo(requests_folder / "pipe.json")
     (requests_folder / "link.json").symlink_to("/etc/hostname")

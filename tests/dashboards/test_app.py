@@ -15,8 +15,8 @@ import pytest
 from page_client import CALM, RUN, Client, components, settled
 from synthetic_run import values
 
-from dashboards.components.packed import LAZY, Packed
-from dashboards.data.live import SOON
+from dashboards.compression import LAZY, CompressedFiles
+from dashboards.data.live_updates import SOON
 from dashboards.pages import PAGES
 from dashboards.server import bind, prepare
 from stabilizer.core.records import Action
@@ -82,8 +82,8 @@ def test_a_poll_with_a_step_is_small_and_extends_the_lines(client, runs_folder: 
 
 def test_a_choice_made_while_an_answer_was_on_its_way_wins(client) -> None:
     seen = settled(client, client.show(f"?run={RUN}"))
-    answer = client.poll(seen, **{"look.data": {"x": "tokens"}})
-    assert answer["seen"]["data"]["look"]["x"] == "tokens"
+    answer = client.poll(seen, **{"settings.data": {"x": "tokens"}})
+    assert answer["seen"]["data"]["settings"]["x"] == "tokens"
     assert answer["growth"]["data"]["reward"]["layout"]["xaxis"]["title"]["text"] == "tokens"
 
 
@@ -142,9 +142,9 @@ def test_the_address_says_how_a_run_is_looked_at(client) -> None:
 
 
 def test_scripts_travel_packed_and_are_the_same_unpacked(client) -> None:
-    packed = Packed()
-    packed.take(client.app.server)
-    packed._begin(client.app.server, {"Host": "localhost"})
+    compressed = CompressedFiles()
+    compressed.take(client.app.server)
+    compressed._begin(client.app.server, {"Host": "localhost"})
     for address in (LAZY[0], "/assets/run.js"):
         plain = client.http.get(address, headers={"Host": "localhost"})
         page = client.http.get("/", headers={"Host": "localhost"}).get_data(as_text=True)
@@ -184,9 +184,19 @@ def test_this_machine_is_answered(client, host: str) -> None:
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH"])
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8050", "evil@127.0.0.1", "0.0.0.0:8050", "",
-     "127.0.0.1:8050:80", "[::1", "::1", "127.0.0.1 evil"],
-)  # fmt: skip
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:8050",
+        "evil@127.0.0.1",
+        "0.0.0.0:8050",
+        "",
+        "127.0.0.1:8050:80",
+        "[::1",
+        "::1",
+        "127.0.0.1 evil",
+    ],
+)
 def test_other_names_are_refused(client, method: str, host: str) -> None:
     assert client.http.open("/", method=method, headers={"Host": host}).status_code == 400
 
@@ -260,8 +270,10 @@ def test_the_command_says_where_it_listens_and_never_beyond_loopback(runs_folder
     environment = {**os.environ, "HOST": "0.0.0.0", "PORT": "1"}  # noqa: S104
     process = subprocess.Popen(
         [sys.executable, "-m", "dashboards", str(runs_folder), "--port", "0"],
-        stdout=subprocess.PIPE, text=True, env=environment,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
     try:
         line = process.stdout.readline()
         assert line.startswith("dashboard: http://127.0.0.1:")

@@ -15,11 +15,11 @@ import pytest
 from page_client import CALM, Client, components
 
 from dashboards.app import build
-from dashboards.data import pattern
-from dashboards.data.completions import PER_PAGE, Wanted, look, nearest, whole_text
-from dashboards.data.pattern import PatternError, find
-from dashboards.data.shelf import MAX_ROWS, LogShelf, Shelf, read_step
-from dashboards.data.texts import MAX_PIECES, excerpt, one_line, pieces, spelt, word_diff
+from dashboards.data import text_search
+from dashboards.data.completions import PER_PAGE, CompletionsQuery, nearest, view_of_step, whole_text
+from dashboards.data.completions_store import MAX_ROWS, CompletionsStore, LogCompletions, read_step
+from dashboards.data.model_text import MAX_PIECES, excerpt, one_line, pieces, spelt, word_diff
+from dashboards.data.text_search import PatternError, find
 from stabilizer.analysis.importing import write_run
 from stabilizer.core.records import Sample, encode
 from stabilizer.figures.completions import GroupRewards, group_rewards_figure
@@ -107,7 +107,7 @@ def test_plain_search_takes_patterns_as_they_are_and_ignores_case() -> None:
 
 def test_a_pattern_finds_and_a_broken_one_says_what_is_wrong() -> None:
     assert find(r"\d+", ["ab 12 3", "none"], regex=True) == [[(3, 5), (6, 7)], None]
-    with pytest.raises(PatternError, match="no regular expression.*Switch regex off"):
+    with pytest.raises(PatternError, match="not a regular expression.*Switch regex off"):
         find("(", ["x"], regex=True)
 
 
@@ -125,115 +125,134 @@ def test_steps_are_listed_without_opening_a_file(run: Path) -> None:
     for path in (run / "samples").iterdir():
         path.write_bytes(b"\xff not a record")
     (run / "samples" / "notes.txt").write_text("")
-    assert Shelf().steps(run) == [10, 20, 30]
+    assert CompletionsStore().steps(run) == [10, 20, 30]
 
 
 def test_a_step_taken_again_after_a_rollback_keeps_both_and_shows_the_newest(run: Path) -> None:
     log(run, 20, [sample(20, 0, 1.0, "again"), sample(20, 1, 1.0, "again")])
-    found = look(Shelf(), run, 20, Wanted())
+    found = view_of_step(CompletionsStore(), run, 20, CompletionsQuery())
     assert (found.takes, found.take, found.total) == (2, 2, 2) and "taken 2 times" in found.notes[0]
-    assert look(Shelf(), run, 20, Wanted(take=1)).total == 8
+    assert view_of_step(CompletionsStore(), run, 20, CompletionsQuery(take=1)).total == 8
 
 
 def test_damage_and_size_are_said_and_nothing_blocks(run: Path) -> None:
     file = run / "samples" / "000010-r0.jsonl"
     file.write_bytes(b"{}\n\xff\n" + encode(sample(10, 0, 1.0)) + b'{"step": 10, "torn')
-    held = Shelf().step(run, 10)
+    held = CompletionsStore().step(run, 10)
     assert len(held.rows) == 1 and held.skipped == 2
     os.mkfifo(run / "samples" / "000040-r0.jsonl")
-    assert Shelf().step(run, 40).rows == ()
+    assert CompletionsStore().step(run, 40).rows == ()
     log(run, 50, [sample(50, 0, 1.0)] * (MAX_ROWS + 5))
     assert read_step(50, [run / "samples" / "000050-r0.jsonl"]).cut
 
 
 def test_a_step_is_read_once_until_it_changes(run: Path) -> None:
-    shelf = Shelf()
-    first = shelf.step(run, 10)
-    assert shelf.step(run, 10) is first
+    store = CompletionsStore()
+    first = store.step(run, 10)
+    assert store.step(run, 10) is first
     log(run, 10, [sample(10, 2, 1.0)])
-    assert len(shelf.step(run, 10).rows) == 9
+    assert len(store.step(run, 10).rows) == 9
 
 
 def test_ranks_keep_their_groups_apart(run: Path) -> None:
     log(run, 20, [sample(20, 0, 1.0, prompt="other")], rank=1)
-    labels = [group.label for group in look(Shelf(), run, 20, Wanted()).groups]
+    labels = [group.label for group in view_of_step(CompletionsStore(), run, 20, CompletionsQuery()).groups]
     assert labels == ["rank 0, group 0", "rank 0, group 1", "rank 1, group 0"]
 
 
 def test_the_same_prompt_is_found_in_other_steps_nearest_first(run: Path) -> None:
-    assert Shelf().elsewhere(run, 30, "0+1=") == [20, 10]
-    assert Shelf().elsewhere(run, 30, "never asked") == []
+    assert CompletionsStore().elsewhere(run, 30, "0+1=") == [20, 10]
+    assert CompletionsStore().elsewhere(run, 30, "never asked") == []
 
 
 # --- choosing ---------------------------------------------------------------------------------------------------------
 
 
 def test_groups_say_what_they_got(run: Path) -> None:
-    first, second = look(Shelf(), run, 30, Wanted()).groups
+    first, second = view_of_step(CompletionsStore(), run, 30, CompletionsQuery()).groups
     assert (first.count, first.mean, first.outcome) == (4, 0.25, "") and first.std == pytest.approx(0.5)
     assert (second.mean, second.std, second.outcome) == (0.0, 0.0, "wrong")
 
 
 def test_the_tasks_own_judgement_counts_more_than_the_reward(tmp_path: Path) -> None:
     log(tmp_path, 1, [sample(1, 0, 0.9, solved=False), sample(1, 0, 0.1, solved=True)])
-    found = look(Shelf(), tmp_path, 1, Wanted(only="right"))
-    assert found.groups[0].items[0].reward == 0.1 and "as the task says" in found.judged
+    found = view_of_step(CompletionsStore(), tmp_path, 1, CompletionsQuery(only="right"))
+    assert found.groups[0].items[0].reward == 0.1 and "as logged by the task" in found.judged
 
 
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        (Wanted(only="right"), 1), (Wanted(only="wrong"), 7), (Wanted(cut=True), 1), (Wanted(low=0.5), 1),
-        (Wanted(high=0.5), 7), (Wanted(by="short", low=0.05), 4), (Wanted(q="ANSWER 2"), 1), (Wanted(q="1+1="), 4),
-        (Wanted(q="^no no$|no no $", regex=True), 3), (Wanted(q="nowhere"), 0), (Wanted(by="gone"), 8),
+        (CompletionsQuery(only="right"), 1),
+        (CompletionsQuery(only="wrong"), 7),
+        (CompletionsQuery(cut=True), 1),
+        (CompletionsQuery(low=0.5), 1),
+        (CompletionsQuery(high=0.5), 7),
+        (CompletionsQuery(by="short", low=0.05), 4),
+        (CompletionsQuery(q="ANSWER 2"), 1),
+        (CompletionsQuery(q="1+1="), 4),
+        (CompletionsQuery(q="^no no$|no no $", regex=True), 3),
+        (CompletionsQuery(q="nowhere"), 0),
+        (CompletionsQuery(by="gone"), 8),
     ],
-)  # fmt: skip
-def test_filters(run: Path, wanted: Wanted, expected: int) -> None:
-    found = look(Shelf(), run, 30, wanted)
+)
+def test_filters(run: Path, wanted: CompletionsQuery, expected: int) -> None:
+    found = view_of_step(CompletionsStore(), run, 30, wanted)
     assert (found.found, found.total, found.problem) == (expected, 8, "")
 
 
 def test_a_broken_pattern_is_said_and_nothing_is_shown(run: Path) -> None:
-    found = look(Shelf(), run, 30, Wanted(q="(", regex=True))
-    assert "no regular expression" in found.problem and found.groups == ()
+    found = view_of_step(CompletionsStore(), run, 30, CompletionsQuery(q="(", regex=True))
+    assert "not a regular expression" in found.problem and found.groups == ()
 
 
 def test_orders_put_what_is_no_number_last(tmp_path: Path) -> None:
     log(tmp_path, 1, [sample(1, 0, reward, "x" * n) for n, reward in enumerate((0.5, float("nan"), 1.0, -1.0))])
-    order = {sort: [i.index for g in look(Shelf(), tmp_path, 1, Wanted(sort=sort)).groups for i in g.items]
-             for sort in ("reward", "-reward", "length")}  # fmt: skip
+    order = {
+        sort: [
+            i.index
+            for g in view_of_step(CompletionsStore(), tmp_path, 1, CompletionsQuery(sort=sort)).groups
+            for i in g.items
+        ]
+        for sort in ("reward", "-reward", "length")
+    }
     assert order == {"reward": [2, 0, 3, 1], "-reward": [3, 0, 2, 1], "length": [3, 2, 1, 0]}
 
 
 def test_a_step_without_completions_leads_to_the_nearest_before_it(run: Path) -> None:
-    found = look(Shelf(), run, 28, Wanted())
+    found = view_of_step(CompletionsStore(), run, 28, CompletionsQuery())
     assert found.step == 20 and "step 28 logged no completions" in found.notes[0]
     assert nearest([10, 20], 3) == 10 and nearest([10, 20], None) == 20
 
 
 def test_another_step_is_held_against_this_one_best_against_best(run: Path) -> None:
-    found = look(Shelf(), run, 30, Wanted(vs=10))
+    found = view_of_step(CompletionsStore(), run, 30, CompletionsQuery(vs=10))
     best = found.groups[0].items[0]
     assert [p.text for p in best.diff if p.kind == "new"] == ["30"] and "reward 1" in best.diff_note
     assert "4 completions of this prompt at step 10" in found.groups[0].vs_note
     same = found.groups[1].items[0]
-    assert same.diff is None and "the same text" in same.diff_note and same.text.pieces
+    assert same.diff is None and "same text" in same.diff_note and same.text.pieces
     log(run, 40, [sample(40, 0, 1.0, prompt="new")])
-    assert "did not log this prompt" in look(Shelf(), run, 40, Wanted(vs=10)).groups[0].vs_note
+    assert (
+        "did not log this prompt"
+        in view_of_step(CompletionsStore(), run, 40, CompletionsQuery(vs=10)).groups[0].vs_note
+    )
 
 
 def test_tokens_are_coloured_by_their_probability(tmp_path: Path) -> None:
     log(tmp_path, 1, [sample(1, 0, 1.0, tokens=("a", "b", "\n", "c"), logps=(-0.01, -3.5, None, float("nan")))])
-    (item,) = look(Shelf(), tmp_path, 1, Wanted(tokens=True)).groups[0].items
+    (item,) = view_of_step(CompletionsStore(), tmp_path, 1, CompletionsQuery(tokens=True)).groups[0].items
     assert [shade for _, shade, _ in item.tokens] == ["t0", "t4", "tn", "tn"]
-    assert look(Shelf(), tmp_path, 1, Wanted()).groups[0].items[0].tokens == ()
+    assert view_of_step(CompletionsStore(), tmp_path, 1, CompletionsQuery()).groups[0].items[0].tokens == ()
 
 
 def test_the_address_says_everything_and_nonsense_in_it_counts_as_not_given() -> None:
-    wanted = Wanted(q="a&b", regex=True, low=-0.5, only="right", cut=True, sort="-length", page=3, vs=10, whole=True)
-    assert Wanted.of(wanted.query()) == wanted and Wanted().query() == {}
+    wanted = CompletionsQuery(
+        q="a&b", regex=True, low=-0.5, only="right", cut=True, sort="-length", page=3, vs=10, whole=True
+    )
+    assert CompletionsQuery.of(wanted.query()) == wanted and CompletionsQuery().query() == {}
     nonsense = {"low": "x", "page": "-4", "sort": "DROP", "only": "../", "vs": "1e999", "take": "nan", "cut": "maybe"}
-    assert Wanted.of(nonsense) == Wanted()
+    assert CompletionsQuery.of(nonsense) == CompletionsQuery()
 
 
 # --- the picture ------------------------------------------------------------------------------------------------------
@@ -323,15 +342,15 @@ def test_a_log_whose_files_went_away_shows_an_empty_step() -> None:
     def gone(step: int) -> list[Sample]:
         raise RunError("no such file") if step == 1 else FileNotFoundError(step)
 
-    shelf = LogShelf(Texts((1, 2), gone))
-    assert [look(shelf, Path(), step, Wanted()).total for step in (1, 2)] == [0, 0]
+    store = LogCompletions(Texts((1, 2), gone))
+    assert [view_of_step(store, Path(), step, CompletionsQuery()).total for step in (1, 2)] == [0, 0]
 
 
 def test_lengths_nobody_counted_are_characters() -> None:
     texts = Texts((1,), lambda step: [Sample(1, 0, "p", "x" * n, 1.0, math.nan) for n in (30, 10)])
-    found = look(LogShelf(texts), Path(), 1, Wanted(sort="-length"))
+    found = view_of_step(LogCompletions(texts), Path(), 1, CompletionsQuery(sort="-length"))
     assert [item.length for item in found.groups[0].items] == ["10 characters", "30 characters"]
-    assert dict(found.summary)["length, mean and longest"] == "20.0, 30 characters"
+    assert dict(found.summary)["length, mean and max"] == "20.0, 30 characters"
 
 
 def test_empty_and_unknown_runs_say_what_to_do(client: Client, runs_folder: Path) -> None:
@@ -354,8 +373,11 @@ def test_ten_thousand_completions_are_paged(client: Client, logged: Path) -> Non
 
 
 def test_a_whole_text_is_given_by_number_alone(logged: Path) -> None:
-    assert whole_text(Shelf(), logged, 5, 0) == f"step 5 {HOSTILE}"
-    assert whole_text(Shelf(), logged, 5, -1) is None and whole_text(Shelf(), logged, 5, 10**9) is None
+    assert whole_text(CompletionsStore(), logged, 5, 0) == f"step 5 {HOSTILE}"
+    assert (
+        whole_text(CompletionsStore(), logged, 5, -1) is None
+        and whole_text(CompletionsStore(), logged, 5, 10**9) is None
+    )
 
 
 def test_rewards_too_large_to_average_and_files_that_cannot_be_opened_take_no_page_down(
@@ -369,11 +391,11 @@ def test_rewards_too_large_to_average_and_files_that_cannot_be_opened_take_no_pa
 
 
 def test_patterns_that_take_long_leave_threads_to_those_who_look() -> None:
-    assert pattern.AT_ONCE.acquire() and pattern.AT_ONCE.acquire()
+    assert text_search.AT_ONCE.acquire() and text_search.AT_ONCE.acquire()
     try:
-        with pytest.raises(pattern.PatternError, match="try again in a moment"):
-            pattern.find("a+", ["aa"], regex=True)
-        assert pattern.find("a", ["ab"]) == [[(0, 1)]]
+        with pytest.raises(text_search.PatternError, match="try again in a moment"):
+            text_search.find("a+", ["aa"], regex=True)
+        assert text_search.find("a", ["ab"]) == [[(0, 1)]]
     finally:
-        pattern.AT_ONCE.release(2)
-    assert pattern.find("a+", ["aa"], regex=True) == [[(0, 2)]]
+        text_search.AT_ONCE.release(2)
+    assert text_search.find("a+", ["aa"], regex=True) == [[(0, 2)]]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from page_client import CALM, RUN, Client, addresses
 
+from dashboards.data.run_page import page_now
 from stabilizer.core.records import Cause, Finding, encode
 from tests.deep import DEPTHS, nested
 from tests.runs.test_damaged_runs import damage
@@ -39,8 +40,8 @@ def test_a_nested_line_leaves_every_page_as_it_was(client: Client, runs_folder: 
         file.write(f'{{"step": 3, "m": {{"x": {nested(990)}}}}}\n')
     for path, query in addresses(CALM, RUN):
         client.open(path, query)
-    notes = client.app.runs.get(CALM).page().notes
-    assert notes == (() if "samples" in name else ("1 lines of this run could not be read and were left out",))
+    notes = page_now(client.app.runs.get(CALM)).notes
+    assert notes == (() if "samples" in name else ("1 unreadable line skipped",))
 
 
 @pytest.mark.ui
@@ -67,6 +68,6 @@ def test_a_cause_of_the_wrong_type_costs_its_line(client: Client, runs_folder: P
     causes = (Cause("a", 1, ""), Cause("b", 0, ""))
     line = encode(Finding("optim/grad-spike", "warn", "x", 3, 4, 5, incident=1, causes=causes))
     (runs_folder / CALM / "findings.jsonl").write_bytes(line.replace(b'"confidence":1', b'"confidence":{}') + line)
-    page = client.app.runs.get(CALM).page()
-    assert [card.id for card in page.cards] == ["optim/grad-spike"] and page.notes[0].startswith("1 lines")
+    page = page_now(client.app.runs.get(CALM))
+    assert [card.id for card in page.incidents] == ["optim/grad-spike"] and page.notes[0].startswith("1 unreadable")
     client.open("/incident", f"?run={CALM}")

@@ -9,7 +9,7 @@ import pytest
 from page_client import components
 from test_incident_page import words
 
-from dashboards.components.plain import inline, prose
+from dashboards.components.rich_text import inline, prose
 from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.manual import SECTIONS, Paragraph, all_detectors, sections
 
@@ -59,7 +59,7 @@ def test_a_page_tells_recall_false_alarms_delay_and_fixes(client) -> None:
     text = words(client.open("/detector", "?id=policy/mismatch"))
     for said in (
         "recall",
-        "faults made for it",
+        "injected faults",
         "false alarms",
         "per 1,000 healthy steps",
         "delay, mismatch",

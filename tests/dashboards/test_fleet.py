@@ -14,9 +14,9 @@ import pytest
 from synthetic_run import HOSTILE_NAME, healthy, many, silence, values
 
 from bench.dashboard import listing
-from dashboards.data.fleet import PAGE, View, compared, fleet, group_choices, worst_state
-from dashboards.data.query import parse
-from dashboards.data.state import Runs
+from dashboards.data.run_list import PAGE, ListSettings, compared, group_choices, run_list, worst_state
+from dashboards.data.run_registry import Runs
+from dashboards.data.run_search import parse
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.listing import Reading, RunLine, list_runs, recipe, run_line, settings
 from stabilizer.runs.reader import read_json
@@ -32,17 +32,34 @@ def line(id: str, **about: Any) -> RunLine:
 
 
 LINES = [
-    line("a", config={"optim": {"lr": 1e-6}, "policy": {"beta": 0}, "seed": 1, "model": "Qwen-3"},
-         numbers={"reward": Reading("reward/mean", 0.4, 10)}, step=10, steps=20),
-    line("b", config={"optim": {"lr": 3e-5}, "policy": {"beta": 0.001}, "seed": 1}, state="running", verdict="warn",
-         numbers={"reward": Reading("reward/mean", 0.9, 10)}, step=15, steps=20),
-    line("c", config={"optim": {"lr": 3e-5}, "policy": {"beta": 0.001}, "seed": 2}, state="failed",
-         numbers={"reward": Reading("reward/mean", math.nan, 10)}, created=NOW - 7200),
-]  # fmt: skip
+    line(
+        "a",
+        config={"optim": {"lr": 1e-6}, "policy": {"beta": 0}, "seed": 1, "model": "Qwen-3"},
+        numbers={"reward": Reading("reward/mean", 0.4, 10)},
+        step=10,
+        steps=20,
+    ),
+    line(
+        "b",
+        config={"optim": {"lr": 3e-5}, "policy": {"beta": 0.001}, "seed": 1},
+        state="running",
+        verdict="warn",
+        numbers={"reward": Reading("reward/mean", 0.9, 10)},
+        step=15,
+        steps=20,
+    ),
+    line(
+        "c",
+        config={"optim": {"lr": 3e-5}, "policy": {"beta": 0.001}, "seed": 2},
+        state="failed",
+        numbers={"reward": Reading("reward/mean", math.nan, 10)},
+        created=NOW - 7200,
+    ),
+]
 
 
 def ids(find: str = "", **view: Any) -> list[str]:
-    return [row.name for row in fleet(LINES, View(find=find, **view), NOW).rows]
+    return [row.name for row in run_list(LINES, ListSettings(find=find, **view), NOW).rows]
 
 
 # --- what is typed ----------------------------------------------------------------------------------------------------
@@ -79,7 +96,7 @@ def test_what_is_typed_finds(typed: str, found: str) -> None:
 
 @pytest.mark.parametrize("typed", ["lr>abc", "x" * 501, "a " * 21, "reward<"])
 def test_what_is_not_understood_is_said_and_matches_nothing(typed: str) -> None:
-    found = fleet(LINES, View(find=typed), NOW)
+    found = run_list(LINES, ListSettings(find=typed), NOW)
     assert found.problem and not found.rows and found.total == 3
 
 
@@ -102,25 +119,25 @@ def test_sorts_both_ways_and_keeps_what_has_no_value_behind() -> None:
 
 
 def test_seeds_of_one_configuration_fold_and_the_worst_state_wins() -> None:
-    found = fleet(LINES, View(group="seeds"), NOW)
+    found = run_list(LINES, ListSettings(group="seeds"), NOW)
     group = next(row for row in found.rows if row.kind == "group")
     assert (group.state, group.state_note, group.verdict) == ("failed", "1 of 2", "warn")
     assert set(group.members) == {"b", "c"} and "seeds 1, 2" in group.name
     assert "1 not finite" in group.numbers["reward"].note and group.numbers["reward"].text == "0.900"
     assert [row.name for row in found.rows if row.kind == "run"] == ["a"]
-    opened = fleet(LINES, View(group="seeds").toggled(group.key[1:]), NOW)
+    opened = run_list(LINES, ListSettings(group="seeds").toggled(group.key[1:]), NOW)
     assert [row.kind for row in opened.rows].count("member") == 2
 
 
 def test_groups_by_a_nested_setting() -> None:
-    found = fleet(LINES, View(group="optim.lr", sort="reward"), NOW)
+    found = run_list(LINES, ListSettings(group="optim.lr", sort="reward"), NOW)
     assert [row.name for row in found.rows] == ["optim.lr = 3e-05", "optim.lr = 1e-06"]
     assert ("policy.beta", "policy.beta") in group_choices(LINES)
 
 
 def test_members_that_log_different_quantities_get_no_median() -> None:
     other = replace(LINES[2], numbers={"reward": Reading("reward/other", 2.0, 1)})
-    found = fleet([LINES[1], other], View(group="seeds"), NOW)
+    found = run_list([LINES[1], other], ListSettings(group="seeds"), NOW)
     assert found.rows[0].numbers["reward"].text == "differ"
 
 
@@ -130,21 +147,21 @@ def test_a_state_nobody_knows_is_the_worst() -> None:
 
 
 def test_a_view_is_its_address() -> None:
-    view = View("lr>1e-5", ("failed",), ("warn",), "reward", False, "optim.lr", ("a b", "c"), 100)
-    assert View.from_query(view.as_query()) == view
-    assert View().as_query() == {}
+    view = ListSettings("lr>1e-5", ("failed",), ("warn",), "reward", False, "optim.lr", ("a b", "c"), 100)
+    assert ListSettings.from_query(view.as_query()) == view
+    assert ListSettings().as_query() == {}
     odd = {"sort": "x", "show": "9" * 50, "state": "nope,failed", "open": "~" * 300}
-    assert View.from_query(odd) == View(states=("failed",))
+    assert ListSettings.from_query(odd) == ListSettings(states=("failed",))
 
 
 def test_a_second_click_turns_the_order_round() -> None:
-    view = View().sorted_by("reward")
+    view = ListSettings().sorted_by("reward")
     assert (view.sort, view.down, view.sorted_by("reward").down) == ("reward", True, False)
-    assert View().sorted_by("__class__") == View()
+    assert ListSettings().sorted_by("__class__") == ListSettings()
 
 
 def test_only_so_many_rows_come_at_once() -> None:
-    found = fleet([line(f"r{n}") for n in range(PAGE + 7)], View(), NOW)
+    found = run_list([line(f"r{n}") for n in range(PAGE + 7)], ListSettings(), NOW)
     assert (len(found.rows), found.more) == (PAGE, 7)
 
 
@@ -154,9 +171,11 @@ def test_ids_with_commas_are_told_apart_in_an_address() -> None:
 
 def test_time_left_is_that_of_the_present_pace() -> None:
     pace = {"step_s": Reading("time/step_s", 99.0, 10, (9.0, 2.0, 2.0, 3.0))}
-    row = fleet([line("a", state="running", step=10, steps=40, numbers=pace)], View(), NOW).rows[0]
+    row = run_list([line("a", state="running", step=10, steps=40, numbers=pace)], ListSettings(), NOW).rows[0]
     assert row.left == "about 1 min left"
-    assert fleet([line("a", state="finished", step=10, steps=40, numbers=pace)], View(), NOW).rows[0].left == ""
+    assert (
+        run_list([line("a", state="finished", step=10, steps=40, numbers=pace)], ListSettings(), NOW).rows[0].left == ""
+    )
 
 
 # --- the course of a metric -------------------------------------------------------------------------------------------
@@ -223,7 +242,7 @@ def test_a_thousand_runs_open_four_small_files_each_and_then_none(tmp_path: Path
     assert len(runs.lines()) == 1000
     assert {os.path.basename(name) for name in opened} == {"run.json", "status.json", "summary.json", "findings.jsonl"}
     opened.clear()
-    fleet(runs.lines(), View(group="seeds"), runs.clock())
+    run_list(runs.lines(), ListSettings(group="seeds"), runs.clock())
     watching.clear()
     assert opened == []
 
@@ -232,8 +251,8 @@ def test_a_run_without_its_process_is_stalled_at_once(tmp_path: Path) -> None:
     healthy(tmp_path / "run", 2).close()
     status = read_json(tmp_path / "run" / "status.json")
     (tmp_path / "run" / "status.json").write_text(json.dumps({**status, "pid": 2**22 + 1}))
-    (found,) = fleet(Runs([tmp_path]).lines(), View(), status["t"] + 1).rows
-    assert (found.state, found.state_note) == ("stalled", "its process is gone")
+    (found,) = run_list(Runs([tmp_path]).lines(), ListSettings(), status["t"] + 1).rows
+    assert (found.state, found.state_note) == ("stalled", "process is gone")
 
 
 def test_silence_is_seen_without_a_file_changing(tmp_path: Path) -> None:
@@ -242,7 +261,7 @@ def test_silence_is_seen_without_a_file_changing(tmp_path: Path) -> None:
     runs = Runs([tmp_path], clock=lambda: now[0])
     assert runs.lines()[0].state == "running"
     now[0] += 600
-    (found,) = fleet(runs.lines(), View(), now[0]).rows
+    (found,) = run_list(runs.lines(), ListSettings(), now[0]).rows
     assert (found.state, found.state_note) == ("stalled", "silent for 10 min")
     silence(tmp_path / "run", -600)
     assert runs.lines()[0].state == "running"
@@ -250,7 +269,7 @@ def test_silence_is_seen_without_a_file_changing(tmp_path: Path) -> None:
 
 def test_a_folder_of_everything_is_listed(tmp_path: Path) -> None:
     many(tmp_path, 2, 2, 6)
-    found = {row.name: row for row in fleet(Runs([tmp_path]).lines(), View(), NOW).rows}
+    found = {row.name: row for row in run_list(Runs([tmp_path]).lines(), ListSettings(), NOW).rows}
     assert len(found) == 6 and HOSTILE_NAME in found
     assert found["broken"].state == "unreadable" and "run.json" in found["broken"].problem
 
@@ -272,7 +291,7 @@ def test_settings_of_any_shape_are_listed(tmp_path: Path, config: Any) -> None:
     about = read_json(tmp_path / "run" / "run.json")
     (tmp_path / "run" / "run.json").write_text(json.dumps({**about, "config": config}))
     lines = Runs([tmp_path]).lines()
-    fleet(lines, View(group="seeds"), NOW)
+    run_list(lines, ListSettings(group="seeds"), NOW)
     assert len(lines[0].settings) <= 400 and all(len(key) <= 200 for key in lines[0].settings)
 
 

@@ -26,7 +26,7 @@ def test_a_proposal_is_approved_and_the_page_follows_what_the_run_does(watched: 
     page = watched.page
     page.goto(f"{watched.address}incident?run={ASKING}&n=2")
     page.get_by_role("button", name="Approve").click()
-    page.get_by_text("approve asked by dashboard; it waits for the run's next step").wait_for()
+    page.get_by_text("approve requested by dashboard; the run applies it at its next step").wait_for()
     assert [(row["kind"], row["action"]) for row in requests(run)] == [("approve", "a1")]
 
     take(run)
@@ -64,7 +64,7 @@ def test_a_hard_change_is_asked_for_only_after_its_cost_was_read(watched: Watche
     page.get_by_text("Approve …").wait_for()
     assert not sure.is_visible()
     page.get_by_text("Approve …").press("Enter")
-    assert page.get_by_text("The run goes back to the state after step 250").is_visible()
+    assert page.get_by_text("The run rolls back to the state after step 250").is_visible()
     assert page.get_by_text("50 steps would be thrown away: the run is at step 300.").is_visible()
     sure.press("Enter")
     page.get_by_text("approve asked by dashboard").wait_for()
@@ -80,6 +80,6 @@ def test_a_pasted_configuration_is_judged_and_none_of_the_pages_asks_another_hos
     page.get_by_role("link", name="Detectors").click()
     page.get_by_label("search detectors").fill("mismatch")
     page.get_by_role("link", name="policy/mismatch").click()
-    page.get_by_role("heading", name="Look-alikes").wait_for()
+    page.get_by_role("heading", name="ViewerSettings-alikes").wait_for()
     assert watched.errors == []
     assert {url for url in watched.requests if not url.startswith((watched.address, "data:", "blob:"))} == set()

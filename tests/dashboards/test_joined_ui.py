@@ -95,7 +95,7 @@ def test_pages_lead_to_one_another(walking: Watched) -> None:
     page.locator(".headline .ways").wait_for()
     incident = page.url
     page.locator(".pills .code-link").click()
-    page.get_by_role("heading", name="Look-alikes").wait_for()
+    page.get_by_role("heading", name="ViewerSettings-alikes").wait_for()
     page.go_back()
     page.locator(".facts a", has_text="near step").click()
     page.locator(".sample").first.wait_for()
@@ -106,7 +106,7 @@ def test_pages_lead_to_one_another(walking: Watched) -> None:
     for name in (RUN, CALM):
         page.get_by_role("checkbox", name=f"choose {name}").click()
         page.get_by_role("checkbox", name=f"choose {name}", checked=True).wait_for()
-    page.get_by_role("link", name="compare them").click()
+    page.get_by_role("link", name="Compare").click()
     page.locator(".compare-verdict").wait_for(timeout=60_000)
     assert walking.errors == []
 
@@ -168,7 +168,7 @@ def test_an_address_with_its_token_lets_in_and_loses_it(browser: Any, runs_folde
     context = browser.new_context()
     watched = Watched(context.new_page(), address.partition("?")[0])
     watched.page.goto(f"{watched.address}run")
-    watched.page.get_by_text("open the address, with its token").wait_for()
+    watched.page.get_by_text("open the address that was printed").wait_for()
     watched.page.goto("about:blank")  # what the refused page still asks for ends with it
     watched.errors.clear()  # the browser says that this was refused
     watched.page.goto(address)
@@ -187,10 +187,30 @@ def training(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
     Its batch is large, so that a question is not out of date before a browser on a busy machine has shown it.
     """
-    command = [sys.executable, "-m", "stabilizer", "train", "addition", "--variant", "unstable", "--seed", "11",
-               "--remedy", "approve", "--steps", "2000", "--set", "samples.every=5",
-               "--set", "rollout.prompts=32", "--runs", str(tmp_path / "runs"),
-               "--dashboard", "--port", "0"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "stabilizer",
+        "train",
+        "addition",
+        "--variant",
+        "unstable",
+        "--seed",
+        "11",
+        "--remedy",
+        "approve",
+        "--steps",
+        "2000",
+        "--set",
+        "samples.every=5",
+        "--set",
+        "rollout.prompts=32",
+        "--runs",
+        str(tmp_path / "runs"),
+        "--dashboard",
+        "--port",
+        "0",
+    ]
     environment = {**os.environ, "COLUMNS": "400", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     with open(tmp_path / "said.txt", "w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import threading
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,15 @@ from synthetic_run import healthy, logs
 
 from dashboards.app import build
 from dashboards.data import logs as module
-from dashboards.data.incident import listed
+from dashboards.data.incident_details import advice_for
 from dashboards.data.logs import Later, Logs
-from dashboards.data.state import Runs, page_of
+from dashboards.data.run_page import page_now, page_of
+from dashboards.data.run_registry import Runs
 from stabilizer.analysis.importing import write_run
 from stabilizer.core.records import Finding, RemedyAdvice
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.reader import RunReader
+from stabilizer.runs.story import Incident, incidents
 from stabilizer.trainers.places import MAX_LOGS, find
 from stabilizer.trainers.reading import load
 from tests.trainers.test_imports import collapsed
@@ -121,11 +122,11 @@ def test_a_log_too_large_is_listed_and_not_read(folder: Path, monkeypatch: pytes
 def test_a_log_whose_detectors_ran_out_of_time_is_not_checked_and_says_how_far_they_came(folder: Path) -> None:
     runs = Runs([folder])
     runs.logs.settle(budget=0.0)
-    page = runs.get("their-run").page()
-    assert (page.verdict, page.standing.ask) == ("unchecked", "Check the whole log")
-    assert page.standing.reach.startswith("checked up to step")
+    page = page_now(runs.get("their-run"))
+    assert (page.verdict, page.run_verdict.ask) == ("unchecked", "Check the whole log")
+    assert page.run_verdict.reach.startswith("checked up to step")
     lines = {line.id: line for line in runs.lines()}
-    assert (lines["their-run"].verdict, lines["their-run"].note) == ("unchecked", page.standing.note)
+    assert (lines["their-run"].verdict, lines["their-run"].note) == ("unchecked", page.run_verdict.note)
 
 
 def test_judging_makes_way_for_a_log_that_somebody_opened(folder: Path) -> None:
@@ -216,9 +217,10 @@ def test_the_thread_reads_what_is_there_and_ends_when_told(folder: Path) -> None
         module.Log._judge = take
 
 
-def incident_told(client: Client, run: str) -> list[dict[str, object]]:
-    """The incidents of a run as its page tells them."""
-    return [asdict(card) for card in listed(client.app.runs.get(run).refresh())]
+def incidents_shown(client: Client, run: str) -> list[tuple[Incident, tuple[RemedyAdvice, ...]]]:
+    """The incidents of a run and the advice on each, as its pages show them."""
+    reader = client.app.runs.get(run).refresh()
+    return [(incident, advice_for(incident, reader)) for incident in incidents(reader.findings)]
 
 
 def test_the_page_of_an_import_says_what_the_page_of_its_log_says(tmp_path: Path) -> None:
@@ -226,8 +228,8 @@ def test_the_page_of_an_import_says_what_the_page_of_its_log_says(tmp_path: Path
     write_run(load(log), tmp_path / "runs" / "copy")
     client = Client(build([log, tmp_path / "runs"]))
     client.app.runs.logs.settle()
-    cards = incident_told(client, "copy")
-    assert cards == incident_told(client, "log") and any(card["advice"] for card in cards)
+    shown = incidents_shown(client, "copy")
+    assert shown == incidents_shown(client, "log") and any(advice for _, advice in shown)
     place, copy = (page_of(client.app.runs.get(run).refresh(), client.app.runs.clock()) for run in ("log", "copy"))
     assert (copy.verdict, copy.numbers, copy.trainer) == (place.verdict, place.numbers, place.trainer)
     assert copy.notes == ("Imported from a log (trl_trainer_state).", *place.notes[1:])
@@ -245,14 +247,22 @@ def test_the_page_of_a_run_that_is_over_advises_nothing_hard(tmp_path: Path) -> 
         writer.metrics(step, {"reward/mean": 0.5})
     for number, (severity, state) in enumerate((("critical", "resolved"), ("info", "open"), ("critical", "open")), 1):
         writer.finding(
-            Finding("policy/kl-runaway", severity, "it ran away", 10, 12, 30, state=state, incident=number,
-                    remedies=(hard, soft))
-        )  # fmt: skip
-    runs = Runs([tmp_path])
+            Finding(
+                "policy/kl-runaway",
+                severity,
+                "it ran away",
+                10,
+                12,
+                30,
+                state=state,
+                incident=number,
+                remedies=(hard, soft),
+            )
+        )
     for state, kept in (("running", ["hard", "soft"]), ("finished", ["advice", "soft"])):
         writer.status(state, 39, force=True)
-        page = page_of(RunReader(tmp_path / "own"), runs.clock())
-        advice = {card.number: card.advice for card in page.cards}
-        assert [[safety for _, safety, *_ in advice[number]] for number in (1, 2, 3)] == [["soft"], ["soft"], kept]
-    assert not any("while the run goes on" in how for card in page.cards for *_, how in card.advice)
+        reader = RunReader(tmp_path / "own")
+        advice = {incident.number: advice_for(incident, reader) for incident in incidents(reader.findings)}
+        assert [[remedy.safety for remedy in advice[n]] for n in (1, 2, 3)] == [["soft"], ["soft"], kept]
+    assert not any("while the run goes on" in remedy.how for of_one in advice.values() for remedy in of_one)
     writer.close()

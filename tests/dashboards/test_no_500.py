@@ -15,7 +15,7 @@ from synthetic_run import EXPLOSION, eventful, healthy, logs, record
 from test_completions import log, sample
 
 from dashboards.app import build
-from dashboards.data.detector import lines as detectors
+from dashboards.data.detector_info import detector_rows as detectors
 from stabilizer.cli import main
 from stabilizer.runs.directory import RunWriter
 
@@ -72,8 +72,12 @@ def _item(declared: dict[str, Any], there: list[dict[str, Any]], match: dict[str
 
 def everything(app: Any, tree: Any) -> Iterator[dict[str, Any]]:
     """Each callback that the parts of a page can ask for, with what they hold, as a press of its first input."""
-    frame = [{"id": "action-token", "data": app.runs.token}, {"id": "url", "pathname": "/", "search": ""},
-             {"id": "scheme", "data": "light"}, {"id": "picker", "data": [], "value": None}]  # fmt: skip
+    frame = [
+        {"id": "action-token", "data": app.runs.token},
+        {"id": "url", "pathname": "/", "search": ""},
+        {"id": "scheme", "data": "light"},
+        {"id": "picker", "data": [], "value": None},
+    ]
     there = [*frame, *(one["props"] for one in components(tree) if one["props"].get("id"))]
     for key, entry in app.callback_map.items():
         if "callback" not in entry:
@@ -98,9 +102,12 @@ def everything(app: Any, tree: Any) -> Iterator[dict[str, Any]]:
                 for one, (id, property) in zip(named, outputs, strict=True)
             ]
             yield {
-                "output": key, "outputs": named if key.startswith("..") else named[0], "inputs": inputs,
-                "state": state, "changedPropIds": [f"{_spelled(first['id'])}.{first['property']}"],
-            }  # fmt: skip
+                "output": key,
+                "outputs": named if key.startswith("..") else named[0],
+                "inputs": inputs,
+                "state": state,
+                "changedPropIds": [f"{_spelled(first['id'])}.{first['property']}"],
+            }
 
 
 def opened(client: Client, path: str, query: str) -> list[dict[str, Any]]:
@@ -181,9 +188,19 @@ def link_to_itself(folder: Path) -> None:
 
 KINDS: dict[str, Callable[[Path], None]] = {
     kind.__name__: kind
-    for kind in (own, single_log, imported, foreign_folder, empty_run, empty_log, no_json, folder_in_place_of_files,
-                 file_in_place_of_folders, link_to_itself)
-}  # fmt: skip
+    for kind in (
+        own,
+        single_log,
+        imported,
+        foreign_folder,
+        empty_run,
+        empty_log,
+        no_json,
+        folder_in_place_of_files,
+        file_in_place_of_folders,
+        link_to_itself,
+    )
+}
 
 
 @pytest.fixture
@@ -276,15 +293,25 @@ def test_every_page_answers_whatever_a_record_holds(client: Client, folder: Path
 
 
 BODIES = (
-    b"", b"{", b"[]", b"null", b"3", b'{"output": null}', b'{"output": "x"}', b"\xff\xfe", b"[" * 100_000,
-)  # fmt: skip
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b"3",
+    b'{"output": null}',
+    b'{"output": "x"}',
+    b"\xff\xfe",
+    b"[" * 100_000,
+)
 PLACES = ("output", "outputs", "inputs", "state", "changedPropIds")
 VALUES = (None, 7, "x", "..", ".", {}, [], [[]], [None], [{}], [[{}]], [{"id": {}}], {"id": []}, [7, "x"] * 9)
 
 
 def test_no_body_of_a_request_fails_in_the_framework(client: Client) -> None:
-    sound = [*everything(client.app, client.open("/run", f"?run={RUN}")),
-             *everything(client.app, client.open("/incident", f"?run={RUN}&n=2"))]  # fmt: skip
+    sound = [
+        *everything(client.app, client.open("/run", f"?run={RUN}")),
+        *everything(client.app, client.open("/incident", f"?run={RUN}&n=2")),
+    ]
     odd = [{**body, place: value} for body in sound for place in PLACES for value in VALUES]
     odd += [{key: value for key, value in body.items() if key != place} for body in sound for place in PLACES]
     odd += [{**body, place: body[place] * 2} for body in sound for place in ("inputs", "state")]

@@ -159,7 +159,7 @@ def test_dark_follows_the_system_and_the_toggle(browser: Any, served: tuple[str,
     watched = Watched(context.new_page(), served[0]).open()
     font = "document.querySelector('.js-plotly-plot')?._fullLayout.font.color"
     dark = watched.page.evaluate(font)
-    watched.page.get_by_label("light or dark").click()
+    watched.page.get_by_label("switch between light and dark").click()
     watched.until(lambda: watched.page.evaluate(font) not in (None, dark))
     assert watched.page.locator("html").get_attribute("data-mantine-color-scheme") == "light"
     assert watched.errors == []
@@ -241,7 +241,7 @@ def test_how_it_is_looked_at_is_in_the_address_and_the_same_after_a_reload_and_i
     for word in ("open=policy", "pin=entropy", "y=log", "x=tokens"):
         assert word in page.url
     before = page.url
-    for again in (page.reload, page.get_by_label("light or dark").click):
+    for again in (page.reload, page.get_by_label("switch between light and dark").click):
         again()
         watched.until(lambda: page.locator(".chart .main-svg").count() >= 4)
         watched.until(lambda: charts_of(watched)[:1] == ["entropy"] and "policy/dual_clip_frac" in charts_of(watched))

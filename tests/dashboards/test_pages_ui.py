@@ -43,7 +43,7 @@ def test_completions_are_walked_searched_and_shared(watched: Watched, served: tu
     page.locator("mark.hit").first.wait_for()
     watched.until(lambda: page.locator(".sample").count() == 3)
     address_has(watched, "q=says+2")
-    page.get_by_label("light or dark").click()  # the page is drawn anew, at the same place
+    page.get_by_label("switch between light and dark").click()  # the page is drawn anew, at the same place
     page.locator("html[data-mantine-color-scheme=dark]").wait_for()
     page.locator("#completions-where", has_text="step 10").wait_for()
     page.reload()
@@ -56,7 +56,7 @@ def test_completions_are_walked_searched_and_shared(watched: Watched, served: tu
     assert len(page.locator(".sample-text").first.inner_text()) >= 9_999
     page.locator("#completions-q").fill("says 1")
     watched.until(lambda: page.locator(".sample").count() == 3)
-    page.get_by_role("button", name="same prompt elsewhere").first.click()
+    page.get_by_role("button", name="find this prompt in other steps").first.click()
     page.get_by_role("link", name="step 15").click()
     page.locator("ins.new").first.wait_for()
     assert watched.errors == []
@@ -67,7 +67,7 @@ def test_a_comparison_appears_and_its_choices_are_in_the_address(watched: Watche
     page.goto(f"{watched.address}compare?runs={RUN},{CALM}")
     page.locator(".compare-key").wait_for(timeout=60_000)
     page.locator(".compare-verdict").wait_for(timeout=60_000)
-    page.get_by_text("share of the run", exact=True).click()
+    page.get_by_text("% of run", exact=True).click()
     address_has(watched, "x=share")
     watched.until(
         lambda: (

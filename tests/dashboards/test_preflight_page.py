@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from page_client import CALM, Client, components
 
-from dashboards.data.preflight import MAX_TEXT, TITLES, Asked, guessed, judged
+from dashboards.data.preflight import MAX_TEXT, TITLES, PreflightInput, guessed, judged
 from stabilizer.core.paths import sample_runs
 
 FIELDS = ("text", "form", "trainer", "version", "gpus", "processes", "size", "prompts")
@@ -41,7 +41,7 @@ def test_the_same_findings_as_on_the_command_line(client, tmp_path: Path, capsys
     path.write_text(TRL)
     main(["preflight", str(path), "--trainer", "trl", "--processes", "1", "--json"])
     told = json.loads(capsys.readouterr().out)
-    done = judged(Asked(TRL, trainer="trl", processes="1"))
+    done = judged(PreflightInput(TRL, trainer="trl", processes="1"))
     assert [f.id for f in done.result.findings] == [f["id"] for f in told["findings"]]
 
 
@@ -62,7 +62,7 @@ def test_the_configuration_of_a_run_is_judged(client) -> None:
 
 
 def test_a_corrected_copy_is_offered_and_is_better(client) -> None:
-    done = judged(Asked((sample_runs() / "case-easyr1/config.yaml").read_text(), form="yaml"))
+    done = judged(PreflightInput((sample_runs() / "case-easyr1/config.yaml").read_text(), form="yaml"))
     assert done.result.verdict == "warn" and done.verdict_after == "info"
     assert "preflight-fixed" in json.dumps(client.open("/preflight", "?example=case-easyr1"))
 
@@ -76,12 +76,18 @@ def test_other_names_open_nothing(client, query: str) -> None:
 @pytest.mark.parametrize(
     ("text", "form"),
     [
-        ("a: 1\nb:\n  c: 2\n", "yaml"), ('{"a": 1}', "json"), ("[trainer]\na = 1\n", "toml"), ("a = 1\n", "toml"),
-        ("#!/bin/bash\nx\n", "sh"), ("accelerate launch x.py --beta 0.1", "sh"),
-        ("python -m verl.trainer.main_ppo a=1", "sh"), ("from trl import GRPOConfig\nGRPOConfig(beta=0)", "py"),
-        ("", "yaml"), ("beta: 0  # was --beta 0", "sh"),
+        ("a: 1\nb:\n  c: 2\n", "yaml"),
+        ('{"a": 1}', "json"),
+        ("[trainer]\na = 1\n", "toml"),
+        ("a = 1\n", "toml"),
+        ("#!/bin/bash\nx\n", "sh"),
+        ("accelerate launch x.py --beta 0.1", "sh"),
+        ("python -m verl.trainer.main_ppo a=1", "sh"),
+        ("from trl import GRPOConfig\nGRPOConfig(beta=0)", "py"),
+        ("", "yaml"),
+        ("beta: 0  # was --beta 0", "sh"),
     ],
-)  # fmt: skip
+)
 def test_the_form_is_guessed_by_how_a_text_looks(text: str, form: str) -> None:
     assert guessed(text) == form
 
@@ -170,7 +176,7 @@ NASTY = {
 @pytest.mark.parametrize("trainer", ["", "trl", "verl", "easyr1", "openrlhf", "stabilizer"])
 @pytest.mark.parametrize("name", NASTY)
 def test_no_text_is_a_server_error(name: str, trainer: str) -> None:
-    done = judged(Asked(NASTY[name], trainer=trainer))
+    done = judged(PreflightInput(NASTY[name], trainer=trainer))
     assert done.result is not None or done.problem
     assert "please report it" not in done.problem
 
@@ -178,7 +184,7 @@ def test_no_text_is_a_server_error(name: str, trainer: str) -> None:
 @pytest.mark.parametrize("form", ["yaml", "json", "toml", "sh", "py", "exe", HOSTILE])
 @pytest.mark.parametrize("name", ["html", "nested", "control", "huge numbers", "blank lines", "colons"])
 def test_a_form_that_does_not_fit_is_said(name: str, form: str) -> None:
-    done = judged(Asked(NASTY[name], form=form, trainer="trl"))
+    done = judged(PreflightInput(NASTY[name], form=form, trainer="trl"))
     assert "please report it" not in done.problem
 
 
@@ -189,9 +195,19 @@ def test_what_is_no_text_is_no_server_error(client, text: Any) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    [{"gpus": "-1"}, {"gpus": "1e9"}, {"processes": "0"}, {"prompts": "٣"}, {"size": "7 trillion"}, {"size": "0"},
-     {"version": "soon"}, {"trainer": "nobody"}, {"trainer": HOSTILE}, {"gpus": "9" * 5000}],
-)  # fmt: skip
+    [
+        {"gpus": "-1"},
+        {"gpus": "1e9"},
+        {"processes": "0"},
+        {"prompts": "٣"},
+        {"size": "7 trillion"},
+        {"size": "0"},
+        {"version": "soon"},
+        {"trainer": "nobody"},
+        {"trainer": HOSTILE},
+        {"gpus": "9" * 5000},
+    ],
+)
 def test_a_field_that_makes_no_sense_is_said(client, said: dict[str, str]) -> None:
     assert "could not be judged" in check(client, TRL, **{"trainer": "trl", **said})
 

@@ -12,12 +12,12 @@ from synthetic_run import HOSTILE_NAME, healthy, many, values
 
 from bench.dashboard import listing
 from dashboards.app import build
-from dashboards.components import frame
+from dashboards.components import app_shell
 from dashboards.pages.runs import MAX_PICKED
 from stabilizer.runs.directory import RunWriter
 
 
-class Fleet:
+class RunList:
     """The page as a browser holds it."""
 
     def __init__(self, client: Client, search: str = ""):
@@ -34,12 +34,18 @@ class Fleet:
     def ask(self, trigger: str = "runs-tick.n_intervals", **changed: Any) -> Any:
         part = self.parts
         given = {
-            "runs-tick.n_intervals": 1, "runs-find.value": part["runs-find"].get("value", ""),
-            "runs-states.value": part["runs-states"]["value"], "runs-verdicts.value": part["runs-verdicts"]["value"],
-            "runs-group.value": part["runs-group"]["value"], "runs-click.data": None,
-            "runs-view.data": part["runs-view"]["data"], "runs-seen.data": part["runs-seen"]["data"],
-            "runs-picked.data": part["runs-picked"]["data"], "scheme.data": "light", **changed,
-        }  # fmt: skip
+            "runs-tick.n_intervals": 1,
+            "runs-find.value": part["runs-find"].get("value", ""),
+            "runs-states.value": part["runs-states"]["value"],
+            "runs-verdicts.value": part["runs-verdicts"]["value"],
+            "runs-group.value": part["runs-group"]["value"],
+            "runs-click.data": None,
+            "runs-view.data": part["runs-view"]["data"],
+            "runs-seen.data": part["runs-seen"]["data"],
+            "runs-picked.data": part["runs-picked"]["data"],
+            "scheme.data": "light",
+            **changed,
+        }
         self.answer = self.client.call("runs-rows", trigger, given, range(len(self.rows)))
         for id, props in (self.answer or {}).items():
             part.setdefault(id, {}).update(props)
@@ -56,25 +62,25 @@ class Fleet:
 
 
 @pytest.fixture
-def page(client: Client) -> Fleet:
-    return Fleet(client)
+def page(client: Client) -> RunList:
+    return RunList(client)
 
 
-def test_the_list_opens_at_the_root_and_leads_to_each_run(page: Fleet) -> None:
+def test_the_list_opens_at_the_root_and_leads_to_each_run(page: RunList) -> None:
     assert sorted(page.shown) == [f"/run?run={CALM}", f"/run?run={RUN}"] and page.names() == [RUN, CALM]
     text = json.dumps(page.tree, ensure_ascii=False)
     assert "✓ finished" in text and "● running" in text and "data:image/svg+xml," in text
 
 
 def test_an_address_shows_the_same_view(client: Client) -> None:
-    assert Fleet(client, "?q=sorting").names() == [RUN]
-    assert Fleet(client, "?state=finished").names() == [CALM]
-    assert Fleet(client, "?sort=name").names() == [CALM, RUN]
-    grouped = Fleet(client, "?group=task&open=addition").names()
+    assert RunList(client, "?q=sorting").names() == [RUN]
+    assert RunList(client, "?state=finished").names() == [CALM]
+    assert RunList(client, "?sort=name").names() == [CALM, RUN]
+    grouped = RunList(client, "?group=task&open=addition").names()
     assert grouped == [CALM]
 
 
-def test_what_is_typed_comes_into_the_address(page: Fleet) -> None:
+def test_what_is_typed_comes_into_the_address(page: RunList) -> None:
     page.ask("runs-find.value", **{"runs-find.value": "beta=0.001"})
     assert page.names() == [RUN] and page.parts["runs-view"]["data"] == {"q": "beta=0.001"}
     page.ask("runs-find.value", **{"runs-find.value": "nothing like it"})
@@ -82,11 +88,11 @@ def test_what_is_typed_comes_into_the_address(page: Fleet) -> None:
     assert "show all runs" in json.dumps(page.parts["runs-none"])
 
 
-def test_a_poll_without_news_answers_nothing(page: Fleet) -> None:
+def test_a_poll_without_news_answers_nothing(page: RunList) -> None:
     assert page.ask() is None
 
 
-def test_a_step_sends_its_row_alone(page: Fleet, runs_folder: Path) -> None:
+def test_a_step_sends_its_row_alone(page: RunList, runs_folder: Path) -> None:
     writer = RunWriter.reopen(runs_folder / RUN)
     writer.metrics(401, values(401))
     writer.status("running", 401, force=True)
@@ -97,13 +103,13 @@ def test_a_step_sends_its_row_alone(page: Fleet, runs_folder: Path) -> None:
     assert page.ask() is None
 
 
-def test_a_new_run_brings_the_list_anew(page: Fleet, runs_folder: Path) -> None:
+def test_a_new_run_brings_the_list_anew(page: RunList, runs_folder: Path) -> None:
     healthy(runs_folder / "newest", 2).close()
     page.ask()
     assert page.names() == ["newest", RUN, CALM]
 
 
-def test_a_click_on_a_head_sorts_and_the_next_turns_it_round(page: Fleet) -> None:
+def test_a_click_on_a_head_sorts_and_the_next_turns_it_round(page: RunList) -> None:
     page.click("sort", "name")
     assert page.names() == [CALM, RUN] and page.parts["runs-view"]["data"] == {"sort": "name"}
     page.click("sort", "name")
@@ -111,9 +117,9 @@ def test_a_click_on_a_head_sorts_and_the_next_turns_it_round(page: Fleet) -> Non
     assert '"aria-sort": "descending"' in json.dumps(page.parts["runs-heads"])
 
 
-def test_chosen_runs_lead_to_their_comparison(page: Fleet) -> None:
+def test_chosen_runs_lead_to_their_comparison(page: RunList) -> None:
     page.click("pick", RUN)
-    assert "choose another one" in json.dumps(page.parts["runs-picks"])
+    assert "select another run" in json.dumps(page.parts["runs-picks"])
     page.click("pick", CALM)
     assert f"/compare?runs={RUN}%2C{CALM}" in json.dumps(page.parts["runs-picks"])
     page.click("pick", RUN)
@@ -131,14 +137,14 @@ def test_chosen_runs_lead_to_their_comparison(page: Fleet) -> None:
         {"runs-click.data": {"what": ["sort"], "value": {"a": 1}}, "runs-find.value": "\x00"},
     ],
 )
-def test_what_a_browser_makes_up_is_not_believed(page: Fleet, made_up: dict[str, Any]) -> None:
+def test_what_a_browser_makes_up_is_not_believed(page: RunList, made_up: dict[str, Any]) -> None:
     page.ask("runs-click.data", **made_up)
     assert len(page.parts["runs-picked"]["data"]) <= MAX_PICKED
 
 
 def test_text_of_a_run_is_only_text(tmp_path: Path) -> None:
     many(tmp_path, 1, 2, 4)
-    page = Fleet(Client(build([tmp_path])))
+    page = RunList(Client(build([tmp_path])))
     assert HOSTILE_NAME in page.names()
     for part in components(page.tree):
         assert "dangerously_allow_html" not in part["props"] and part["type"] != "Markdown"
@@ -147,13 +153,13 @@ def test_text_of_a_run_is_only_text(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
-    page = Fleet(Client(build([tmp_path / "nothing"])))
+    page = RunList(Client(build([tmp_path / "nothing"])))
     assert "stabilizer demo" in json.dumps(page.tree) and page.parts["runs-scroll"]["hidden"] is True
 
 
 def test_a_thousand_runs_come_a_page_at_a_time(tmp_path: Path) -> None:
     listing.make(tmp_path, 1000, 3)
-    page = Fleet(Client(build([tmp_path])))
+    page = RunList(Client(build([tmp_path])))
     assert len(page.rows) == 50 and page.client.size < 500_000
     page.click("more")
     assert (
@@ -167,13 +173,15 @@ def test_the_picker_offers_few_and_finds_the_others(tmp_path: Path) -> None:
     listing.make(tmp_path, 300, 3)
     client = Client(build([tmp_path]))
     lines = client.app.runs.lines()
-    first = frame.options(lines)
-    assert len(first) == frame.OFFERED
+    first = app_shell.options(lines)
+    assert len(first) == app_shell.OFFERED
     hidden = lines[-1].id
     assert hidden not in {item["value"] for item in first}
-    assert [item["value"] for item in frame.options(lines, typed=hidden)] == [hidden]
-    assert frame.options(lines, chosen=hidden)[-1]["value"] == hidden
-    label = frame.options(lines, chosen=hidden)[-1]["label"]
-    assert len(frame.options(lines, hidden, label)) == frame.OFFERED + 1  # the picker shows the chosen one's label
+    assert [item["value"] for item in app_shell.options(lines, typed=hidden)] == [hidden]
+    assert app_shell.options(lines, chosen=hidden)[-1]["value"] == hidden
+    label = app_shell.options(lines, chosen=hidden)[-1]["label"]
+    assert (
+        len(app_shell.options(lines, hidden, label)) == app_shell.OFFERED + 1
+    )  # the picker shows the chosen one's label
     found = client.call("picker", "picker.searchValue", {"picker.searchValue": hidden, "picker.data": first})
     assert [item["value"] for item in found["picker"]["data"]] == [hidden]

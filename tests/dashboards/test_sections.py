@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dashboards.components.sections import Section, sections
-from dashboards.data.look import Look
+from dashboards.data.chart_sections import Section, sections
+from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.runs.history import History
 
 
 def knobs(*, turned: bool, open: bool = True) -> Section:
     run = History()
     for step in range(1, 11):
-        run.append(step, {"reward/mean": 0.1 * step, "control/prompts": 8.0, "batch/prompts": 8.0,
-                          "control/group_size": 8.0 if turned and step > 5 else 4.0})  # fmt: skip
-    return sections(run.view(), replace(Look("run"), open=("knobs",) if open else ()))["knobs"]
+        run.append(
+            step,
+            {
+                "reward/mean": 0.1 * step,
+                "control/prompts": 8.0,
+                "batch/prompts": 8.0,
+                "control/group_size": 8.0 if turned and step > 5 else 4.0,
+            },
+        )
+    return sections(run.view(), replace(ViewerSettings("run"), open=("knobs",) if open else ()))["knobs"]
 
 
 def test_knobs_that_never_changed_are_a_line() -> None:

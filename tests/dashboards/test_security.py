@@ -41,35 +41,124 @@ from page_client import CALM, RUN, Client, addresses, components, questions
 from test_completions import log, sample
 
 from dashboards.pages import PAGES
-from dashboards.security.door import Door
-from dashboards.security.guard import HEADERS, MAX_BODY
+from dashboards.security.access import Access
+from dashboards.security.request_guard import HEADERS, MAX_BODY
 from dashboards.server import bind, prepare
 from stabilizer.core.records import Action, Cause, Finding
 from stabilizer.runs.directory import RunWriter
 
 HERE = {"Host": "127.0.0.1:8050", "Origin": "http://127.0.0.1:8050"}
 TRAVERSAL = (
-    "..", "../", "../..", "../../etc/passwd", "../../../../../../etc/passwd", "/etc/passwd", "//etc/passwd", "./", ".",
-    "%2e%2e", "%2e%2e%2f%2e%2e%2fetc%2fpasswd", "%252e%252e%252f", "..%2f..%2fetc", "..%5c..%5c", "..\\..\\windows",
-    "\\\\host\\share", "C:\\windows\\win.ini", "file:///etc/passwd", "http://evil.example/", "//evil.example", "a\0b",
-    "\0", "%00", "..\0", "#", "?", "&", ";", "~", "~root", "$HOME", "`id`", "$(id)", "|id", "*", "....//....//",
-    ".%2e/", "%c0%ae%c0%ae/", "\u2025", "\uff0e\uff0e/", "a/../b", f"{RUN}/..", f"../runs/{RUN}", f"{RUN}/run.json",
-    "outside", "a" * 5000, " ", "\n", "\ud800", "\U0010ffff",
-)  # fmt: skip
-ODD = ("-1", "0", "1e999", "nan", "99999999999999999999999", "(", "[", "(a+)+$", "<b>x</b>", "{}", '{"id":"x"}', "'",
-       '"', "null", "1,2,,3", ",", "b" * 5000)  # fmt: skip
+    "..",
+    "../",
+    "../..",
+    "../../etc/passwd",
+    "../../../../../../etc/passwd",
+    "/etc/passwd",
+    "//etc/passwd",
+    "./",
+    ".",
+    "%2e%2e",
+    "%2e%2e%2f%2e%2e%2fetc%2fpasswd",
+    "%252e%252e%252f",
+    "..%2f..%2fetc",
+    "..%5c..%5c",
+    "..\\..\\windows",
+    "\\\\host\\share",
+    "C:\\windows\\win.ini",
+    "file:///etc/passwd",
+    "http://evil.example/",
+    "//evil.example",
+    "a\0b",
+    "\0",
+    "%00",
+    "..\0",
+    "#",
+    "?",
+    "&",
+    ";",
+    "~",
+    "~root",
+    "$HOME",
+    "`id`",
+    "$(id)",
+    "|id",
+    "*",
+    "....//....//",
+    ".%2e/",
+    "%c0%ae%c0%ae/",
+    "\u2025",
+    "\uff0e\uff0e/",
+    "a/../b",
+    f"{RUN}/..",
+    f"../runs/{RUN}",
+    f"{RUN}/run.json",
+    "outside",
+    "a" * 5000,
+    " ",
+    "\n",
+    "\ud800",
+    "\U0010ffff",
+)
+ODD = (
+    "-1",
+    "0",
+    "1e999",
+    "nan",
+    "99999999999999999999999",
+    "(",
+    "[",
+    "(a+)+$",
+    "<b>x</b>",
+    "{}",
+    '{"id":"x"}',
+    "'",
+    '"',
+    "null",
+    "1,2,,3",
+    ",",
+    "b" * 5000,
+)
 PAYLOADS = (
-    "<script>window.pwned=1</script>", "<img src=x onerror=window.pwned=1>", "<svg/onload=window.pwned=1>",
-    "<a href=javascript:window.pwned=1>x</a>", "javascript:window.pwned=1", "</title><script>window.pwned=1</script>",
-    "<iframe srcdoc='<script>parent.pwned=1</script>'>", "<b>bold</b>", "<br>", "<sub>1</sub>", "&lt;script&gt;",
-    "\"><script>window.pwned=1</script>", "' onmouseover='window.pwned=1", "{{7*7}}", "${7*7}", "%{x}<extra>y</extra>",
-    "<math><mtext></math>", "<style>*{display:none}</style>", "<base href=//evil.example>", "<object data=x>",
-    "<form action=//evil.example>", "<input autofocus onfocus=window.pwned=1>",
+    "<script>window.pwned=1</script>",
+    "<img src=x onerror=window.pwned=1>",
+    "<svg/onload=window.pwned=1>",
+    "<a href=javascript:window.pwned=1>x</a>",
+    "javascript:window.pwned=1",
+    "</title><script>window.pwned=1</script>",
+    "<iframe srcdoc='<script>parent.pwned=1</script>'>",
+    "<b>bold</b>",
+    "<br>",
+    "<sub>1</sub>",
+    "&lt;script&gt;",
+    '"><script>window.pwned=1</script>',
+    "' onmouseover='window.pwned=1",
+    "{{7*7}}",
+    "${7*7}",
+    "%{x}<extra>y</extra>",
+    "<math><mtext></math>",
+    "<style>*{display:none}</style>",
+    "<base href=//evil.example>",
+    "<object data=x>",
+    "<form action=//evil.example>",
+    "<input autofocus onfocus=window.pwned=1>",
     "<details open ontoggle=window.pwned=1>",
-    "<video><source onerror=window.pwned=1>", "<marquee onstart=window.pwned=1>", "data:text/html,<script>1</script>",
-    "<!--", "]]>", "[x](javascript:window.pwned=1)", "![x](http://evil.example/x.png)", "<meta http-equiv=refresh>",
-    "=cmd|'/C calc'!A0", "@SUM(1)", "+1", "-1", "\x1b]52;c;AAAA\x07", "\u202egnp.exe", "$x^2$",
-)  # fmt: skip
+    "<video><source onerror=window.pwned=1>",
+    "<marquee onstart=window.pwned=1>",
+    "data:text/html,<script>1</script>",
+    "<!--",
+    "]]>",
+    "[x](javascript:window.pwned=1)",
+    "![x](http://evil.example/x.png)",
+    "<meta http-equiv=refresh>",
+    "=cmd|'/C calc'!A0",
+    "@SUM(1)",
+    "+1",
+    "-1",
+    "\x1b]52;c;AAAA\x07",
+    "\u202egnp.exe",
+    "$x^2$",
+)
 
 
 @pytest.fixture
@@ -92,11 +181,11 @@ def client(folder: Path) -> Client:
 
 
 @pytest.fixture
-def guarded(folder: Path) -> tuple[Any, Door]:
+def guarded(folder: Path) -> tuple[Any, Access]:
     from dashboards.app import build
 
-    door = Door.of("192.0.2.7", True)
-    return build([folder], door).server, door
+    access = Access.of("192.0.2.7", True)
+    return build([folder], access).server, access
 
 
 THERE = {"Host": "192.0.2.7:8050"}
@@ -127,9 +216,9 @@ def test_an_address_of_another_machine_is_an_error_in_words() -> None:
 
 
 def test_the_token_is_exchanged_for_a_strict_cookie_and_leaves_the_address(guarded) -> None:
-    server, door = guarded
+    server, access = guarded
     client = server.test_client()
-    first = client.get(f"/run?run={RUN}&token={door.token}&x=tokens", headers=THERE)
+    first = client.get(f"/run?run={RUN}&token={access.token}&x=tokens", headers=THERE)
     cookie = first.headers["Set-Cookie"]
     assert first.status_code == 200 and "HttpOnly" in cookie and "SameSite=Strict" in cookie
     assert first.headers["Refresh"] == f"0; url=/run?run={RUN}&x=tokens" and b"react-entry-point" not in first.data
@@ -139,19 +228,19 @@ def test_the_token_is_exchanged_for_a_strict_cookie_and_leaves_the_address(guard
 
 @pytest.mark.parametrize("path", ["//evil.example/", "/\\evil.example", "/%0d%0aSet-Cookie:x", "/%2f%2fevil.example"])
 def test_the_token_opens_no_way_to_another_host(guarded, path: str) -> None:
-    server, door = guarded
-    answer = server.test_client().get(path, query_string={"token": door.token}, headers=THERE)
+    server, access = guarded
+    answer = server.test_client().get(path, query_string={"token": access.token}, headers=THERE)
     to = answer.headers.get("Refresh", "0; url=/").partition("url=")[2]
     assert to.startswith("/") and not to.startswith(("//", "/\\")) and "\n" not in to
 
 
 def test_without_the_cookie_nothing_is_told(guarded) -> None:
-    server, door = guarded
-    wrong = {**THERE, "Cookie": f"{door.cookie}=x; stabilizer={door.token}"}
+    server, access = guarded
+    wrong = {**THERE, "Cookie": f"{access.cookie}=x; stabilizer={access.token}"}
     client = server.test_client(use_cookies=False)
     for path in ("/", "/run", "/_dash-layout", "/_dash-dependencies", "/assets/style.css", "/nothing"):
         for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"):
-            for query in ("", "?token=", "?token=x", f"?token={door.token[:-1]}", "?token=%ff%fe", "?token=é"):
+            for query in ("", "?token=", "?token=x", f"?token={access.token[:-1]}", "?token=%ff%fe", "?token=é"):
                 answer = client.open(path + query, method=method, headers=THERE)
                 assert answer.status_code == 401 and "Set-Cookie" not in answer.headers
                 assert answer.headers["Content-Security-Policy"]
@@ -159,9 +248,9 @@ def test_without_the_cookie_nothing_is_told(guarded) -> None:
 
 
 def test_a_token_is_no_way_past_the_host_and_the_origin(guarded) -> None:
-    server, door = guarded
+    server, access = guarded
     client = server.test_client(use_cookies=False)
-    key = {"Cookie": f"{door.cookie}={door.token}"}
+    key = {"Cookie": f"{access.cookie}={access.token}"}
     for host in ("evil.example", "127.0.0.1", "localhost", "192.0.2.8", "192.0.2.7.evil.example"):
         assert client.get("/", headers={**key, "Host": host}).status_code == 400
     foreign = {**key, **THERE, "Origin": "http://evil.example"}
@@ -170,11 +259,11 @@ def test_a_token_is_no_way_past_the_host_and_the_origin(guarded) -> None:
 
 
 def test_the_token_guards_a_shared_machine_too_and_tokens_are_compared_in_constant_time(monkeypatch) -> None:
-    door = Door.of("127.0.0.1", True)
-    assert door.token and "127.0.0.1" in door.hosts
+    access = Access.of("127.0.0.1", True)
+    assert access.token and "127.0.0.1" in access.hosts
     compared: list[Any] = []
-    monkeypatch.setattr("dashboards.security.door.hmac.compare_digest", lambda a, b: compared.append((a, b)) or False)
-    assert not door._same("x") and compared == [(b"x", door.token.encode())]
+    monkeypatch.setattr("dashboards.security.access.hmac.compare_digest", lambda a, b: compared.append((a, b)) or False)
+    assert not access._same("x") and compared == [(b"x", access.token.encode())]
 
 
 def test_other_sites_may_not_use_any_method_that_changes_something(client) -> None:
@@ -210,8 +299,19 @@ def test_no_environment_turns_debugging_on(folder: Path, monkeypatch) -> None:
 def test_every_kind_of_answer_carries_the_headers(client, monkeypatch) -> None:
     page = client.http.get("/", headers=HERE).get_data(as_text=True)
     files = [word for word in page.split('"') if word.startswith(("/assets/", "/_dash-component-suites/"))]
-    plain = ["/", "/run", "/_dash-layout", "/_dash-dependencies", "/_favicon.ico", "/nothing", "/assets/nothing.js",
-             "/_dash-component-suites/dash/nothing.js", "/_mcp", "/_reload-hash", "/_alive"]  # fmt: skip
+    plain = [
+        "/",
+        "/run",
+        "/_dash-layout",
+        "/_dash-dependencies",
+        "/_favicon.ico",
+        "/nothing",
+        "/assets/nothing.js",
+        "/_dash-component-suites/dash/nothing.js",
+        "/_mcp",
+        "/_reload-hash",
+        "/_alive",
+    ]
     answers = [client.http.get(path, headers=HERE) for path in (*plain, *files)]
     answers += [
         client.http.open(path, method=method, headers=HERE)
@@ -274,13 +374,37 @@ def test_files_of_the_machine_are_not_served_by_any_name(client, folder_of: str)
 
 
 HOSTILE_VALUES = (
-    None, 0, -1, 1e308, True, "", "../../etc/passwd", "a\0b", "<b>", [], {}, [None], [[]], {"a": {"b": [1, 2]}},
-    {"run": "../..", "theme": [], "look": 5, "charts": {"x": []}},
+    None,
+    0,
+    -1,
+    1e308,
+    True,
+    "",
+    "../../etc/passwd",
+    "a\0b",
+    "<b>",
+    [],
+    {},
+    [None],
+    [[]],
+    {"a": {"b": [1, 2]}},
+    {"run": "../..", "theme": [], "settings": 5, "charts": {"x": []}},
     {"run": RUN, "theme": "x", "rev": {}, "n": [], "step": "x"},
-    {"run": RUN, "theme": "dark", "look": {"x": [], "smooth": {}}, "rev": [], "heartbeat": "x", "sections": {"a": []},
-     "charts": {"reward": ["x", 1, "y"]}, "rest": ["nothing"], "behind": ["nothing"], "broken": 7},
-    [RUN, "../x", None], "x" * 20_000,
-)  # fmt: skip
+    {
+        "run": RUN,
+        "theme": "dark",
+        "settings": {"x": [], "smooth": {}},
+        "rev": [],
+        "heartbeat": "x",
+        "sections": {"a": []},
+        "charts": {"reward": ["x", 1, "y"]},
+        "rest": ["nothing"],
+        "behind": ["nothing"],
+        "broken": 7,
+    },
+    [RUN, "../x", None],
+    "x" * 20_000,
+)
 
 
 @pytest.mark.parametrize("value", HOSTILE_VALUES, ids=lambda value: repr(value)[:40])
@@ -347,13 +471,26 @@ def test_a_large_body_is_refused_however_it_comes(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", ["[]", "[1]", "3", '"x"', "null", "{}", "{", '{"output": 3}', '{"output": "a.b", "inputs": 3}',
-             '{"output": "a.b", "inputs": [1]}', '{"output": "a.b", "inputs": [{"id": "url"}]}',
-             '{"output": "a.b", "inputs": [[[]]]}'],
-)  # fmt: skip
+    "body",
+    [
+        "[]",
+        "[1]",
+        "3",
+        '"x"',
+        "null",
+        "{}",
+        "{",
+        '{"output": 3}',
+        '{"output": "a.b", "inputs": 3}',
+        '{"output": "a.b", "inputs": [1]}',
+        '{"output": "a.b", "inputs": [{"id": "url"}]}',
+        '{"output": "a.b", "inputs": [[[]]]}',
+    ],
+)
 def test_a_callback_of_another_form_is_refused_with_a_sentence(client, body: str) -> None:
-    asked = client.app.server.test_client().post("/_dash-update-component", data=body, headers=HERE,
-                                                 content_type="application/json")  # fmt: skip
+    asked = client.app.server.test_client().post(
+        "/_dash-update-component", data=body, headers=HERE, content_type="application/json"
+    )
     assert asked.status_code == 400
     assert asked.text.startswith(("a callback is a JSON object", "no page here has such an output"))
 
@@ -377,9 +514,19 @@ def hostile(folder: Path) -> str:
         writer.metrics(step, {"reward/mean": step / 40, **{word: float(step) for word in PAYLOADS}})
     for number, word in enumerate(PAYLOADS, 1):
         writer.finding(
-            Finding(word, "warn", word, 9, 10, 12, evidence={word: word, "metric": word}, incident=number, state="open",
-                    causes=[Cause(word, 0.5, word)])
-        )  # fmt: skip
+            Finding(
+                word,
+                "warn",
+                word,
+                9,
+                10,
+                12,
+                evidence={word: word, "metric": word},
+                incident=number,
+                state="open",
+                causes=[Cause(word, 0.5, word)],
+            )
+        )
         writer.action(Action(f"a{number}", "applied", word, 8, incident=number, text=word, change={word: (0.0, 1.0)}))
         writer.event(9, "intervention", word)
     writer.status("running", 39, force=True)
@@ -454,7 +601,7 @@ def test_what_a_page_shows_is_capped(folder: Path) -> None:
 # --- what it leaves alone ---------------------------------------------------------------------------------------------
 
 
-class Seen:
+class BrowserState:
     """What this process opened, wrote, locked and connected to."""
 
     def __init__(self, folder: Path):
@@ -470,15 +617,26 @@ class Seen:
             flags = args[2] if isinstance(args[2], int) else 0
             if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) or set(str(args[1] or "r")) & set("wax+"):
                 self.written.append(args[0])
-        elif event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate",
-                       "os.chmod", "os.utime", "shutil.rmtree", "shutil.move"):  # fmt: skip
+        elif event in (
+            "os.rename",
+            "os.remove",
+            "os.mkdir",
+            "os.rmdir",
+            "os.link",
+            "os.symlink",
+            "os.truncate",
+            "os.chmod",
+            "os.utime",
+            "shutil.rmtree",
+            "shutil.move",
+        ):
             self.written.append(str(args[0]))
         elif event in ("fcntl.flock", "fcntl.lockf"):
             self.locked.append(str(args))
         elif event in ("socket.connect", "socket.getaddrinfo", "socket.sendto", "urllib.Request"):
             self.connected.append(str(args))
 
-    def __enter__(self) -> Seen:
+    def __enter__(self) -> BrowserState:
         first = not _LOOKING
         _LOOKING[:] = [self]
         if first:
@@ -490,18 +648,18 @@ class Seen:
         self.written = [path for path in self.written if not path.startswith(("/dev/null", "/proc/self"))]
 
 
-_LOOKING: list[Seen | None] = []
+_LOOKING: list[BrowserState | None] = []
 """Who is told; empty until the first."""
 
 
-def _seen(event: str, args: tuple[Any, ...], looking: list[Seen | None] = _LOOKING) -> None:
+def _seen(event: str, args: tuple[Any, ...], looking: list[BrowserState | None] = _LOOKING) -> None:
     if looking[0] is not None:
         looking[0].hook(event, args)
 
 
 @pytest.fixture
 def watching(folder: Path) -> Any:
-    return lambda: Seen(folder)
+    return lambda: BrowserState(folder)
 
 
 def test_all_pages_and_callbacks_write_nothing_and_lock_nothing(client, folder: Path, watching) -> None:
@@ -559,8 +717,19 @@ def test_a_run_goes_on_writing_while_its_pages_are_open(client, folder: Path) ->
     assert "401" in json.dumps(client.show(f"?run={RUN}")["head"])
 
 
-PIPES = ("metrics/000-r0.jsonl", "metrics/pipe.jsonl", "findings.jsonl", "actions.jsonl", "events.jsonl", "status.json",
-         "summary.json", "run.json", "samples/000010-r0.jsonl", "requests/x.json", "checkpoints")  # fmt: skip
+PIPES = (
+    "metrics/000-r0.jsonl",
+    "metrics/pipe.jsonl",
+    "findings.jsonl",
+    "actions.jsonl",
+    "events.jsonl",
+    "status.json",
+    "summary.json",
+    "run.json",
+    "samples/000010-r0.jsonl",
+    "requests/x.json",
+    "checkpoints",
+)
 
 
 @pytest.mark.parametrize("name", PIPES)

@@ -14,11 +14,13 @@ import pytest
 from page_client import CALM, RUN
 from synthetic_run import EXPLOSION, PLATEAU, RUNAWAY, SPIKE, eventful, healthy, values
 
-from dashboards.components.view import state_words
-from dashboards.data.live import News, Seen, news, whole
-from dashboards.data.look import Look
-from dashboards.data.offers import offers
-from dashboards.data.state import FOLLOWED, Followed, Runs, cards_of, page_of
+from dashboards.components.run_overview import state_words
+from dashboards.data.allowed_requests import allowed_requests
+from dashboards.data.followed_run import FollowedRun
+from dashboards.data.live_updates import BrowserState, Update, full_update, update_since
+from dashboards.data.run_page import page_now, page_of, ranked
+from dashboards.data.run_registry import FOLLOWED, Runs
+from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.core.records import Action
 from stabilizer.figures import incidents
 from stabilizer.runs.directory import RunWriter
@@ -26,14 +28,14 @@ from stabilizer.runs.listing import verdict_of
 from stabilizer.runs.reader import RunReader
 
 
-def looked(runs: Runs, id: str = RUN) -> tuple[Followed, Seen]:
+def looked(runs: Runs, id: str = RUN) -> tuple[FollowedRun, BrowserState]:
     followed = runs.get(id)
-    return followed, whole(followed, Look(id)).seen
+    return followed, full_update(followed, ViewerSettings(id)).seen
 
 
-def poll(followed: Followed, seen: Seen) -> News | None:
+def poll(followed: FollowedRun, seen: BrowserState) -> Update | None:
     followed._read = 0.0  # as if the time viewers share a refresh had passed
-    return news(followed, Seen.from_json(json.loads(json.dumps(seen.as_json()))))
+    return update_since(followed, BrowserState.from_json(json.loads(json.dumps(seen.as_json()))))
 
 
 def test_lists_runs_newest_first_with_state_and_verdict(runs_folder: Path) -> None:
@@ -84,12 +86,12 @@ def test_page_tells_incidents_with_cause_evidence_and_journal(runs_folder: Path)
     page = page_of(RunReader(runs_folder / RUN), time.time())
     assert page.verdict == "info"
     assert page.attempt == 1
-    assert [card.number for card in page.cards] == [3, 2, 1]  # what stands first, then the newest
-    grave = page.cards[1]
+    assert [card.number for card in page.incidents] == [3, 2, 1]  # what stands first, then the newest
+    grave = page.incidents[1]
     assert (grave.severity, grave.state, grave.onset) == ("critical", "resolved", 262)
-    assert grave.causes[0][0] == "no-kl-anchor"
-    assert {also.id for also in grave.also} | {grave.id} == {EXPLOSION.id, RUNAWAY.id}
-    (trial,) = page.journal
+    assert grave.causes[0].id == "no-kl-anchor"
+    assert {other.id for other in grave.others} | {grave.id} == {EXPLOSION.id, RUNAWAY.id}
+    (trial,) = page.trials
     assert [entry.entry for entry in trial.entries] == ["proposed", "approved", "applied", "verified"]
     assert trial.change == ("control/beta: 0.001 → 0.01", "control/lr_scale: 1 → 0.5")
     assert "anchor" in trial.entries[0].text
@@ -98,7 +100,7 @@ def test_page_tells_incidents_with_cause_evidence_and_journal(runs_folder: Path)
 def test_newest_record_of_a_finding_counts() -> None:
     records = [replace(SPIKE, state="open"), replace(PLATEAU, state="open"), replace(SPIKE, state="resolved")]
     assert verdict_of("healthy", records, frozenset({"reward/mean"})) == "info"
-    assert [card.open for card in cards_of(incidents(records), {}, "running")] == [True, False]
+    assert [incident.open for incident in ranked(incidents(records))] == [True, False]
 
 
 def test_key_numbers_say_unit_and_step_and_show_nan(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def test_a_new_step_adds_its_points_alone(runs_folder: Path) -> None:
     followed, seen = looked(Runs([runs_folder]))
     RunWriter.reopen(runs_folder / RUN).metrics(401, values(401))
     found = poll(followed, seen)
-    assert isinstance(found, News)
+    assert isinstance(found, Update)
     assert found.page.step == 401
     change = found.changes["reward"]
     assert change.figure is None and change.marks is None
@@ -136,7 +138,7 @@ def test_a_finding_renews_the_marks_but_not_the_lines(runs_folder: Path) -> None
     followed, seen = looked(Runs([runs_folder]))
     RunWriter.reopen(runs_folder / RUN).finding(replace(PLATEAU, state="resolved", attempt=1))
     found = poll(followed, seen)
-    assert isinstance(found, News) and found.story
+    assert isinstance(found, Update) and found.story
     assert all(change.points is None and change.marks is not None for change in found.changes.values())
     assert found.page.verdict == "healthy"
 
@@ -154,7 +156,7 @@ def test_a_rollback_redraws_with_the_old_branch_behind(runs_folder: Path) -> Non
 
 def test_an_incident_of_a_branch_that_was_rolled_back_shades_that_branch_alone(runs_folder: Path) -> None:
     _, seen = looked(Runs([runs_folder]))
-    found = whole(Runs([runs_folder]).get(RUN), seen.look)
+    found = full_update(Runs([runs_folder]).get(RUN), seen.settings)
     figure = {chart.chart.id: chart.figure for placed in found.placed for chart in placed.charts}["reward"]
     spans = [(shape.x0, shape.x1) for shape in figure.layout.shapes if shape.type == "rect"]
     assert spans == [(SPIKE.onset_step, SPIKE.last_step), (PLATEAU.onset_step, 400)]
@@ -193,12 +195,12 @@ def test_only_a_heartbeat_sends_only_a_heartbeat(runs_folder: Path) -> None:
     followed, seen = looked(Runs([runs_folder]))
     RunWriter.reopen(runs_folder / RUN).status("running", 400, force=True)
     found = poll(followed, seen)
-    assert isinstance(found, News) and found.page is None and not found.changes
+    assert isinstance(found, Update) and found.page is None and not found.changes
 
 
 def test_first_charts_come_first_and_the_rest_with_the_next_poll(runs_folder: Path) -> None:
     followed = Runs([runs_folder]).get(RUN)
-    first = whole(followed, Look(RUN), first=6)
+    first = full_update(followed, ViewerSettings(RUN), first=6)
     assert len(first.charts) == 6 and len(first.seen.rest) > 3
     assert len(first.placed[2].charts) == 6 + len(first.seen.rest), "the place of each chart is there from the start"
     came, seen = [], first.seen
@@ -213,9 +215,16 @@ def test_first_charts_come_first_and_the_rest_with_the_next_poll(runs_folder: Pa
 # --- how it is looked at ----------------------------------------------------------------------------------------------
 
 
-def changed(followed: Followed, seen: Seen, visible: list[str] | None = None, **look: object) -> News | None:
+def changed(
+    followed: FollowedRun, seen: BrowserState, visible: list[str] | None = None, **settings: object
+) -> Update | None:
     followed._read = 0.0
-    return news(followed, Seen.from_json(json.loads(json.dumps(seen.as_json()))), replace(seen.look, **look), visible)
+    return update_since(
+        followed,
+        BrowserState.from_json(json.loads(json.dumps(seen.as_json()))),
+        replace(seen.settings, **settings),
+        visible,
+    )
 
 
 def test_other_axes_redraw_what_is_seen_now_and_the_rest_when_it_is(runs_folder: Path) -> None:
@@ -286,22 +295,31 @@ def test_checkpoints_are_marked_and_a_new_one_renews_the_marks(runs_folder: Path
 def test_the_words_of_an_address_mean_the_same_when_they_come_back() -> None:
     words = {"x": "time", "y": "log", "smooth": "20", "find": "kl|lo=&s", "open": "reward,policy"}
     words |= {"pin": "kl,policy/ess", "link": "1", "zoom": "1.5:200"}
-    assert Look.read("a", "dark", words).words() == words
-    assert Look.read("a", "light", {}).words() == {}
+    assert ViewerSettings.read("a", "dark", words).words() == words
+    assert ViewerSettings.read("a", "light", {}).words() == {}
 
 
 @pytest.mark.parametrize(
     "words",
-    [{"x": "y"}, {"y": "z"}, {"smooth": "7"}, {"smooth": "²"}, {"smooth": "9" * 4000}, {"open": "x,y"}, {"link": "2"},
-     {"link": "0", "zoom": "1:2"}, {"x": None, "find": 0, "pin": ""}],
-)  # fmt: skip
+    [
+        {"x": "y"},
+        {"y": "z"},
+        {"smooth": "7"},
+        {"smooth": "²"},
+        {"smooth": "9" * 4000},
+        {"open": "x,y"},
+        {"link": "2"},
+        {"link": "0", "zoom": "1:2"},
+        {"x": None, "find": 0, "pin": ""},
+    ],
+)
 def test_words_that_mean_nothing_leave_the_page_as_usual(words: dict[str, object]) -> None:
-    assert Look.read("a", "blue", words) == Look("a")
+    assert ViewerSettings.read("a", "blue", words) == ViewerSettings("a")
 
 
 @pytest.mark.parametrize("zoom", ["1", "a:b", "2:1", "nan:1", "0:inf", "1:2:3", ""])
 def test_a_zoom_that_is_none_shows_all(zoom: str) -> None:
-    assert Look.read("a", "light", {"link": "1", "zoom": zoom}).zoom is None
+    assert ViewerSettings.read("a", "light", {"link": "1", "zoom": zoom}).zoom is None
 
 
 # --- what matters now -------------------------------------------------------------------------------------------------
@@ -331,19 +349,19 @@ def test_a_large_run_says_what_its_small_files_say_before_it_is_read(runs_folder
     monkeypatch.setattr("dashboards.data.state.LARGE", 1000)
     runs = Runs([runs_folder])
     followed = runs.get(RUN)
-    early = followed.page()
-    may = offers(runs, RUN)
+    early = page_now(followed)
+    may = allowed_requests(runs, RUN)
     assert followed.reader is None, "not one number was read"
     followed.refresh()
-    assert may == offers(runs, RUN)
-    read = followed.page()
+    assert may == allowed_requests(runs, RUN)
+    read = page_now(followed)
     assert (early.state, early.verdict, early.step, early.attempt) == (
         read.state,
         read.verdict,
         read.step,
         read.attempt,
     )
-    assert early.cards == read.cards and early.journal == read.journal and early.numbers == read.numbers
+    assert early.incidents == read.incidents and early.trials == read.trials and early.numbers == read.numbers
 
 
 def test_a_process_that_is_gone_is_told_before_the_run_counts_as_stalled(tmp_path: Path) -> None:
@@ -367,7 +385,7 @@ def test_a_cut_file_is_read_anew(runs_folder: Path) -> None:
 
 @pytest.mark.parametrize("kept", [None, 5, "x", {}, {"run": "a"}, {"run": "a", "charts": {"b": 3}}, {"charts": []}])
 def test_what_a_browser_makes_up_is_not_believed(kept: object) -> None:
-    assert Seen.from_json(kept) is None
+    assert BrowserState.from_json(kept) is None
 
 
 # --- hostile and broken folders ---------------------------------------------------------------------------------------
@@ -389,14 +407,16 @@ def spoil(path: Path, name: str, content: bytes) -> None:
         ("status.json", b'{"state": 5, "t": "x", "step": null}'),
         ("status.json", b'{"state": {"a": 1}, "t": 1e400}'),
         ("summary.json", b'{"metrics": {"reward/mean": 3}, "verdict": ["x"]}'),
-        ("findings.jsonl", b'{"id": 3, "severity": "x", "summary": null, "onset_step": "a", "detected_step": 1, '
-                           b'"last_step": 2}\n'),
+        (
+            "findings.jsonl",
+            b'{"id": 3, "severity": "x", "summary": null, "onset_step": "a", "detected_step": 1, "last_step": 2}\n',
+        ),
         ("events.jsonl", b'{"step": "x", "kind": 3, "text": []}\n'),
         ("actions.jsonl", b'{"action": [], "entry": 3, "remedy": {}, "step": 1}\n'),
         ("metrics/r0-a0.jsonl", b'{"step": 1, "m": {"reward/mean": 1e308}}\nnot json\n{"step": 2, "m": {"\xff": 1}}\n'),
         ("metrics/r0-a0.jsonl", b'{"step": 1, "m": {"a": [1]}}\n' * 50),
     ],
-)  # fmt: skip
+)
 def test_a_broken_run_never_takes_the_app_down(client, runs_folder: Path, name: str, content: bytes) -> None:
     spoil(runs_folder / CALM, name, content)
     lines = client.app.runs.lines()

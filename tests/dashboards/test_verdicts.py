@@ -14,10 +14,11 @@ import pytest
 from page_client import components
 from synthetic_run import EXPLOSION, PLATEAU, healthy, values
 
-from dashboards.components import view
+from dashboards.components import run_overview
 from dashboards.data.checks import Checked, Checks, ToCheck
-from dashboards.data.fleet import View, fleet
-from dashboards.data.state import Page, Runs
+from dashboards.data.run_list import ListSettings, run_list
+from dashboards.data.run_page import Page, page_now
+from dashboards.data.run_registry import Runs
 from dashboards.server import prepare
 from stabilizer.analysis.analyse import analyse
 from stabilizer.detectors import DETECTORS
@@ -44,10 +45,10 @@ def collapsing(step: int) -> dict[str, float]:
 
 def told(runs: Runs, id: str) -> tuple[Page, str]:
     """A run's page, and the verdict of its row in the list."""
-    rows = {row.run: row for row in fleet(runs.lines(), View(), runs.clock()).rows}
+    rows = {row.run: row for row in run_list(runs.lines(), ListSettings(), runs.clock()).rows}
     followed = runs.get(id)
     followed._read = 0.0  # as if the time viewers share a refresh had passed
-    return followed.page(), rows[id].verdict
+    return page_now(followed), rows[id].verdict
 
 
 def after_check(runs: Runs, id: str) -> tuple[Page, str]:
@@ -68,7 +69,7 @@ def text_of(part: Any) -> str:
 
 def words_of(page: Page) -> str:
     """All that the head and the incidents of a page say."""
-    return text_of([view.head(page), view.incident_list(page.cards, "run", page.standing)])
+    return text_of([run_overview.head(page), run_overview.incident_list(page.incidents, "run", page.run_verdict)])
 
 
 def files(path: Path) -> dict[str, bytes]:
@@ -78,7 +79,7 @@ def files(path: Path) -> dict[str, bytes]:
 def test_a_run_whose_detectors_were_never_asked_is_not_checked(tmp_path: Path) -> None:
     unwatched(tmp_path / "run").close()
     page, listed = told(Runs([tmp_path]), "run")
-    assert (page.verdict, listed, page.standing.ask) == ("unchecked", "unchecked", "Check this run")
+    assert (page.verdict, listed, page.run_verdict.ask) == ("unchecked", "unchecked", "Check this run")
     said = words_of(page)
     assert "not checked" in said and "healthy" not in said and "no failure" not in said and "Nothing found" not in said
 
@@ -90,8 +91,8 @@ def test_a_check_says_what_diagnose_says_and_writes_nothing_into_the_run(tmp_pat
     page, listed = after_check(runs, "run")
     wanted = analyse(load(tmp_path / "run"))
     assert wanted.verdict == "critical" and (page.verdict, listed) == (wanted.verdict, wanted.verdict)
-    assert page.standing.ask == "", "nothing is left to check"
-    assert {card.number for card in page.cards} == {incident.incident for incident in wanted.incidents}
+    assert page.run_verdict.ask == "", "nothing is left to check"
+    assert {card.number for card in page.incidents} == {incident.incident for incident in wanted.incidents}
     assert files(tmp_path) == before
     assert runs.checks._compute._process is None, "its process ends with the last check"
 
@@ -102,8 +103,8 @@ def test_a_run_that_goes_on_after_its_check_says_how_far_the_check_came(tmp_path
     after_check(runs, "run")
     writer.metrics(41, values(41))
     page, listed = told(runs, "run")
-    assert page.verdict == listed and page.standing.ask == "Check again"
-    assert "checked up to step 40" in page.standing.note and "checked up to step 40" in runs.lines()[0].note
+    assert page.verdict == listed and page.run_verdict.ask == "Check again"
+    assert "checked up to step 40" in page.run_verdict.note and "checked up to step 40" in runs.lines()[0].note
 
 
 def test_what_the_run_says_of_itself_comes_before_a_check(tmp_path: Path) -> None:
@@ -113,8 +114,8 @@ def test_what_the_run_says_of_itself_comes_before_a_check(tmp_path: Path) -> Non
     writer.finding(replace(EXPLOSION, state="open"))
     writer.summary(verdict="critical", worst="critical", force=True)
     page, listed = told(runs, "run")
-    assert (page.verdict, listed, page.standing.ask) == ("critical", "critical", "")
-    assert [card.id for card in page.cards] == [EXPLOSION.id]
+    assert (page.verdict, listed, page.run_verdict.ask) == ("critical", "critical", "")
+    assert [card.id for card in page.incidents] == [EXPLOSION.id]
 
 
 def test_a_check_that_fails_says_why_and_can_be_asked_again(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_a_check_that_fails_says_why_and_can_be_asked_again(tmp_path: Path) -> N
     runs.checks = Checks(lambda path: 0, fails)
     page, listed = after_check(runs, "run")
     assert (page.verdict, listed) == ("unchecked", "unchecked")
-    assert (page.standing.ask, page.standing.problem) == ("Check this run", "no more memory")
+    assert (page.run_verdict.ask, page.run_verdict.problem) == ("Check this run", "no more memory")
 
 
 def _no_summary(writer: RunWriter) -> None:
@@ -158,10 +159,14 @@ def _nonsense(writer: RunWriter) -> None:
 @pytest.mark.parametrize(
     ("happened", "verdict"),
     [
-        (_no_summary, "unchecked"), (_newer_finding, "critical"), (_found_and_over, "healthy"),
-        (_only_informed, "info"), (_crashed, "crashed"), (_nonsense, "unchecked"),
+        (_no_summary, "unchecked"),
+        (_newer_finding, "critical"),
+        (_found_and_over, "healthy"),
+        (_only_informed, "info"),
+        (_crashed, "crashed"),
+        (_nonsense, "unchecked"),
     ],
-)  # fmt: skip
+)
 def test_the_list_and_the_page_give_the_same_verdict(
     tmp_path: Path, happened: Callable[[RunWriter], None], verdict: str
 ) -> None:
@@ -170,16 +175,16 @@ def test_the_list_and_the_page_give_the_same_verdict(
     runs = Runs([tmp_path])
     page, listed = told(runs, "run")
     assert (page.verdict, listed) == (verdict, verdict)
-    assert runs.lines()[0].note == page.standing.note
+    assert runs.lines()[0].note == page.run_verdict.note
 
 
 def test_a_run_that_is_no_rl_run_says_that_and_nothing_else(tmp_path: Path) -> None:
     unwatched(tmp_path / "sft", 60, lambda step: {"loss": 3 / step, "optim/lr": 1e-5}).close()
     page, listed = told(Runs([tmp_path]), "sft")
-    assert (page.verdict, listed, page.standing.ask, page.standing.note) == ("not-rl", "not-rl", "", "")
+    assert (page.verdict, listed, page.run_verdict.ask, page.run_verdict.note) == ("not-rl", "not-rl", "", "")
     said = words_of(page)
     assert "not an RL run" in said and "no failure" not in said and "detectors had no data" not in said
-    assert page.cards == ()
+    assert page.incidents == ()
 
 
 def test_beside_healthy_stands_how_many_detectors_had_no_data_and_which(tmp_path: Path) -> None:
@@ -189,7 +194,7 @@ def test_beside_healthy_stands_how_many_detectors_had_no_data_and_which(tmp_path
     page, listed = told(runs, "run")
     missing = {item.id for item in analyse(load(tmp_path / "run")).not_checked if not item.why}
     assert (page.verdict, listed) == ("healthy", "healthy") and len(missing) > len(DETECTORS) / 2
-    assert {each.detector for each in page.standing.blind} == missing
+    assert {each.detector for each in page.run_verdict.blind} == missing
     counted = f"{len(missing)} of {len(DETECTORS)} detectors had no data"
     assert counted in words_of(page) and counted in runs.lines()[0].note
     assert all(id in words_of(page) for id in missing)

@@ -39,9 +39,15 @@ def spans(records: list[Finding], attempt: int) -> list[tuple[int, int]]:
         ([FIRST, replace(FIRST, attempt=1, last_step=12)], [(7, 7)], [(7, 10)]),
         ([FIRST, replace(FIRST, attempt=2, last_step=15)], [(8, 15)], [(7, 10)]),
     ],
-    ids=["on the first alone", "before any fork", "across a fork", "on the newest", "on two that were left",
-         "came back on the newest"],
-)  # fmt: skip
+    ids=[
+        "on the first alone",
+        "before any fork",
+        "across a fork",
+        "on the newest",
+        "on two that were left",
+        "came back on the newest",
+    ],
+)
 def test_a_finding_counts_where_it_was_seen(
     records: list[Finding], present: list[tuple[int, int]], on_the_first: list[tuple[int, int]]
 ) -> None:

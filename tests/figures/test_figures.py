@@ -241,9 +241,17 @@ def test_a_resume_that_lost_nothing_leaves_no_branch() -> None:
 
 
 PAYLOADS = [
-    "<img src=x onerror=alert(1)>", "<script>alert(1)</script>", "<a href='javascript:alert(1)'>x</a>", "<b>x</b>",
-    "<svg/onload=alert(1)>", "\"><img src=x>", "<br>", "<i>%{y}</i>", "&lt;b&gt;", "<a href=\"//evil\">",
-]  # fmt: skip
+    "<img src=x onerror=alert(1)>",
+    "<script>alert(1)</script>",
+    "<a href='javascript:alert(1)'>x</a>",
+    "<b>x</b>",
+    "<svg/onload=alert(1)>",
+    '"><img src=x>',
+    "<br>",
+    "<i>%{y}</i>",
+    "&lt;b&gt;",
+    '<a href="//evil">',
+]
 
 
 @pytest.mark.parametrize("text", PAYLOADS)
@@ -251,11 +259,13 @@ def test_text_of_a_run_is_escaped_everywhere(text: str) -> None:
     name = f"{text}/m"
     run = history([1.0, math.nan, 2.0], name, metrics={name: {"unit": text, "estimator": text}})
     figure = metric_figure(
-        run.view(), [name, "reward/mean"], title=text,
+        run.view(),
+        [name, "reward/mean"],
+        title=text,
         findings=[finding(id=f"a/{text}", summary=text, evidence={"metric": name})],
         events=[Event(2, "rollback", text)],
         actions=[Action("a", "applied", text, 2, text=text, change={text: (1.0, 2.0)})],
-    )  # fmt: skip
+    )
     drawn_text = json.dumps(figure.to_plotly_json(), default=str)
     for ours in ("<b>", "</b>", "<br>", "<extra></extra>"):
         drawn_text = drawn_text.replace(ours, "")
@@ -355,9 +365,21 @@ def test_a_run_of_unknown_names_gets_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(0.123456, "0.1235"), (1234.5, "1,234.5"), (3.0, "3"), (math.nan, "NaN"), (-math.inf, "−Inf"), (None, "not set"),
-     (10**7, "10,000,000"), ([1, 0.5], "1, 0.5"), ({"a": 1}, "a 1"), (True, "yes"), ("x", "x"), (2e-7, "2e-07")],
-)  # fmt: skip
+    [
+        (0.123456, "0.1235"),
+        (1234.5, "1,234.5"),
+        (3.0, "3"),
+        (math.nan, "NaN"),
+        (-math.inf, "−Inf"),
+        (None, "not set"),
+        (10**7, "10,000,000"),
+        ([1, 0.5], "1, 0.5"),
+        ({"a": 1}, "a 1"),
+        (True, "yes"),
+        ("x", "x"),
+        (2e-7, "2e-07"),
+    ],
+)
 def test_values_are_said_in_few_words(value: object, words: str) -> None:
     assert short(value) == words
 

@@ -72,7 +72,7 @@ def test_it_is_taken_before_thinning_and_the_values_stay_behind_it() -> None:
     means = dict(zip(steps.tolist(), smoothed(steps, values, 50).tolist(), strict=True))
     assert len(line.x) <= 2000 and all(y == means[x] for x, y in zip(line.x, line.y, strict=True))
     assert behind.opacity < 0.5 and max(behind.y) == values.max()
-    assert "mean over 50 steps" in line.hovertemplate
+    assert "smoothed over 50 steps" in line.hovertemplate
 
 
 def test_a_running_run_extends_the_mean_and_the_values() -> None:

@@ -53,9 +53,17 @@ def test_no_header_is_a_formula() -> None:
 
 @pytest.mark.parametrize(
     ("name", "shown"),
-    [("@SUM(1)", "'@SUM(1)"), ("\t=1", "'\t'=1"), ("\uff1d1", "'\uff1d1"), ("a;=1", "a;'=1"), ('a","=1', 'a","\'=1'),
-     ("loss/kl-old", "loss/kl-old"), ("a - b", "a - b"), ("grad norm (x=1)", "grad norm (x=1)")],
-)  # fmt: skip
+    [
+        ("@SUM(1)", "'@SUM(1)"),
+        ("\t=1", "'\t'=1"),
+        ("\uff1d1", "'\uff1d1"),
+        ("a;=1", "a;'=1"),
+        ('a","=1', 'a","\'=1'),
+        ("loss/kl-old", "loss/kl-old"),
+        ("a - b", "a - b"),
+        ("grad norm (x=1)", "grad norm (x=1)"),
+    ],
+)
 def test_a_formula_begins_in_no_part_of_a_header_and_other_names_stay(name: str, shown: str) -> None:
     run = History()
     run.append(1, {name: 1.0})

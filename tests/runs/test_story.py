@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "dashboards"))
 
 from synthetic_run import values  # noqa: E402
 
-from dashboards.data.state import Runs  # noqa: E402
+from dashboards.data.run_registry import Runs  # noqa: E402
 
 FIRST = Finding("reward/no-signal", "info", "78% of groups fail", 6, 10, 10, state="open", incident=1)
 JOINED = Finding("policy/kl-runaway", "critical", "KL is 1.1", 5, 23, 23, state="open", incident=1)

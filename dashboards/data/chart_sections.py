@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dashboards.data.look import Look
+from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.figures import FAMILIES, charts, others, searched
 from stabilizer.figures.core import Chart
 from stabilizer.runs.history import RunView
@@ -40,22 +40,22 @@ class Section:
         )
 
 
-def sections(view: RunView, look: Look) -> dict[str, Section]:
+def sections(view: RunView, settings: ViewerSettings) -> dict[str, Section]:
     """Every place with what is in it now; a chart is in one place alone."""
     first = charts(view)
     families = others(view, first)
     every = [*first, *(chart for family in families.values() for chart in family)]
     known = {chart.id: chart for chart in every}
-    pinned = [known[id] for id in look.pins if id in known]
+    pinned = [known[id] for id in settings.pins if id in known]
 
     def unpinned(members: Sequence[Chart]) -> list[Chart]:
-        return [chart for chart in members if chart.id not in look.pins]
+        return [chart for chart in members if chart.id not in settings.pins]
 
     found = dict.fromkeys(SECTIONS, Section("", open=False))
     found["pinned"] = _section("pinned", pinned)
-    if look.find:
+    if settings.find:
         try:
-            found["found"] = _section("found", searched(unpinned(every), look.find))
+            found["found"] = _section("found", searched(unpinned(every), settings.find))
         except ValueError as error:
             found["found"] = Section("found", problem=str(error))
         if not found["found"].problem:
@@ -65,9 +65,9 @@ def sections(view: RunView, look: Look) -> dict[str, Section]:
         members = unpinned(family)
         still = dict.fromkeys(chart for chart in members if id == "knobs" and _never_changed(view, chart))
         moved = [chart for chart in members if chart not in still]
-        shown = moved if id in look.open else []
+        shown = moved if id in settings.open else []
         words = ", ".join(_stands(view, chart) for chart in still)
-        found[id] = Section(id, tuple(shown[:MOST]), len(moved), open=id in look.open, still=words)
+        found[id] = Section(id, tuple(shown[:MOST]), len(moved), open=id in settings.open, still=words)
     return {id: _named(id, section) for id, section in found.items()}
 
 

@@ -10,7 +10,7 @@ import math
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -33,8 +33,8 @@ _FILE = re.compile(r"(\d{1,15})-r(\d{1,6})\.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One completion: its place in the step, the process that logged it, and which time the step was taken."""
+class LoggedCompletion:
+    """One completion: its place in the step, the process that logged it, and pass over this step."""
 
     index: int
     rank: int
@@ -48,15 +48,20 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Step:
+class LoggedStep:
     """All completions of a step. A step that was taken again after a rollback has several `takes`."""
 
     step: int
-    rows: tuple[Row, ...] = ()
+    rows: tuple[LoggedCompletion, ...] = ()
     takes: int = 1
     skipped: int = 0
     cut: bool = False
     """Whether there were more than could be read."""
+
+    @property
+    def newest_rows(self) -> list[LoggedCompletion]:
+        """The completions of the last time the step was taken."""
+        return [row for row in self.rows if row.take == self.takes - 1]
 
     @property
     def components(self) -> list[str]:
@@ -69,24 +74,24 @@ class Step:
         return any(row.sample.logps for row in self.rows)
 
 
-class Shelf:
+class CompletionsStore:
     """Completions of all runs, for all viewers. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._steps: OrderedDict[Path, tuple[int, dict[int, list[Path]]]] = OrderedDict()
-        self._read: OrderedDict[Path, tuple[tuple[int, ...], int, Step]] = OrderedDict()
+        self._read: OrderedDict[Path, tuple[tuple[int, ...], int, LoggedStep]] = OrderedDict()
         self._reading: dict[Path, threading.Lock] = {}
 
     def steps(self, run: Path) -> list[int]:
         """Steps with completions, ascending."""
         return sorted(self._files(run))
 
-    def step(self, run: Path, step: int) -> Step:
+    def step(self, run: Path, step: int) -> LoggedStep:
         """The completions of a step; a step without any is empty."""
         files = self._files(run).get(step)
         if not files:
-            return Step(step)
+            return LoggedStep(step)
         first = files[0]
         with self._lock:
             reading = self._reading.setdefault(first, threading.Lock())
@@ -147,7 +152,7 @@ class Shelf:
         return found
 
 
-class LogShelf(Shelf):
+class LogCompletions(CompletionsStore):
     """The completions that another trainer's log keeps, which are read where they lie."""
 
     def __init__(self, texts: Texts):
@@ -158,7 +163,7 @@ class LogShelf(Shelf):
         """Steps with completions, ascending."""
         return list(self.texts.steps)
 
-    def step(self, run: Path, step: int) -> Step:
+    def step(self, run: Path, step: int) -> LoggedStep:
         """The completions of a step, as many as the log's reader hands on."""
         return _of_log(self.texts, step)
 
@@ -168,17 +173,17 @@ class LogShelf(Shelf):
 
 
 @lru_cache(maxsize=8)
-def _of_log(texts: Texts, step: int) -> Step:
+def _of_log(texts: Texts, step: int) -> LoggedStep:
     try:
         found = texts.read(step)
     except (OSError, RunError):  # gone since the log was read
         found = []
-    return Step(step, tuple(Row(index, 0, 0, _plain(sample)) for index, sample in enumerate(found)))
+    return LoggedStep(step, tuple(LoggedCompletion(index, 0, 0, _plain(sample)) for index, sample in enumerate(found)))
 
 
-def read_step(step: int, files: Sequence[Path]) -> Step:
+def read_step(step: int, files: Sequence[Path]) -> LoggedStep:
     """The completions in some files. Within a file groups come in order, so one that starts over was taken again."""
-    rows: list[Row] = []
+    rows: list[LoggedCompletion] = []
     skipped, left, cut, takes = 0, MAX_BYTES, False, 1
     for path in files:
         match = _FILE.fullmatch(path.name)
@@ -196,13 +201,13 @@ def read_step(step: int, files: Sequence[Path]) -> Step:
                 continue
             again = sample.group < last[0] or (sample.group == last[0] and sample.prompt != last[1])
             take, last = take + again, (sample.group, sample.prompt)
-            rows.append(Row(len(rows), rank, take, sample))
+            rows.append(LoggedCompletion(len(rows), rank, take, sample))
         skipped += tail.skipped
         takes = max(takes, take + 1)
-    return Step(step, tuple(rows), takes, skipped, cut)
+    return LoggedStep(step, tuple(rows), takes, skipped, cut)
 
 
-def _lines(tail: Tail):
+def _lines(tail: Tail) -> Iterator[bytes]:
     try:
         yield from tail.lines()
     except (OSError, RunError):

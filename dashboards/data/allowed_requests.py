@@ -10,25 +10,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from dashboards.data.state import Brief, Followed, Runs
+from dashboards.data.followed_run import Brief, FollowedRun, Reader
+from dashboards.data.run_registry import Runs
 from stabilizer.control.cost import cost
 from stabilizer.core.records import Action
 from stabilizer.runs import asking
 from stabilizer.runs.journal import newest
 from stabilizer.runs.listing import state_of, whole_number
-from stabilizer.runs.reader import RunReader
 from stabilizer.runs.requests import Kind
 
 LABELS: Mapping[str, str] = {
-    "approve": "Approve", "reject": "Reject", "revert": "Revert", "pause": "Pause", "resume": "Resume",
+    "approve": "Approve",
+    "reject": "Reject",
+    "revert": "Revert",
+    "pause": "Pause",
+    "resume": "Resume",
     "snapshot": "Save a snapshot",
-}  # fmt: skip
+}
+ANSWERS: tuple[Kind, ...] = ("approve", "reject", "revert")
+"""What may be asked about one trial."""
 REMEMBERED_S = 120.0
 """After this long without an answer on record the question may be asked again."""
 
 
 @dataclass(frozen=True)
-class Offer:
+class AllowedRequest:
     """One button: what it asks for, and what must be read before it is meant."""
 
     kind: str
@@ -39,37 +45,39 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Offers:
+class AllowedRequests:
     """The buttons of an action, or of the run when there is no action; what already waits, and why there are none."""
 
     run: str
     action: str
-    offers: tuple[Offer, ...] = ()
+    offers: tuple[AllowedRequest, ...] = ()
     waits: str = ""
     refused: str = ""
 
 
-def offers(runs: Runs, run: str, action: str = "") -> Offers:
+def allowed_requests(runs: Runs, run: str, action: str = "") -> AllowedRequests:
     """What may be asked of a run now. `action` is one of its journal; empty for the run as a whole."""
     followed = runs.get(run)
     if followed is None:
-        return Offers(run, action, refused="there is no such run")
+        return AllowedRequests(run, action, refused="there is no such run")
     try:
         if brief := followed.brief():  # a page that opens says what may be asked before the numbers are read
-            return _offers(runs, run, followed, brief, action)
+            return _allowed(runs, run, followed, brief, action)
         with followed.lock:
-            return _offers(runs, run, followed, followed.refresh(), action)
+            return _allowed(runs, run, followed, followed.refresh(), action)
     except Exception as error:  # whatever a directory holds, the page stays up and says so
-        return Offers(run, action, refused=f"the run can't be read: {str(error)[:300] or type(error).__name__}")
+        return AllowedRequests(
+            run, action, refused=f"the run can't be read: {str(error)[:300] or type(error).__name__}"
+        )
 
 
-def leave(runs: Runs, run: str, kind: str, action: str = "") -> Offers:
+def submit(runs: Runs, run: str, kind: str, action: str = "") -> AllowedRequests:
     """Ask, if that is on offer, and say how things stand then. Asking twice is asking once."""
     followed = runs.get(run)
     if followed is None:
-        return offers(runs, run, action)
+        return allowed_requests(runs, run, action)
     with followed.lock:  # of two presses at once the second sees the first's request
-        now = offers(runs, run, action)
+        now = allowed_requests(runs, run, action)
         if kind not in {offer.kind for offer in now.offers}:
             return now if now.waits or now.refused else replace(now, refused=_too_late(followed, kind, action))
         asked: tuple[Kind, str] = ("do", "snapshot") if kind == "snapshot" else (cast("Kind", kind), action)
@@ -77,36 +85,37 @@ def leave(runs: Runs, run: str, kind: str, action: str = "") -> Offers:
             answered = {entry.action: entry.hash for entry in followed.refresh().actions}.get(action, "")
             asking.leave(followed.path, *asked, "dashboard", proposal=answered)
         except ValueError as error:
-            return Offers(run, action, refused=str(error))
-        stood = _stands(followed.refresh(), action, runs.clock())
+            return AllowedRequests(run, action, refused=str(error))
+        stood = _situation(followed.refresh(), action, runs.clock())
         runs.asked[str(followed.path), kind, action] = (stood, runs.clock())
-        return offers(runs, run, action)
+        return allowed_requests(runs, run, action)
 
 
-def _offers(runs: Runs, run: str, followed: Followed, reader: RunReader | Brief, action: str) -> Offers:
+def _allowed(runs: Runs, run: str, followed: FollowedRun, reader: Reader | Brief, action: str) -> AllowedRequests:
     now = runs.clock()
     if why := asking.over(reader.status, now):
-        return Offers(run, action, refused=why)
+        return AllowedRequests(run, action, refused=why)
     if waits := _waits(runs, followed, reader, action, now):
-        return Offers(run, action, waits=waits)
+        return AllowedRequests(run, action, waits=waits)
     if not action:
         kinds = ("resume" if state_of(reader.status, now) == "paused" else "pause", "snapshot")
-        return Offers(run, action, tuple(Offer(kind, LABELS[kind]) for kind in kinds))
+        return AllowedRequests(run, action, tuple(AllowedRequest(kind, LABELS[kind]) for kind in kinds))
     latest = newest(reader.actions)
-    found: list[Offer] = []
-    kinds: tuple[Kind, ...] = ("approve", "reject", "revert")
+    found: list[AllowedRequest] = []
     if action in latest and latest[action].entry == "proposed" and latest[action].safety == "advice":
-        return Offers(run, action, refused="advice: a person does this by hand, so there is nothing to approve")
-    fitting = [kind for kind in kinds if not asking.misplaced(kind, action, latest)]
+        return AllowedRequests(
+            run, action, refused="this is advice for a person to follow, so there is nothing to approve"
+        )
+    fitting = [kind for kind in ANSWERS if not asking.misplaced(kind, action, latest)]
     if "approve" in fitting and (why := asking.idle(reader.status, followed.path)):
-        return Offers(run, action, refused=why)
+        return AllowedRequests(run, action, refused=why)
     for kind in fitting:
         costs = _cost(latest[action], reader) if kind == "approve" else ()
-        found.append(Offer(kind, LABELS[kind], _warning(kind, latest[action], reader.actions), costs))
-    return Offers(run, action, tuple(found))
+        found.append(AllowedRequest(kind, LABELS[kind], _warning(kind, latest[action], reader.actions), costs))
+    return AllowedRequests(run, action, tuple(found))
 
 
-def _cost(proposed: Action, reader: RunReader | Brief) -> tuple[str, ...]:
+def _cost(proposed: Action, reader: Reader | Brief) -> tuple[str, ...]:
     """What approving it would cost by now. The numbers of a large run may not be read yet."""
     if isinstance(reader, Brief):
         step = whole_number(reader.status.get("step"))
@@ -115,29 +124,29 @@ def _cost(proposed: Action, reader: RunReader | Brief) -> tuple[str, ...]:
     return cost(proposed, view, view.step)
 
 
-def _too_late(followed: Followed, kind: str, action: str) -> str:
+def _too_late(followed: FollowedRun, kind: str, action: str) -> str:
     """Why an answer to a proposal can't be given any more."""
     latest = newest(followed.refresh().actions)
     return asking.misplaced(kind, action, latest) if action in latest else ""
 
 
-def _waits(runs: Runs, followed: Followed, reader: RunReader | Brief, action: str, now: float) -> str:
+def _waits(runs: Runs, followed: FollowedRun, reader: Reader | Brief, action: str, now: float) -> str:
     """What was asked and is not on record yet, in words."""
     for request in asking.waiting(followed.path):
-        kind = "snapshot" if request.kind == "do" and request.action == "snapshot" else request.kind
+        kind: str = "snapshot" if request.kind == "do" and request.action == "snapshot" else request.kind
         of = "" if kind in ("pause", "resume", "snapshot") else request.action
         if kind in LABELS and of == action:
             by = f" by {request.by}" if request.by else ""
-            return f"{kind} asked{by}; it waits for the run's next step"
+            return f"{kind} requested{by}; the run applies it at its next step"
     for (path, kind, of), (stood, t) in list(runs.asked.items()):
         if path == str(followed.path) and of == action:
-            if kind != "snapshot" and stood == _stands(reader, action, now) and now - t < REMEMBERED_S:
-                return f"{kind} asked; the run has taken it, and acts on it as soon as it may"
+            if kind != "snapshot" and stood == _situation(reader, action, now) and now - t < REMEMBERED_S:
+                return f"{kind} requested; the run has received it and applies it as soon as it can"
             runs.asked.pop((path, kind, of), None)
     return ""
 
 
-def _stands(reader: RunReader | Brief, action: str, now: float) -> Any:
+def _situation(reader: Reader | Brief, action: str, now: float) -> Any:
     """What changes when a request was heeded: the newest entry of its action, or the state of the run."""
     entry = newest(reader.actions).get(action) if action else None
     return (entry.n, entry.hash) if entry else state_of(reader.status, now)
@@ -151,10 +160,10 @@ def _warning(kind: str, latest: Action, actions: Sequence[Action]) -> str:
     hypothesis = proposed.data.get("hypothesis")
     back = hypothesis.get("rollback_to") if isinstance(hypothesis, Mapping) else None
     if kind == "revert":
-        return "This was a hard change: undoing it turns its knobs back, but not what was learned since."
+        return "This was a hard change: undoing it restores the knobs, but not what was learned since."
     if isinstance(back, int):
         return (
-            f"The run goes back to the state after step {back}. What it learned since is left behind; its record stays"
+            f"The run rolls back to the state after step {back}. What it learned since is discarded; its record stays"
             " readable as an abandoned branch."
         )
-    return "This is a hard change: undoing it does not bring back everything as it was."
+    return "This is a hard change: it can't be undone completely."

@@ -22,7 +22,7 @@ from stabilizer.remedies import REMEDIES
 
 
 @dataclass(frozen=True)
-class Line:
+class DetectorRow:
     """One detector in the list."""
 
     id: str
@@ -55,7 +55,7 @@ class Fix:
 
 
 @dataclass(frozen=True)
-class About:
+class DetectorInfo:
     """The page of a detector."""
 
     id: str
@@ -71,19 +71,19 @@ class About:
     fixes: tuple[Fix, ...]
 
 
-def lines() -> tuple[Line, ...]:
+def detector_rows() -> tuple[DetectorRow, ...]:
     """All detectors, in the order in which they are asked."""
-    return tuple(Line(d.id, page(d)["title"], needs_words(d), in_words(d.id)) for d in DETECTORS)
+    return tuple(DetectorRow(d.id, page(d)["title"], needs_words(d), in_words(d.id)) for d in DETECTORS)
 
 
-def about(id: str) -> About | None:
+def detector_info(id: str) -> DetectorInfo | None:
     """One detector, looked up among those there are."""
     detector = all_detectors().get(id)
     if detector is None:
         return None
     known, texts = page(detector), option_texts(type(detector))
     found = sections(detector)
-    return About(
+    return DetectorInfo(
         id=id,
         title=known["title"],
         sections=found,
@@ -110,7 +110,7 @@ def _measured(detector: Detector) -> tuple[Measured, ...]:
         return ()
     found = []
     if row["n"]:
-        found.append(Measured("recall", _share(row["recall"], row["interval"]), f"of {row['n']} faults made for it"))
+        found.append(Measured("recall", _share(row["recall"], row["interval"]), f"of {row['n']} injected faults"))
     low, high = row["false interval"]
     rate = f"{row['false rate']:.2g} (95 % interval {low:.2g} to {high:.2g})"
     found.append(Measured("false alarms", rate, "per 1,000 healthy steps"))
@@ -119,9 +119,7 @@ def _measured(detector: Detector) -> tuple[Measured, ...]:
         if delay.get("n") and delay.get("median") is not None:
             words = f"median {delay['median']:g} steps"
             words += f", 9 of 10 within {delay['p90']:g}" if delay.get("p90") is not None else ""
-            found.append(
-                Measured(f"delay, {fault['fault']}", words, f"of {delay['n']} runs, by any finding that counts")
-            )
+            found.append(Measured(f"delay, {fault['fault']}", words, f"of {delay['n']} runs, by any accepted finding"))
     return tuple(found)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 
-class Contained:
+class Containment:
     """The folders that were given, and what was found out about runs under them. Safe to share between threads."""
 
     def __init__(self, roots: Sequence[Path]):

@@ -20,18 +20,18 @@ LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
 @dataclass(frozen=True)
-class Door:
+class Access:
     """Which names a request may call this server by, and the token it must know; empty for none."""
 
     hosts: frozenset[str] = LOCAL_HOSTS
     token: str = ""
 
     @classmethod
-    def of(cls, host: str, token: bool) -> Door:
-        """The door of a server that listens on `host`. ValueError says what to do instead where there is none."""
+    def of(cls, host: str, token: bool) -> Access:
+        """The access of a server that listens on `host`. ValueError says what to do instead where there is none."""
         if host not in LOOPBACK:
             _check(host, token)
-        hosts = LOCAL_HOSTS if host in LOOPBACK else frozenset({in_address(host).lower()})
+        hosts = LOCAL_HOSTS if host in LOOPBACK else frozenset({host_in_url(host).lower()})
         return cls(hosts, secrets.token_urlsafe(32) if token else "")
 
     @property
@@ -50,7 +50,7 @@ class Door:
             return None
         if request.method == "GET" and self._same(request.args.get("token")):
             return self._welcome(request)
-        why = "open the address, with its token, that was printed when this dashboard was started\n"
+        why = "open the address that was printed at the start, including its token\n"
         return Response(why, 401, mimetype="text/plain")
 
     def _welcome(self, request: Request) -> Response:
@@ -69,7 +69,7 @@ class Door:
         return given is not None and hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
 
-def in_address(host: str) -> str:
+def host_in_url(host: str) -> str:
     """A host as it stands in an address."""
     return f"[{host}]" if ":" in host else host
 

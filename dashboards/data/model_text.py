@@ -29,10 +29,22 @@ _CONTROL = (
     "DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US"
 ).split()
 _NAMED = {
-    0x7F: "DEL", 0x200B: "ZWSP", 0xFEFF: "BOM",
-    0x061C: "ALM", 0x200E: "LRM", 0x200F: "RLM", 0x202A: "LRE", 0x202B: "RLE", 0x202C: "PDF", 0x202D: "LRO",
-    0x202E: "RLO", 0x2066: "LRI", 0x2067: "RLI", 0x2068: "FSI", 0x2069: "PDI",
-}  # fmt: skip
+    0x7F: "DEL",
+    0x200B: "ZWSP",
+    0xFEFF: "BOM",
+    0x061C: "ALM",
+    0x200E: "LRM",
+    0x200F: "RLM",
+    0x202A: "LRE",
+    0x202B: "RLE",
+    0x202C: "PDF",
+    0x202D: "LRO",
+    0x202E: "RLO",
+    0x2066: "LRI",
+    0x2067: "RLI",
+    0x2068: "FSI",
+    0x2069: "PDI",
+}
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 
 

@@ -11,9 +11,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from dashboards.data.state import Card, Trial, cards_of, journal_of
+from dashboards.data.followed_run import Reader
+from dashboards.data.run_page import ranked
+from dashboards.data.trials import Trial, facts_of, trials_of
 from stabilizer.core.metrics import VOCABULARY
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, RemedyAdvice
 from stabilizer.core.text import short
 from stabilizer.detectors.manual import all_detectors, sections
 from stabilizer.figures import Theme
@@ -24,9 +26,9 @@ from stabilizer.figures.marks import open_spans
 from stabilizer.figures.words import concerns, definition
 from stabilizer.incidents.diagnosis.case import BEFORE, Case
 from stabilizer.incidents.diagnosis.order import Departed, Onset, departures, onset
+from stabilizer.remedies import fitted
 from stabilizer.runs.history import RunView
 from stabilizer.runs.listing import state_of
-from stabilizer.runs.reader import RunReader
 from stabilizer.runs.story import Incident, incidents
 
 MAX_CHARTS = 6
@@ -56,12 +58,13 @@ class LookAlikes:
 
 
 @dataclass(frozen=True)
-class Told:
+class IncidentDetails:
     """An incident with everything its page says, figures excepted."""
 
-    run: str
-    key: str
-    card: Card
+    incident: Incident
+    advice: tuple[RemedyAdvice, ...]
+    """What still applies, by the state of the run."""
+    evidence: tuple[tuple[str, str], ...]
     onset: Onset
     signals: tuple[Departed, ...]
     low: int
@@ -80,25 +83,21 @@ class Told:
     count: int
 
 
-def key_of(card: Card) -> str:
-    """How an incident is named in an address: by its number, or, when it never got one, by its finding."""
-    return str(card.number) if card.number else card.id
+def advice_for(incident: Incident, reader: Reader) -> tuple[RemedyAdvice, ...]:
+    """The advice on record, as far as it fits the state of the run."""
+    ours = reader.about.get("trainer", "stabilizer") == "stabilizer"
+    state = state_of(reader.status, time.time())
+    return fitted(incident.remedies, harm=incident.harmful, state=state, ours=ours)
 
 
-def listed(reader: RunReader) -> tuple[Card, ...]:
-    """The incidents of a run, those that stand first, then the newest."""
-    return cards_of(incidents(reader.findings), reader.about, state_of(reader.status, time.time()))
-
-
-def told(reader: RunReader, run: str, key: str) -> Told | None:
+def incident_details(reader: Reader, key: str) -> IncidentDetails | None:
     """One incident, looked up among those there are; None when there is none of that name."""
-    found = incidents(reader.findings)
-    cards = cards_of(found, reader.about, state_of(reader.status, time.time()))
-    keys = [key_of(card) for card in cards]
+    found = ranked(incidents(reader.findings))
+    keys = [incident.key for incident in found]
     if key not in keys:
         return None
     place = keys.index(key)
-    incident = next(one for one in found if (str(one.number) if one.number else one.lead.id) == key)
+    incident = found[place]
     view, left_behind = _course(reader, incident)
     # what came back on another branch has an onset of its own there
     ids = {finding.id for finding in incident.findings}
@@ -108,10 +107,10 @@ def told(reader: RunReader, run: str, key: str) -> Told | None:
     high = max(incident.last if left_behind is None else min(incident.last, view.step), began.step) + AFTER * rows
     if incident.open and left_behind is None:
         high = max(high, began.step + LONGEST * rows)
-    return Told(
-        run=run,
-        key=key,
-        card=cards[place],
+    return IncidentDetails(
+        incident=incident,
+        advice=advice_for(incident, reader),
+        evidence=facts_of(incident.lead.evidence),
         onset=began,
         signals=departures(here, view)[:MAX_SIGNALS],
         low=int(max(0, began.step - BEFORE * rows)),
@@ -121,24 +120,24 @@ def told(reader: RunReader, run: str, key: str) -> Told | None:
         attempt=view.attempt,
         left_behind=left_behind,
         lookalikes=tuple(_lookalikes(finding.id, incident, found, view) for finding in incident.findings),
-        trials=tuple(trial for trial in journal_of(reader.actions) if incident.number == trial.incident != 0),
+        trials=tuple(trial for trial in trials_of(reader.actions) if incident.number == trial.incident != 0),
         previous=keys[place - 1] if place else "",
         next=keys[place + 1] if place + 1 < len(keys) else "",
         place=place + 1,
-        count=len(cards),
+        count=len(keys),
     )
 
 
-def timeline(reader: RunReader, page: Told, theme: Theme) -> go.Figure | None:
+def timeline(page: IncidentDetails, theme: Theme) -> go.Figure | None:
     """The order in which signals left; None when none is known to have."""
     if not page.signals:
         return None
-    incident = _incident(reader, page.key)
-    return order_figure(page.signals, page.onset, incident.findings, noticed=page.card.detected, theme=theme)
+    incident = page.incident
+    return order_figure(page.signals, page.onset, incident.findings, noticed=incident.detected, theme=theme)
 
 
 @dataclass(frozen=True)
-class Sheet:
+class ChartWindow:
     """What the charts of an incident show, enough to tell what must be added when the run went on."""
 
     attempt: int
@@ -153,7 +152,7 @@ class Sheet:
         return {"attempt": self.attempt, "low": self.low, "high": self.high, "until": self.until, "charts": drawn}
 
     @classmethod
-    def from_json(cls, row: Any) -> Sheet | None:
+    def from_json(cls, row: Any) -> ChartWindow | None:
         """What the browser kept; None when it is not what we once sent."""
         try:
             attempt, low, high, until = (int(row[key]) for key in ("attempt", "low", "high", "until"))
@@ -167,66 +166,62 @@ class Sheet:
 
 
 @dataclass(frozen=True)
-class More:
+class ChartUpdate:
     """News of one chart: points to add to its first traces and spans to draw on, or, without points, a new figure."""
 
     points: Growth | None
-    standing: tuple[int, ...] = ()
+    open_spans: tuple[int, ...] = ()
     figure: go.Figure | None = None
 
 
-def charts(reader: RunReader, page: Told, theme: Theme) -> tuple[list[tuple[str, go.Figure]], Sheet]:
+def charts(reader: Reader, page: IncidentDetails, theme: Theme) -> tuple[list[tuple[str, go.Figure]], ChartWindow]:
     """The metrics concerned, around the onset: those the findings speak of, then those that left their course."""
-    incident = _incident(reader, page.key)
+    incident = page.incident
     view, _ = _course(reader, incident)
     spoken = [name for finding in incident.findings for name in sorted(concerns(finding)) if name in view]
     names = list(dict.fromkeys([*spoken, *(signal.metric for signal in page.signals if signal.metric in view)]))
     names = names[:MAX_CHARTS]
     figures = [(name, _around(reader, view, name, page.low, page.high, theme)) for name in names]
     shown = {name: drawn(cut(view, (name,), page.low, page.high), (name,)) for name in names}
-    return figures, Sheet(view.attempt, page.low, page.high, page.until, shown)
+    return figures, ChartWindow(view.attempt, page.low, page.high, page.until, shown)
 
 
-def grown(reader: RunReader, sheet: Sheet, theme: Theme) -> tuple[dict[str, More], Sheet] | None:
+def grown(reader: Reader, sheet: ChartWindow, theme: Theme) -> tuple[dict[str, ChartUpdate], ChartWindow] | None:
     """What the run measured since the charts were drawn; None when nothing is to be added."""
     view = reader.history.view()
     high = min(view.step, sheet.until)
     if high <= sheet.high or sheet.attempt != view.attempt:
         return None
-    more: dict[str, More] = {}
+    more: dict[str, ChartUpdate] = {}
     now: dict[str, Drawn] = {}
     for name, before in sheet.charts.items():
         part = cut(view, (name,), sheet.low, high)
         points = growth(part, (name,), before, theme=theme)
         if points is None:
-            more[name] = More(None, figure=_around(reader, view, name, sheet.low, high, theme))
+            more[name] = ChartUpdate(None, figure=_around(reader, view, name, sheet.low, high, theme))
             now[name] = drawn(part, (name,))
         else:
-            standing = open_spans(within(_found(reader, view), sheet.low, high))
-            more[name] = More(points, tuple(standing))
+            spans = open_spans(within(_found(reader, view), sheet.low, high))
+            more[name] = ChartUpdate(points, tuple(spans))
             now[name] = points.drawn
     return more, replace(sheet, high=high, charts=now)
 
 
-def _around(reader: RunReader, view: RunView, name: str, low: int, high: int, theme: Theme) -> go.Figure:
+def _around(reader: Reader, view: RunView, name: str, low: int, high: int, theme: Theme) -> go.Figure:
     made = [action for action in reader.actions if action.attempt <= view.attempt]  # later ones are of another course
     figure = around(
         view, name, low, high, findings=_found(reader, view), events=view.events(), actions=made, theme=theme
-    )  # fmt: skip
+    )
     # As wide as its points, so that it grows with them; a span that changed would undo what somebody zoomed to.
     return figure.update_layout(uirevision=escape(name)).update_xaxes(range=None)
 
 
-def _found(reader: RunReader, view: RunView) -> list[Finding]:
+def _found(reader: Reader, view: RunView) -> list[Finding]:
     """What was found on the course that is shown."""
     return on_course(reader.findings, Course.of(view.attempt, reader.about))
 
 
-def _incident(reader: RunReader, key: str) -> Incident:
-    return next(one for one in incidents(reader.findings) if (str(one.number) if one.number else one.lead.id) == key)
-
-
-def _course(reader: RunReader, incident: Incident) -> tuple[RunView, int | None]:
+def _course(reader: Reader, incident: Incident) -> tuple[RunView, int | None]:
     """The run on the attempt in which the incident opened, and the step from which that attempt was left behind. One
     that began before the run was taken up again, and goes on, is of the present course."""
     ids = {finding.id for finding in incident.findings}
@@ -249,7 +244,7 @@ def _course(reader: RunReader, incident: Incident) -> tuple[RunView, int | None]
 
 def _lookalikes(id: str, incident: Incident, found: Sequence[Incident], view: RunView) -> LookAlikes:
     detector = all_detectors().get(id)
-    section = next((s for s in sections(detector) if s.title == "Look-alikes"), None) if detector else None
+    section = next((s for s in sections(detector) if s.title == "ViewerSettings-alikes"), None) if detector else None
     texts = tuple(paragraph.text for paragraph in section.paragraphs) if section else ()
     facts = [_fact(name, incident, found, view) for name in _quoted(texts)]
     return LookAlikes(id, texts, tuple(fact for fact in facts if fact))
@@ -264,16 +259,16 @@ def _fact(name: str, incident: Incident, found: Sequence[Incident], view: RunVie
     """What this run says of a detector or a metric that a page names; None for any other word."""
     if detector := all_detectors().get(name):
         if any(finding.id == name for finding in incident.findings):
-            return Fact(name, "found as well, in this incident", True)
+            return Fact(name, "also found in this incident", True)
         if other := next((one for one in found if any(f.id == name for f in one.findings)), None):
-            return Fact(name, f"found in another incident, which began at step {other.onset:,}", True)
+            return Fact(name, f"found in another incident (onset at step {other.onset:,})", True)
         if missing := detector.missing(view):
-            return Fact(name, f"could not be looked for: this run does not log {missing[0].replace('|', ' or ')}", True)
-        return Fact(name, "looked for, and not found in this run", True)
+            return Fact(name, f"not checked: this run does not log {missing[0].replace('|', ' or ')}", True)
+        return Fact(name, "checked, not found in this run", True)
     if "/" not in name or (name not in view and name not in VOCABULARY):
         return None
     if name not in view:
-        return Fact(name, "not logged by this run, so nothing here speaks for or against it")
+        return Fact(name, "not logged by this run")
     unit = definition(view, name).unit
     unit = "" if unit in ("", "1") else f" {unit}"
     shift = Case(incident.findings, view).shift(name)

@@ -1,7 +1,7 @@
-"""Answers that are large and text travel packed: a page's scripts are 7 MB plain, which an ssh tunnel notices.
+"""Answers that are large and text travel compressed: a page's scripts are 7 MB plain, which an ssh tunnel notices.
 
-Scripts and styles never change while the server runs, so they are packed once, in the background, as soon as the
-server is there; until then they go out as they are. Other answers are packed lightly when that pays.
+Scripts and styles never change while the server runs, so they are compressed once, in the background, as soon as the
+server is there; until then they go out as they are. Other answers are compressed lightly when that pays.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ TEXT = frozenset({"application/javascript", "text/javascript", "text/css", "appl
 MAX_FILES = 200
 
 
-class Packed:
-    """The files packed so far, by address."""
+class CompressedFiles:
+    """The files compressed so far, by address."""
 
     def __init__(self) -> None:
         self._known: dict[str, bytes] = {}
@@ -38,7 +38,7 @@ class Packed:
             response.vary.add("Accept-Encoding")
             if request.path.startswith("/assets/") and "m" in request.args:  # the address changes when the file does
                 response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
-            if "gzip" not in request.accept_encodings:
+            if not request.accept_encodings["gzip"]:
                 return response
             if request.path.startswith(FILES):
                 return self._file(response)
@@ -66,13 +66,13 @@ class Packed:
             self._known[address] = _gzip(body, 6)
 
     def _file(self, response: Response) -> Response:
-        packed = self._known.get(request.full_path.rstrip("?"))
-        return response if packed is None else _with(response, packed)
+        compressed = self._known.get(request.full_path.rstrip("?"))
+        return response if compressed is None else _with(response, compressed)
 
 
-def _with(response: Response, packed: bytes) -> Response:
+def _with(response: Response, compressed: bytes) -> Response:
     response.direct_passthrough = False
-    response.set_data(packed)
+    response.set_data(compressed)
     response.content_encoding = "gzip"
     return response
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dashboards.data.state import Card, Runs
+from dashboards.data.run_registry import Runs
 from stabilizer.core.records import Action, Finding
 from stabilizer.runs.reader import RunError, read_records
-from stabilizer.runs.story import incidents
+from stabilizer.runs.story import Incident, incidents
 
 MAX_RUNS = 300
 MAX_BYTES = 4 * 1024 * 1024
@@ -24,15 +24,10 @@ MAX_SHOWN = 8
 
 @dataclass(frozen=True)
 class Past:
-    """An incident of some run, as far as it can be compared."""
+    """An incident of some run, and how it ended."""
 
     run: str
-    key: str
-    ids: tuple[str, ...]
-    cause: str
-    severity: str
-    open: bool
-    onset: int
+    incident: Incident
     ended: str
     """What was tried and what came of it, in words; empty when nothing was tried."""
 
@@ -55,7 +50,7 @@ class Archive:
         self._lock = threading.Lock()
         self._known: dict[Path, tuple[tuple[int, ...], tuple[Past, ...]]] = {}
 
-    def similar(self, run: str, card: Card, key: str) -> Similar:
+    def similar(self, run: str, incident: Incident) -> Similar:
         """Incidents with the same cause or the same failures as this one, the most alike first, then the newest."""
         paths = self._runs.scan()
         looked = list(paths.items())[:MAX_RUNS]
@@ -63,15 +58,14 @@ class Archive:
             everything = [past for id, path in looked for past in self._of(id, path)]
             for gone in set(self._known) - set(paths.values()):
                 del self._known[gone]
-        ids = {card.id, *(other.id for other in card.also)}
-        cause = card.causes[0][0] if card.causes else ""
+        ids, cause = _ids(incident), _cause(incident)
         ranked = []
         for past in everything:
-            if (past.run, past.key) == (run, key):
+            if (past.run, past.incident.key) == (run, incident.key):
                 continue
-            same_cause = bool(cause) and cause != "undetermined" and past.cause == cause
-            common = len(ids.intersection(past.ids))
-            if same_cause or card.id in past.ids:
+            same_cause = cause not in ("", "undetermined") and _cause(past.incident) == cause
+            common = len(ids & _ids(past.incident))
+            if same_cause or incident.id in _ids(past.incident):
                 ranked.append((2 * same_cause + common, past))
         ranked.sort(key=lambda pair: -pair[0])  # stable: of equals the newest run stays first
         shown = tuple(past for _, past in ranked[:MAX_SHOWN])
@@ -101,23 +95,18 @@ def _read(id: str, files: Sequence[Path]) -> tuple[Past, ...]:
 
 
 def _past(id: str, findings: Sequence[Finding], actions: Sequence[Action]) -> tuple[Past, ...]:
-    found = []
-    for incident in incidents(findings):
-        causes = next((finding.causes for finding in incident.findings if finding.causes), ())
-        likely = max(causes, key=lambda cause: cause.confidence, default=None)
-        found.append(
-            Past(
-                run=id,
-                key=str(incident.number) if incident.number else incident.lead.id,
-                ids=tuple(finding.id for finding in incident.findings),
-                cause=likely.id if likely else "",
-                severity=incident.severity,
-                open=incident.open,
-                onset=incident.onset,
-                ended=_ended([a for a in actions if incident.number and a.incident == incident.number]),
-            )
-        )
-    return tuple(found)
+    return tuple(
+        Past(id, incident, _ended([a for a in actions if incident.number and a.incident == incident.number]))
+        for incident in incidents(findings)
+    )
+
+
+def _ids(incident: Incident) -> set[str]:
+    return {finding.id for finding in incident.findings}
+
+
+def _cause(incident: Incident) -> str:
+    return incident.causes[0].id if incident.causes else ""
 
 
 def _ended(actions: Sequence[Action]) -> str:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from dash.exceptions import DependencyException
 from flask import Flask, Response, request
 
-from dashboards.security.door import Door
+from dashboards.security.access import Access
 
 MAX_BODY = 1024 * 1024
 HEADERS = {
@@ -33,21 +33,21 @@ MAX_PORT = 65535
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?")
 
 
-def guard(server: Flask, door: Door, callbacks: Mapping[str, Mapping[str, Any]]) -> None:
+def install_request_guard(server: Flask, access: Access, callbacks: Mapping[str, Mapping[str, Any]]) -> None:
     """Put the checks before every request and the headers on every response. `callbacks` is what pages can ask for."""
     server.config["MAX_CONTENT_LENGTH"] = MAX_BODY
 
     @server.before_request
     def check() -> Response | None:
         host = request.headers.get("Host", "")
-        if not named(host, door.hosts):
-            known = " or ".join(sorted(door.hosts))
+        if not named(host, access.hosts):
+            known = " or ".join(sorted(access.hosts))
             return _refusal(400, f"this dashboard answers to {known} only; use that, or an ssh tunnel")
         if request.method not in ("GET", "HEAD", "OPTIONS") and foreign(host):
             return _refusal(403, "requests from other sites are refused")
         if (request.content_length or 0) > MAX_BODY:
             return _refusal(413, f"a request holds at most {MAX_BODY} bytes")
-        refused = door.answer(request)
+        refused = access.answer(request)
         if refused is None and request.method == "POST" and request.is_json:
             refused = _misfit(callbacks)
         return refused
@@ -65,7 +65,7 @@ def guard(server: Flask, door: Door, callbacks: Mapping[str, Mapping[str, Any]])
 def named(host: str, hosts: frozenset[str]) -> bool:
     """Whether a Host header is one of these names, with any port there can be: a tunnel has its own."""
     match = _HOST.fullmatch(host)
-    return bool(match) and match[1].lower() in hosts and int(match[2] or 0) <= MAX_PORT
+    return match is not None and match[1].lower() in hosts and int(match[2] or 0) <= MAX_PORT
 
 
 def foreign(host: str) -> bool:
@@ -143,8 +143,9 @@ def _same(given: Any, declared: Mapping[str, Any]) -> bool:
 
 def _matches(given: Any, pattern: Mapping[str, Any], property: str) -> bool:
     there = given.get("id") if isinstance(given, dict) and _property(given) == property else None
-    plain = isinstance(there, dict) and all(isinstance(part, (str, int, float)) for part in there.values())
-    return plain and there.keys() == pattern.keys()
+    if not isinstance(there, dict) or there.keys() != pattern.keys():
+        return False
+    return all(isinstance(part, (str, int, float)) for part in there.values())
 
 
 def _property(item: Mapping[str, Any]) -> str:

@@ -9,19 +9,20 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from dashboards.data.look import Look
-from dashboards.data.standing import Standing
+from dashboards.data.followed_run import Reader
+from dashboards.data.run_verdict import RunVerdict
+from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.core.records import Event, Finding
 from stabilizer.figures import Theme, abandoned, metric_figure
 from stabilizer.figures.core import Chart
 from stabilizer.figures.courses import Course, on_course
 from stabilizer.figures.growth import Drawn, Growth, drawn, growth, marks_of
-from stabilizer.figures.marks import Marks, open_spans
+from stabilizer.figures.marks import Marks
+from stabilizer.figures.marks import open_spans as open_spans_of
 from stabilizer.figures.metric import MAX_POINTS
 from stabilizer.figures.plan import Branch
 from stabilizer.figures.preview import Preview, preview
 from stabilizer.runs.history import RunView
-from stabilizer.runs.reader import RunReader
 
 PREVIEW_POINTS = 600
 """Points of a line in the picture that stands in for a figure."""
@@ -44,24 +45,24 @@ class ChartView:
 class Change:
     """One chart's news: a figure to take the place of the old one, or points and marks to add to its line traces.
 
-    `standing` are the spans of the figure that reach to the present and have to be drawn on.
+    `open_spans` are the spans of the figure that reach to the present and have to be drawn on.
     """
 
     lines: int
     figure: go.Figure | None = None
     points: Growth | None = None
     marks: Marks | None = None
-    standing: Sequence[int] = ()
+    open_spans: Sequence[int] = ()
 
 
 @dataclass
-class Scene:
+class RunFigures:
     """A run's records, and how they are looked at. Use it under the lock of what is followed."""
 
-    reader: RunReader
-    look: Look
+    reader: Reader
+    settings: ViewerSettings
     checkpoints: Sequence[Event] = ()
-    stands: Standing | None = None
+    verdict: RunVerdict | None = None
     view: RunView = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,9 +79,9 @@ class Scene:
         return on_course(self.reader.findings, Course.of(self.view.attempt, self.reader.about))
 
     @cached_property
-    def standing(self) -> list[int]:
+    def open_spans(self) -> list[int]:
         """Spans that reach to the present."""
-        return open_spans(self.findings)
+        return open_spans_of(self.findings)
 
     @property
     def events(self) -> list[Event]:
@@ -89,9 +90,9 @@ class Scene:
 
     def card(self, chart: Chart) -> ChartView:
         """A chart whose figure follows."""
-        return ChartView(chart, None, self.view, self.look.theme, chart.id in self.look.pins)
+        return ChartView(chart, None, self.view, self.settings.theme, chart.id in self.settings.pins)
 
-    def glimpse(self, chart: Chart) -> ChartView:
+    def placeholder(self, chart: Chart) -> ChartView:
         """A chart whose figure follows, with a picture to look at until then."""
         return replace(self.card(chart), preview=preview(self._figure(chart, PREVIEW_POINTS).to_plotly_json()))
 
@@ -99,7 +100,7 @@ class Scene:
         """A chart that is not on the page yet."""
         return replace(self.card(chart), figure=self._figure(chart)), self._drawn(chart)
 
-    def anew(self, chart: Chart) -> tuple[Change, Drawn]:
+    def redrawn(self, chart: Chart) -> tuple[Change, Drawn]:
         """A chart that is on the page, drawn once more."""
         return Change(self._lines(chart), figure=self._figure(chart)), self._drawn(chart)
 
@@ -108,30 +109,44 @@ class Scene:
         grown = tuple(len(self.view.series(name)) for name in chart.metrics) != before.counts
         if not grown and not story:
             return None, before
-        look = self.look
-        points = growth(self.view, chart.metrics, before, abandoned=self.branches, theme=look.theme, **look.axes)
+        settings = self.settings
+        points = growth(
+            self.view, chart.metrics, before, abandoned=self.branches, theme=settings.theme, **settings.axes
+        )
         if points is None:
-            return self.anew(chart)
+            return self.redrawn(chart)
         marks = None
         if story:
             marks = marks_of(
-                self.view, chart.metrics, self.findings, self.events, self.reader.actions,
-                theme=look.theme, x=look.x,
-            )  # fmt: skip
-        change = Change(self._lines(chart), points=points if grown else None, marks=marks, standing=self.standing)
+                self.view,
+                chart.metrics,
+                self.findings,
+                self.events,
+                self.reader.actions,
+                theme=settings.theme,
+                x=settings.x,
+            )
+        change = Change(self._lines(chart), points=points if grown else None, marks=marks, open_spans=self.open_spans)
         return change, points.drawn
 
     def _lines(self, chart: Chart) -> int:
-        return len(chart.metrics) * (2 if self.look.smooth else 1)
+        return len(chart.metrics) * (2 if self.settings.smooth else 1)
 
     def _drawn(self, chart: Chart) -> Drawn:
-        return drawn(self.view, chart.metrics, abandoned=self.branches, **self.look.axes)
+        return drawn(self.view, chart.metrics, abandoned=self.branches, **self.settings.axes)
 
     def _figure(self, chart: Chart, max_points: int = MAX_POINTS) -> go.Figure:
         figure = metric_figure(
-            self.view, chart.metrics, findings=self.findings, events=self.events, actions=self.reader.actions,
-            abandoned=self.branches, theme=self.look.theme, max_points=max_points, **self.look.axes,
-        )  # fmt: skip
-        if self.look.zoom:
-            figure.update_xaxes(range=list(self.look.zoom))
-        return figure.update_layout(uirevision=escape(f"{self.look.run}|{self.look.x}|{chart.id}"))
+            self.view,
+            chart.metrics,
+            findings=self.findings,
+            events=self.events,
+            actions=self.reader.actions,
+            abandoned=self.branches,
+            theme=self.settings.theme,
+            max_points=max_points,
+            **self.settings.axes,
+        )
+        if self.settings.zoom:
+            figure.update_xaxes(range=list(self.settings.zoom))
+        return figure.update_layout(uirevision=escape(f"{self.settings.run}|{self.settings.x}|{chart.id}"))

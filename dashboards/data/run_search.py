@@ -16,7 +16,7 @@ from stabilizer.runs.listing import RunLine
 MAX_LENGTH, MAX_TERMS = 500, 20
 COLUMNS = ("name", "state", "verdict", "worst", "task", "trainer", "step", "steps", "source")
 NUMBERS = ("reward", "accuracy", "kl", "grad_norm")
-HELP = "words, key=value, optim.lr>1e-5, reward<0.2, -word to leave out"
+HELP = "words, key=value, optim.lr>1e-5, reward<0.2, -word to exclude"
 
 _TERM = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
 _CONDITION = re.compile(r"([A-Za-z_][\w.\-/]*)(>=|<=|!=|=|>|<)(.*)", re.DOTALL)

@@ -5,20 +5,41 @@ Text of a run is only ever a component's child, which React renders as text; non
 
 from __future__ import annotations
 
+from typing import Any
+
 import dash_mantine_components as dmc
 from dash import html
 
-from stabilizer.figures import ICONS, WORDS
+from stabilizer.figures import CONFIG, ICONS, WORDS
+
+GRAPH_CONFIG: Any = dict(CONFIG)
+"""The configuration of every graph."""
 
 STATE_ICONS = {
-    "running": "●", "finished": "✓", "stalled": "◌", "failed": "■", "stopped": "■", "paused": "‖", "preempted": "‖",
-    "created": "○", "unreadable": "?", "quiet": "–", "being read": "…",
-}  # fmt: skip
+    "running": "●",
+    "finished": "✓",
+    "stalled": "◌",
+    "failed": "■",
+    "stopped": "■",
+    "paused": "‖",
+    "preempted": "‖",
+    "created": "○",
+    "unreadable": "?",
+    "quiet": "–",
+    "being read": "…",
+}
 VERDICT_WORDS = {
-    "too-short": "too short to judge", "not-rl": "not an RL run", "waiting": "being checked",
+    "too-short": "too short to judge",
+    "not-rl": "not an RL run",
+    "waiting": "being checked",
     "unchecked": "not checked",
-}  # fmt: skip
+}
 VERDICT_ICONS = {"healthy": "✓", "crashed": "■", "waiting": "…", "unchecked": "?"}
+
+
+def attributes(**values: str) -> dict[str, Any]:
+    """HTML attributes of a component whose names have dashes: `aria_label` for `aria-label`."""
+    return {name.replace("_", "-"): value for name, value in values.items()}
 
 
 def verdict_words(verdict: str) -> str:
@@ -44,7 +65,7 @@ def fact(label: str, value: str) -> html.Div:
     return html.Div([html.Span(label, className="quiet small"), html.Span(value)])
 
 
-SAVED = (("png", "picture (PNG)"), ("svg", "drawing (SVG)"), ("csv", "numbers (CSV)"))
+SAVED = (("png", "PNG"), ("svg", "SVG"), ("csv", "CSV"))
 
 
 def saved(title: str, chart: str = "") -> html.Details:
@@ -52,10 +73,10 @@ def saved(title: str, chart: str = "") -> html.Details:
     the server; others are those that are drawn."""
     return html.Details(
         [
-            html.Summary("⤓", className="help", title="save", **{"aria-label": f"save {title}"}),
+            html.Summary("⤓", className="help", title="save", **attributes(aria_label=f"save {title}")),
             html.Div(
                 [
-                    html.Button(words, **{"data-save": kind, "data-chart": chart, "data-title": title})
+                    html.Button(words, **attributes(data_save=kind, data_chart=chart, data_title=title))
                     for kind, words in SAVED
                 ],
                 className="saves",
@@ -68,10 +89,15 @@ def saved(title: str, chart: str = "") -> html.Details:
 def explained(title: str, meaning: str) -> dmc.Tooltip:
     """A question mark that says what a metric is, to mouse, finger and keyboard."""
     return dmc.Tooltip(
-        html.Button("?", className="help", **{"aria-label": f"what {title} means"}),
-        label=meaning, multiline=True, w=340, withArrow=True, position="bottom-end",
-        events={"hover": True, "focus": True, "touch": True}, className="meaning",
-    )  # fmt: skip
+        html.Button("?", className="help", **attributes(aria_label=f"what {title} means")),
+        label=meaning,
+        multiline=True,
+        w=340,
+        withArrow=True,
+        position="bottom-end",
+        events={"hover": True, "focus": True, "touch": True},
+        className="meaning",
+    )
 
 
 def empty(title: str, text: str, command: str = "", *, whole: bool = False) -> html.Div:

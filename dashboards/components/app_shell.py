@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
-from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from dashboards.components.parts import STATE_ICONS, empty, verdict_words
-from dashboards.data.state import RunLine
+from dashboards.components.elements import STATE_ICONS, attributes, empty, verdict_words
+from dashboards.components.links import address
 from stabilizer.figures.theme import FONT
+from stabilizer.runs.listing import RunLine
 
 RESCAN_MS = 5000
 OFFERED = 50
@@ -34,23 +34,34 @@ def skeleton(runs: Sequence[RunLine], token: str = "") -> dmc.MantineProvider:
                 [
                     dcc.Link([html.Span(className="mark"), "stabilizer"], href="/", className="brand"),
                     dmc.Select(
-                        id="picker", data=options(runs), searchable=True, allowDeselect=False, size="sm",
-                        placeholder="choose a run", nothingFoundMessage="no such run", maxDropdownHeight=420,
+                        id="picker",
+                        data=options(runs),
+                        searchable=True,
+                        allowDeselect=False,
+                        size="sm",
+                        placeholder="choose a run",
+                        nothingFoundMessage="no such run",
+                        maxDropdownHeight=420,
                         limit=OFFERED + 1,
-                        className="picker", **{"aria-label": "run"},
+                        className="picker",
+                        **attributes(aria_label="run"),
                     ),
-                    html.Nav(id="tabs", className="tabs", **{"aria-label": "pages"}),
+                    html.Nav(id="tabs", className="tabs", **attributes(aria_label="pages")),
                     html.Div(className="spring"),
                     dmc.ColorSchemeToggle(
-                        id="toggle", variant="default", size="lg", lightIcon="☀", darkIcon="☾",
-                        **{"aria-label": "light or dark"},
+                        id="toggle",
+                        variant="default",
+                        size="lg",
+                        lightIcon="☀",
+                        darkIcon="☾",
+                        **attributes(aria_label="switch between light and dark"),
                     ),
                 ],
                 className="bar",
             ),
             html.Main(id="page"),
         ],
-    )  # fmt: skip
+    )
 
 
 def tabs(pages: Sequence[ModuleType], path: str, run: str) -> list[Any]:
@@ -62,11 +73,6 @@ def tabs(pages: Sequence[ModuleType], path: str, run: str) -> list[Any]:
 def _tab(page: ModuleType, here: bool, run: str) -> dcc.Link:
     to = address(page.PATH, **({"run": run} if run and page.OF_A_RUN else {}))
     return dcc.Link(page.NAME, href=to, className="tab here" if here else "tab")
-
-
-def address(path: str, **query: str) -> str:
-    """A page's address; what comes from a run is quoted, so that it stays a value."""
-    return f"{path}?{urlencode(query)}" if query else path
 
 
 def nowhere(path: str) -> html.Div:

@@ -18,7 +18,7 @@ KEYS = ("x", "y", "smooth", "find", "open", "pin", "link", "zoom")
 
 
 @dataclass(frozen=True)
-class Look:
+class ViewerSettings:
     """A run and how it is looked at."""
 
     run: str
@@ -38,7 +38,7 @@ class Look:
     """What all charts show of the x axis, when linked."""
 
     @classmethod
-    def read(cls, run: str, theme: str, query: Mapping[str, Any]) -> Look:
+    def read(cls, run: str, theme: str, query: Mapping[str, Any]) -> ViewerSettings:
         """The words of an address; what they do not say, or say wrongly, is as usual."""
         said = {key: str(query.get(key) or "")[:2000] for key in KEYS}
         smooth = int(said["smooth"]) if said["smooth"].isascii() and said["smooth"].isdigit() else 0
@@ -72,7 +72,7 @@ class Look:
 
     @property
     def axes(self) -> dict[str, Any]:
-        """How the figures of this look are drawn."""
+        """How the figures with these settings are drawn."""
         return {"x": self.x, "y": self.y, "smooth": float(self.smooth)}
 
 

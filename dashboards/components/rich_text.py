@@ -11,7 +11,7 @@ from typing import Any
 
 from dash import dcc, html
 
-from dashboards.components.frame import address
+from dashboards.components.links import address
 from stabilizer.detectors.manual import Paragraph, all_detectors
 
 _QUOTED = re.compile(r"`([^`\n]{1,120})`")

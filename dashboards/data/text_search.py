@@ -49,7 +49,7 @@ class PatternError(ValueError):
 def find(words: str, texts: Sequence[str], *, regex: bool = False, seconds: float = SECONDS) -> list[Hits | None]:
     """Where each text has what is looked for, None where it has not. Upper and lower case are the same."""
     if len(words) > MAX_PATTERN:
-        raise PatternError(f"look for at most {MAX_PATTERN} characters")
+        raise PatternError(f"search for at most {MAX_PATTERN} characters")
     if regex:
         return _patterned(words, texts, seconds)
     wanted = re.compile(re.escape(words), re.IGNORECASE)
@@ -70,11 +70,11 @@ def _patterned(pattern: str, texts: Sequence[str], seconds: float) -> list[Hits 
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise PatternError(
-            f"{pattern!r} is no regular expression: {error}. Switch regex off to look for it as it is"
+            f"{pattern!r} is not a regular expression: {error}. Turn regex off to search for it literally"
         ) from None
     asked = json.dumps({"pattern": pattern, "texts": list(texts), "hits": HITS})
     if not AT_ONCE.acquire(blocking=False):
-        raise PatternError("other patterns are being tried just now; try again in a moment, or look for plain words")
+        raise PatternError("other searches are running; try again in a moment, or search for plain words")
     try:
         answer = subprocess.run(  # noqa: S603 - our own text; the pattern is data on its input
             _COMMAND, input=asked.encode(), capture_output=True, timeout=seconds, check=True
@@ -84,7 +84,7 @@ def _patterned(pattern: str, texts: Sequence[str], seconds: float) -> list[Hits 
             f"{pattern!r} takes more than {spoken(seconds)} on these texts; make it narrower, without .* at its start"
         ) from None
     except subprocess.SubprocessError:
-        raise PatternError(f"{pattern!r} could not be tried; look for plain words instead") from None
+        raise PatternError(f"{pattern!r} could not be run; search for plain words instead") from None
     finally:
         AT_ONCE.release()
     return [None if hits is None else [(a, b) for a, b in hits] for hits in json.loads(answer.stdout)]

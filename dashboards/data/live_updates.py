@@ -1,7 +1,7 @@
-"""What a viewer already sees, and what to send so that it sees the present: nothing, new points, or all of it.
+"""What a browser shows of a run, and the update that brings it up to date: nothing, new points, or the whole page.
 
-The browser holds a `Seen` and sends it back with every poll, so the server keeps no state per viewer; a poll that
-finds nothing new costs a few `stat`-like reads and sends nothing.
+The browser holds a `BrowserState` and sends it back with every poll, so the server keeps no state per viewer. A poll
+that finds nothing new costs a few `stat`-like reads and sends nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from dashboards.components.sections import Section, sections
-from dashboards.data.look import Look
-from dashboards.data.scene import Change, ChartView, Scene
-from dashboards.data.state import Followed, Page, heartbeat_of, page_of, state_of
+from dashboards.data.chart_sections import Section, sections
+from dashboards.data.followed_run import FollowedRun
+from dashboards.data.run_figures import Change, ChartView, RunFigures
+from dashboards.data.run_page import Page, page_of
+from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.figures.growth import Drawn
 from stabilizer.runs.asking import waiting
+from stabilizer.runs.listing import heartbeat_of, state_of
 
 FIRST = 4
 """Charts drawn first, about what is seen without scrolling; a page that opens begins with pictures of them, for what
@@ -27,10 +29,10 @@ BATCH = 6
 
 
 @dataclass(frozen=True)
-class Seen:
+class BrowserState:
     """A viewer's picture of a run: how it is looked at, and how much of everything is there."""
 
-    look: Look
+    settings: ViewerSettings
     rev: tuple[Any, ...] = ()
     heartbeat: float | None = None
     sections: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -49,12 +51,17 @@ class Seen:
 
     def as_json(self) -> dict[str, Any]:
         """For the browser to keep."""
-        row = {**asdict(self), "look": self.look.words(), "run": self.look.run, "theme": self.look.theme}
+        row = {
+            **asdict(self),
+            "settings": self.settings.words(),
+            "run": self.settings.run,
+            "theme": self.settings.theme,
+        }
         row["charts"] = {id: [d.shown, int(d.log), d.along, *d.counts] for id, d in self.charts.items()}
         return row
 
     @classmethod
-    def from_json(cls, row: Any) -> Seen | None:
+    def from_json(cls, row: Any) -> BrowserState | None:
         """What the browser kept; None when it is not what we once sent."""
         try:
             shown = {
@@ -63,9 +70,9 @@ class Seen:
             }
             places = {str(id): tuple(key) for id, key in row["sections"].items()}
             rest, behind = tuple(map(str, row["rest"])), tuple(map(str, row["behind"]))
-            look = Look.read(str(row["run"]), str(row["theme"]), row["look"])
+            settings = ViewerSettings.read(str(row["run"]), str(row["theme"]), row["settings"])
             broken = row["broken"] is True
-            return cls(look, tuple(row["rev"]), row["heartbeat"], places, shown, rest, behind, broken)
+            return cls(settings, tuple(row["rev"]), row["heartbeat"], places, shown, rest, behind, broken)
         except (TypeError, KeyError, ValueError, AttributeError):
             return None
 
@@ -79,12 +86,15 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class News:
-    """What changed since `Seen`. `whole` says that everything on the page is replaced; no page means that only the
-    heartbeat moved. `changes` holds only charts that have news, `more` those that get their figure now. `story` and
-    `asks` say that what was found and done, and what may be asked of the run, are no longer as told."""
+class Update:
+    """What changed since a `BrowserState`.
 
-    seen: Seen
+    `whole`: everything on the page is replaced. Without a page only the heartbeat moved. `changes` holds the charts
+    with new points or marks, `more` those that get their figure now. `story`: incidents or trials changed; `asks`: the
+    requests that the run accepts changed.
+    """
+
+    seen: BrowserState
     page: Page | None
     whole: bool = False
     placed: tuple[Placed, ...] = ()
@@ -99,36 +109,41 @@ class News:
         return tuple(view for placed in self.placed for view in placed.charts if view.figure is not None)
 
 
-def whole(followed: Followed, look: Look, first: int | None = None) -> News:
+def full_update(followed: FollowedRun, settings: ViewerSettings, first: int | None = None) -> Update:
     """Everything about a run, to draw the page with; with `first`, so many charts now and the others poll by poll; with
     none, pictures of the first ones."""
     with followed.lock:
-        return _whole(*_scene(followed, look), first)
+        return _whole(*_figures_of(followed, settings), first)
 
 
-def news(followed: Followed, seen: Seen, look: Look | None = None, visible: Sequence[str] | None = None) -> News | None:
-    """What a viewer who wants `look` must be told; None for nothing.
+def update_since(
+    followed: FollowedRun,
+    seen: BrowserState,
+    settings: ViewerSettings | None = None,
+    visible: Sequence[str] | None = None,
+) -> Update | None:
+    """What a viewer who wants `settings` must be told; None for nothing.
 
     With `visible`, only those charts get their news now: drawing is what a poll costs the browser.
     """
     with followed.lock:
-        look = look or seen.look
-        scene, rev, now = _scene(followed, look)
+        settings = settings or seen.settings
+        figures, rev, now = _figures_of(followed, settings)
         due = [id for id in seen.behind if visible is None or id in visible]
-        if rev == seen.rev and look == seen.look and not seen.rest and not due:
-            heartbeat = heartbeat_of(scene.reader.status)
-            return None if heartbeat == seen.heartbeat else News(replace(seen, heartbeat=heartbeat), None)
-        redrawn = look.axes != seen.look.axes
-        places = sections(scene.view, look)
+        if rev == seen.rev and settings == seen.settings and not seen.rest and not due:
+            heartbeat = heartbeat_of(figures.reader.status)
+            return None if heartbeat == seen.heartbeat else Update(replace(seen, heartbeat=heartbeat), None)
+        redrawn = settings.axes != seen.settings.axes
+        places = sections(figures.view, settings)
         moved = keys(places) != seen.sections
-        if not seen.rev or look.theme != seen.look.theme or (redrawn and moved):
-            return _whole(scene, rev, now, FIRST if seen.charts else 0)
+        if not seen.rev or settings.theme != seen.settings.theme or (redrawn and moved):
+            return _whole(figures, rev, now, FIRST if seen.charts else 0)
         if moved:
-            return _moved(scene, seen, places, now)
+            return _moved(figures, seen, places, now)
         if seen.rest and not redrawn:  # by itself: a page can't take new charts and points of old ones in one answer
-            return _more(scene, seen, places, now)
+            return _more(figures, seen, places, now)
         anew = redrawn or rev[:2] != seen.rev[:2]
-        return _grown(scene, seen, places, rev, now, anew, due, visible)
+        return _grown(figures, seen, places, rev, now, anew, due, visible)
 
 
 def keys(places: Mapping[str, Section]) -> dict[str, tuple[Any, ...]]:
@@ -136,10 +151,10 @@ def keys(places: Mapping[str, Section]) -> dict[str, tuple[Any, ...]]:
     return {id: section.key for id, section in places.items()}
 
 
-def _scene(followed: Followed, look: Look) -> tuple[Scene, tuple[Any, ...], float]:
+def _figures_of(followed: FollowedRun, settings: ViewerSettings) -> tuple[RunFigures, tuple[Any, ...], float]:
     reader, now = followed.refresh(), followed.clock()
-    stands = followed.standing()
-    scene = Scene(reader, look, reader.checkpoints(), stands)
+    verdict = followed.verdict()
+    figures = RunFigures(reader, settings, reader.checkpoints(), verdict)
     rev = (
         followed.rewrites,
         reader.history.attempt,
@@ -147,24 +162,24 @@ def _scene(followed: Followed, look: Look) -> tuple[Scene, tuple[Any, ...], floa
         len(reader.findings),
         len(reader.actions),
         len(reader.events),
-        len(scene.checkpoints),
+        len(figures.checkpoints),
         state_of(reader.status, now),
         reader.skipped,
-        stands.verdict,
-        stands.note,
-        stands.ask + stands.problem,
+        verdict.verdict,
+        verdict.note,
+        verdict.ask + verdict.problem,
         *(request.id for request in waiting(followed.path)),
     )
-    return scene, rev, now
+    return figures, rev, now
 
 
-def _whole(scene: Scene, rev: tuple[Any, ...], now: float, first: int | None) -> News:
-    places = sections(scene.view, scene.look)
-    seen = Seen(scene.look, rev, sections=keys(places))
-    return _placed(scene, seen, tuple(places.values()), now, first, whole=True)
+def _whole(figures: RunFigures, rev: tuple[Any, ...], now: float, first: int | None) -> Update:
+    places = sections(figures.view, figures.settings)
+    seen = BrowserState(figures.settings, rev, sections=keys(places))
+    return _placed(figures, seen, tuple(places.values()), now, first, whole=True)
 
 
-def _moved(scene: Scene, seen: Seen, places: Mapping[str, Section], now: float) -> News:
+def _moved(figures: RunFigures, seen: BrowserState, places: Mapping[str, Section], now: float) -> Update:
     """Sections with other charts than before are drawn anew, the others stay."""
     new = keys(places)
     moved = tuple(section for id, section in places.items() if new[id] != seen.sections.get(id))
@@ -173,47 +188,60 @@ def _moved(scene: Scene, seen: Seen, places: Mapping[str, Section], now: float) 
     known = [index for index, id in enumerate(wanted) if id in seen.charts]
     seen = replace(
         seen,
-        look=scene.look,
+        settings=figures.settings,
         sections=new,
         charts={id: drawn for id, drawn in seen.charts.items() if id in stay},
         rest=tuple(id for id in seen.rest if id in stay),
         behind=tuple(id for id in seen.behind if id in stay),
     )
-    return _placed(scene, seen, moved, now, max([FIRST - 1, *known]) + 1)  # what was there does not go away for a poll
+    return _placed(
+        figures, seen, moved, now, max([FIRST - 1, *known]) + 1
+    )  # what was there does not go away for a poll
 
 
 def _placed(
-    scene: Scene, seen: Seen, moved: Sequence[Section], now: float, first: int | None, whole: bool = False
-) -> News:
+    figures: RunFigures,
+    seen: BrowserState,
+    moved: Sequence[Section],
+    now: float,
+    first: int | None,
+    whole: bool = False,
+) -> Update:
     wanted = [chart for section in moved for chart in section.charts]
-    views = {chart.id: scene.chart(chart) for chart in wanted[:first]}
-    cards = {chart.id: views[chart.id][0] if chart.id in views else scene.card(chart) for chart in wanted}
-    cards |= {chart.id: scene.glimpse(chart) for chart in (wanted[:FIRST] if first == 0 else ())}
+    views = {chart.id: figures.chart(chart) for chart in wanted[:first]}
+    cards = {chart.id: views[chart.id][0] if chart.id in views else figures.card(chart) for chart in wanted}
+    cards |= {chart.id: figures.placeholder(chart) for chart in (wanted[:FIRST] if first == 0 else ())}
     placed = tuple(Placed(section, tuple(cards[chart.id] for chart in section.charts)) for section in moved)
-    page = page_of(scene.reader, now, scene.stands)
+    page = page_of(figures.reader, now, figures.verdict)
     seen = replace(
         seen,
         heartbeat=page.heartbeat,
         charts={**seen.charts, **{id: drawn for id, (_, drawn) in views.items()}},
         rest=(*seen.rest, *(chart.id for chart in wanted if chart.id not in views)),
     )
-    return News(seen, page, whole, placed, story=whole, asks=whole)
+    return Update(seen, page, whole, placed, story=whole, asks=whole)
 
 
-def _more(scene: Scene, seen: Seen, places: Mapping[str, Section], now: float) -> News:
+def _more(figures: RunFigures, seen: BrowserState, places: Mapping[str, Section], now: float) -> Update:
     now_due = BATCH if seen.charts else SOON
     wanted = seen.rest[:now_due]
-    views = [scene.chart(c) for section in places.values() for c in section.charts if c.id in wanted]
+    views = [figures.chart(c) for section in places.values() for c in section.charts if c.id in wanted]
     more = {view.chart.id: view for view, _ in views}
     shown = {**seen.charts, **{view.chart.id: drawn for view, drawn in views}}
-    left = replace(seen, look=scene.look, charts=shown, rest=seen.rest[now_due:])
-    return News(left, page_of(scene.reader, now, scene.stands), more=more)
+    left = replace(seen, settings=figures.settings, charts=shown, rest=seen.rest[now_due:])
+    return Update(left, page_of(figures.reader, now, figures.verdict), more=more)
 
 
 def _grown(
-    scene: Scene, seen: Seen, places: Mapping[str, Section], rev: tuple[Any, ...], now: float, anew: bool,
-    due: Sequence[str], visible: Sequence[str] | None,
-) -> News:  # fmt: skip
+    figures: RunFigures,
+    seen: BrowserState,
+    places: Mapping[str, Section],
+    rev: tuple[Any, ...],
+    now: float,
+    anew: bool,
+    due: Sequence[str],
+    visible: Sequence[str] | None,
+) -> Update:
     """The charts on the page with what is new in them; `anew` draws each once more, as one does with other axes."""
     story = rev[3:7] != seen.rev[3:7]
     asks = rev[7:] != seen.rev[7:]  # the state, how the run stands, and what was asked of it
@@ -221,6 +249,7 @@ def _grown(
     shown: dict[str, Drawn] = {}
     fresh = anew or rev != seen.rev
     behind = [] if fresh else [id for id in seen.behind if id not in due]
+    change: Change | None
     for chart in (chart for section in places.values() for chart in section.charts if chart.id in seen.charts):
         if visible is not None and chart.id not in visible:
             shown[chart.id] = seen.charts[chart.id]
@@ -228,11 +257,13 @@ def _grown(
                 behind.append(chart.id)
             continue
         if anew or chart.id in due:
-            change, shown[chart.id] = scene.anew(chart)
+            change, shown[chart.id] = figures.redrawn(chart)
         else:
-            change, shown[chart.id] = scene.change(chart, seen.charts[chart.id], story)
+            change, shown[chart.id] = figures.change(chart, seen.charts[chart.id], story)
         if change is not None:
             changes[chart.id] = change
-    page = page_of(scene.reader, now, scene.stands)
-    kept = replace(seen, look=scene.look, rev=rev, heartbeat=page.heartbeat, charts=shown, behind=tuple(behind))
-    return News(kept, page, changes=changes, story=story, asks=asks)
+    page = page_of(figures.reader, now, figures.verdict)
+    kept = replace(
+        seen, settings=figures.settings, rev=rev, heartbeat=page.heartbeat, charts=shown, behind=tuple(behind)
+    )
+    return Update(kept, page, changes=changes, story=story, asks=asks)

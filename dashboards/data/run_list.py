@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dashboards.data.query import Query, choices, parse, said, values
+from dashboards.data.run_search import Query, choices, parse, said, values
 from stabilizer.core.metrics import metric
 from stabilizer.core.text import age_words, short
 from stabilizer.figures import WORDS
@@ -24,13 +24,31 @@ MAX_SHOWN = 2000
 SEEDS = "seeds"
 """Groups of runs of one configuration that differ in their seed and name alone."""
 STATES = (
-    "unreadable", "failed", "stalled", "stopped", "preempted", "paused", "being read", "created", "running", "quiet",
+    "unreadable",
+    "failed",
+    "stalled",
+    "stopped",
+    "preempted",
+    "paused",
+    "being read",
+    "created",
+    "running",
+    "quiet",
     "finished",
-)  # fmt: skip
+)
 """The worst first; the state of a group is that of its worst member."""
 VERDICTS = (
-    "crashed", "critical", "warn", "unchecked", "waiting", "info", "too-short", "not-rl", "healthy", "",
-)  # fmt: skip
+    "crashed",
+    "critical",
+    "warn",
+    "unchecked",
+    "waiting",
+    "info",
+    "too-short",
+    "not-rl",
+    "healthy",
+    "",
+)
 """The worst first."""
 UNKNOWN = ("unchecked", "waiting", "not-rl")
 """Verdicts beside which it is not said what a run went through."""
@@ -44,7 +62,7 @@ DRAWN = 8
 
 
 @dataclass(frozen=True)
-class View:
+class ListSettings:
     """How the list is looked at."""
 
     find: str = ""
@@ -57,7 +75,7 @@ class View:
     show: int = PAGE
 
     @classmethod
-    def from_query(cls, query: Mapping[str, str]) -> View:
+    def from_query(cls, query: Mapping[str, str]) -> ListSettings:
         """The view an address means; what it doesn't say, or says wrongly, is as at first."""
         asked = query.get("sort", "")
         sort = asked.lstrip("-")
@@ -77,20 +95,24 @@ class View:
         """The address of the view, without what goes without saying."""
         sort = f"{'-' * self.down}{self.sort}"
         told = {
-            "q": self.find, "state": ",".join(self.states), "verdict": ",".join(self.verdicts),
-            "sort": "" if sort == "-started" else sort, "group": self.group, "open": "~".join(self.open),
+            "q": self.find,
+            "state": ",".join(self.states),
+            "verdict": ",".join(self.verdicts),
+            "sort": "" if sort == "-started" else sort,
+            "group": self.group,
+            "open": "~".join(self.open),
             "show": "" if self.show == PAGE else str(self.show),
-        }  # fmt: skip
+        }
         return {key: value for key, value in told.items() if value}
 
-    def sorted_by(self, column: str) -> View:
+    def sorted_by(self, column: str) -> ListSettings:
         """The view after a click on a column's head: its usual direction, or the other one when it is sorted so."""
         if column not in SORTS:
             return self
         down = not self.down if column == self.sort else column in DOWN_FIRST
         return replace(self, sort=column, down=down)
 
-    def toggled(self, group: str) -> View:
+    def toggled(self, group: str) -> ListSettings:
         """The view with a group opened, or closed."""
         if group in self.open:
             return replace(self, open=tuple(key for key in self.open if key != group))
@@ -109,7 +131,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Row:
+class ListRow:
     """A run, a group, or a member of an opened group. `key` names it for the browser; `run` is empty for a group."""
 
     key: str
@@ -134,19 +156,19 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class RunList:
     """The rows to show, and how many there are of what."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ListRow, ...]
     total: int
     matching: int
     more: int
     problem: str = ""
-    standing: Mapping[str, int] = field(default_factory=dict)
+    states: Mapping[str, int] = field(default_factory=dict)
     """How many of the matching runs are in each state."""
 
 
-def fleet(lines: Sequence[RunLine], view: View, now: float) -> Fleet:
+def run_list(lines: Sequence[RunLine], view: ListSettings, now: float) -> RunList:
     """The list as it is looked at."""
     query = parse(view.find)
     found = [line for line in lines if _wanted(line, view, query)]
@@ -154,23 +176,23 @@ def fleet(lines: Sequence[RunLine], view: View, now: float) -> Fleet:
         blocks = _grouped(found, view)
     else:
         blocks = [((line,), "") for line in _ordered(found, view, lambda line: line)]
-    rows: list[Row] = []
+    rows: list[ListRow] = []
     telling = _telling([members[0] for members, _ in blocks]) if view.group == SEEDS else ()
     for members, label in blocks[: view.show]:
         rows += _block(members, label, view, telling, now)
-    standing: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for line in found:
-        standing[line.state] = standing.get(line.state, 0) + 1
+        counts[line.state] = counts.get(line.state, 0) + 1
     more = max(0, len(blocks) - view.show)
-    ranked = dict(sorted(standing.items(), key=lambda item: _rank(STATES, item[0])))
-    return Fleet(tuple(rows), len(lines), len(found), more, query.problem, ranked)
+    ranked = dict(sorted(counts.items(), key=lambda item: _rank(STATES, item[0])))
+    return RunList(tuple(rows), len(lines), len(found), more, query.problem, ranked)
 
 
 def group_choices(lines: Sequence[RunLine]) -> list[tuple[str, str]]:
     """What the list can be grouped by: (value, words)."""
     settings = [key for key in choices(lines) if key not in ("", SEEDS)]
     keys = dict.fromkeys(("task", "trainer", "state", "verdict", *settings))  # a setting may be called `task` too
-    return [("", "no groups"), (SEEDS, "seeds of one configuration"), *((key, key) for key in keys)]
+    return [("", "No grouping"), (SEEDS, "seeds of one configuration"), *((key, key) for key in keys)]
 
 
 def worst_state(states: Iterable[str]) -> str:
@@ -186,13 +208,13 @@ def compared(ids: Iterable[str]) -> str:
 # --- which, in what order ---------------------------------------------------------------------------------------------
 
 
-def _wanted(line: RunLine, view: View, query: Query) -> bool:
+def _wanted(line: RunLine, view: ListSettings, query: Query) -> bool:
     if view.states and line.state not in view.states or view.verdicts and line.verdict not in view.verdicts:
         return False
     return query.matches(line)
 
 
-def _grouped(lines: Sequence[RunLine], view: View) -> list[tuple[tuple[RunLine, ...], str]]:
+def _grouped(lines: Sequence[RunLine], view: ListSettings) -> list[tuple[tuple[RunLine, ...], str]]:
     groups: dict[str, list[RunLine]] = {}
     for line in lines:
         groups.setdefault(_group_of(line, view.group), []).append(line)
@@ -207,7 +229,7 @@ def _group_of(line: RunLine, by: str) -> str:
     return found[0] if found else "not set"
 
 
-def _ordered(items: list[Any], view: View, lines_of: Callable[[Any], Any]) -> list[Any]:
+def _ordered(items: list[Any], view: ListSettings, lines_of: Callable[[Any], Any]) -> list[Any]:
     """Items with a value in the view's order, those without one behind them, whatever the direction."""
     keyed = [(_sort_value(lines_of(item), view.sort), item) for item in items]
     known = sorted((pair for pair in keyed if pair[0] is not None), key=lambda pair: pair[0], reverse=view.down)
@@ -260,7 +282,9 @@ def _telling(first: Sequence[RunLine]) -> tuple[str, ...]:
     return tuple(key for key in choices(first) if key.rpartition(".")[2] not in NOT_RECIPE)[:4]
 
 
-def _block(members: tuple[RunLine, ...], label: str, view: View, telling: Sequence[str], now: float) -> list[Row]:
+def _block(
+    members: tuple[RunLine, ...], label: str, view: ListSettings, telling: Sequence[str], now: float
+) -> list[ListRow]:
     if not label or (view.group == SEEDS and len(members) == 1):
         return [_row(members[0], now)]
     told = [f"{key} {said(members[0].settings[key])}" for key in telling if key in members[0].settings]
@@ -268,8 +292,8 @@ def _block(members: tuple[RunLine, ...], label: str, view: View, telling: Sequen
     return [head, *(_row(line, now, "member") for line in members)] if head.open else [head]
 
 
-def _row(line: RunLine, now: float, kind: str = "run") -> Row:
-    return Row(
+def _row(line: RunLine, now: float, kind: str = "run") -> ListRow:
+    return ListRow(
         key=line.id,
         kind=kind,
         name=line.id,
@@ -289,7 +313,7 @@ def _row(line: RunLine, now: float, kind: str = "run") -> Row:
     )
 
 
-def _head(members: tuple[RunLine, ...], label: str, view: View, now: float) -> Row:
+def _head(members: tuple[RunLine, ...], label: str, view: ListSettings, now: float) -> ListRow:
     states = [line.state for line in members]
     worst = worst_state(states)
     shares = [share for line in members if (share := _share(line)) is not None]
@@ -297,7 +321,7 @@ def _head(members: tuple[RunLine, ...], label: str, view: View, now: float) -> R
     reach = f"{min(steps):,}" if min(steps) == max(steps) else f"{min(steps):,} – {max(steps):,}"
     created = [line.created for line in members if line.created is not None]
     others = len(states) - states.count(worst)
-    return Row(
+    return ListRow(
         key=f"={label}",
         kind="group",
         name=_seeds_name(members) if view.group == SEEDS else f"{view.group} = {label[:120]}",
@@ -305,7 +329,7 @@ def _head(members: tuple[RunLine, ...], label: str, view: View, now: float) -> R
         state=worst,
         state_note=f"{states.count(worst)} of {len(states)}" if others else "",
         verdict=min((line.verdict for line in members), key=lambda verdict: _rank(VERDICTS, verdict)),
-        verdict_note="the worst of the members" if len({line.verdict for line in members}) > 1 else "",
+        verdict_note="worst of the members" if len({line.verdict for line in members}) > 1 else "",
         steps=f"{reach} step{'s' * (reach != '1')}",
         percent=sum(shares) / len(shares) if shares else None,
         numbers={key: number for key in SHOWN_NUMBERS if (number := _together(members, key))},
@@ -343,9 +367,9 @@ def _state_note(line: RunLine, now: float) -> str:
     silent = "" if line.heartbeat is None else age_words(now - line.heartbeat)
     if line.gone:
         known = line.heartbeat is not None and now - line.heartbeat >= MINUTE
-        return f"its process is gone, silent for {silent}" if known else "its process is gone"
+        return f"process is gone, silent for {silent}" if known else "process is gone"
     if line.state == "stalled":
-        return f"silent for {silent}" if silent else "never gave a sign of life"
+        return f"silent for {silent}" if silent else "never sent a heartbeat"
     if line.state == "quiet":
         return f"last line {silent} ago" if silent else ""
     return ""

@@ -1,0 +1,213 @@
+"""The parts of a run's page as components: each function turns plain data into what is seen.
+
+Text of a run is only ever a component's child, which React renders as text; none becomes markup, a link or a style.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+
+from dashboards.components.actions import check_button
+from dashboards.components.elements import STATE_ICONS, attributes, empty, pill, severity, verdict_words
+from dashboards.components.links import address
+from dashboards.components.notices import nothing_found, without_data
+from dashboards.components.trial_card import ENTRY_ICONS, trial_card
+from dashboards.data.run_page import KeyNumber, Page, cause_words, latest_words
+from dashboards.data.run_registry import Runs
+from dashboards.data.run_verdict import RunVerdict
+from dashboards.data.trials import Trial
+from stabilizer.runs.story import Incident
+
+MOST = 20
+"""Incidents of one list; older ones have their pages."""
+STATE_WORDS = {
+    "running": "last heartbeat {age} ago",
+    "paused": "paused until it is resumed; last heartbeat {age} ago",
+    "stalled": "no heartbeat for {age}: the trainer has died, hangs or is in a very long step; check its log",
+    "finished": "finished {age} ago",
+    "stopped": "stopped {age} ago",
+    "failed": "failed {age} ago",
+    "preempted": "preempted {age} ago; continues when it is resumed",
+}
+
+
+# --- header -----------------------------------------------------------------------------------------------------------
+
+
+def head(page: Page) -> html.Div:
+    """Name, state, progress, verdict and the numbers of now."""
+    planned = f" / {page.steps:,}" if page.steps else ""
+    attempt = f" · attempt {page.attempt + 1}" if page.attempt else ""
+    return html.Div(
+        [
+            html.Div(
+                [
+                    html.Div(
+                        [
+                            html.H1(page.name),
+                            html.Div(
+                                [
+                                    pill(f"{STATE_ICONS.get(page.state, '?')} {page.state}", f"state-{page.state}"),
+                                    pill(f"verdict: {verdict_words(page.verdict)}", f"verdict-{page.verdict}"),
+                                    html.Span(page.run_verdict.note, className="quiet")
+                                    if page.run_verdict.note
+                                    else None,
+                                    html.Span(" · ".join(filter(None, (page.task, page.trainer))), className="quiet"),
+                                    html.Span(id="age", className="quiet", **attributes(data_words=state_words(page))),
+                                ],
+                                className="pills",
+                            ),
+                        ],
+                        className="title",
+                    ),
+                    html.Div(
+                        [
+                            html.Div(
+                                [
+                                    html.Span([html.Strong(f"{max(page.step, 0):,}"), planned, " steps"]),
+                                    html.Span(attempt, className="quiet"),
+                                ]
+                            ),
+                            dmc.Progress(
+                                value=page.progress or 0,
+                                size="sm",
+                                radius="xl",
+                                className="progress",
+                                **attributes(aria_label="steps done"),
+                            )
+                            if page.progress is not None
+                            else None,
+                        ],
+                        className="reach",
+                    ),
+                ],
+                className="headline",
+            ),
+            html.Div([_tile(number) for number in page.numbers], className="tiles") if page.numbers else None,
+            *[html.P(f"△ {note}", className="note") for note in page.notes],
+        ],
+        className="card head",
+    )
+
+
+def state_words(page: Page) -> str:
+    """What the state means for whoever waits; the browser puts the age where {age} stands."""
+    if page.state in ("running", "paused", "created", "stalled") and page.lives is False:
+        return "the training process is gone; last heartbeat {age} ago. `stabilizer train --resume` continues the run"
+    return STATE_WORDS.get(page.state, "last written {age} ago")
+
+
+def _tile(number: KeyNumber) -> html.Div:
+    return html.Div(
+        [
+            html.Div(number.label, className="label"),
+            html.Div(
+                [
+                    html.Span(number.value, className="value" if number.finite else "value broken"),
+                    html.Span(number.unit, className="unit"),
+                ],
+                className="number",
+            ),
+            html.Div(f"step {number.step:,}", className="quiet small"),
+        ],
+        className="tile",
+    )
+
+
+# --- what matters now -------------------------------------------------------------------------------------------------
+
+
+def now(page: Page, runs: Runs, run: str) -> list[Any]:
+    """What a person should know first: what waits for an answer, what is wrong, and what the newest fix does."""
+    said: list[Any] = [trial_card(runs, run, waiting, brief=True) for waiting in page.waiting]
+    said += [_line(incident, run) for incident in page.open]
+    if page.newest:
+        said.append(_fix(page.newest))
+    return said
+
+
+def _line(incident: Incident, run: str) -> html.Div:
+    return html.Div(
+        [
+            severity(incident.severity),
+            dcc.Link(incident.id, href=_page_of(incident, run)),
+            html.Span(f"since step {incident.onset:,}", className="quiet small"),
+            html.Span(incident.told, className="said", title=incident.told),
+        ],
+        className=f"card now-line {incident.severity}",
+    )
+
+
+def _fix(newest: Trial) -> html.Div:
+    last = newest.entries[-1]
+    said = last.text or next((entry.text for entry in reversed(newest.entries) if entry.text), "")
+    return html.Div(
+        [
+            html.Strong(f"{ENTRY_ICONS.get(last.entry, '○')} fix"),
+            html.Code(newest.remedy),
+            pill(last.entry, f"entry-{last.entry}"),
+            html.Span(f"step {last.step:,}", className="quiet small"),
+            html.Span(" · ".join((*newest.change, said)), className="said", title=said),
+        ],
+        className="card now-line fix",
+    )
+
+
+def _page_of(incident: Incident, run: str) -> str:
+    return address("/incident", run=run, n=incident.key)
+
+
+# --- incidents --------------------------------------------------------------------------------------------------------
+
+
+def incident_list(found: Sequence[Incident], run: str, verdict: RunVerdict) -> list[Any]:
+    """The incidents as short cards, those that stand first; each leads to its page."""
+    opened = sum(incident.open for incident in found)
+    count = f"{opened} open, {len(found) - opened} resolved" if found else ""
+    title = html.H2(["Incidents ", html.Span(count, className="quiet small")])
+    if not found:
+        return [title, nothing_found(verdict, run), without_data(verdict)]
+    more = [html.P(f"and {len(found) - MOST} older", className="quiet small")] if len(found) > MOST else []
+    cards = [_incident(incident, run) for incident in found[:MOST]]
+    return [title, check_button(run, verdict), *cards, *more, without_data(verdict)]
+
+
+def _incident(incident: Incident, run: str) -> html.Article:
+    facts = [f"steps {incident.onset:,}–{incident.last:,}"]
+    if incident.causes:
+        facts.append(f"likely cause: {cause_words(incident)}")
+    if incident.others:
+        facts.append(f"{len(incident.others)} more findings")
+    return html.Article(
+        [
+            html.Div(
+                [
+                    severity(incident.severity),
+                    dcc.Link(incident.id, href=_page_of(incident, run), className="incident-link"),
+                    html.Span(incident.state, className=f"pill finding-{incident.state}"),
+                ],
+                className="incident-head",
+            ),
+            html.P(incident.told, className="summary"),
+            html.P(latest_words(incident), className="quiet small") if incident.latest else None,
+            html.P(" · ".join(facts), className="quiet small"),
+        ],
+        className=f"card incident {incident.severity}" + ("" if incident.open else " resolved"),
+    )
+
+
+# --- journal ----------------------------------------------------------------------------------------------------------
+
+
+def journal(page: Page, runs: Runs, run: str) -> list[Any]:
+    """What was tried, as a timeline; what waits for an answer is at the top of the page instead."""
+    title = html.H2("Journal")
+    shown = [trial for trial in page.trials if trial not in page.waiting]
+    if not shown:
+        return [title, empty("Nothing tried yet", "Changes made to stop an incident appear here.")]
+    more = [html.P(f"and {len(shown) - MOST} older", className="quiet small")] if len(shown) > MOST else []
+    return [title, *[trial_card(runs, run, trial, brief=True, over=page.over) for trial in shown[:MOST]], *more]

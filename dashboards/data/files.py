@@ -1,0 +1,19 @@
+"""Size and age of files that may be gone by the time they are asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def modified_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -1,0 +1,206 @@
+"""What the page of a run says, charts excepted, as plain data: a header, incidents and trials."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dashboards.data.checks import NO_CHECK, Check
+from dashboards.data.followed_run import Brief, FollowedRun, Reader
+from dashboards.data.logs import LogReader
+from dashboards.data.run_verdict import RunVerdict, recorded_in, run_verdict, verdict_of_reader
+from dashboards.data.trials import Trial, trials_of
+from stabilizer.core.records import SEVERITIES
+from stabilizer.core.text import short
+from stabilizer.figures.words import definition
+from stabilizer.runs.history import History, RunView
+from stabilizer.runs.listing import heartbeat_of, state_of, whole_number, word, writer_lives
+from stabilizer.runs.loaded import imported
+from stabilizer.runs.reader import read_json
+from stabilizer.runs.story import Incident, incidents
+
+KEY_METRICS = (
+    ("Reward", ("reward/mean",)),
+    ("Accuracy, held out", ("accuracy/val",)),
+    ("Accuracy, training", ("accuracy/train",)),
+    ("Gradient norm", ("optim/grad_norm",)),
+    ("KL to reference", ("policy/kl_ref", "policy/kl_old")),
+    ("Entropy", ("policy/entropy",)),
+)
+MAX_KEYS = 5
+MOST_NOTES = 5
+"""Notes of the reader of a foreign log that its page shows."""
+
+
+@dataclass(frozen=True)
+class KeyNumber:
+    """A number of the header: what it is, how much, of what, and when."""
+
+    label: str
+    value: str
+    unit: str
+    step: int
+    finite: bool
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything the page says about a run, charts excepted."""
+
+    name: str
+    task: str
+    trainer: str
+    state: str
+    heartbeat: float | None
+    step: int
+    steps: int | None
+    attempt: int
+    run_verdict: RunVerdict
+    lives: bool | None = None
+    """Whether the process that writes it is there; None where that can't be seen."""
+    numbers: tuple[KeyNumber, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    """The open ones first, then the newest."""
+    trials: tuple[Trial, ...] = ()
+    """The newest first."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the run, in a word."""
+        return self.run_verdict.verdict
+
+    @property
+    def progress(self) -> float | None:
+        """Percent of the planned steps, None when no plan is known."""
+        return min(100.0, 100.0 * max(self.step, 0) / self.steps) if self.steps else None
+
+    @property
+    def open(self) -> tuple[Incident, ...]:
+        """Incidents that are open, the most severe first."""
+        return tuple(sorted((i for i in self.incidents if i.open), key=lambda i: -SEVERITIES.index(i.severity)))
+
+    @property
+    def waiting(self) -> tuple[Trial, ...]:
+        """Proposals nobody answered yet."""
+        return () if self.over else tuple(trial for trial in self.trials if trial.waiting)
+
+    @property
+    def newest(self) -> Trial | None:
+        """The newest trial that was applied, whatever came of it."""
+        return next((trial for trial in self.trials if trial.applied), None)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be expected of this run for now."""
+        return self.state in ("finished", "failed", "stopped", "preempted", "quiet", "unreadable")
+
+
+def page_now(followed: FollowedRun) -> Page:
+    """The page of a run; of a large run that was not read yet, what its small files say."""
+    if brief := followed.brief():
+        return page_of_brief(followed.path, brief, followed.clock(), followed.check())
+    with followed.lock:
+        return page_of(followed.refresh(), followed.clock(), followed.verdict())
+
+
+def page_of(reader: Reader, now: float, verdict: RunVerdict | None = None) -> Page:
+    """The page of a run as its reader has it now."""
+    view = reader.history.view()
+    return Page(
+        **_about(reader.path, reader.about, reader.status, now),
+        step=view.step,
+        attempt=view.attempt,
+        run_verdict=(verdict := verdict or verdict_of_reader(reader)),
+        numbers=key_numbers(view),
+        incidents=ranked(incidents(reader.findings)) if verdict.verdict != "not-rl" else (),
+        trials=trials_of(reader.actions),
+        notes=(
+            *(reader.notes if isinstance(reader, LogReader) else import_notes(reader.about)),
+            *_skipped(reader.about, reader.skipped),
+        ),
+    )
+
+
+def page_of_brief(path: Path, brief: Brief, now: float, check: Check = NO_CHECK) -> Page:
+    """The page of a run from its small files alone."""
+    about = read_json(path / "run.json")
+    metrics = read_json(path / "summary.json").get("metrics")
+    last = History(about)
+    for name, row in metrics.items() if isinstance(metrics, Mapping) else ():
+        value, step = (row.get("last"), row.get("step")) if isinstance(row, Mapping) else (None, None)
+        if isinstance(value, (int, float)) and isinstance(step, int):
+            last.append(step, {name: float(value)})
+    recorded, _, names = recorded_in(path, about, brief.findings)
+    verdict = run_verdict(recorded, names, check)
+    return Page(
+        **_about(path, about, brief.status, now),
+        step=last.step,
+        attempt=whole_number(brief.status.get("attempt")) or 0,
+        run_verdict=verdict,
+        numbers=key_numbers(last.view()),
+        incidents=ranked(incidents(brief.findings)) if verdict.verdict != "not-rl" else (),
+        trials=trials_of(brief.actions),
+        notes=_skipped(about, 0),
+    )
+
+
+def _about(path: Path, about: Mapping[str, Any], status: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """Fields of a page that come from `run.json` and `status.json` alone."""
+    return {
+        "name": path.name,
+        "task": word(about.get("task")),
+        "trainer": word(about.get("trainer")),
+        "steps": whole_number(about.get("steps")),
+        "state": state_of(status, now),
+        "lives": writer_lives(dict(status)),
+        "heartbeat": heartbeat_of(status),
+    }
+
+
+def import_notes(about: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where an imported run came from, and the notes of its import; empty of any other run."""
+    source = imported(about)
+    return (f"Imported from a log ({source.format}).", *source.notes[:MOST_NOTES]) if source else ()
+
+
+def _skipped(about: Mapping[str, Any], skipped: int) -> tuple[str, ...]:
+    source = imported(about)
+    skipped += source.skipped_lines if source else 0
+    lines = "line" if skipped == 1 else "lines"
+    return (f"{skipped:,} unreadable {lines} skipped",) if skipped else ()
+
+
+def ranked(found: Iterable[Incident]) -> tuple[Incident, ...]:
+    """Incidents in the order in which pages list them: the open ones first, then the newest."""
+    return tuple(sorted(found, key=lambda incident: (incident.open, incident.onset), reverse=True))
+
+
+def latest_words(incident: Incident) -> str:
+    """The newest summary of an incident, where it differs from the one it is known by; else empty."""
+    return f"{'now' if incident.open else 'last'}: {incident.latest}" if incident.latest else ""
+
+
+def cause_words(incident: Incident) -> str:
+    """The most likely cause and its confidence, which "undetermined" has none of."""
+    if not incident.causes:
+        return ""
+    cause = incident.causes[0]
+    return cause.id if cause.id == "undetermined" else f"{cause.id}, {cause.confidence:.0%} sure"
+
+
+def key_numbers(view: RunView) -> tuple[KeyNumber, ...]:
+    """The few numbers one looks at first, with the step each was measured at."""
+    out = []
+    for label, names in KEY_METRICS:
+        name = next((name for name in names if name in view), None)
+        if name is None:
+            continue
+        series = view.series(name)
+        value, unit = float(series.values[-1]), definition(view, name).unit
+        text = f"{value:.3f}" if math.isfinite(value) and 0.01 <= abs(value) < 10 else short(value)
+        out.append(KeyNumber(label, text, "" if unit == "1" else unit, int(series.steps[-1]), math.isfinite(value)))
+    return tuple(out[:MAX_KEYS])
