@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stabilizer.core.stats import median, middle
-from stabilizer.incidents.diagnosis.rules.update import STEP_KL, STEP_RATIO
+from stabilizer.detectors.evidence.step_size import STEP_KL, STEP_RATIO
 from stabilizer.runs.history import RunView
 
 ROWS = 20

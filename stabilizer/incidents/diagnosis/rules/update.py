@@ -5,14 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from stabilizer.core.stats import middle
+from stabilizer.detectors.evidence.step_size import STEP_KL, STEP_RATIO
 from stabilizer.incidents.diagnosis.case import MARGIN, Case
 from stabilizer.incidents.diagnosis.graph import STAGES
 from stabilizer.incidents.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict
 
-STEP_KL = 0.02
-"""Nats per token by which one step's updates may move the policy before that is called large (healthy: under 0.01)."""
-STEP_RATIO = 0.01
-"""Relative change of the weights in one step that is called large (healthy fine-tuning: 1e-5 to 1e-3)."""
 WIDE_CLIP = 0.5
 """Upper clip range that no published recipe uses (0.2 to 0.28 are usual)."""
 LARGE_BONUS = 0.01
