@@ -72,7 +72,7 @@ def _train(session: Session, console: Console, args: argparse.Namespace, address
         console.print(Text(f"  {told}"), soft_wrap=True)
     else:
         console.print(Text(f"  look at it:    {again}"), soft_wrap=True)
-    return 1 if session.stop_reason or session.unsaved else 0
+    return 1 if session.stop_reason or session.host.unsaved else 0
 
 
 def _next(args: argparse.Namespace, findings: list[Finding]) -> str:

@@ -174,32 +174,30 @@ def follow(session: Session, console: Console, *, json: bool) -> int:
     from stabilizer.commands.printing import JsonPrinter, LivePrinter
 
     asks = f"{command()} fix {session.writer.path}" if session.arbiter.mode == "approve" else None
-    known = session.history.view().latest("accuracy/val")
+    known = session.monitor.history.view().latest("accuracy/val")
     baseline = {} if known is None else {"accuracy/val": known}
     printer: Any = JsonPrinter() if json else LivePrinter(console, baseline, asks)
     run = plain(session.writer.path)
     console.print(Text(f"run {run} · remedies: {session.arbiter.mode} · Ctrl-C stops and saves", style="dim"))
     for note in session.trainer.notes:
         console.print(Text(note, style="dim"))
-    session.heard = _say_heard
+    session.on_signal = _say_heard
     try:
-        for tick in session.run(patient=True):
+        for tick in session.run():
             printer.tick(tick)
     except KeyboardInterrupt:
         words = f"stopped at once; what was saved last is gone on with by: {command()} train --resume {run}"
         console.print(Text(words, style="bold"), soft_wrap=True)
         raise
-    finally:
-        printer.end(session.parting, session.parting_actions)
-    verdict, ever = session.watch.verdict(session.history.view())
+    verdict, ever = session.monitor.watch.verdict(session.monitor.history.view())
     if problems := session.writer.problems():
         console.print(Text("not everything could be written: " + "; ".join(problems), style="bold red"))
     if not json:
         console.print(ending(session, verdict, ever), soft_wrap=True)  # commands in it are copied: never broken
-    if session.unsaved:
+    if session.host.unsaved:
         newest = max((checkpoint.step for checkpoint in session.trainer.checkpoints()), default=None)
         there = "there is none of it" if newest is None else f"the newest one there is of step {newest}"
-        console.print(Text(f"the final state is not on disk ({session.unsaved}): {there}", style="bold red"))
+        console.print(Text(f"the final state is not on disk ({session.host.unsaved}): {there}", style="bold red"))
         return 1
     if session.stop_reason == "SIGTERM":
         return 0  # asked to make room, and everything is saved: that is no failure, whatever the verdict
@@ -228,14 +226,14 @@ def ending(session: Session, verdict: str, ever: str | None) -> Text:
         over = ", over" if finding.state == "resolved" else ""
         head = f"{ICONS[finding.severity]} {plain(finding.id)} ({WORDS[finding.severity]}{over})"
         words.append(f"\n  {head} since step {finding.onset_step}: {plain(finding.summary)}")
-    accuracy = session.history.view().series("accuracy/val").finite()
+    accuracy = session.monitor.history.view().series("accuracy/val").finite()
     if len(accuracy):
         course = f"{accuracy.values[0]:.1%} → " if len(accuracy) > 1 else ""
         asked = len(session.trainer.task.held_out(session.trainer.config.validation.problems))
         last = f"{course}{accuracy.values[-1]:.1%} (step {accuracy.steps[-1]})"
         words.append(f"\n  accuracy on {asked} held-out problems: {last}")
     if not session.stop_reason and session.trainer.step < session.trainer.config.steps:
-        words.append(f"\n  ended early: {session.trainer.finished or session.ended_by}")
+        words.append(f"\n  ended early: {session.trainer.finished or session.host.ended_by}")
     if session.stop_reason:
         words.append(f"\n  stopped by {session.stop_reason} at step {session.trainer.step}; ")
         words.append(f"go on with: {command()} train --resume {run}")
@@ -251,7 +249,7 @@ def found(session: Session) -> list[Finding]:
         return -SEVERITIES.index(finding.severity), finding.onset_step, finding.detected_step
 
     gravest: dict[int, Finding] = {}
-    for finding in sorted(session.watch.findings(), key=order):
+    for finding in sorted(session.monitor.watch.findings(), key=order):
         if finding.state != "resolved" or finding.severity != "info":
             gravest.setdefault(finding.incident, finding)
     return list(gravest.values())[:MOST_FOUND]

@@ -13,18 +13,18 @@ import json
 import math
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stabilizer.analysis.log_end import GRACE_S, LONGER, PACE, Rest, Wait, log_end, pace
 from stabilizer.commands.diagnose import add_source_arguments, mapping
 from stabilizer.core.durations import spoken
-from stabilizer.core.records import SEVERITIES, Action, Finding
+from stabilizer.core.records import SEVERITIES, Finding
 from stabilizer.core.text import plain
 from stabilizer.incidents.watch import Watch
 from stabilizer.live.follow import FollowedLog, FollowedRun, Load, News, follow
 from stabilizer.live.notify import Notices
+from stabilizer.live.tick import Tick
 from stabilizer.runs.continued import row
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunError
@@ -32,25 +32,6 @@ from stabilizer.trainers.reading import load
 
 POLL_S = 0.5
 """Seconds between looks at the files."""
-
-
-@dataclass(frozen=True)
-class Tick:
-    """One new row, as the printers of `live.py` take it."""
-
-    step: int
-    steps: int | None
-    metrics: dict[str, float]
-    findings: list[Finding]
-    actions: tuple[Action, ...]
-    open_incidents: int
-    troubles: tuple[str, ...] = ()
-    """None: what a run told of itself is among its events."""
-
-    @property
-    def known(self) -> dict[str, float]:
-        """What a printer may read at every tick: here all of it, for it was read from a file."""
-        return self.metrics
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

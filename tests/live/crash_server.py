@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import stabilizer.incidents.watch
-import stabilizer.live.session
+import stabilizer.live.monitor
 from stabilizer.core.records import Action, Cause, Finding
 from stabilizer.detectors.base import Detector
 from stabilizer.live.session import Session
@@ -137,7 +137,7 @@ def train(path: Path, scenario: str, steps: int, die_before: int | None) -> None
     seen = (detector(),) if detector else ()
     for kind in {type(remedy) for remedy in REMEDIES}:
         _hasten(kind)
-    stabilizer.live.session.Watch = lambda: stabilizer.incidents.watch.Watch(seen)
+    stabilizer.live.monitor.Watch = lambda: stabilizer.incidents.watch.Watch(seen)
     stabilizer.incidents.watch.causes = lambda *args, **kwargs: (Cause("lr-too-high", 0.9, "said so"),)
     durable = Durable(die_before)
     resumed = (path / "run.json").exists()
