@@ -61,9 +61,7 @@ class LivePrinter:
     def tick(self, tick: Tick) -> None:
         """Take one step in."""
         if not self._done:
-            head = "".join(f"{title:>{_WIDTH}}" for title, _, _ in _COLUMNS)
-            self.console.print(Text(LEGEND, style="dim"))
-            self.console.print(Text(f"{'step':>9}{head}{'incidents':>11}{'left':>8}", style="dim"))
+            self._heading()
         if tick.step <= self._step:
             self.console.print(Text(f"── back to step {tick.step - 1}, and on from there ──", style="cyan"))
         self._advanced += max(0, tick.step - self._step) if self._done else 1
@@ -80,6 +78,11 @@ class LivePrinter:
             self._printed = now
             self._line(tick, now)
 
+    def _heading(self) -> None:
+        head = "".join(f"{title:>{_WIDTH}}" for title, _, _ in _COLUMNS)
+        self.console.print(Text(LEGEND, style="dim"))
+        self.console.print(Text(f"{'step':>9}{head}{'incidents':>11}{'left':>8}", style="dim"))
+
     def caught_up(self) -> None:
         """What came until now was there already: its pace is that of reading, so the time left is told from here on."""
         self._catching_up, self._began, self._advanced = False, time.monotonic(), 0
@@ -95,22 +98,26 @@ class LivePrinter:
             self._print(None, f"waits for you: {self._asks} approve {action.action}   (or reject {action.action})")
 
     def _finding(self, finding: Finding) -> None:
-        """Only what a person should look up for: it opened, got worse, or is over; the cause once per incident."""
-        stands = (finding.state, finding.severity)
-        known = self._told.get((finding.incident, finding.id))
-        if known == stands or (known and finding.severity == "info"):
+        """Only what a person should look up for; the cause once per incident."""
+        if not self._is_news(finding):
             return
-        if finding.state in ("mitigating", "recovering") and (known is None or known[1] == finding.severity):
-            return
-        if finding.state == "open" and known and known[1] == finding.severity:
-            return  # it wavered and is back
-        self._told[finding.incident, finding.id] = stands
+        self._told[finding.incident, finding.id] = (finding.state, finding.severity)
         self._print(*finding_lines(finding))
         cause = finding.causes[0] if finding.causes and finding.state == "open" else None
         if cause and self._explained.get(finding.incident) != cause.id:
             self._explained[finding.incident] = cause.id
             sure = "" if cause.id == "undetermined" else f" ({cause.confidence:.0%})"
             self._print(None, f"likely cause: {plain(cause.id)}{sure}: {plain(cause.why)}")
+
+    def _is_news(self, finding: Finding) -> bool:
+        """Whether it opened, got worse, or is over; a finding that wavers is no news."""
+        known = self._told.get((finding.incident, finding.id))
+        if known is None:
+            return finding.state not in ("mitigating", "recovering")
+        state, severity = known
+        if finding.severity == "info" or (state, severity) == (finding.state, finding.severity):
+            return False
+        return finding.severity != severity or finding.state not in ("mitigating", "recovering", "open")
 
     def _print(self, head: Text | None, *details: str) -> None:
         if head is not None:

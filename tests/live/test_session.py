@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from stabilizer.cli import main
-from stabilizer.commands.train import command, follow
+from stabilizer.commands.live_run import command, follow
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.records import Action, Finding, Metrics
 from stabilizer.incidents.watch import watch_run
