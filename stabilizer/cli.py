@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import json
 import os
 import sys
 import warnings
@@ -52,8 +53,6 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if self.as_json:
-            import json
-
             print(json.dumps({"error": message}))
         super().error(message)
 
@@ -89,22 +88,14 @@ def build_parser(verb: str | None = None, *, as_json: bool = False) -> _Parser:
 def main(argv: list[str] | None = None) -> int:
     """Run a verb; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
-    verb = next((word for word in words if not word.startswith("-")), None)
-    parser = build_parser(verb, as_json="--json" in words)
-    if verb is not None and verb not in VERBS:
-        near = difflib.get_close_matches(verb, VERBS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(VERBS)}"
-        parser.error(f"no verb {verb!r}; {hint}")
     if not words:
-        parser.print_help()
+        build_parser().print_help()
         return 2
-    args, unknown = parser.parse_known_args(words)
-    if unknown:
-        (parser.chosen or parser).unknown(unknown[0])
-    if argv is None and not args.debug:  # what is too large to reckon with is told as findings, not in lines of numpy
+    args = _parse(words)
+    if argv is None and not args.debug:  # numbers too large to compute with are reported as findings instead
         warnings.filterwarnings("ignore", category=RuntimeWarning)
     try:
-        return _module(args.verb).run(args)
+        return int(_module(args.verb).run(args))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `stabilizer … | head`
@@ -114,6 +105,20 @@ def main(argv: list[str] | None = None) -> int:
         if args.debug:
             raise
         return _fail(error, args)
+
+
+def _parse(words: list[str]) -> argparse.Namespace:
+    """The arguments of a verb; an unknown verb or argument is answered with the nearest known one."""
+    verb = next((word for word in words if not word.startswith("-")), None)
+    parser = build_parser(verb, as_json="--json" in words)
+    if verb is not None and verb not in VERBS:
+        near = difflib.get_close_matches(verb, VERBS, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(VERBS)}"
+        parser.error(f"no verb {verb!r}; {hint}")
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        (parser.chosen or parser).unknown(unknown[0])
+    return args
 
 
 def _module(verb: str) -> ModuleType:
@@ -130,8 +135,6 @@ def _fail(error: Exception, args: argparse.Namespace) -> int:
     if not expected:
         message = f"{type(error).__name__}: {message} (this is a bug in stabilizer; --debug shows where)"
     if args.json:
-        import json
-
         print(json.dumps({"error": message}))
     print(error_line(args.verb, message), file=sys.stderr)
     return 2

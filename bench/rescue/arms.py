@@ -100,7 +100,7 @@ def at_random(session: Session, fresh: list[Finding], memory: Memory) -> str:
     said = [_return(session, target)] if remedy.rollback and target else []
     for order in remedy.orders:
         if order == "stop":
-            session.stop(f"{remedy.id}, drawn at random")
+            session.host.stop(f"{remedy.id}, drawn at random")
         else:
             session.trainer.controls.obey(order)
         said.append(order)
@@ -119,13 +119,13 @@ def _turn(session: Session, knobs: dict[str, float]) -> str:
         before, after = session.trainer.controls.set(name, value)
         said.append(f"{name.removeprefix('control/')} {before:g} → {after:g}")
     text = ", ".join(said)
-    session.declare(session.trainer.step + 1, "intervention", text)
+    session.host.declare(session.trainer.step + 1, "intervention", text)
     return text
 
 
 def _return(session: Session, target: Checkpoint) -> str:
     text = f"returned from step {session.trainer.step} to {target.step}"
-    session.roll_back(target, text)
+    session.host.roll_back(target, text)
     return text
 
 

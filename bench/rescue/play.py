@@ -180,7 +180,7 @@ def _happen(case: Case, session: Session, clock: faults.Clock) -> None:
     elif look := live_lookalikes.BY_KIND.get(case.kind):
         look.act(session.trainer)
         if look.declares:
-            session.declare(session.trainer.step + 1, look.declares, look.kind.removeprefix("healthy/"))
+            session.host.declare(session.trainer.step + 1, look.declares, look.kind.removeprefix("healthy/"))
 
 
 def _asked(tick: Tick) -> int:

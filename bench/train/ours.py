@@ -48,60 +48,35 @@ def run(job: dict[str, Any], line: Line) -> None:
             return scores
 
         session.trainer.task.score_all = timed
-        ticks = session.run(patient=True)  # as `stabilizer train` does
+        ticks = session.run()
         model = session.trainer.policy.model
         line.answer({"versions": versions(), "parameters": sum(p.numel() for p in model.parameters())})
         try:
             while steps := (line.ask() or {}).get("steps"):
-                made, rows = [], []
-                for left in reversed(range(steps)):
+                rows = []
+                for _ in range(steps):
                     scoring, began, cpu = 0.0, perf_counter(), process_time()
                     tick = next(ticks)
-                    monitor_s = session.monitor_s + tick.known["time/metrics_s"]
-                    if not left:
-                        monitor_s += _caught_up(session)
+                    monitor_s = session.monitor.seconds + tick.metrics["time/metrics_s"]
                     step_s = perf_counter() - began
-                    rollout_s = tick.known["time/rollout_s"] - scoring
+                    rollout_s = tick.metrics["time/rollout_s"] - scoring
                     rows.append({
                         "step_s": step_s, "cpu_s": process_time() - cpu, "rollout_s": rollout_s, "scoring_s": scoring,
                         "update_s": step_s - rollout_s - scoring, "monitor_s": monitor_s,
-                    })  # fmt: skip
-                    made.append(tick)
-                said = [_said_of(tick, job["prompts"] * job["group_size"]) for tick in made]
-                line.answer(shared_out([row | words for row, words in zip(rows, said, strict=True)]))
+                    } | _said_of(tick, job["prompts"] * job["group_size"]))  # fmt: skip
+                line.answer(rows)
         finally:
             ticks.close()
             session.trainer.task.score_all = score_all
 
 
 def _said_of(tick: Tick, completions: int) -> Row:
-    """What a step's completions were like. Asked for after the block, when the session has computed it: nobody who
-    trains asks for it in between."""
+    """What a step's completions were like."""
     metrics = tick.metrics
     return {
         "tokens": round(metrics["rollout/length_mean"] * completions),
         "reward": metrics["reward/mean"], "idle": metrics["reward/zero_std_frac"],
     }  # fmt: skip
-
-
-def _caught_up(session: Session) -> float:
-    """Write and look at what still waits, so that a block bears all that its own steps cost; the seconds that took."""
-    began = perf_counter()
-    session.catch_up()
-    return perf_counter() - began
-
-
-def shared_out(rows: list[Row]) -> list[Row]:
-    """A block's rows with its monitoring spread evenly over them.
-
-    Rows are measured, written and looked at some at a time, so that a few steps bear what belongs to all: their median
-    would miss it.
-    """
-    mean = sum(row["monitor_s"] for row in rows) / len(rows)
-    return [
-        row | {part: row[part] + mean - row["monitor_s"] for part in ("step_s", "update_s", "cpu_s", "monitor_s")}
-        for row in rows
-    ]
 
 
 def versions() -> dict[str, str]:

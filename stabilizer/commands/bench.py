@@ -11,7 +11,7 @@ from stabilizer.cli import UsageError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the benchmarks, where they are present."""
     if _present():
-        from bench import command
+        from bench import command  # not part of the wheel
 
         command.add_arguments(parser)
     else:
@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure, or say where the benchmarks are."""
     if not _present():
         raise UsageError("the benchmarks are not part of an installation; clone the repository and run it there")
-    from bench import command
+    from bench import command  # not part of the wheel
 
     return command.run(args)
 

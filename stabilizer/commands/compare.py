@@ -10,9 +10,12 @@ import argparse
 import json
 from pathlib import Path
 
-from stabilizer.commands.diagnose import mapping
+from stabilizer.commands.sources import mapping
 from stabilizer.compare import CURVE_HELP, as_json, compare, group, read_side
 from stabilizer.compare.sides import CLOCKS
+from stabilizer.core.text import plain
+from stabilizer.output.compare_terminal import show
+from stabilizer.output.terminal import console
 from stabilizer.runs.reader import RunError
 
 
@@ -53,17 +56,13 @@ def run(args: argparse.Namespace) -> int:
     runs, reference = group(first, reference, others)
     answers = [compare(side, reference, by=args.by, metrics=args.metric) for side in runs]
     if args.output:
-        from stabilizer.output.compare_page import write
+        from stabilizer.output.compare_page import write  # imports plotly, which most comparisons do without
 
         write(answers, args.output)
     if args.json:
         objects = [as_json(answer) for answer in answers]
         print(json.dumps(objects if len(objects) > 1 else objects[0], indent=2, allow_nan=False))
         return 0
-    from stabilizer.core.text import plain
-    from stabilizer.output.compare_terminal import show
-    from stabilizer.output.terminal import console
-
     out = console()
     for place, answer in enumerate(answers):
         if place:

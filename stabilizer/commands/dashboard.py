@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until interrupted. The address is the first line printed."""
-    from dashboards.server import say, serve
+    from dashboards.server import say, serve  # imports Dash
 
     for path in args.paths:  # no error: training that makes it may start later
         if not path.exists():

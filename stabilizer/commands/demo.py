@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from stabilizer.analysis.analyse import analyse
+from stabilizer.commands.live_run import add_run_arguments, command, dashboard, follow, found
 from stabilizer.commands.missing import need_train_extra
-from stabilizer.commands.train import add_run_arguments, command, dashboard, follow, found
 from stabilizer.core.paths import sample_runs
+from stabilizer.core.records import Finding
+from stabilizer.runs.directory import new_run_id
+from stabilizer.trainers.reading import load
 
 if TYPE_CHECKING:
-    from stabilizer.core.records import Finding
-    from stabilizer.live.session import Session
+    from stabilizer.live.session import Session  # imports torch
 
 _RUN = ("variant", "steps", "seed")
 """Arguments that the same run is trained with again."""
@@ -44,7 +47,6 @@ def run(args: argparse.Namespace) -> int:
     console = Console(stderr=args.json, highlight=False)
     with console.status("loading torch and the built-in model …"):
         from stabilizer.live.session import Session
-        from stabilizer.runs.directory import new_run_id
         from stabilizer.training.config import load_config
 
         config = load_config(None, task=args.task, variant=args.variant, steps=args.steps, seed=args.seed)
@@ -73,26 +75,26 @@ def _train(session: Session, console: Console, args: argparse.Namespace, address
         console.print(Text(f"  {told}"), soft_wrap=True)
     else:
         console.print(Text(f"  look at it:    {again}"), soft_wrap=True)
-    return 1 if session.stop_reason or session.unsaved else 0
+    return 1 if session.stop_reason or session.host.unsaved else 0
 
 
 def _next(args: argparse.Namespace, findings: list[Finding]) -> str:
     """What to try after this demo, by what it found and by what it was allowed to do."""
     demo = f"{command()} demo" + (f" --task {args.task}" if args.task != "addition" else "")
     standing = [finding for finding in findings if finding.severity != "info" and finding.state != "resolved"]
-    if standing and args.remedy in ("off", "suggest", "approve"):
-        mendable = any(remedy.safety != "advice" for finding in standing for remedy in finding.remedies)
-        same = [f" --{name} {value}" for name in _RUN if (value := getattr(args, name)) is not None]
-        meant = "this variant breaks on purpose; " if args.variant else ""
-        return f"{meant}let it mend itself: {demo}{''.join(same)} --remedy auto-full" if mendable else ""
-    if not standing and not args.variant:
-        return f"see a run go wrong: {demo} --variant unstable"
-    return ""
+    if not standing:
+        return "" if args.variant else f"see a run go wrong: {demo} --variant unstable"
+    mendable = any(remedy.safety != "advice" for finding in standing for remedy in finding.remedies)
+    if not mendable or args.remedy not in ("off", "suggest", "approve"):
+        return ""
+    same = [f" --{name} {value}" for name in _RUN if (value := getattr(args, name)) is not None]
+    meant = "this variant breaks on purpose; " if args.variant else ""
+    return f"{meant}let it mend itself: {demo}{''.join(same)} --remedy auto-full"
 
 
 def _posthoc(args: argparse.Namespace) -> int:
     """The dashboard on runs that are already there: the repository's samples, or those shipped in the wheel."""
-    from dashboards.server import serve
+    from dashboards.server import serve  # imports Dash
 
     samples = sample_runs()
     if not samples.is_dir():
@@ -103,8 +105,6 @@ def _posthoc(args: argparse.Namespace) -> int:
 
 def _report(run: Path) -> Path:
     """The page about the run, beside its directory."""
-    from stabilizer.analysis.analyse import analyse
-    from stabilizer.output.report import write
-    from stabilizer.trainers.reading import load
+    from stabilizer.output.report import write  # imports plotly
 
     return write(analyse(load(run)), run.parent / f"{run.name}-report.html")

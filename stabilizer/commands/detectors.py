@@ -7,11 +7,15 @@ import difflib
 import inspect
 import json
 
+from rich.padding import Padding
+from rich.text import Text
+
 from stabilizer.cli import UsageError
 from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.manual import all_detectors, confirm_words, needs_words, option_texts, page, paragraphs
 from stabilizer.detectors.measured import in_words, kept
+from stabilizer.output.terminal import console
 from stabilizer.remedies import REMEDIES
 from stabilizer.remedies.base import SECTIONS, Remedy
 
@@ -60,10 +64,6 @@ def _list(as_json: bool) -> None:
     if as_json:
         print(json.dumps([page(detector) for detector in DETECTORS], indent=2))
         return
-    from rich.text import Text
-
-    from stabilizer.output.terminal import console
-
     out = console()
     for detector in DETECTORS:  # below one another: columns would break names of metrics in the middle
         known = page(detector)
@@ -82,11 +82,6 @@ def _explain(detector: Detector, as_json: bool) -> None:
     if as_json:
         print(json.dumps(page(detector), indent=2))
         return
-    from rich.padding import Padding
-    from rich.text import Text
-
-    from stabilizer.output.terminal import console
-
     out = console()
     known = page(detector)
     out.print(Text(known["id"], "bold"))
@@ -99,11 +94,11 @@ def _explain(detector: Detector, as_json: bool) -> None:
     out.print(Padding(Text(confirm_words(detector)), (0, 0, 0, 4), expand=False))
     if known["options"]:
         out.print(Text("\nOptions", "bold"))
-    says = option_texts(type(detector))
+    explained = option_texts(type(detector))
     for name, value in known["options"].items():
         out.print(Padding(Text.assemble((f"{name} = {value}", "cyan")), (0, 0, 0, 4), expand=False))
-        if text := says.get(name):
-            out.print(Padding(Text(text), (0, 0, 0, 8), expand=False))
+        if explanation := explained.get(name):
+            out.print(Padding(Text(explanation), (0, 0, 0, 8), expand=False))
 
 
 def _explain_remedy(remedy: Remedy, as_json: bool) -> None:
@@ -114,11 +109,6 @@ def _explain_remedy(remedy: Remedy, as_json: bool) -> None:
         known = {"id": remedy.id, "safety": remedy.safety, "answers": list(remedy.answers), "page": text}
         print(json.dumps(known, indent=2))
         return
-    from rich.padding import Padding
-    from rich.text import Text
-
-    from stabilizer.output.terminal import console
-
     out = console()
     out.print(Text(f"{remedy.id} ({remedy.safety})", "bold"))
     for indent, paragraph in paragraphs(text):

@@ -15,9 +15,10 @@ from typing import Any
 from stabilizer.analysis.analyse import Analysis, analyse, as_json, exit_code
 from stabilizer.cli import error_line
 from stabilizer.commands.progress import progress
+from stabilizer.commands.sources import add_source_arguments, mapping
+from stabilizer.output.terminal import console, show
 from stabilizer.runs.loaded import NoMetrics
-from stabilizer.runs.reader import RunError
-from stabilizer.trainers.reading import READERS, load
+from stabilizer.trainers.reading import load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,41 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="warn",
         help="the verdict from which on the exit code is 1 (default: warn)",
     )
-
-
-def add_source_arguments(parser: argparse.ArgumentParser) -> None:
-    """What says how a log is to be read; `report` takes the same."""
-    parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="the trainer's configuration (YAML, JSON, TOML), or the script that starts it",
-    )
-    parser.add_argument(
-        "--map",
-        action="append",
-        default=[],
-        metavar="OURS=THEIRS",
-        help="read the log's metric THEIRS as our OURS, e.g. accuracy/val=eval_accuracy; may be repeated",
-    )
-    parser.add_argument(
-        "--format",
-        metavar="NAME",
-        help=f"the log's format, where it is not recognised: {', '.join(r.name for r in READERS)}",
-    )
-
-
-def mapping(pairs: list[str]) -> dict[str, str]:
-    """`--map ours=theirs` as a dictionary."""
-    found: dict[str, str] = {}
-    for pair in pairs:
-        ours, equals, theirs = (part.strip() for part in pair.partition("="))
-        if not (equals and ours and theirs):
-            raise RunError(f"--map {pair}: write it as OURS=THEIRS, e.g. --map reward/mean=train/score")
-        if ours in found:
-            raise RunError(f"--map {pair}: {ours} is mapped to {found[ours]!r} already")
-        found[ours] = theirs
-    return found
 
 
 def run(args: argparse.Namespace) -> int:
@@ -107,8 +73,6 @@ def _show(answers: list[Analysis | dict[str, Any]], args: argparse.Namespace) ->
         objects = [as_json(answer) if isinstance(answer, Analysis) else answer for answer in answers]
         print(json.dumps(objects if len(args.path) > 1 else objects[0], indent=2, allow_nan=False))
         return
-    from stabilizer.output.terminal import console, show
-
     out = console()
     for place, answer in enumerate(answer for answer in answers if isinstance(answer, Analysis)):
         if place:

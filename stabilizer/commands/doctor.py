@@ -11,7 +11,11 @@ import sys
 from importlib import metadata
 from typing import NamedTuple
 
+from rich.table import Table
+from rich.text import Text
+
 from stabilizer import __version__
+from stabilizer.output.terminal import console
 from stabilizer.training.rollout.vllm_install import INSTALL, find_vllm
 
 OLDEST_PYTHON = (3, 11)
@@ -78,11 +82,6 @@ def run(args: argparse.Namespace) -> int:
         rows = [check._asdict() for check in checks]
         print(json.dumps({"stabilizer": __version__, "ok": ok, "can_train": trains, "checks": rows}, indent=2))
         return int(not ok)
-    from rich.table import Table
-    from rich.text import Text
-
-    from stabilizer.output.terminal import console
-
     out = console()
     out.print(Text(f"stabilizer {__version__} on {platform.system()} {platform.machine()}", "bold"))
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from stabilizer.commands.missing import need_train_extra
 from stabilizer.figures.table import heading
@@ -41,41 +42,47 @@ def run(args: argparse.Namespace) -> int:
     """Export, and say where to."""
     path: Path = args.run_directory
     path = path if path.name.strip(".") else path.resolve()
-    beside = path.name if path.is_dir() else path.stem
     if args.out and (inside := run_around(args.out)):
         raise ValueError(f"{args.out}: lies inside the run directory {inside}, which only training writes to")
-    if write := TABLES.get(args.to):
-        out = args.out or path.with_name(f"{beside}.{args.to}")
+    if args.to == "model":
+        row, words = _model(path, args.out, args.checkpoint)
+    else:
+        row, words = _metrics(path, args.out, args.to)
+    print(json.dumps(row) if args.json else words)
+    return 0
+
+
+def _model(path: Path, out: Path | None, checkpoint: str) -> tuple[dict[str, Any], str]:
+    """Write the policy of a checkpoint; the result as JSON and in words."""
+    need_train_extra()
+    from stabilizer.output.export_model import export_model  # imports torch
+
+    if path.exists() and not (path / "run.json").is_file():
+        raise ValueError(f"{path}: no run of `stabilizer train`, so no policy; --to csv writes its metrics")
+    out = out or path.with_name(f"{path.name}-model")
+    step, note = export_model(path, out, checkpoint)
+    words = f"the policy of step {step} written to {out}: weights, tokenizer, README.md (model card), training.svg"
+    return {"out": str(out), "step": step} | ({"note": note} if note else {}), words + (f"\n{note}" if note else "")
+
+
+def _metrics(path: Path, out: Path | None, to: str) -> tuple[dict[str, Any], str]:
+    """Write all metrics as a table or for a tracker; the result as JSON and in words."""
+    name = path.name if path.is_dir() else path.stem
+    run = load(path)
+    made = summary(run.actions)
+    if write := TABLES.get(to):
+        out = out or path.with_name(f"{name}.{to}")
         if out.exists():
             raise ValueError(f"{out}: exists already; remove it, or name another file with -o")
-        run = load(path)
         out.parent.mkdir(parents=True, exist_ok=True)
         rows = write(run, out)
-        made = summary(run.actions)
-        told = {"out": str(out), "rows": rows, "interventions": made}
         words = f"{rows} steps written to {out}" + (f"; the run was {made['text']}" if made["count"] else "")
-    elif args.to in TRACKERS:
-        out = args.out or path.with_name(f"{beside}-{args.to}")
-        run = load(path)
-        rows, made = export(run, args.to, out), summary(run.actions)
-        told = {"out": str(out), "steps": rows, "interventions": made}
-        words = (
-            f"{rows} steps written to {out}; to see them: {TRACKERS[args.to].look.format(out=shlex.quote(str(out)))}"
-        )
-        words += f"\nthe run was {made['text']}" if made["count"] else ""
-    else:
-        need_train_extra()
-        from stabilizer.output.export_model import export_model
-
-        if path.exists() and not (path / "run.json").is_file():
-            raise ValueError(f"{path}: no run of `stabilizer train`, so no policy; --to csv writes its metrics")
-        out = args.out or path.with_name(f"{path.name}-model")
-        step, note = export_model(path, out, args.checkpoint)
-        told = {"out": str(out), "step": step} | ({"note": note} if note else {})
-        words = f"the policy of step {step} written to {out}: weights, tokenizer, README.md (model card), training.svg"
-        words += f"\n{note}" if note else ""
-    print(json.dumps(told) if args.json else words)
-    return 0
+        return {"out": str(out), "rows": rows, "interventions": made}, words
+    out = out or path.with_name(f"{name}-{to}")
+    rows = export(run, to, out)
+    words = f"{rows} steps written to {out}; to see them: {TRACKERS[to].look.format(out=shlex.quote(str(out)))}"
+    words += f"\nthe run was {made['text']}" if made["count"] else ""
+    return {"out": str(out), "steps": rows, "interventions": made}, words
 
 
 def _write_csv(run: LoadedRun, out: Path) -> int:

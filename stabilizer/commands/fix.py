@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from stabilizer.control.cost import cost
 from stabilizer.core.knobs import KNOBS, ORDERS, Knob, in_words, parse_order, parse_turn
-from stabilizer.core.records import Action, Event, as_json
+from stabilizer.core.records import Action, as_json
 from stabilizer.core.text import plain
 from stabilizer.runs.asking import idle, leave, misplaced, over
 from stabilizer.runs.history import History
@@ -55,35 +55,50 @@ def run(args: argparse.Namespace) -> int:
     if args.what == "list":
         _list(latest, reader, as_object=args.json)
         return 0
+    asked = args.ids or [""]
+    _check_alive(args, reader)
+    for what in asked:
+        _check_request(args.what, what, latest, reader)
+    for what in asked:
+        _ask(args, what, latest, reader)
+    if not args.json:
+        words = f"asked the run to {args.what} {' '.join(asked)}".rstrip()
+        when = "it answers after its present step, or when it goes on"
+        print(f"{words}; {when}: `stabilizer fix {args.run_directory} list`")
+    return 0
+
+
+def _check_alive(args: argparse.Namespace, reader: RunReader) -> None:
+    """Refuse a request that no process would answer, or that the run's mode rules out."""
     if why := over(reader.status, time.time()):
         goes_on = f"`stabilizer train --resume {args.run_directory}` goes on with it"
         hint = "see `fix RUN list`" if reader.status.get("state") == "finished" else goes_on
         raise ValueError(f"{args.run_directory}: {why}; {hint}")
     if args.what == "approve" and (why := idle(reader.status, args.run_directory)):
         raise ValueError(f"{args.run_directory}: {why}")
-    asked = args.ids or [""]
-    for what in asked:
-        if args.what == "set":
-            _check_knob(what, reader.history)
-        elif args.what == "do":
-            _check_order(what, reader)
-        elif args.what not in ("pause", "resume") and (why := misplaced(args.what, what, latest)):
-            raise ValueError(why)
-    for what in asked:
-        answered = latest[what].hash if args.what in ("approve", "reject", "revert") else ""
-        request = leave(args.run_directory, args.what, what, proposal=answered)
-        price = _cost(latest[what], reader) if args.what == "approve" else ()
-        if args.json:
-            said = {"request": request.id, "kind": request.kind, "action": request.action}
-            print(json.dumps(said | ({"cost": price} if price else {})))
-        else:
-            for sentence in price:
-                print(plain(sentence))
-    if not args.json:
-        words = f"asked the run to {args.what} {' '.join(asked)}".rstrip()
-        when = "it answers after its present step, or when it goes on"
-        print(f"{words}; {when}: `stabilizer fix {args.run_directory} list`")
-    return 0
+
+
+def _check_request(kind: str, what: str, latest: Mapping[str, Action], reader: RunReader) -> None:
+    """Refuse a request that the training process would have to refuse."""
+    if kind == "set":
+        _check_knob(what, reader.history)
+    elif kind == "do":
+        _check_order(what, reader)
+    elif kind not in ("pause", "resume") and (why := misplaced(kind, what, latest)):
+        raise ValueError(why)
+
+
+def _ask(args: argparse.Namespace, what: str, latest: Mapping[str, Action], reader: RunReader) -> None:
+    """Leave one request, and print what an approval would cost."""
+    answered = latest[what].hash if args.what in ("approve", "reject", "revert") else ""
+    request = leave(args.run_directory, args.what, what, proposal=answered)
+    price = _cost(latest[what], reader) if args.what == "approve" else ()
+    if args.json:
+        row = {"request": request.id, "kind": request.kind, "action": request.action}
+        print(json.dumps(row | ({"cost": price} if price else {})))
+        return
+    for sentence in price:
+        print(plain(sentence))
 
 
 def _verify(run: Path, *, as_object: bool) -> int:
@@ -132,7 +147,6 @@ def _cost(action: Action, reader: RunReader) -> tuple[str, ...]:
 
 
 def _list(latest: dict[str, Action], reader: RunReader, *, as_object: bool) -> None:
-    events: Sequence[Event] = reader.history.events
     waits = not (over(reader.status, time.time()) or idle(reader.status, reader.path))
     costs = {name: _cost(action, reader) if waits else () for name, action in latest.items()}
     if as_object:
@@ -140,6 +154,7 @@ def _list(latest: dict[str, Action], reader: RunReader, *, as_object: bool) -> N
         print(json.dumps(rows))
         return
     console = Console(highlight=False)
+    events = reader.history.events
     by_hand = [event for event in events if event.data.get("by") and event.data.get("action") not in latest]
     if by_hand:
         console.print("Asked for by hand, without a change:")
@@ -147,15 +162,18 @@ def _list(latest: dict[str, Action], reader: RunReader, *, as_object: bool) -> N
             console.print(Text(f"  step {event.step}: {plain(event.text)}"))
     if not latest:
         console.print("the journal is empty: nothing was proposed")
-        return
-    for action in latest.values():
-        change = ", ".join(_turned(knob, before, after) for knob, (before, after) in action.change.items())
-        about = f" · incident {action.incident}" if action.incident else ""
-        console.print(Text(plain(f"{action.action}  {action.remedy}  {action.entry} at step {action.step:,}{about}")))
-        price = f"If it is approved: {' '.join(costs[action.action])}" if costs[action.action] else ""
-        for line in ("" if change in action.text else change, action.text, price):
-            if line:
-                console.print(Padding(Text(plain(line)), (0, 0, 0, 4), expand=False))
+    for name, action in latest.items():
+        _print_action(console, action, costs[name])
+
+
+def _print_action(console: Console, action: Action, price: tuple[str, ...]) -> None:
+    about = f" · incident {action.incident}" if action.incident else ""
+    console.print(Text(plain(f"{action.action}  {action.remedy}  {action.entry} at step {action.step:,}{about}")))
+    change = ", ".join(_turned(knob, before, after) for knob, (before, after) in action.change.items())
+    costs = f"If it is approved: {' '.join(price)}" if price else ""
+    for line in ("" if change in action.text else change, action.text, costs):
+        if line:
+            console.print(Padding(Text(plain(line)), (0, 0, 0, 4), expand=False))
 
 
 def _turned(knob: str, before: float | None, after: float | None) -> str:

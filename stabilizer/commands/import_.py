@@ -11,8 +11,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from stabilizer.commands.diagnose import add_source_arguments, mapping
+from stabilizer.analysis.importing import write_run
+from stabilizer.commands.sources import add_source_arguments, mapping
 from stabilizer.core.durations import spoken
+from stabilizer.core.text import plain
+from stabilizer.trainers.reading import load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,10 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, write, say where it is."""
-    from stabilizer.analysis.importing import write_run
-    from stabilizer.core.text import plain
-    from stabilizer.trainers.reading import load
-
     loaded = load(args.path, format=args.format, mapping=mapping(args.map), config=args.config)
     if loaded.source.format == "stabilizer":
         raise ValueError(f"{args.path}: a run directory already; `stabilizer dashboard {args.path}` shows it as it is")

@@ -8,7 +8,13 @@ import json
 import math
 from typing import Any
 
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
 from stabilizer.cli import UsageError
+from stabilizer.output.terminal import console
 from stabilizer.preflight import planner
 from stabilizer.preflight.memory import SHARDINGS
 from stabilizer.preflight.paste import paste
@@ -102,20 +108,11 @@ def _as_json(args: argparse.Namespace, asked: Wanted, found: list[Plan], trouble
 
 
 def _show(args: argparse.Namespace, asked: Wanted, found: list[Plan], trouble: dict[str, str] | None) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    from stabilizer.output.terminal import console
-
     out = console()
     out.print(Text(_title(args, asked, found), "bold"))
     out.print(Padding(Text(_asked(args, asked), "dim"), (0, 0, 0, 2), expand=False))
     if trouble:
-        heading = "Not as asked" if found and found[0].fits else "Nothing fits" if found else "No valid plan"
-        style = "yellow" if found and found[0].fits else "bold red"
-        out.print()
-        out.print(Text.assemble((f"{heading}: ", style), trouble["why"]))
-        out.print(Padding(Text.assemble(("Nearest change: ", "bold"), trouble["change"]), (0, 0, 0, 2), expand=False))
+        _show_trouble(out, found, trouble)
     if not found:
         return
     out.print()
@@ -128,6 +125,15 @@ def _show(args: argparse.Namespace, asked: Wanted, found: list[Plan], trouble: d
     tight = "" if found[args.paste - 1].fits else f" (too large for {asked.memory:g} GiB by this estimate)"
     out.print(Text(f"Plan {args.paste}, ready to paste{tight}", "bold"))
     print(paste(asked, found[args.paste - 1]))
+
+
+def _show_trouble(out: Console, found: list[Plan], trouble: dict[str, str]) -> None:
+    heading, style = "No valid plan", "bold red"
+    if found:
+        heading, style = ("Not as asked", "yellow") if found[0].fits else ("Nothing fits", "bold red")
+    out.print()
+    out.print(Text.assemble((f"{heading}: ", style), trouble["why"]))
+    out.print(Padding(Text.assemble(("Nearest change: ", "bold"), trouble["change"]), (0, 0, 0, 2), expand=False))
 
 
 def _title(args: argparse.Namespace, asked: Wanted, found: list[Plan]) -> str:
@@ -164,17 +170,21 @@ def _asked(args: argparse.Namespace, asked: Wanted) -> str:
     )
 
 
-def _table(asked: Wanted, found: list[Plan], limit: int) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
+def _table(asked: Wanted, found: list[Plan], limit: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     headings = ("", "processes", "per\ndevice", "accumu-\nlation", "gene-\nrations", "prompts\nper update")
     for heading in (*headings, "completions\nper update", "updates\nper rollout", "GiB per GPU\n(estimate)", ""):
         table.add_column(heading, header_style="bold", justify="left" if heading == "" else "right")
     for place, plan in enumerate(found[:limit], start=1):
-        numbers = (plan.processes, plan.per_device, plan.accumulation, plan.group, plan.prompts)
-        numbers += (plan.completions, plan.updates)
+        numbers = (
+            plan.processes,
+            plan.per_device,
+            plan.accumulation,
+            plan.group,
+            plan.prompts,
+            plan.completions,
+            plan.updates,
+        )
         fits = Text("fits", "green") if plan.fits else Text("too large", "red")
         table.add_row(str(place), *map(str, numbers), f"{plan.memory.total:.0f}", fits)
     return table

@@ -7,12 +7,15 @@ configuration can't be read. With `--fix` a corrected copy is written, and the v
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 from stabilizer.configs.config import ConfigError
+from stabilizer.output.preflight_terminal import show
+from stabilizer.output.terminal import console
 from stabilizer.preflight.check import Options, as_json, exit_code, finding_json, preflight
 from stabilizer.preflight.fix import Fixed, corrected, default_target, write
 from stabilizer.preflight.rules import RULES
@@ -63,9 +66,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(as_json(result) | _fixed_json(fixed, target), indent=2, allow_nan=False))
     else:
-        from stabilizer.output.preflight_terminal import show
-        from stabilizer.output.terminal import console
-
         show(result, console(), fixed, target)
     return exit_code(result.verdict, args.fail_on)
 
@@ -77,8 +77,6 @@ def _check_only(args: argparse.Namespace) -> None:
         raise ConfigError(f"--only {args.only}: goes with --fix")
     ids = [rule.ID for rule in RULES]
     if args.only not in ids:
-        import difflib
-
         near = difflib.get_close_matches(args.only, ids, 1, 0.3)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ConfigError(f"--only {args.only}: no such rule; {hint}There are {', '.join(ids)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import orjson
 from rich.console import Console
@@ -18,9 +18,7 @@ from rich.text import Text
 from stabilizer.core.knobs import in_words
 from stabilizer.core.records import Action, Finding, as_json
 from stabilizer.core.text import plain
-
-if TYPE_CHECKING:
-    from stabilizer.live.session import Tick
+from stabilizer.live.tick import Tick
 
 EVERY_S = 4.0
 """Seconds between progress lines."""
@@ -63,14 +61,12 @@ class LivePrinter:
     def tick(self, tick: Tick) -> None:
         """Take one step in."""
         if not self._done:
-            head = "".join(f"{title:>{_WIDTH}}" for title, _, _ in _COLUMNS)
-            self.console.print(Text(LEGEND, style="dim"))
-            self.console.print(Text(f"{'step':>9}{head}{'incidents':>11}{'left':>8}", style="dim"))
+            self._heading()
         if tick.step <= self._step:
             self.console.print(Text(f"── back to step {tick.step - 1}, and on from there ──", style="cyan"))
         self._advanced += max(0, tick.step - self._step) if self._done else 1
         self._done, self._step = self._done + 1, tick.step
-        self._keep(tick.known)
+        self._latest |= {name: tick.metrics[name] for _, name, _ in _COLUMNS if name in tick.metrics}
         for trouble in tick.troubles:
             self._print(Text(f"▲ step {tick.step} · {plain(trouble)}", style="yellow"))
         for finding in tick.findings:
@@ -80,22 +76,21 @@ class LivePrinter:
         now = time.monotonic()
         if now - self._printed >= EVERY_S or tick.step == tick.steps or self._done == 1:
             self._printed = now
-            self._keep(tick.metrics)  # some of them are only computed now, and for no step that isn't printed
             self._line(tick, now)
 
-    def _keep(self, values: Mapping[str, float]) -> None:
-        self._latest |= {name: values[name] for _, name, _ in _COLUMNS if name in values}
+    def _heading(self) -> None:
+        head = "".join(f"{title:>{_WIDTH}}" for title, _, _ in _COLUMNS)
+        self.console.print(Text(LEGEND, style="dim"))
+        self.console.print(Text(f"{'step':>9}{head}{'incidents':>11}{'left':>8}", style="dim"))
 
     def caught_up(self) -> None:
         """What came until now was there already: its pace is that of reading, so the time left is told from here on."""
         self._catching_up, self._began, self._advanced = False, time.monotonic(), 0
 
-    def end(self, findings: Iterable[Finding], actions: Iterable[Action] = ()) -> None:
-        """Take in what could only be told once nothing more was to come."""
+    def end(self, findings: Iterable[Finding]) -> None:
+        """Take in what only the end of the run shows."""
         for finding in findings:
             self._finding(finding)
-        for action in actions:
-            self._action(action)
 
     def _action(self, action: Action) -> None:
         self._print(*action_lines(action))
@@ -103,22 +98,26 @@ class LivePrinter:
             self._print(None, f"waits for you: {self._asks} approve {action.action}   (or reject {action.action})")
 
     def _finding(self, finding: Finding) -> None:
-        """Only what a person should look up for: it opened, got worse, or is over; the cause once per incident."""
-        stands = (finding.state, finding.severity)
-        known = self._told.get((finding.incident, finding.id))
-        if known == stands or (known and finding.severity == "info"):
+        """Only what a person should look up for; the cause once per incident."""
+        if not self._is_news(finding):
             return
-        if finding.state in ("mitigating", "recovering") and (known is None or known[1] == finding.severity):
-            return
-        if finding.state == "open" and known and known[1] == finding.severity:
-            return  # it wavered and is back
-        self._told[finding.incident, finding.id] = stands
+        self._told[finding.incident, finding.id] = (finding.state, finding.severity)
         self._print(*finding_lines(finding))
         cause = finding.causes[0] if finding.causes and finding.state == "open" else None
         if cause and self._explained.get(finding.incident) != cause.id:
             self._explained[finding.incident] = cause.id
             sure = "" if cause.id == "undetermined" else f" ({cause.confidence:.0%})"
             self._print(None, f"likely cause: {plain(cause.id)}{sure}: {plain(cause.why)}")
+
+    def _is_news(self, finding: Finding) -> bool:
+        """Whether it opened, got worse, or is over; a finding that wavers is no news."""
+        known = self._told.get((finding.incident, finding.id))
+        if known is None:
+            return finding.state not in ("mitigating", "recovering")
+        state, severity = known
+        if finding.severity == "info" or (state, severity) == (finding.state, finding.severity):
+            return False
+        return finding.severity != severity or finding.state not in ("mitigating", "recovering", "open")
 
     def _print(self, head: Text | None, *details: str) -> None:
         if head is not None:
@@ -152,17 +151,17 @@ class JsonPrinter:
         self._write({"kind": "step", "step": tick.step, "steps": tick.steps, "metrics": as_json(tick.metrics)})
         for trouble in tick.troubles:
             self._write({"kind": "trouble", "step": tick.step, "text": plain(trouble)})
-        self.end(tick.findings, tick.actions)
+        self.end(tick.findings)
+        for action in tick.actions:
+            self._write({"kind": "action", **as_json(action)})
 
     def caught_up(self) -> None:
         """Nothing a machine needs to be told."""
 
-    def end(self, findings: Iterable[Finding], actions: Iterable[Action] = ()) -> None:
-        """Take in what could only be told once nothing more was to come."""
+    def end(self, findings: Iterable[Finding]) -> None:
+        """Take in what only the end of the run shows."""
         for finding in findings:
             self._write({"kind": "finding", **as_json(finding)})
-        for action in actions:
-            self._write({"kind": "action", **as_json(action)})
 
     def _write(self, row: dict[str, Any]) -> None:
         self.out.write(orjson.dumps(row).decode() + "\n")

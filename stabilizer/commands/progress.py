@@ -8,6 +8,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
+from rich.cells import set_cell_size
+
+from stabilizer.core.text import plain
+
 FIRST_S = 2.0
 """Seconds of silence before the line appears: most work is done by then."""
 EVERY_S = 0.5
@@ -37,10 +41,6 @@ def progress(words: str) -> Iterator[Callable[[str], None]]:
     def show() -> None:
         if over.wait(FIRST_S):
             return
-        from rich.cells import set_cell_size
-
-        from stabilizer.core.text import plain
-
         while True:
             columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # 0 where nobody knows
             print(f"{CLEAR}{set_cell_size(plain(newest), columns - 1)}", end="", file=sys.stderr, flush=True)

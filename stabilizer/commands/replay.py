@@ -9,9 +9,13 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from math import isfinite
 from pathlib import Path
 
+from rich.console import Console
+
 from stabilizer.commands.missing import need_train_extra
+from stabilizer.core.text import plain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,10 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _replay(args: argparse.Namespace, out: Path, *, kept: bool) -> int:
-    from rich.console import Console
-
-    from stabilizer.core.text import plain
-    from stabilizer.live.replay import replay
+    from stabilizer.live.replay import replay  # imports torch
 
     with Console(stderr=True).status("replaying") as status:
         done = replay(
@@ -74,6 +75,4 @@ def _replay(args: argparse.Namespace, out: Path, *, kept: bool) -> int:
 
 
 def _plain(value: float | None) -> float | str | None:
-    from math import isfinite
-
     return value if value is None or isfinite(value) else str(value)

@@ -6,7 +6,11 @@ import argparse
 import json
 from pathlib import Path
 
-from stabilizer.commands.diagnose import add_source_arguments, mapping
+from stabilizer.analysis.analyse import analyse
+from stabilizer.commands.sources import add_source_arguments, mapping
+from stabilizer.core.text import plain
+from stabilizer.runs.loaded import NoMetrics
+from stabilizer.trainers.reading import load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,11 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Analyse and write; prints where the report is."""
-    from stabilizer.analysis.analyse import analyse
-    from stabilizer.core.text import plain
-    from stabilizer.output.report import default_name, write
-    from stabilizer.runs.loaded import NoMetrics
-    from stabilizer.trainers.reading import load
+    from stabilizer.output.report import default_name, write  # imports plotly, which `--help` need not wait for
 
     try:
         loaded = load(args.path, format=args.format, mapping=mapping(args.map), config=args.config)

@@ -11,16 +11,22 @@ import os
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stabilizer.core.text import age_words, plain, short
 from stabilizer.runs.listing import RunLine, list_runs, run_line
 
 COLOURS = {
     "critical": "bold magenta", "crashed": "bold magenta", "failed": "bold magenta", "unreadable": "bold magenta",
     "warn": "yellow", "stalled": "yellow", "info": "cyan", "healthy": "green", "running": "green",
 }  # fmt: skip
-
-
+COLUMNS = ("run", "state", "step", "verdict", "reward", "accuracy", "changed", "age")
+NUMBERS = frozenset({"step", "reward", "accuracy", "changed", "age"})
+"""Columns that are aligned to the right."""
 HIDDEN = frozenset({"numbers", "settings", "recipe", "source", "measured", "reach", "note"})
 """What a list line holds for the dashboard alone."""
 
@@ -52,12 +58,6 @@ def _row(line: RunLine) -> dict[str, Any]:
 
 
 def _print(lines: list[RunLine], folder: Path, now: float) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from stabilizer.core.text import age_words, plain, short
-
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 160  # a name that is cut or folded can't be pasted
@@ -65,21 +65,26 @@ def _print(lines: list[RunLine], folder: Path, now: float) -> None:
         console.print(Text(f"No runs in {plain(folder)} yet. `stabilizer demo` makes one in about two minutes."))
         return
     table = Table(box=None, pad_edge=False, header_style="dim", collapse_padding=True)
-    for title, side in (("run", "left"), ("state", "left"), ("step", "right"), ("verdict", "left"), ("reward", "right"),
-                        ("accuracy", "right"), ("changed", "right"), ("age", "right")):  # fmt: skip
+    for title in COLUMNS:
+        side: Literal["left", "right"] = "right" if title in NUMBERS else "left"
         table.add_column(title, justify=side, overflow="ellipsis", no_wrap=title == "run")
     for line in lines:
-        steps = "" if line.step is None else f"{line.step:,}" + (f"/{line.steps:,}" if line.steps else "")
-        table.add_row(
-            Text(plain(line.id)),
-            Text(plain(line.state), style=COLOURS.get(line.state, "")),
-            steps,
-            Text(plain(line.verdict or line.problem or "not checked"), style=COLOURS.get(line.verdict, "")),
-            "" if line.reward is None else short(line.reward),
-            "" if line.accuracy is None else short(line.accuracy),
-            f"{line.interventions}×" if line.interventions else "",
-            "" if line.heartbeat is None else age_words(now - line.heartbeat),
-        )
+        table.add_row(*_cells(line, now))
     console.print(table)
     if any(line.interventions for line in lines):
         console.print(Text("changed: how often a remedy or a person intervened; such a run is no baseline", "dim"))
+
+
+def _cells(line: RunLine, now: float) -> tuple[Text | str, ...]:
+    """A run as the cells of `COLUMNS`; what is unknown is empty."""
+    steps = "" if line.step is None else f"{line.step:,}" + (f"/{line.steps:,}" if line.steps else "")
+    return (
+        Text(plain(line.id)),
+        Text(plain(line.state), style=COLOURS.get(line.state, "")),
+        steps,
+        Text(plain(line.verdict or line.problem or "not checked"), style=COLOURS.get(line.verdict, "")),
+        "" if line.reward is None else short(line.reward),
+        "" if line.accuracy is None else short(line.accuracy),
+        f"{line.interventions}×" if line.interventions else "",
+        "" if line.heartbeat is None else age_words(now - line.heartbeat),
+    )

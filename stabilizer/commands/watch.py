@@ -13,19 +13,21 @@ import json
 import math
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from rich.console import Console
 
 from stabilizer.analysis.log_end import GRACE_S, LONGER, PACE, Rest, Wait, log_end, pace
 from stabilizer.analysis.watching import new_watch
-from stabilizer.commands.diagnose import add_source_arguments, mapping
+from stabilizer.commands.printing import JsonPrinter, LivePrinter
+from stabilizer.commands.sources import add_source_arguments, mapping
 from stabilizer.core.durations import spoken
-from stabilizer.core.records import SEVERITIES, Action, Finding
+from stabilizer.core.records import SEVERITIES, Finding
 from stabilizer.core.text import plain
 from stabilizer.incidents.watch import Watch
 from stabilizer.live.follow import FollowedLog, FollowedRun, Load, News, follow
 from stabilizer.live.notify import Notices
+from stabilizer.live.tick import Tick
 from stabilizer.runs.continued import row
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunError
@@ -33,25 +35,6 @@ from stabilizer.trainers.reading import load
 
 POLL_S = 0.5
 """Seconds between looks at the files."""
-
-
-@dataclass(frozen=True)
-class Tick:
-    """One new row, as the printers of `live.py` take it."""
-
-    step: int
-    steps: int | None
-    metrics: dict[str, float]
-    findings: list[Finding]
-    actions: tuple[Action, ...]
-    open_incidents: int
-    troubles: tuple[str, ...] = ()
-    """None: what a run told of itself is among its events."""
-
-    @property
-    def known(self) -> dict[str, float]:
-        """What a printer may read at every tick: here all of it, for it was read from a file."""
-        return self.metrics
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,58 +83,83 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Follow until there is a reason to end."""
-    from rich.console import Console
-
-    from stabilizer.commands.printing import JsonPrinter, LivePrinter
-
     wanted = mapping(args.map)
     followed, news = _begin(args, lambda path: load(path, format=args.format, mapping=wanted, config=args.config))
-    printer: Any = JsonPrinter() if args.json else LivePrinter(Console(highlight=False), catching_up=True)
     notices = Notices(args.path.name, args.on_critical, args.notify, tell=lambda text: print(text, file=sys.stderr))
-    reading = True
-    watch, newest = new_watch(), time.monotonic()
-    grace = math.inf if args.grace is None and args.idle is not None else args.grace
-    rest, wait, slowest, ended = Rest(grace, newest), None, 0.0, False
-    verdict, newest_view = "too-short", None
+    following = _Following(args, notices)
     try:
-        while True:
-            if news.anew:
-                watch = new_watch()
-            _tell_of_log(args, news, newest_view)
-            notices.ask(news.asked, args.answer_at)
-            for view in news.views:
-                changed = watch.tick(view)
-                printer.tick(_tick(view, watch, changed))
-                notices.tell_of(changed)
-                verdict = watch.verdict(view)[0]
-                if newest_view is not None and not ended:  # a restart's pause is no step
-                    slowest = max(slowest, time.monotonic() - newest)
-                newest, newest_view, ended = time.monotonic(), view, False
-                if _reached(verdict, args.fail_on):
-                    return _end(args, verdict, 1)
-            if reading and news.views:
-                printer.caught_up()
-                reading = False
-            idle = args.idle is not None and time.monotonic() - newest >= args.idle
-            wait = _ended(followed.newest, rest, news.grew, slowest)
-            ended = ended or wait is not None
-            if wait and wait.new:
-                _tell(args, wait)
-            if (news.over and not news.views) or idle or (wait and wait.over):
-                last = followed.newest or newest_view
-                if last is not None:
-                    changed = watch.end(last)
-                    printer.end(changed)
-                    notices.tell_of(changed)
-                    verdict = watch.verdict(last)[0]
-                return _end(args, verdict, int(_reached(verdict, args.fail_on)))
+        while (code := following.take(news, followed.newest)) is None:
             if not news.views:
                 time.sleep(POLL_S)
             news = followed.look()
     except KeyboardInterrupt:
-        return _end(args, verdict, 0)
+        code = 0
     finally:
         notices.close()
+    _print_end(args, following.verdict, code)
+    return code
+
+
+class _Following:
+    """What is known of the run that is followed, and what was printed of it."""
+
+    def __init__(self, args: argparse.Namespace, notices: Notices):
+        self.verdict = "too-short"
+        self._args, self._notices = args, notices
+        self._printer = JsonPrinter() if args.json else LivePrinter(Console(highlight=False), catching_up=True)
+        self._catching_up = True
+        self._watch = new_watch()
+        self._view: RunView | None = None
+        """The newest row that was judged."""
+        self._newest = time.monotonic()
+        """When it came."""
+        grace = math.inf if args.grace is None and args.idle is not None else args.grace
+        self._rest = Rest(grace, self._newest)
+        self._slowest = 0.0
+        """Longest time in seconds from one row to the next."""
+        self._ended = False
+
+    def take(self, news: News, newest: RunView | None) -> int | None:
+        """Judge what one look brought; the exit code once there is a reason to end. `newest` is all that was read."""
+        if news.anew:
+            self._watch = new_watch()
+        _tell_of_log(self._args, news, self._view)
+        self._notices.ask(news.asked, self._args.answer_at)
+        for view in news.views:
+            self._judge(view)
+            if _reached(self.verdict, self._args.fail_on):
+                return 1
+        if self._catching_up and news.views:
+            self._printer.caught_up()
+            self._catching_up = False
+        if not self._is_over(news, newest):
+            return None
+        last = newest or self._view
+        if last is not None:
+            changed = self._watch.end(last)
+            self._printer.end(changed)
+            self._notices.tell_of(changed)
+            self.verdict = self._watch.verdict(last)[0]
+        return int(_reached(self.verdict, self._args.fail_on))
+
+    def _judge(self, view: RunView) -> None:
+        changed = self._watch.tick(view)
+        self._printer.tick(_tick(view, self._watch, changed))
+        self._notices.tell_of(changed)
+        self.verdict = self._watch.verdict(view)[0]
+        now = time.monotonic()
+        if self._view is not None and not self._ended:  # a restart's pause is no step
+            self._slowest = max(self._slowest, now - self._newest)
+        self._newest, self._view, self._ended = now, view, False
+
+    def _is_over(self, news: News, newest: RunView | None) -> bool:
+        """Whether nothing more is to be expected: by the run's own state, `--idle`, or the end of the log."""
+        idle = self._args.idle is not None and time.monotonic() - self._newest >= self._args.idle
+        wait = _ended(newest, self._rest, news.grew, self._slowest)
+        self._ended = self._ended or wait is not None
+        if wait and wait.new:
+            _tell(self._args, wait)
+        return (news.over and not news.views) or idle or bool(wait and wait.over)
 
 
 def _ended(newest: RunView | None, rest: Rest, grew: bool, slowest: float) -> Wait | None:
@@ -179,19 +187,21 @@ def _tell(args: argparse.Namespace, wait: Wait) -> None:
 def _tell_of_log(args: argparse.Namespace, news: News, judged: RunView | None) -> None:
     """What happened to the log other than that it grew."""
     at = f"step {judged.step}" if judged else "its beginning"
-    said = {
-        "log-replaced": "was replaced by another training; starting anew" if news.anew else "",
-        "log-cut": f"was rotated or cut; what was judged, up to {at}, stands, and what follows is judged as before"
-        if news.cut else "",
-        "log-unreadable": f"can't be read now: {plain(news.trouble)}; what was judged, up to {at}, stands, and it is"
-        " looked at again when it changes" if news.trouble else "",
-    }  # fmt: skip
-    for kind, what in said.items():
-        if what and args.json:
-            why = {"what": news.trouble} if kind == "log-unreadable" else {}
-            print(json.dumps({"kind": kind, **({"judged": judged.step} if judged else {}), **why}), flush=True)
-        if what:
-            print(f"stabilizer watch: {plain(args.path)} {what}", file=sys.stderr)
+    if news.anew:
+        _tell_change(args, "log-replaced", "was replaced by another training; starting anew", judged)
+    if news.cut:
+        stands = f"what was judged, up to {at}, stands, and what follows is judged as before"
+        _tell_change(args, "log-cut", f"was rotated or cut; {stands}", judged)
+    if news.trouble:
+        stands = f"what was judged, up to {at}, stands, and it is looked at again when it changes"
+        text = f"can't be read now: {plain(news.trouble)}; {stands}"
+        _tell_change(args, "log-unreadable", text, judged, what=news.trouble)
+
+
+def _tell_change(args: argparse.Namespace, kind: str, text: str, judged: RunView | None, **data: str) -> None:
+    if args.json:
+        print(json.dumps({"kind": kind, **({"judged": judged.step} if judged else {}), **data}), flush=True)
+    print(f"stabilizer watch: {plain(args.path)} {text}", file=sys.stderr)
 
 
 def _begin(args: argparse.Namespace, load: Load) -> tuple[FollowedRun | FollowedLog, News]:
@@ -225,12 +235,11 @@ def _reached(verdict: str, level: str) -> bool:
     return level != "crash" and verdict in SEVERITIES and SEVERITIES.index(verdict) >= SEVERITIES.index(level)
 
 
-def _end(args: argparse.Namespace, verdict: str, code: int) -> int:
+def _print_end(args: argparse.Namespace, verdict: str, code: int) -> None:
     if args.json:
         print(json.dumps({"kind": "end", "verdict": verdict, "exit": code}))
     else:
         print(f"verdict: {verdict}" + (f" (reached --fail-on {args.fail_on})" if code else ""))
-    return code
 
 
 def _seconds(text: str) -> float:

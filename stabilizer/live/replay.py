@@ -221,14 +221,14 @@ class _Again:
         controls = session.trainer.controls
         for event in self._events:
             if event.attempt == number and event.step == step + 1:
-                session.declare(event.step, event.kind, event.text, **{**event.data, "replayed": True})
+                session.host.declare(event.step, event.kind, event.text, **{**event.data, "replayed": True})
         entries = self.plan.entries.get((number, step), ())
         for entry in entries:
             if entry.entry == "applied":
                 self._orders[entry.action] = (step, *self._ordered(entry))
             elif entry.entry in ("verified", "reverted", "failed"):
                 self._orders.pop(entry.action, None)
-            session.journal(entry)
+            session.host.journal(entry)
         self._knobs.pass_boundary(step, entries)
         controls.set_all({knob: value for knob, value in self._knobs.values.items() if knob in controls})
         for action, (began, repeats, orders) in list(self._orders.items()):
@@ -237,7 +237,7 @@ class _Again:
             if step + 1 - began >= repeats:  # given for the last time: a later attempt may pass this step again
                 del self._orders[action]
         if step in self._needed:
-            session.save_checkpoint()
+            session.host.save_checkpoint()
 
     def _ordered(self, entry: Action) -> tuple[int, list[str]]:
         """For how many steps orders were given, and which: a person's in the entry, a remedy's in its hypothesis."""
@@ -260,14 +260,12 @@ class _Again:
         self._orders.clear()
         state = self._state(self.plan.begins(attempt), attempt.get("parent"))
         if attempt["reason"] == "rollback":
-            session.roll_back(state, f"as in the run: back to step {state.step}", replayed=True)
+            session.host.roll_back(state, f"as in the run: back to step {state.step}", replayed=True)
             return state.step
         session.trainer.load_checkpoint(state, vary_data=False)
         session.trainer.attempt = attempt["attempt"]
-        history = session.history.fork(state.step + 1, attempt["attempt"])
-        session.writer.begin_attempt(state.step + 1, "resume", parent=attempt.get("parent"), history=history)
-        session.history = history
-        session.declare(state.step + 1, "resume", f"as in the run: resumed from step {state.step}", replayed=True)
+        session.monitor.begin_attempt(state.step + 1, "resume", parent=attempt.get("parent"))
+        session.host.declare(state.step + 1, "resume", f"as in the run: resumed from step {state.step}", replayed=True)
         for entry in self.plan.entries.get((attempt.get("parent"), state.step), ()):
             if entry.entry == "applied" and entry.data.get("order") == "skip-update":
                 session.trainer.controls.obey("skip-update")  # the step it was meant for was made anew

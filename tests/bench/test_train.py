@@ -58,15 +58,7 @@ def test_sides_take_turns_and_each_begins_as_often():
     assert result["ratio"] == pytest.approx(4.0) and result["steps"] == 8
 
 
-def test_what_a_block_spends_on_monitoring_is_borne_by_all_its_steps():
-    shared = ("step_s", "update_s", "cpu_s")
-    quick, slow = (dict.fromkeys(shared, s) | {"monitor_s": m, "tokens": 5} for s, m in ((1.0, 0.0), (1.4, 0.4)))
-    rows = ours.shared_out([quick, quick, quick, slow])
-    assert [row["step_s"] for row in rows] == [row["update_s"] for row in rows] == pytest.approx([1.1] * 4)
-    assert [row["monitor_s"] for row in rows] == pytest.approx([0.1] * 4) and {row["tokens"] for row in rows} == {5}
-
-
-def test_what_a_step_leaves_to_be_measured_later_is_timed_in_its_block_and_once(monkeypatch):
+def test_every_step_is_measured_once_and_timed_with_its_block(monkeypatch):
     measure, seen = loop._measured, []
     monkeypatch.setattr(loop, "_measured", lambda *args: seen.append(1) or measure(*args))
     blocks, answers = iter([{"steps": 3}, {"steps": 2}, None]), []

@@ -16,9 +16,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import stabilizer.live.session
+import stabilizer.live.monitor
 from stabilizer.analysis.watching import advice
-from stabilizer.core.records import Action, Cause, Finding
+from stabilizer.core.records import Action, Finding
 from stabilizer.detectors.base import Detector
 from stabilizer.incidents.watch import Watch
 from stabilizer.live.session import Session
@@ -142,7 +142,7 @@ def train(path: Path, scenario: str, steps: int, die_before: int | None) -> None
     seen = (detector(),) if detector else ()
     for kind in {type(remedy) for remedy in REMEDIES}:
         _hasten(kind)
-    stabilizer.live.session.new_watch = lambda: Watch(always_too_high, advice, seen)
+    stabilizer.live.monitor.new_watch = lambda: Watch(always_too_high, advice, seen)
     durable = Durable(die_before)
     resumed = (path / "run.json").exists()
     durable.armed = resumed

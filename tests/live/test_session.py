@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import json
 import os
@@ -17,10 +16,12 @@ from rich.console import Console
 
 from stabilizer.analysis.watching import watch_run
 from stabilizer.cli import main
-from stabilizer.commands.train import command, follow
+from stabilizer.commands.live_run import command, follow
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.records import Action, Finding, Metrics
-from stabilizer.live.session import RESTATED, Session
+from stabilizer.live.host import RunHost
+from stabilizer.live.monitor import RESTATED, Monitor
+from stabilizer.live.session import Session
 from stabilizer.runs.directory import chain_hash, replace_json
 from stabilizer.runs.reader import RunError, RunReader, read_json, read_records
 from stabilizer.runs.requests import ask
@@ -162,8 +163,8 @@ def test_the_live_watch_and_the_replay_of_its_run_agree(tmp_path) -> None:
     def told(watch) -> list[tuple]:
         return [(f.id, f.incident, f.severity, f.state, f.onset_step, f.detected_step) for f in watch.findings()]
 
-    assert told(replayed) == told(session.watch)
-    assert told(session.watch), "this run is meant to break"
+    assert told(replayed) == told(session.monitor.watch)
+    assert told(session.monitor.watch), "this run is meant to break"
 
 
 def test_the_journal_is_chained_and_survives_a_rollback(tmp_path) -> None:
@@ -197,7 +198,7 @@ def test_a_failing_watch_never_stops_training(tmp_path) -> None:
         def verdict(self, view):
             return "healthy", None
 
-    session.watch = Broken()
+    session.monitor.watch = Broken()
     assert [tick.step for tick in session.run()] == [1, 2, 3, 4, 5]
     assert any("monitor failed" in event.text for event in RunReader(tmp_path / "run").events)
 
@@ -265,7 +266,7 @@ def test_pause_and_resume_by_request(tmp_path) -> None:
         if tick.step == 2:
             ask(session.writer.path, "pause")
         if tick.step == 3:
-            states.append(session._paused)
+            states.append(session.host.paused)
             ask(session.writer.path, "resume")  # else this test would wait for ever
     assert states == [True]
     assert session.trainer.step == 6
@@ -545,13 +546,13 @@ def test_a_run_whose_newest_attempt_is_lost_is_refused_for_its_rows_would_be_mix
 
 def test_there_is_no_state_to_go_on_from_before_the_first_row_is_on_record(tmp_path, monkeypatch) -> None:
     rows = []
-    save = Session.save_checkpoint
+    save = RunHost.save_checkpoint
 
-    def seen(session: Session) -> None:
-        rows.append(RunReader(session.writer.path).history.view().series("accuracy/val").steps.tolist())
-        save(session)
+    def seen(host: RunHost) -> None:
+        rows.append(RunReader(host.monitor.writer.path).history.view().series("accuracy/val").steps.tolist())
+        save(host)
 
-    monkeypatch.setattr(Session, "save_checkpoint", seen)
+    monkeypatch.setattr(RunHost, "save_checkpoint", seen)
     Session.start(small_config(2), tmp_path / "run")
     assert rows == [[0]]
 
@@ -607,7 +608,7 @@ def test_a_run_that_a_fix_ended_is_stopped_with_its_reason_and_can_be_gone_on_wi
     session = Session.start(small_config(6), tmp_path / "run")
     for tick in session.run():
         if tick.step == 2:
-            session.stop("early-stop: nothing left to gain")
+            session.host.stop("early-stop: nothing left to gain")
     status = read_json(tmp_path / "run" / "status.json")
     assert (status["state"], status["step"]) == ("stopped", 2)
     assert any("ended early: early-stop" in event.text for event in RunReader(tmp_path / "run").events)
@@ -619,7 +620,7 @@ def test_a_fork_in_a_session_leaves_no_trace_in_its_run(tmp_path) -> None:
     for session in (plain, forked):
         for tick in session.run():
             if session is forked and tick.step == 2:
-                fork = session.fork({"no change": {}, "lower-lr": {"control/lr_scale": 0.5}}, 3)
+                fork = session.host.fork({"no change": {}, "lower-lr": {"control/lr_scale": 0.5}}, 3)
     ours, theirs = (RunReader(tmp_path / name).history.view() for name in ("plain", "forked"))
     for name in ours.names():
         if not name.startswith("time/"):
@@ -631,29 +632,13 @@ def test_a_fork_in_a_session_leaves_no_trace_in_its_run(tmp_path) -> None:
 def test_what_stands_is_written_anew_when_its_words_are_old_and_no_sooner() -> None:
     standing = Finding("reward/collapse", "critical", "it fell", 40, 45, 60, {}, "open", incident=1)
     written: list[Finding] = []
-    session = Session.__new__(Session)
-    session.watch = SimpleNamespace(active=lambda: [standing])
-    session.writer = SimpleNamespace(finding=lambda *findings, sync: written.extend(findings))
-    session._told = {(1, "reward/collapse"): 45}
+    monitor = Monitor(SimpleNamespace(about={}, finding=lambda *findings, sync: written.extend(findings)))
+    monitor.watch = SimpleNamespace(active=lambda: [standing])
+    monitor._written = {(1, "reward/collapse"): 45}
     told = []
     for step in range(46, 45 + 3 * RESTATED):
-        session._tell_anew(step, RESTATED)
+        monitor.restate(step, RESTATED)
         told += [step] * (len(written) - len(told))
     assert told == [45 + RESTATED, 45 + 2 * RESTATED]
-    session._tell_anew(44 + 3 * RESTATED, 1)
+    monitor.restate(44 + 3 * RESTATED, 1)
     assert len(written) == 3, "a run that ends leaves no old words"
-
-
-@pytest.mark.parametrize(("chosen", "meanwhile"), [((700, 10, 10), 10_000), ((5_000, 10, 10), 5_000)])
-def test_cycles_are_sought_seldom_while_a_run_trains_and_as_before_afterwards(tmp_path, chosen, meanwhile) -> None:
-    usual = gc.get_threshold()
-    gc.set_threshold(*chosen)
-    try:
-        session = Session.start(small_config(2), tmp_path / "run")
-        assert [gc.get_threshold()[0] for _ in session.run()] == [meanwhile] * 2
-        assert gc.get_threshold() == chosen
-        for _ in Session.start(small_config(1), tmp_path / "other").run():
-            gc.set_threshold(50_000)
-        assert gc.get_threshold()[0] == 50_000, "who chooses a rhythm meanwhile keeps it"
-    finally:
-        gc.set_threshold(*usual)

@@ -160,7 +160,7 @@ def test_a_burst_that_is_over_does_not_come_back(tmp_path: Path) -> None:
     session, ticks, step = begin(case, tmp_path / "run")
     rates = [tick.metrics["optim/lr"] for tick in step(24)]
     assert rates[1] == pytest.approx(25 * rates[0]) and rates[20] == rates[1] and rates[21] == rates[0]
-    session.roll_back(session.trainer.checkpoints()[0], "back")
+    session.host.roll_back(session.trainer.checkpoints()[0], "back")
     assert [tick.metrics["optim/lr"] for tick in step(3)] == [rates[0]] * 3
     ticks.close()
 

@@ -39,7 +39,7 @@ def said(path: Path) -> str:
 @pytest.fixture(scope="module")
 def turned(tmp_path_factory) -> Path:
     """A run whose knobs were turned by hand, and one of them back."""
-    path = tmp_path_factory.mktemp("desk") / "run"
+    path = tmp_path_factory.mktemp("requests") / "run"
     session = start(path, 8)
     for tick in session.run():
         if tick.step == 2:
@@ -137,7 +137,7 @@ def test_a_request_that_was_acted_on_and_not_taken_away_is_not_heeded_again(tmp_
 
 
 def proposed(session: Session, name: str = "a1") -> Action:
-    return session.journal(
+    return session.host.journal(
         Action(name, "proposed", "lower-lr", session.trainer.step, 1, change={"control/lr_scale": (1.0, 0.5)})
     )
 
@@ -245,7 +245,7 @@ def test_remedies_are_looked_after_while_requests_can_not_be_taken_in(tmp_path, 
     path = tmp_path / "run"
     session = start(path, 3)
     seen: list[int] = []
-    monkeypatch.setattr(session.desk, "look", full_disk)
+    monkeypatch.setattr(session.requests, "look", full_disk)
     monkeypatch.setattr(session.arbiter, "tick", lambda view, asked: seen.append(view.step))
     list(session.run())
     assert seen == [1, 2, 3] and "monitor failed: OSError" in said(path)
@@ -322,7 +322,7 @@ def test_a_request_that_fails_in_a_pause_ends_neither_the_run_nor_the_others(tmp
 
 def test_a_request_that_can_not_be_taken_away_is_heeded_once(tmp_path, monkeypatch) -> None:
     path = tmp_path / "run"
-    monkeypatch.setattr("stabilizer.live.desk.settle", lambda run, request: False)
+    monkeypatch.setattr("stabilizer.live.requests.settle", lambda run, request: False)
     session = start(path, 4)
     for tick in session.run():
         if tick.step == 1:

@@ -1,35 +1,63 @@
-"""What people ask of a training run, heeded once each and put on record: knobs turned by hand, orders, answers, pauses.
+"""User requests to a live run: each is applied exactly once and journaled.
 
-A change by hand is made like a remedy's, so that a death at any point leaves it done or not begun, never in doubt:
+A user turns a knob, gives an order, answers a proposal, pauses or resumes. A change made on request is journaled like a
+remedy's, so that after a crash at any point it is either done or not begun:
 
-    the journal says what will be done (`approved`)  ->  it is done  ->  the state is saved  ->  it is declared
-    ->  the journal says that it was done (`applied`)  ->  the request is taken away
+    journal `approved`  ->  make the change  ->  save the state  ->  declare it  ->  journal `applied`
+    ->  remove the request
 
-After a restart, what was begun is finished, what the journal holds is not done again, and a knob that differs from
-what the journal says is put where the journal says. Answers to proposals are the policy's business; what it can no
-longer heed (the proposal expired, was answered already, or is another one) is answered here.
+A restart finishes what was begun, does not repeat what the journal holds, and resets a knob that differs from the
+journal. Answers to proposals go to the arbiter; those that come too late (the proposal expired, was answered already,
+or is another one) are refused here.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from stabilizer.core.knobs import Checkpoint, Controls, in_words, parse_order, parse_turn
 from stabilizer.core.records import Action, JournalEntry
 from stabilizer.runs import journal
 from stabilizer.runs.journal import BY_HAND
-from stabilizer.runs.requests import Request, look, settle, waits
-
-if TYPE_CHECKING:
-    from stabilizer.live.session import Session
+from stabilizer.runs.requests import Request, look, settle
 
 MAX_COMPLAINTS = 20
-"""Files in `requests/` that are no requests and are reported; more are left unsaid."""
+"""Files in `requests/` that are no requests and are reported; further ones are ignored silently."""
 
 
-_THE_LINK = {"follow_symlinks": False} if os.access in os.supports_follow_symlinks else {}
+class RequestHost(Protocol):
+    """What requests need of the run they are for."""
+
+    entries: list[Action]
+    """The journal; grows with every entry."""
+
+    @property
+    def step(self) -> int:
+        """The last finished step."""
+
+    def hold(self, paused: bool) -> None:
+        """Make no further step, or go on."""
+
+    def journal(self, action: Action) -> Action:
+        """Write an entry of the journal, durably, before returning."""
+
+    def note(self, text: str, **data: Any) -> None:
+        """Write a note that detectors do not see."""
+
+    def declare(self, step: int, kind: str, text: str, **data: Any) -> None:
+        """Write an event; detectors see it from that step on."""
+
+    def declared(self, action: str) -> bool:
+        """Whether an event of this action is on record."""
+
+    def save_checkpoint(self) -> None:
+        """Save the present state; a failure is put on record."""
+
+    def roll_back(self, checkpoint: Checkpoint, text: str, *, vary_data: bool = True, **data: Any) -> None:
+        """Return the run to a checkpoint and begin a new attempt."""
 
 
 def _check_batch(controls: Controls) -> None:
@@ -52,13 +80,14 @@ class _Return:
     by: str
 
 
-class Desk:
-    """The people's side of one session, at the step boundary. `earlier`: the journal's entries of former attempts."""
+class Requests:
+    """The requests of one run, handled between two steps."""
 
-    def __init__(self, session: Session, earlier: list[Action]):
-        self._session = session
-        self._folder = f"{session.writer.path}/requests"
-        self._entries = list(earlier)
+    def __init__(self, host: RequestHost, run: Path, controls: Controls):
+        self._host = host
+        self._run = run
+        self._folder = str(run / "requests")
+        self._controls = controls
         self._open: dict[str, Request] = {}
         """Answers that were handed on and are not on record yet; their files stay."""
         self._asked: list[Request] = []
@@ -67,50 +96,43 @@ class Desk:
         """Requests that were answered and whose files can't be taken away: they are not answered again."""
         self._return: _Return | None = None
 
-    def note(self, entry: Action) -> None:
-        """An entry was added to the journal."""
-        self._entries.append(entry)
+    def look(self, *, on_trial: str = "") -> None:
+        """Take in new requests. Answers wait for `answers`; everything else happens at once.
 
-    @property
-    def waited_for(self) -> bool:
-        """Whether anything came that was not taken in: a cheap look."""
-        return os.access(self._folder, os.F_OK, **_THE_LINK) and waits(self._session.writer.path, self._known())
-
-    def look(self) -> None:
-        """Take in what came. Pausing and turning by hand happen at once, answers wait for `answers`."""
-        if not os.access(self._folder, os.F_OK, **_THE_LINK):  # nobody ever asked for anything, mostly
+        `on_trial` is the action that is on trial, which no return to a checkpoint may cut into.
+        """
+        if not os.path.lexists(self._folder):  # most runs never get a request
             return
-        session = self._session
-        seen = look(session.writer.path, self._known())
+        seen = look(self._run, self._known())
         for name, why in seen.refused.items():
             self._complained.add(name)
             if len(self._complained) <= MAX_COMPLAINTS:
-                self._say(f"requests/{name[:80]} is not heeded: {why}")
+                self._host.note(f"requests/{name[:80]} is not heeded: {why}")
         if not seen.requests:
             return
-        done = {entry.data.get("request") for entry in self._entries if entry.entry in ("applied", "failed")}
+        done = {entry.data.get("request") for entry in self._host.entries if entry.entry in ("applied", "failed")}
         for request in seen.requests:
             if request.id in done:  # it died between acting on it and taking it away
                 self._take_away(request)
                 continue
             try:
-                answered = self._answer(request)
+                answered = self._answer(request, on_trial)
             except Exception as error:  # whatever one request does, the others are heard, and training goes on
                 answered = True
-                why = f"{type(error).__name__}: {error}"
-                self._say(f"{request.kind} {request.action!r} by {request.by} could not be done: {why}", by=request.by)
+                asked, why = f"{request.kind} {request.action!r} by {request.by}", f"{type(error).__name__}: {error}"
+                self._host.note(f"{asked} could not be done: {why}", by=request.by)
             if answered:
                 self._take_away(request)
 
-    def _answer(self, request: Request) -> bool:
+    def _answer(self, request: Request, on_trial: str) -> bool:
         """Do at once what can be; False when the policy is to answer it."""
         if request.kind in ("pause", "resume"):
-            self._session.hold(request.kind == "pause")
-            self._say(f"{request.kind} asked for by {request.by}", by=request.by)
+            self._host.hold(request.kind == "pause")
+            self._host.note(f"{request.kind} asked for by {request.by}", by=request.by)
         elif request.kind in ("set", "do"):
-            self._by_hand(request)
+            self._by_hand(request, on_trial)
         elif why := self._too_late(request):
-            self._say(f"request to {request.kind} {request.action} by {request.by}: {why}", by=request.by)
+            self._host.note(f"request to {request.kind} {request.action} by {request.by}: {why}", by=request.by)
         elif request.kind == "revert" and self._newest(request.action).remedy == BY_HAND:
             self._undo(request)
         else:
@@ -124,7 +146,7 @@ class Desk:
         return {f"{id}.json" for id in self._open} | self._complained | self._stuck
 
     def _take_away(self, request: Request) -> None:
-        if not settle(self._session.writer.path, request):
+        if not settle(self._run, request):
             self._stuck.add(f"{request.id}.json")
 
     def answers(self) -> list[Request]:
@@ -132,12 +154,13 @@ class Desk:
         asked, self._asked = self._asked, []
         return asked
 
-    def settle(self) -> None:
-        """Take away what the policy has heeded. An approval that waits its turn stays: it outlives a restart."""
+    def settle(self, *, approvals_wait: bool) -> None:
+        """Remove the requests the arbiter has answered. With `approvals_wait` an approval whose proposal is still open
+        stays, so that it survives a restart."""
         for request in list(self._open.values()):
             newest = self._newest(request.action)
             waits = request.kind == "approve" and newest.entry == "proposed" and newest.safety != "advice"
-            if request in self._asked or (waits and self._session.arbiter.mode == "approve"):
+            if request in self._asked or (waits and approvals_wait):
                 continue
             del self._open[request.id]
             self._take_away(request)
@@ -149,7 +172,7 @@ class Desk:
         wanted, self._return = self._return, None
         text = f"returned to step {wanted.checkpoint.step}, asked for by {wanted.by}"
         try:
-            self._session.roll_back(wanted.checkpoint, text, by=wanted.by, action=wanted.entry.action)
+            self._host.roll_back(wanted.checkpoint, text, by=wanted.by, action=wanted.entry.action)
         except OSError as error:
             self._close(wanted.entry, "failed", f"restore of {wanted.checkpoint.path.name} failed: {error}")
         else:
@@ -157,42 +180,42 @@ class Desk:
 
     def recover(self, initial: dict[str, float]) -> None:
         """After a restart: finish what was begun, and put knobs where the journal says. `initial`: as configured."""
-        controls, session = self._session.trainer.controls, self._session
-        for entry in journal.newest(self._entries).values():
+        controls, host = self._controls, self._host
+        for entry in journal.newest(self._host.entries).values():
             if entry.remedy == BY_HAND and entry.entry == "approved":
                 self._finish(entry)
             elif entry.data.get("order") == "skip-update" and entry.entry == "applied":
-                if entry.step == session.trainer.step:  # the step it was meant for is yet to be made
+                if entry.step == host.step:  # the step it was meant for is yet to be made
                     controls.obey("skip-update")
-        told = journal.knobs(initial, self._entries)
-        moved = {knob for entry in self._entries for knob in journal.turned(entry)}
+        told = journal.knobs(initial, self._host.entries)
+        moved = {knob for entry in self._host.entries for knob in journal.turned(entry)}
         wrong = {knob: told[knob] for knob in sorted(moved) if knob in controls and controls.get(knob) != told[knob]}
         if wrong:
             words = ", ".join(f"{knob} {in_words(knob, value)}" for knob, value in wrong.items())
             controls.set_all(wrong)
-            session.declare(session.trainer.step + 1, "note", f"put back where the journal has them: {words}")
-            session.save_checkpoint()
+            host.declare(host.step + 1, "note", f"put back where the journal has them: {words}")
+            host.save_checkpoint()
 
     # --- by hand ----------------------------------------------------------------------------------------------------
 
-    def _by_hand(self, request: Request) -> None:
+    def _by_hand(self, request: Request, on_trial: str) -> None:
         """Turn a knob, or carry out an order, as somebody asked."""
         try:
             if request.kind == "set":
                 self._turn(request, *parse_turn(request.action))
             elif request.action == "snapshot":  # a copy disturbs nothing
-                saved = self._session.trainer.controls.snapshot(keep=True)
+                saved = self._controls.snapshot(keep=True)
                 self._declare("checkpoint", f"snapshot of step {saved.step}, asked for by {request.by}", by=request.by)
             else:
                 order, _ = parse_order(request.action)
-                state = self._state_before(request.action) if order == "restore" else None
+                state = self._state_before(request.action, on_trial) if order == "restore" else None
                 data = {"order": request.action} | ({"state": state.path.name} if state else {})
                 self._finish(self._begin(request, {}, f"{request.action}, asked for by {request.by}", **data))
         except (ValueError, OSError) as error:
-            self._say(f"{request.kind} {request.action!r} refused: {error}", by=request.by)
+            self._host.note(f"{request.kind} {request.action!r} refused: {error}", by=request.by)
 
     def _turn(self, request: Request, knob: str, value: float | str) -> None:
-        controls = self._session.trainer.controls
+        controls = self._controls
         before, after = controls.set(knob, value)
         try:
             if after != before:
@@ -207,14 +230,14 @@ class Desk:
 
     def _undo(self, request: Request) -> None:
         """Turn a knob back that a person had turned: a change by hand like any other."""
-        made, controls = self._newest(request.action), self._session.trainer.controls
+        made, controls = self._newest(request.action), self._controls
         if made.entry != "applied" or not made.change:
             why = f"{made.text or made.action} can't be undone" if made.entry == "applied" else f"it is {made.entry}"
-            self._say(f"request to revert {made.action} by {request.by}: {why}", by=request.by)
+            self._host.note(f"request to revert {made.action} by {request.by}: {why}", by=request.by)
             return
         if any(controls.get(knob) != after for knob, (_, after) in made.change.items()):
             why = "its knob was turned again since; undo that first"
-            self._say(f"request to revert {made.action} by {request.by}: {why}", by=request.by)
+            self._host.note(f"request to revert {made.action} by {request.by}: {why}", by=request.by)
             return
         change = {knob: (after, before) for knob, (before, after) in made.change.items()}
         if self._finish(self._begin(request, change, f"{made.action} undone by {request.by}", undoes=made.action)):
@@ -222,16 +245,14 @@ class Desk:
 
     def _begin(self, request: Request, change: dict[str, Any], text: str, **data: Any) -> Action:
         """The journal says what is about to be done."""
-        number = 1 + sum(name.startswith("h") for name in journal.newest(self._entries))
-        step = self._session.trainer.step
+        number = 1 + sum(name.startswith("h") for name in journal.newest(self._host.entries))
         data = {"request": request.id, "by": request.by, **data}
-        return self._session.journal(
-            Action(f"h{number}", "approved", BY_HAND, step, change=change, text=text, data=data)
-        )
+        entry = Action(f"h{number}", "approved", BY_HAND, self._host.step, change=change, text=text, data=data)
+        return self._host.journal(entry)
 
     def _finish(self, entry: Action) -> bool:
         """Do what the journal says is to be done. May be called again after a death in the middle of it."""
-        session, controls = self._session, self._session.trainer.controls
+        controls = self._controls
         order = str(entry.data.get("order", ""))
         by = str(entry.data.get("by", "somebody"))
         if order.startswith("restore"):
@@ -252,8 +273,8 @@ class Desk:
             if not order:
                 self._close(entry, "failed", f"the state could not be saved, so nothing was changed: {error}")
                 return False
-            self._say(f"the state after {order} could not be saved: {error}")
-        if not any(event.data.get("action") == entry.action for event in session.history.events):
+            self._host.note(f"the state after {order} could not be saved: {error}")
+        if not self._host.declared(entry.action):
             change = {knob: list(values) for knob, values in entry.change.items()}
             more = {"change": change} if change else {}
             self._declare("intervention", entry.text, by=by, action=entry.action, **more)
@@ -261,7 +282,7 @@ class Desk:
         return True
 
     def _plan_return(self, entry: Action, by: str) -> bool:
-        states = {state.path.name: state for state in self._session.trainer.checkpoints()}
+        states = {state.path.name: state for state in self._controls.checkpoints()}
         state = states.get(str(entry.data.get("state")))
         if state is None:
             self._close(entry, "failed", f"checkpoint {entry.data.get('state')} is gone")
@@ -271,13 +292,12 @@ class Desk:
         self._return = _Return(entry, state, by)
         return True
 
-    def _state_before(self, order: str) -> Checkpoint:
+    def _state_before(self, order: str, on_trial: str) -> Checkpoint:
         """The state a person wants back; ValueError when there is none, or when it would cut into a trial."""
-        session = self._session
-        if trial := session.arbiter.trial:
-            raise ValueError(f"{trial.action} is on trial; revert it first (fix RUN revert {trial.action})")
+        if on_trial:
+            raise ValueError(f"{on_trial} is on trial; revert it first (fix RUN revert {on_trial})")
         _, wanted = parse_order(order)
-        states = [state for state in session.trainer.checkpoints() if state.step < session.trainer.step]
+        states = [state for state in self._controls.checkpoints() if state.step < self._host.step]
         found = [state for state in states if wanted in (None, state.step)]
         if not found:
             there = ", ".join(str(state.step) for state in states) or "none yet"
@@ -290,7 +310,7 @@ class Desk:
 
     def _too_late(self, request: Request) -> str:
         """Why an answer can't be heeded any more, or is not for this proposal; empty when the policy shall see it."""
-        life = [entry for entry in self._entries if entry.action == request.action]
+        life = [entry for entry in self._host.entries if entry.action == request.action]
         if not life:
             return ""
         if request.proposal and request.proposal not in {entry.hash for entry in life}:
@@ -305,14 +325,11 @@ class Desk:
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _newest(self, action: str) -> Action:
-        return journal.newest(self._entries).get(action, Action(action, "failed", "", 0))
+        return journal.newest(self._host.entries).get(action, Action(action, "failed", "", 0))
 
     def _close(self, entry: Action, how: JournalEntry, text: str, step: int | None = None) -> None:
-        at = self._session.trainer.step if step is None else step
-        self._session.journal(Action(entry.action, how, BY_HAND, at, change=entry.change, text=text, data=entry.data))
+        at = self._host.step if step is None else step
+        self._host.journal(Action(entry.action, how, BY_HAND, at, change=entry.change, text=text, data=entry.data))
 
     def _declare(self, kind: str, text: str, **data: Any) -> None:
-        self._session.declare(self._session.trainer.step + 1, kind, text, **data)
-
-    def _say(self, text: str, **data: Any) -> None:
-        self._session.writer.event(self._session.trainer.step, "note", text, **data)
+        self._host.declare(self._host.step + 1, kind, text, **data)

@@ -1,0 +1,175 @@
+"""The monitoring side of a live run: a row is written, the watch looks at it, then remedies act, in this order.
+
+Whatever fails in here is put on record and never stops training.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stabilizer.analysis.watching import new_watch
+from stabilizer.core.failures import kind_of
+from stabilizer.core.records import Event, Finding, RunState
+from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.history import History, RunView
+from stabilizer.runs.reader import RunReader
+from stabilizer.training.loop import StepResult, Trainer
+
+RESTATED = 20
+"""Steps after which an open finding is written again, with its present numbers."""
+
+
+class Monitor:
+    """Writes the rows of a run, shows them to the watch and keeps its findings on record."""
+
+    def __init__(self, writer: RunWriter):
+        self.writer = writer
+        self.watch = new_watch()
+        self.history = History(writer.about)
+        self.seconds = 0.0
+        """Time that measuring, logging and detectors took after the newest step."""
+        self._written: dict[tuple[int, str], int] = {}
+        """Step at which each finding, by incident and id, was last written."""
+        self._reasons: set[str] = set()
+        """Reasons of failed rewards and environments that are on record."""
+        self._troubles: list[str] = []
+
+    # --- rows -------------------------------------------------------------------------------------------------------
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Put a row on record."""
+        self.writer.metrics(step, metrics)
+        self.history.append(step, metrics)
+
+    def write_result(self, result: StepResult) -> dict[str, float]:
+        """Put a step on record: all its metrics, or those training computed itself where measuring the rest failed."""
+        try:
+            measured = result.metrics
+        except Exception as error:
+            measured = result.known
+            self.note_failure(result.step, error)
+        metrics = {**measured, "time/monitor_s": self.seconds}  # the time is that of the step before
+        self.write(result.step, metrics)
+        return metrics
+
+    def look(self, step: int, act: Callable[[RunView], None] = lambda view: None) -> list[Finding]:
+        """Show a written row to the watch, then let `act` respond; returns the findings that changed."""
+        changed: list[Finding] = []
+        try:
+            view = self.history.view(step)
+            changed = [_timed(finding) for finding in self.watch.tick(view)]
+            self._record(changed, step)
+            self.restate(step, RESTATED)
+            act(view)
+        except Exception as error:
+            self.note_failure(step, error)
+        return changed
+
+    def open_incidents(self) -> int:
+        """How many incidents have an open finding of at least a warning."""
+        return len({finding.incident for finding in self.watch.active() if finding.severity != "info"})
+
+    def restate(self, step: int, after: int) -> None:
+        """Write open findings again that were last written at least `after` steps ago."""
+        written = self._written
+        old = [f for f in self.watch.active() if abs(step - written.get((f.incident, f.id), step)) >= after]
+        self._record([_timed(finding) for finding in old], step, sync=False)
+
+    def retrace(self, reader: RunReader) -> None:
+        """Bring the watch to where it was when the run stopped, by showing it every row again.
+
+        A run that was killed may have written its last row and not the findings of it: those are written now.
+        """
+        newest = max(reader.histories)
+        recorded = {_identity(finding) for finding in reader.findings}
+        last = len(reader.ticks) - 1
+        for number, (attempt, step) in enumerate(reader.ticks):
+            changed = self.watch.tick(reader.histories[attempt].view(step))
+            if number == last:
+                self._record([_timed(finding) for finding in changed if _identity(finding) not in recorded], step)
+        self.history = reader.histories[newest]
+        self._written = {(f.incident, f.id): f.last_step for f in reader.findings} | self._written
+
+    def begin_attempt(self, from_step: int, reason: str, *, parent: int | None = None) -> None:
+        """Continue in a new attempt, whose history is the present one before `from_step`."""
+        history = self.history.fork(from_step, self.writer.attempt + 1)
+        self.writer.begin_attempt(from_step, reason, parent=parent, history=history)
+        self.history = history
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def declare(self, step: int, kind: str, text: str, **data: Any) -> Event:
+        """Write an event that detectors see from that step on."""
+        event = self.writer.event(step, kind, text, **data)
+        self.history.events.append(event)
+        return event
+
+    def note_failure(self, step: int, error: Exception) -> None:
+        """Put on record that monitoring itself failed."""
+        self.writer.event(step, "note", f"monitor failed: {type(error).__name__}: {error}")
+
+    def trouble(self, step: int, text: str) -> None:
+        """Put on record, and into the next tick, a failure that does not end training."""
+        self.writer.event(step, "note", text)
+        self._troubles.append(text)
+
+    def take_troubles(self) -> list[str]:
+        """The troubles since the last call."""
+        troubles, self._troubles = self._troubles, []
+        return troubles
+
+    def note_failed_rewards(self, trainer: Trainer, step: int, metrics: Mapping[str, float]) -> None:
+        """Report why rewards or the environment failed, each reason once, and held-out problems without a reward."""
+        for what, reasons in (("a reward", trainer.task.failures), ("the environment", trainer.collector.outages)):
+            for reason in [reason for reason in reasons if reason not in self._reasons]:
+                self._reasons.add(reason)
+                self.trouble(step, f"{what} failed: {reason}")
+        if failed := trainer.ungraded:
+            rest = "accuracy/val is that of the others"
+            if "accuracy/val" not in metrics:
+                rest = "too few are left for accuracy/val"
+            self.trouble(step, f"{failed} held-out problems got no reward, so {rest}")
+
+    def note_crash(self, step: int, error: Exception) -> None:
+        """Put on record what stopped training: as an event, and as the finding that ends the run."""
+        message = f"{type(error).__name__}: {error}"
+        lines = "".join(traceback.format_exception(error))[-4000:]
+        failure = {"failure": kind_of(message), "message": message, "traceback": lines}
+        self.declare(step, "note", f"training failed: {error}", **failure)
+        self._record([_timed(finding) for finding in self.watch.end(self.history.view())], step)
+
+    # --- the run as a whole -----------------------------------------------------------------------------------------
+
+    def summarise(self) -> None:
+        """Refresh the summary that lists show, when it is due."""
+        if self.writer.summary_due:
+            verdict, ever = self.watch.verdict(self.history.view())
+            self.writer.summary(verdict=verdict, worst=ever)
+
+    def close(self, state: RunState, step: int, mode: str) -> None:
+        """Write how the run stands, and release its files."""
+        self.restate(step, 1)
+        verdict, ever = self.watch.verdict(self.history.view())
+        self.writer.status(state, step, remedy=mode)
+        self.writer.summary(verdict=verdict, worst=ever, force=True)
+        self.writer.close()
+
+    def _record(self, findings: Sequence[Finding], step: int, *, sync: bool = True) -> None:
+        """Write findings down; `sync` waits until they are on the disk."""
+        if findings:
+            self.writer.finding(*findings, sync=sync)
+        for finding in findings:
+            self._written[finding.incident, finding.id] = step
+
+
+def _timed(finding: Finding) -> Finding:
+    return replace(finding, t=time.time())
+
+
+def _identity(finding: Finding) -> tuple[Any, ...]:
+    """What makes two lines of `findings.jsonl` the same statement."""
+    return finding.attempt, finding.incident, finding.id, finding.state, finding.severity, finding.last_step
