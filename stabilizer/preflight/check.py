@@ -73,10 +73,18 @@ def configured(parsed: Parsed, options: Options) -> Config:
     if processes is None and declared is not None and isinstance(declared.value, int):
         processes = declared.value
     return Config(
-        parsed=parsed, trainer=trainer, trainer_why=why, version=told, version_used=used, version_why=version_why,
-        settings=settings, processes=processes, gpus=options.gpus, model_size=options.model_size,
+        parsed=parsed,
+        trainer=trainer,
+        trainer_why=why,
+        version=told,
+        version_used=used,
+        version_why=version_why,
+        settings=settings,
+        processes=processes,
+        gpus=options.gpus,
+        model_size=options.model_size,
         prompts=options.prompts,
-    )  # fmt: skip
+    )
 
 
 def judge(config: Config) -> Preflight:
@@ -102,27 +110,39 @@ def as_json(result: Preflight) -> dict[str, Any]:
         "schema": 1,
         "config": str(config.parsed.path),
         "source": {
-            "format": config.parsed.form, "trainer": config.trainer.name, "trainer_why": config.trainer_why,
-            "version": config.version, "version_used": config.version_used, "version_why": config.version_why,
-            "files": [str(config.parsed.path)], "settings": len(config.settings), "processes": config.processes,
+            "format": config.parsed.form,
+            "trainer": config.trainer.name,
+            "trainer_why": config.trainer_why,
+            "version": config.version,
+            "version_used": config.version_used,
+            "version_why": config.version_why,
+            "files": [str(config.parsed.path)],
+            "settings": len(config.settings),
+            "processes": config.processes,
             "notes": list(config.parsed.notes),
         },
         "verdict": result.verdict,
         "worst": result.verdict,
         "findings": [finding_json(finding) for finding in result.findings],
         "not_checked": [{"id": text} for text in result.unknown],
-    }  # fmt: skip
+    }
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
     """A finding as JSON's own types."""
     return {
-        "id": finding.id, "severity": finding.severity, "summary": finding.summary,
+        "id": finding.id,
+        "severity": finding.severity,
+        "summary": finding.summary,
         "location": {"key": finding.key, "file": finding.file, "line": finding.line},
-        "value": _plain(finding.value), "why": finding.why, "how": finding.how,
+        "value": _plain(finding.value),
+        "why": finding.why,
+        "how": finding.how,
         "change": {key: [_plain(old), _plain(new)] for key, (old, new) in finding.change.items()},
-        "alternatives": list(finding.alternatives), "confidence": finding.sure, "source": finding.source,
-    }  # fmt: skip
+        "alternatives": list(finding.alternatives),
+        "confidence": finding.sure,
+        "source": finding.source,
+    }
 
 
 def _plain(value: Any) -> Any:

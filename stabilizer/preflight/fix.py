@@ -42,7 +42,7 @@ class Fixed:
 
 def corrected(result: Preflight, options: Options, only: str | None = None) -> Fixed:
     """The configuration with every warning mended that has a definite change; with `only`, that rule's alone."""
-    parsed, refused = result.config.parsed, dict[tuple[str, str, str], str]()
+    refused = dict[tuple[str, str, str], str]()
     tried: set[tuple[str, str, str]] = set()
     applied: list[Finding] = []
     now = result
@@ -51,19 +51,24 @@ def corrected(result: Preflight, options: Options, only: str | None = None) -> F
         if finding is None:
             break
         tried.add(_key(finding))
-        try:
-            text = edited(now.config, {key: new for key, (_, new) in finding.change.items()})
-            attempt = _again(parsed, text, options, result.config)
-        except ConfigError as error:
-            refused[_key(finding)] = str(error)
-            continue
-        if worse := _worse(now, attempt, finding):
-            refused[_key(finding)] = worse
-            continue
-        applied.append(finding)
-        parsed, now = attempt.config.parsed, attempt
+        attempt = _attempt(now, finding, options, result.config)
+        if isinstance(attempt, str):
+            refused[_key(finding)] = attempt
+        else:
+            applied.append(finding)
+            now = attempt
     left = tuple(f for f in now.findings if f.severity != "info" and (only is None or f.id == only))
-    return Fixed(text=parsed.text, applied=tuple(applied), left=left, after=now, refused=refused)
+    return Fixed(text=now.config.parsed.text, applied=tuple(applied), left=left, after=now, refused=refused)
+
+
+def _attempt(now: Preflight, finding: Finding, options: Options, first: Config) -> Preflight | str:
+    """The configuration judged with a finding's change made, or why the change is not made."""
+    try:
+        text = edited(now.config, {key: new for key, (_, new) in finding.change.items()})
+        attempt = _again(now.config.parsed, text, options, first)
+    except ConfigError as error:
+        return str(error)
+    return _worse(now, attempt, finding) or attempt
 
 
 def edited(config: Config, change: Mapping[str, Any]) -> str:
@@ -131,7 +136,7 @@ def _again(parsed: Parsed, text: str, options: Options, first: Config) -> Prefli
             version_used=first.version_used,
             version_why=first.version_why,
             trainer_why=first.trainer_why,
-        )  # fmt: skip
+        )
     )
 
 

@@ -43,9 +43,16 @@ _PER_DEVICE = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 24, 32)
 _ACCUMULATION = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 48, 64)
 _UPDATES = (1, 2, 4, 8)
 MOST = {
-    "gpus": 16_384, "prompts": 8192, "group": 1024, "memory": 100_000, "prompt_length": 10**8,
-    "completion_length": 10**8, "processes": 16_384, "per_device": 10**6, "accumulation": 10**6,
-}  # fmt: skip
+    "gpus": 16_384,
+    "prompts": 8192,
+    "group": 1024,
+    "memory": 100_000,
+    "prompt_length": 10**8,
+    "completion_length": 10**8,
+    "processes": 16_384,
+    "per_device": 10**6,
+    "accumulation": 10**6,
+}
 """The largest of each that is planned for."""
 MOST_TRIED = 40_000
 """Candidates that are tried, those with the nearest prompts first: with few GPUs and large batches all are too many."""

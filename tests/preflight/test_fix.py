@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-import stabilizer
 from stabilizer.cli import main
 from stabilizer.configs.config import ConfigError
+from stabilizer.core.paths import sample_runs
 from stabilizer.preflight.check import Options, preflight
 from stabilizer.preflight.fix import corrected, default_target, edited, write
 
 HERE = Path(__file__).parent
-CONFIGS = Path(stabilizer.__file__).parent / "examples" / "configs"
-FILES = sorted([*CONFIGS.iterdir(), *(HERE / "recipes").iterdir()])
+FILES = sorted([*sample_runs().glob("*/config.*"), *(HERE / "recipes").iterdir()])
 
 
 def judged(tmp_path: Path, name: str, text: str, **said):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -9,6 +11,7 @@ from typing import Any, Literal
 from stabilizer.configs.config import Unresolved
 from stabilizer.trainers.quantities import Quantity, View
 
+Severity = Literal["info", "warn", "critical"]
 Sure = Literal["certain", "likely", "folklore"]
 """certain: read in the trainer's source, or arithmetic; likely: reported and measured by many; folklore: often said,
 hardly measured."""
@@ -19,7 +22,7 @@ class Finding:
     """One thing about a configuration that somebody should know before the first step."""
 
     id: str
-    severity: Literal["info", "warn", "critical"]
+    severity: Severity
     key: str
     file: str
     line: int | None
@@ -40,7 +43,7 @@ class Finding:
 def found(
     view: View,
     id: str,
-    severity: Literal["info", "warn", "critical"],
+    severity: Severity,
     at: Quantity | str,
     summary: str,
     *,
@@ -58,11 +61,26 @@ def found(
     if setting is not None and isinstance(setting.value, Unresolved):
         value = setting.value.text
     return Finding(
-        id=id, severity=severity, key=setting.written.lstrip("-") if setting else key,
-        file=setting.file if setting else str(view.config.parsed.path), line=setting.line if setting else None,
-        value=value, summary=summary, why=why, how=how, sure=sure, source=source, alternatives=alternatives,
+        id=id,
+        severity=severity,
+        key=setting.written.lstrip("-") if setting else key,
+        file=setting.file if setting else str(view.config.parsed.path),
+        line=setting.line if setting else None,
+        value=value,
+        summary=summary,
+        why=why,
+        how=how,
+        sure=sure,
+        source=source,
+        alternatives=alternatives,
         change={k: (view.ask.raw(k), new) for k, new in (change or {}).items() if view.ask.raw(k) != new},
-    )  # fmt: skip
+    )
+
+
+def number(view: View, name: str) -> float:
+    """A quantity as a number; NaN when it is not known, so that no comparison with it holds."""
+    value = view.number(name)
+    return math.nan if value is None else value
 
 
 def grown(view: View, name: str, target: float) -> dict[str, int]:
@@ -91,8 +109,6 @@ def grown(view: View, name: str, target: float) -> dict[str, int]:
 
 def size_of(view: View) -> float | None:
     """Billions of parameters: as told, else as the model's name says."""
-    import re
-
     if view.config.model_size:
         return view.config.model_size
     match = re.search(r"(?<![\d.])(\d{1,3}(?:\.\d+)?)\s*b(?![a-z0-9])", str(view.value("model") or "").lower())

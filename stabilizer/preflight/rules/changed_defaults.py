@@ -27,21 +27,32 @@ MATTER = ("beta", "temperature", "max_completion_length", "loss_type", "vllm_imp
 def check(view: View) -> Iterator[Finding]:
     """One finding in all, at the first such key."""
     config = view.config
-    told = config.version is not None
-    guessed = config.version_used == config.trainer.newest
-    unset = [
-        (key, default)
-        for key, default in view.ask.defaults.items()
-        if isinstance(default, Since) and key in MATTER and key not in config.settings
-        and not ("vllm" in key and not view.ask.flag("use_vllm"))
-        and (guessed or default.at(config.version_used) != default.at(config.trainer.newest))
-    ]  # fmt: skip
-    if told or not unset or view.value("algorithm") != "grpo":
+    unset = {key: default for key, default in _unset(view) if _in_doubt(view, default)}
+    if config.version is not None or not unset or view.value("algorithm") != "grpo":
         return
-    texts = [f"{key} " + ", ".join(f"{v} from {since}" for since, v in d.history) for key, d in unset]
+    texts = [f"{key} " + ", ".join(f"{v} from {since}" for since, v in d.history) for key, d in unset.items()]
     yield found(
-        view, ID, "info", unset[0][0], f"left at defaults that changed between versions: {'; '.join(texts)}",
+        view,
+        ID,
+        "info",
+        next(iter(unset)),
+        f"left at defaults that changed between versions: {'; '.join(texts)}",
         why=f"Which version runs decides; judged here as {config.version_used} ({config.version_why}).",
         how="write the values you mean, or give --version",
-        sure="certain", source="defaults of GRPOConfig in TRL 0.14 to 1.16",
-    )  # fmt: skip
+        sure="certain",
+        source="defaults of GRPOConfig in TRL 0.14 to 1.16",
+    )
+
+
+def _unset(view: View) -> Iterator[tuple[str, Since]]:
+    """The keys that matter, are in use and are not written, with their defaults by version."""
+    for key, default in view.ask.defaults.items():
+        idle = "vllm" in key and not view.ask.flag("use_vllm")
+        if isinstance(default, Since) and key in MATTER and key not in view.config.settings and not idle:
+            yield key, default
+
+
+def _in_doubt(view: View, default: Since) -> bool:
+    """Whether another version than the one assumed may have another default."""
+    used, newest = view.config.version_used, view.config.trainer.newest
+    return bool(used == newest or default.at(used) != default.at(newest))

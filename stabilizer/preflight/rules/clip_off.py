@@ -18,34 +18,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stabilizer.preflight.rules.base import Finding, found
+from stabilizer.preflight.rules.base import Finding, found, number
 from stabilizer.trainers.quantities import View
 
 ID = "clip/off"
+USUAL = 0.2
 OTHER_LOSSES = ("cispo", "gspo", "sapo", "vespo", "gpg", "sequence")
+LOSS_KEYS = (
+    "loss_type",
+    "loss_mode",
+    "policy_loss_type",
+    "importance_sampling_level",
+    "algorithm",
+    "surrogate",
+    "ratio",
+)
 
 
 def check(view: View) -> Iterator[Finding]:
     """One finding for each side."""
-    updates = view.number("updates")
-    if updates is not None and updates <= 1:
-        return
-    losses = " ".join(
-        str(s.value).lower() for key, s in view.config.settings.items()
-        if key.rpartition(".")[2] in ("loss_type", "loss_mode", "policy_loss_type", "importance_sampling_level",
-                                      "algorithm", "surrogate", "ratio")
-    )  # fmt: skip
-    if any(word in losses for word in OTHER_LOSSES):
+    if number(view, "updates") <= 1 or any(word in _losses(view) for word in OTHER_LOSSES):
         return
     seen = set()
-    for name, wanted in (("clip_low", 0.2), ("clip_high", 0.2)):
+    for name in ("clip_low", "clip_high"):
         width, key = view.number(name), view[name].key
         if width is None or 0 < width < 1 or key in seen:
             continue
         seen.add(key)
         yield found(
-            view, ID, "warn", view[name], f"clip range {width:g}",
+            view,
+            ID,
+            "warn",
+            view[name],
+            f"clip range {width:g}",
             why="At 0 every token that moved is silenced; from 1 on nothing is clipped, and later updates on the same"
             " answers are free to run away.",
-            how=f"{wanted:g}", change={key: wanted}, sure="likely", source="arXiv:1707.06347, huggingface/trl#3120",
-        )  # fmt: skip
+            how=f"{USUAL:g}",
+            change={key: USUAL},
+            sure="likely",
+            source="arXiv:1707.06347, huggingface/trl#3120",
+        )
+
+
+def _losses(view: View) -> str:
+    """The names of losses that the configuration sets."""
+    settings = view.config.settings.items()
+    return " ".join(str(s.value).lower() for key, s in settings if key.rpartition(".")[2] in LOSS_KEYS)

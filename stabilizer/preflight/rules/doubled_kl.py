@@ -31,8 +31,14 @@ def check(view: View) -> Iterator[Finding]:
     at = view["kl_reward"]
     off: object = False if isinstance(view.ask.raw(at.key), bool) else 0.0
     yield found(
-        view, ID, "warn", at, f"KL is paid for twice: {loss:g} in the loss and {reward:g} in the reward",
+        view,
+        ID,
+        "warn",
+        at,
+        f"KL is paid for twice: {loss:g} in the loss and {reward:g} in the reward",
         why="Two weights for one drift; neither was tuned for the other, and the KL in the log is only one of them.",
-        how="keep the one in the loss", change={at.key: off},
-        sure="certain", source="verl/utils/config.py; OpenRLHF/OpenRLHF#768",
-    )  # fmt: skip
+        how="keep the one in the loss",
+        change={at.key: off},
+        sure="certain",
+        source="verl/utils/config.py; OpenRLHF/OpenRLHF#768",
+    )

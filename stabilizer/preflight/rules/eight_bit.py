@@ -29,7 +29,13 @@ def check(view: View) -> Iterator[Finding]:
     if not any(word in name for word in ("8bit", "8-bit", "4bit", "adamw_bf16")) or view.value("lora"):
         return
     yield found(
-        view, ID, "info", view["optimizer"], f"the optimizer keeps its state in low precision ({name})",
+        view,
+        ID,
+        "info",
+        view["optimizer"],
+        f"the optimizer keeps its state in low precision ({name})",
         why="At RL's small learning rates its rounding is of the size of the updates.",
-        how="adamw_torch, if it fits in memory", sure="folklore", source="huggingface/trl#2980",
-    )  # fmt: skip
+        how="adamw_torch, if it fits in memory",
+        sure="folklore",
+        source="huggingface/trl#2980",
+    )

@@ -30,7 +30,14 @@ def check(view: View) -> Iterator[Finding]:
     at = view["fp16"]
     change = {"fp16": False, "bf16": True} if at.key == "fp16" else {at.key: "bfloat16"}
     yield found(
-        view, ID, "warn", at, "the policy trains in float16",
+        view,
+        ID,
+        "warn",
+        at,
+        "the policy trains in float16",
         why="Overflowing updates are skipped in silence; enough of them and the run stands still while looking alive.",
-        how="bfloat16", change=change, sure="likely", source="volcengine/verl#1197; arXiv:2510.26788 argues otherwise",
-    )  # fmt: skip
+        how="bfloat16",
+        change=change,
+        sure="likely",
+        source="volcengine/verl#1197; arXiv:2510.26788 argues otherwise",
+    )

@@ -30,17 +30,29 @@ def check(view: View) -> Iterator[Finding]:
     if at.value == "ignored":
         if at.written:
             yield found(
-                view, ID, "warn", at, "TRL's experimental PPO takes max_grad_norm and does not clip",
+                view,
+                ID,
+                "warn",
+                at,
+                "TRL's experimental PPO takes max_grad_norm and does not clip",
                 why="Its own loop steps the optimizer without clipping, and logs no gradient norm.",
-                how="a lower learning rate; or GRPO or another trainer, which clip", sure="certain",
+                how="a lower learning rate; or GRPO or another trainer, which clip",
+                sure="certain",
                 source="trl/experimental/ppo/ppo_trainer.py",
-            )  # fmt: skip
+            )
         return
     limit = view.number("max_grad_norm")
     off = limit is not None and limit <= 0 or (at.written and at.value is None and at.key in view.config.plain())
     if off:
         yield found(
-            view, ID, "warn", at, "gradients are not clipped",
+            view,
+            ID,
+            "warn",
+            at,
+            "gradients are not clipped",
             why="One bad batch moves the weights as far as its gradient says, and stays in Adam's memory.",
-            how="1.0", change={at.key: 1.0}, sure="likely", source="default of all trainers known here (1.0)",
-        )  # fmt: skip
+            how="1.0",
+            change={at.key: 1.0},
+            sure="likely",
+            source="default of all trainers known here (1.0)",
+        )

@@ -35,24 +35,37 @@ IDLE = {
 
 def check(view: View) -> Iterator[Finding]:
     """An explanation of two keys, or of an idle one."""
-    settings = view.config.settings
-    if view.config.trainer.name == "easyr1" and is_old(view.ask) and "algorithm.kl_coef" in settings:
-        loss, reward = view.number("kl_loss"), view.number("kl_reward")
-        if loss and not reward:
-            yield found(
-                view, ID, "info", "algorithm.kl_coef",
-                f"algorithm.kl_coef {reward or 0:g} beside worker.actor.kl_loss_coef {loss:g} is no contradiction:"
-                " the KL term is in the loss only",
-                why="The first weighs a penalty in the reward, the second a term in the loss; this is how the version"
-                " shipped. Making them equal would switch on both.",
-                how="keep one place, the loss; newer versions have one algorithm.kl_coef for whichever is on",
-                sure="certain", source="hiyouga/EasyR1 of February 2025, examples/config.yaml",
-            )  # fmt: skip
+    yield from _two_places(view)
     for weight, switch in IDLE.items():
-        if weight in settings and not view.ask.flag(switch) and view.ask.num(weight):
+        if weight in view.config.settings and not view.ask.flag(switch) and view.ask.num(weight):
             yield found(
-                view, ID, "info", weight, f"{weight} is written, but {switch} is off, so nobody reads it",
+                view,
+                ID,
+                "info",
+                weight,
+                f"{weight} is written, but {switch} is off, so nobody reads it",
                 why="Whoever reads the configuration will believe in a KL term that is not there.",
                 how=f"{switch}: true if it is wanted, else take it out",
-                sure="certain", source="the trainer's loss, which asks the switch first",
-            )  # fmt: skip
+                sure="certain",
+                source="the trainer's loss, which asks the switch first",
+            )
+
+
+def _two_places(view: View) -> Iterator[Finding]:
+    """EasyR1 of early 2025, with a weight of 0 for the reward beside one for the loss."""
+    loss, reward = view.number("kl_loss"), view.number("kl_reward")
+    old = view.config.trainer.name == "easyr1" and is_old(view.ask)
+    if old and "algorithm.kl_coef" in view.config.settings and loss and not reward:
+        yield found(
+            view,
+            ID,
+            "info",
+            "algorithm.kl_coef",
+            f"algorithm.kl_coef {reward or 0:g} beside worker.actor.kl_loss_coef {loss:g} is no contradiction:"
+            " the KL term is in the loss only",
+            why="The first weighs a penalty in the reward, the second a term in the loss; this is how the version"
+            " shipped. Making them equal would switch on both.",
+            how="keep one place, the loss; newer versions have one algorithm.kl_coef for whichever is on",
+            sure="certain",
+            source="hiyouga/EasyR1 of February 2025, examples/config.yaml",
+        )

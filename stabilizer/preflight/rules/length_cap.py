@@ -33,21 +33,30 @@ def check(view: View) -> Iterator[Finding]:
     model = str(view.value("model") or "")
     if cap and cap < SHORT and REASONS.search(model):
         yield found(
-            view, ID, "warn", view["max_completion"],
+            view,
+            ID,
+            "warn",
+            view["max_completion"],
             f"answers are cut after {cap:g} tokens, and {model.rpartition('/')[2]} reasons for thousands",
             why="A cut answer scores 0 whatever its reasoning was worth, and a group cut whole teaches nothing.",
             how="4096 and more, judged by the share of cut answers in the first steps (below 10 %)",
-            change={view["max_completion"].key: 4096}, sure="likely",
+            change={view["max_completion"].key: 4096},
+            sure="likely",
             source="modelscope/ms-swift#4950, arXiv:2503.14476",
-        )  # fmt: skip
+        )
     if cap and prompt and room and prompt + cap > room:
         yield found(
-            view, ID, "warn", view["context"],
+            view,
+            ID,
+            "warn",
+            view["context"],
             f"the engine holds {room:g} tokens; prompts of {prompt:g} and answers of {cap:g} need {prompt + cap:g}",
             why="Answers to long prompts are cut early, without being counted as such by every trainer.",
-            how=f"{prompt + cap:g}", change={view["context"].key: int(prompt + cap)}, sure="certain",
+            how=f"{prompt + cap:g}",
+            change={view["context"].key: int(prompt + cap)},
+            sure="certain",
             source="arithmetic",
-        )  # fmt: skip
+        )
     yield from _turns(view)
 
 
@@ -64,10 +73,15 @@ def _turns(view: View) -> Iterator[Finding]:
     needs = start + answer * (turns - 1) + seen * turns
     if needs > holds:
         yield found(
-            view, ID, "warn", "data.max_prompt_length",
+            view,
+            ID,
+            "warn",
+            "data.max_prompt_length",
             f"max_prompt_length {holds:g} is less than {turns:g} turns need: {start:g} + {answer:g} x {turns - 1:g}"
             f" + {seen:g} x {turns:g} = {needs:g}",
             why="The conversation is cut from the left when it grows, so the question itself is lost.",
-            how=f"{needs:g}", change={"data.max_prompt_length": int(needs)},
-            sure="certain", source="comment in Search-R1's train_ppo.sh; not checked by the trainer",
-        )  # fmt: skip
+            how=f"{needs:g}",
+            change={"data.max_prompt_length": int(needs)},
+            sure="certain",
+            source="comment in Search-R1's train_ppo.sh; not checked by the trainer",
+        )

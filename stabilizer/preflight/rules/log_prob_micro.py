@@ -33,8 +33,13 @@ def check(view: View) -> Iterator[Finding]:
         ours, theirs = view.config.value(key), view.config.value(f"{ACTOR}ppo_micro_batch_size{ending}")
         if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
             yield found(
-                view, ID, "info", key, f"old log-probabilities in micro batches of {ours}, updates in {theirs}",
+                view,
+                ID,
+                "info",
+                key,
+                f"old log-probabilities in micro batches of {ours}, updates in {theirs}",
                 why="Sums in bfloat16 depend on their shapes, so the first ratio is close to 1 and not 1.",
                 how=f"{theirs} for both, if the ratio at the first update matters",
-                sure="certain", source="volcengine/verl#2996, #6280",
-            )  # fmt: skip
+                sure="certain",
+                source="volcengine/verl#2996, #6280",
+            )

@@ -31,8 +31,13 @@ def check(view: View) -> Iterator[Finding]:
     if lr is None or prompts is None or not usual or not 0 < lr <= 1e-6 or prompts >= min(SOME, usual):
         return
     yield found(
-        view, ID, "info", view["lr"], f"learning rate {lr:g} is conservative; leave it until the batch has grown",
+        view,
+        ID,
+        "info",
+        view["lr"],
+        f"learning rate {lr:g} is conservative; leave it until the batch has grown",
         why="Raising it five- to tenfold with so few prompts per update raises the noise as much as the signal.",
         how="last of all and as an experiment: 5e-6 to 1e-5 with a warm-up, after batch, group size and filtering",
-        sure="folklore", source="hiyouga/EasyR1#24; against it huggingface/open-r1#403",
-    )  # fmt: skip
+        sure="folklore",
+        source="hiyouga/EasyR1#24; against it huggingface/open-r1#403",
+    )

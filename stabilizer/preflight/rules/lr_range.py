@@ -19,40 +19,64 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stabilizer.preflight.rules.base import Finding, found, size_of
+from stabilizer.preflight.rules.base import Finding, found, number, size_of
 from stabilizer.trainers.quantities import View
 
 ID = "lr/range"
 BIG = 7.0
+"""Billions of parameters from which a model counts as large."""
+ADAPTER, LARGE, SMALL = (5e-4, 5e-5), (1e-5, 1e-6), (2e-5, 2e-6)
+"""(highest rate without a warning, usual rate) of adapters, and of all weights of a large or another model."""
+RATHER_HIGH, LOW = 5e-6, 1e-7
+SOURCE = "huggingface/open-r1#403; defaults of TRL, veRL, OpenRLHF and SkyRL (1e-6)"
 
 
 def check(view: View) -> Iterator[Finding]:
     """One finding, above or below."""
-    lr = view.number("lr")
-    if lr is None:
-        return
-    size = size_of(view)
-    lora = bool(view.value("lora"))
-    what = f"{'an adapter' if lora else 'all weights'}{f' of a {size:g}B model' if size else ''}"
-    high = 5e-4 if lora else 1e-5 if size and size >= BIG else 2e-5
-    common = {"sure": "likely", "source": "huggingface/open-r1#403; defaults of TRL, veRL, OpenRLHF and SkyRL (1e-6)"}
+    lr, at = number(view, "lr"), view["lr"]
+    size, lora = size_of(view), bool(view.value("lora"))
+    what = _what(size, lora)
+    high, usual = ADAPTER if lora else LARGE if size and size >= BIG else SMALL
     if lr > high:
-        wanted = 5e-5 if lora else 1e-6 if size and size >= BIG else 2e-6
         yield found(
-            view, ID, "warn", view["lr"], f"learning rate {lr:g} for {what}; usual is {wanted:g}",
+            view,
+            ID,
+            "warn",
+            at,
+            f"learning rate {lr:g} for {what}; usual is {usual:g}",
             why="Adam moves every weight by about the learning rate, and the gradient of a policy is noisy; collapses"
             " that were reported cluster here.",
-            how=f"{wanted:g}", change={view["lr"].key: wanted}, **common,
-        )  # fmt: skip
-    elif lr <= 0 or (lr < 1e-7 and not lora):
+            how=f"{usual:g}",
+            change={at.key: usual},
+            sure="likely",
+            source=SOURCE,
+        )
+    elif lr <= 0 or (lr < LOW and not lora):
         yield found(
-            view, ID, "warn", view["lr"], f"learning rate {lr:g}: the run will hardly move",
+            view,
+            ID,
+            "warn",
+            at,
+            f"learning rate {lr:g}: the run will hardly move",
             why="At this rate hundreds of steps change the policy less than its noise.",
-            how="1e-6", change={view["lr"].key: 1e-6}, **common,
-        )  # fmt: skip
-    elif lr > 5e-6 and not lora:
+            how="1e-6",
+            change={at.key: 1e-6},
+            sure="likely",
+            source=SOURCE,
+        )
+    elif lr > RATHER_HIGH and not lora:
         yield found(
-            view, ID, "info", view["lr"], f"learning rate {lr:g} for {what} is on the high side; usual is 1e-6",
+            view,
+            ID,
+            "info",
+            at,
+            f"learning rate {lr:g} for {what} is on the high side; usual is 1e-6",
             why="It works with a KL term, warm-up and a good batch, and is the first thing to lower when it does not.",
-            how="divide by 5 to 20 if it collapses", **common,
-        )  # fmt: skip
+            how="divide by 5 to 20 if it collapses",
+            sure="likely",
+            source=SOURCE,
+        )
+
+
+def _what(size: float | None, lora: bool) -> str:
+    return f"{'an adapter' if lora else 'all weights'}{f' of a {size:g}B model' if size else ''}"

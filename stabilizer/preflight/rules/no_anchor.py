@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stabilizer.preflight.rules.base import Finding, found
+from stabilizer.preflight.rules.base import Finding, found, number
 from stabilizer.trainers.quantities import View
 
 ID = "kl/no-anchor"
@@ -31,35 +31,47 @@ LONG, FAST, HIGH = 2000, 2e-6, 5e-6
 
 def check(view: View) -> Iterator[Finding]:
     """One finding, when neither loss nor reward holds the policy."""
-    loss, reward = view.number("kl_loss"), view.number("kl_reward")
-    fix = view.config.trainer.kl_fix
-    if loss is None or loss > 0 or (reward or 0) > 0 or fix is None:
+    fix, at = view.config.trainer.kl_fix, view["kl_loss"]
+    if not number(view, "kl_loss") <= 0 or (view.number("kl_reward") or 0) > 0 or fix is None:
         return
-    lr, steps, inner = (view.number(name) for name in ("lr", "steps", "inner"))
-    reasons = []
-    if lr is not None and lr >= HIGH and not view.value("lora"):
-        reasons.append(f"a learning rate of {lr:g}")
-    if steps is not None and steps >= LONG and lr is not None and lr >= FAST:
-        reasons.append(f"{steps:,.0f} steps")
-    if inner is not None and inner > 1:
-        reasons.append(f"{inner:g} passes over every answer")
-    key = view["kl_loss"]
+    reasons = list(_reasons(view))
     if not reasons:
         yield found(
-            view, ID, "info", key, "no KL term: nothing ties the policy to the model it starts from",
+            view,
+            ID,
+            "info",
+            at,
+            "no KL term: nothing ties the policy to the model it starts from",
             why="Common for verifiable rewards and short runs. KL to the start is then not measured either.",
             how="watch entropy and length instead; a small weight makes the KL visible",
-            sure="likely", source="arXiv:2503.14476; huggingface/trl#4040",
-        )  # fmt: skip
+            sure="likely",
+            source="arXiv:2503.14476; huggingface/trl#4040",
+        )
         return
     change = dict(fix(view.ask))
     weight = next(new for new in change.values() if isinstance(new, float))
     restart = RESTART if view.config.trainer.name != "stabilizer" else ""
     yield found(
-        view, ID, "warn", key, f"no KL term, with {' and '.join(reasons)}",
+        view,
+        ID,
+        "warn",
+        at,
+        f"no KL term, with {' and '.join(reasons)}",
         why="Nothing ties the policy to its start: late in such runs gradient norm and clip fraction climb. The norm"
         " that is logged is before clipping, so it is a sign before it is damage.",
-        how=f"a small weight, {weight:g}{restart}. It delays a collapse, so"
-        " look at passes and learning rate as well",
-        change=change, sure="likely", source="huggingface/trl#2980, huggingface/open-r1#403",
-    )  # fmt: skip
+        how=f"a small weight, {weight:g}{restart}. It delays a collapse, so look at passes and learning rate as well",
+        change=change,
+        sure="likely",
+        source="huggingface/trl#2980, huggingface/open-r1#403",
+    )
+
+
+def _reasons(view: View) -> Iterator[str]:
+    """What makes a run without a KL term risky."""
+    lr, steps, inner = (number(view, name) for name in ("lr", "steps", "inner"))
+    if lr >= HIGH and not view.value("lora"):
+        yield f"a learning rate of {lr:g}"
+    if steps >= LONG and lr >= FAST:
+        yield f"{steps:,.0f} steps"
+    if inner > 1:
+        yield f"{inner:g} passes over every answer"

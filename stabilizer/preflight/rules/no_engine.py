@@ -31,8 +31,14 @@ def check(view: View) -> Iterator[Finding]:
     if view.ask.raw("use_vllm") is None or view.ask.flag("use_vllm"):
         return
     yield found(
-        view, ID, "info", "use_vllm", "answers are generated without vLLM",
+        view,
+        ID,
+        "info",
+        "use_vllm",
+        "answers are generated without vLLM",
         why="Generation is most of a step, so this is slow; but it does not explain a reward of another range or a"
         " curve of another shape than published. Processes, prompts per update and the reward function do.",
-        how="use_vllm: true, for speed alone", sure="certain", source="huggingface/trl#3406",
-    )  # fmt: skip
+        how="use_vllm: true, for speed alone",
+        sure="certain",
+        source="huggingface/trl#3406",
+    )

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stabilizer.preflight.rules.base import Finding, found
-from stabilizer.trainers.quantities import View
+from stabilizer.preflight.rules.base import Finding, Severity, found, number
+from stabilizer.trainers.quantities import Quantity, View
 
 ID = "updates/off-policy"
 PASSES = 4
@@ -31,24 +31,41 @@ DAPO = 16
 
 def check(view: View) -> Iterator[Finding]:
     """One finding, at the passes or at the mini batch."""
-    inner, updates = view.number("inner"), view.number("updates")
-    usual = view.recipe.get("updates", 0)
+    inner, updates = number(view, "inner"), number(view, "updates")
     critic = view.value("algorithm") == "ppo"
-    if inner is not None and inner >= PASSES and not (critic and inner <= PASSES):
-        at, change = view["inner"], {view["inner"].key: 2} if view["inner"].key else {}
-        said = f"every answer is learned from {inner:g} times"
-    elif updates is not None and updates > UPDATES and updates > usual:
-        at, change = view["updates"], {}
-        how = f" ({at.how})" if at.how else ""
-        said = f"{updates:g} updates from one batch of rollouts{how}"
-    else:
-        return
-    wide = (view.number("clip_high") or 0) > (view.number("clip_low") or 0)
-    published = not change and wide and updates is not None and updates <= DAPO
-    yield found(
-        view, ID, "info" if published else "warn", at, f"{said}, so most updates learn from another policy's answers",
+    if inner > PASSES or (inner == PASSES and not critic):
+        at = view["inner"]
+        yield _reused(
+            view,
+            "warn",
+            at,
+            f"every answer is learned from {inner:g} times",
+            how="1 or 2 passes; if more, with a KL term and an eye on the clip fraction",
+            change={at.key: 2},
+        )
+    elif updates > max(UPDATES, view.recipe.get("updates", 0)):
+        at = view["updates"]
+        wide = (view.number("clip_high") or 0) > (view.number("clip_low") or 0)
+        yield _reused(
+            view,
+            "info" if wide and updates <= DAPO else "warn",
+            at,
+            f"{updates:g} updates from one batch of rollouts{f' ({at.how})' if at.how else ''}",
+            how="larger mini batches, so that at most 4 to 8 updates share a batch of rollouts",
+            change={},
+        )
+
+
+def _reused(view: View, severity: Severity, at: Quantity, said: str, *, how: str, change: dict[str, int]) -> Finding:
+    return found(
+        view,
+        ID,
+        severity,
+        at,
+        f"{said}, so most updates learn from another policy's answers",
         why="The ratio to the policy that wrote the answers drifts with every update; clipping decides what is left.",
-        how="1 or 2 passes; if more, with a KL term and an eye on the clip fraction" if change
-        else "larger mini batches, so that at most 4 to 8 updates share a batch of rollouts",
-        change=change, sure="likely", source="huggingface/trl#2980, arXiv:1707.06347",
-    )  # fmt: skip
+        how=how,
+        change=change,
+        sure="likely",
+        source="huggingface/trl#2980, arXiv:1707.06347",
+    )

@@ -20,8 +20,13 @@ from stabilizer.preflight.rules.base import Finding, found
 from stabilizer.trainers.quantities import View
 
 ID = "recipe/differs"
-WORDS = {"lr": "learning rate", "prompts_update": "prompts per update", "prompts_rollout": "prompts per rollout batch",
-         "updates": "updates per rollout batch", "warmup_frac": "warm-up"}  # fmt: skip
+WORDS = {
+    "lr": "learning rate",
+    "prompts_update": "prompts per update",
+    "prompts_rollout": "prompts per rollout batch",
+    "updates": "updates per rollout batch",
+    "warmup_frac": "warm-up",
+}
 
 
 def check(view: View) -> Iterator[Finding]:
@@ -37,7 +42,12 @@ def check(view: View) -> Iterator[Finding]:
         return
     said = "; ".join(f"{WORDS[name]} {now:g}, there {usual:g}" for name, now, usual in apart)
     yield found(
-        view, ID, "info", view[apart[0][0]], f"departs from {view.config.trainer.recipe_name}: {said}",
+        view,
+        ID,
+        "info",
+        view[apart[0][0]],
+        f"departs from {view.config.trainer.recipe_name}: {said}",
         why="When results differ from the published ones, this is the list to go through, one at a time.",
-        sure="certain", source=f"{view.config.trainer.title}, {view.config.trainer.recipe_name}",
-    )  # fmt: skip
+        sure="certain",
+        source=f"{view.config.trainer.title}, {view.config.trainer.recipe_name}",
+    )

@@ -32,6 +32,8 @@ ID = "trainer/rejects"
 USUAL_GROUP = 8
 TRIES = 2000
 """Nearest values of a key that are tried."""
+MOST_OFFERED = 6
+"""Accepted values of a key that are listed."""
 LARGEST = 4096
 """Values up to this are tried as a replacement."""
 TOGETHER = {
@@ -75,27 +77,38 @@ def asked(view: View, config: dict[str, Any]) -> list[Violation]:
 
 def remedies(view: View, config: dict[str, Any], violation: Violation) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The nearest change of the key at fault that the trainer accepts, and other single changes that would do."""
-    before = {v.rule for v in asked(view, config)}
-
-    def mends(key: str, value: Any) -> bool:
-        after = {v.rule for v in asked(view, {**config, key: value})}
-        return violation.rule not in after and after <= before
-
     first: dict[str, Any] = {}
     others: list[str] = []
-    for key in (violation.key, *TOGETHER.get(violation.key, ())):
-        if key != violation.key and view.config.trainer.keys and key not in view.config.trainer.keys:
-            continue
-        if key == "steps_per_generation" and key not in config:
-            continue
-        tried = islice(_candidates(_wanted(view, key)), TRIES)
-        good = list(islice((value for value in tried if mends(key, value)), 6))
+    for key in _turnable(view, config, violation.key):
+        good = _accepted(view, config, violation, key)
         if good and key == violation.key:
             first = {key: good[0]}
             good = good[1:] if key in TOGETHER else []
         if good:
             others.append(f"{key} {', '.join(map(str, good))}")
     return first, tuple(others) or ((violation.expected,) if first else ())
+
+
+def _accepted(view: View, config: dict[str, Any], violation: Violation, key: str) -> list[Any]:
+    """The nearest values of a key that end a violation and bring no other."""
+    before = {v.rule for v in asked(view, config)}
+
+    def mends(value: Any) -> bool:
+        after = {v.rule for v in asked(view, {**config, key: value})}
+        return violation.rule not in after and after <= before
+
+    tried = islice(_candidates(_wanted(view, key)), TRIES)
+    return list(islice(filter(mends, tried), MOST_OFFERED))
+
+
+def _turnable(view: View, config: dict[str, Any], at_fault: str) -> Iterator[str]:
+    """The key at fault, and those that this version knows and that a person may turn instead."""
+    yield at_fault
+    known = view.config.trainer.keys
+    for key in TOGETHER.get(at_fault, ()):
+        unused = key == "steps_per_generation" and key not in config
+        if not unused and (not known or key in known):
+            yield key
 
 
 def _wanted(view: View, key: str) -> Any:

@@ -34,15 +34,25 @@ def check(view: View) -> Iterator[Finding]:
             continue
         if known.gone and now >= release(known.gone):
             yield found(
-                view, ID, "warn", key, f"{key} is gone since {known.gone}, and this is {config.version_used}",
+                view,
+                ID,
+                "warn",
+                key,
+                f"{key} is gone since {known.gone}, and this is {config.version_used}",
                 why="The configuration class no longer takes it: the run stops at once, or goes on without it.",
                 how=f"instead: {known.instead}" if known.instead else "take it out",
-                sure="certain", source=f"fields of the configuration in {config.trainer.title} {config.version_used}",
-            )  # fmt: skip
+                sure="certain",
+                source=f"fields of the configuration in {config.trainer.title} {config.version_used}",
+            )
         elif known.since and now < release(known.since):
             yield found(
-                view, ID, "warn", key, f"{key} came with {known.since}, and this is {config.version_used}",
+                view,
+                ID,
+                "warn",
+                key,
+                f"{key} came with {known.since}, and this is {config.version_used}",
                 why="This version does not know it: the run stops at once, or goes on without it.",
                 how=f"use {known.since} or later, or take it out",
-                sure="certain", source=f"fields of the configuration in {config.trainer.title} {known.since}",
-            )  # fmt: skip
+                sure="certain",
+                source=f"fields of the configuration in {config.trainer.title} {known.since}",
+            )

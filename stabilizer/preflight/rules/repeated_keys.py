@@ -33,14 +33,20 @@ def check(view: View) -> Iterator[Finding]:
     for key in view.config.parsed.repeated:
         strict = view.config.trainer.name in REFUSED_BY and not key.file.lower().endswith(".json")
         yield Finding(
-            id=ID, severity="critical" if strict else "info" if key.same else "warn",
-            key=key.key, file=key.file, line=key.last, value=key.kept,
+            id=ID,
+            severity="critical" if strict else "info" if key.same else "warn",
+            key=key.key,
+            file=key.file,
+            line=key.last,
+            value=key.kept,
             summary=_summary(key, view.config.trainer.title, strict),
-            why="Whoever changes the other one changes nothing, and nothing says so." if not strict
+            why="Whoever changes the other one changes nothing, and nothing says so."
+            if not strict
             else "The trainer's reader of YAML finds a duplicate key and stops before the first step.",
             how=f"delete one of them: line {key.first} or line {key.last}",
-            sure="certain", source="PyYAML 6.0, OmegaConf 2.3, json: what each does with a key that is there twice",
-        )  # fmt: skip
+            sure="certain",
+            source="PyYAML 6.0, OmegaConf 2.3, json: what each does with a key that is there twice",
+        )
 
 
 def _summary(key: Repeated, trainer: str, strict: bool) -> str:

@@ -19,46 +19,77 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stabilizer.preflight.rules.base import Finding, found
+from stabilizer.preflight.rules.base import Finding, found, number
 from stabilizer.trainers.quantities import View
 
 ID = "sampling/distribution"
+COLD, WARM, HOT = 0.6, 1.3, 1.5
+"""Temperatures outside the first two are mentioned; above the last the rule warns."""
 
 
 def check(view: View) -> Iterator[Finding]:
     """Findings about truncation and about temperature."""
-    top_p, top_k, min_p = (view.number(name) for name in ("top_p", "top_k", "min_p"))
-    cuts = {}
-    if top_p is not None and top_p < 1:
-        cuts["top_p"] = 1.0
-    if top_k is not None and top_k > 0:
-        cuts["top_k"] = 0 if view.config.trainer.validity in ("trl", "open-r1") else -1
-    if min_p:
-        cuts["min_p"] = None
-    if cuts:
-        said = ", ".join(f"{view[name].key.rpartition('.')[2]} {view.number(name):g}" for name in cuts)
-        corrected = bool(view.value("correction"))
+    yield from _truncation(view)
+    yield from _temperature(view)
+
+
+def _truncation(view: View) -> Iterator[Finding]:
+    truncates = {
+        "top_p": number(view, "top_p") < 1,
+        "top_k": number(view, "top_k") > 0,
+        "min_p": bool(view.number("min_p")),
+    }
+    names = [name for name, on in truncates.items() if on]
+    if not names:
+        return
+    off = {"top_p": 1.0, "top_k": 0 if view.config.trainer.validity in ("trl", "open-r1") else -1, "min_p": None}
+    cuts = {view[name].key: off[name] for name in names}
+    said = ", ".join(f"{_last(view[name].key)} {view.number(name):g}" for name in names)
+    corrected = bool(view.value("correction"))
+    taken = ", and importance weights take them for samples of the whole distribution" if corrected else ""
+    yield found(
+        view,
+        ID,
+        "warn" if corrected else "info",
+        view[names[0]],
+        f"answers are sampled with {said}{taken}",
+        why="The engine renormalises what it keeps, so its log-probabilities are those of another distribution.",
+        how="sample from the whole distribution: " + ", ".join(f"{_last(key)} {value}" for key, value in cuts.items()),
+        change=cuts if corrected else {},
+        sure="certain" if corrected else "folklore",
+        source="huggingface/trl#6789",
+    )
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _temperature(view: View) -> Iterator[Finding]:
+    heat, at = number(view, "temperature"), view["temperature"]
+    if heat <= 0 and view.value("groups"):
         yield found(
-            view, ID, "warn" if corrected else "info", view[next(iter(cuts))],
-            f"answers are sampled with {said}"
-            + (", and importance weights take them for samples of the whole distribution" if corrected else ""),
-            why="The engine renormalises what it keeps, so its log-probabilities are those of another distribution.",
-            how="sample from the whole distribution: "
-            + ", ".join(f"{view[n].key.rpartition('.')[2]} {v}" for n, v in cuts.items()),
-            change={view[name].key: value for name, value in cuts.items()} if corrected else {},
-            sure="certain" if corrected else "folklore", source="huggingface/trl#6789",
-        )  # fmt: skip
-    heat = view.number("temperature")
-    if heat is not None and heat <= 0 and view.value("groups"):
+            view,
+            ID,
+            "critical",
+            at,
+            "temperature 0: all answers to a prompt are the same",
+            why="Equal answers have equal rewards, so every advantage is 0.",
+            how="1.0",
+            change={at.key: 1.0},
+            sure="certain",
+            source="arithmetic",
+        )
+    elif heat < COLD or heat > WARM:
         yield found(
-            view, ID, "critical", view["temperature"], "temperature 0: all answers to a prompt are the same",
-            why="Equal answers have equal rewards, so every advantage is 0.", how="1.0",
-            change={view["temperature"].key: 1.0}, sure="certain", source="arithmetic",
-        )  # fmt: skip
-    elif heat is not None and not 0.6 <= heat <= 1.3:
-        yield found(
-            view, ID, "warn" if heat > 1.5 else "info", view["temperature"], f"temperature {heat:g} is far from 1",
+            view,
+            ID,
+            "warn" if heat > HOT else "info",
+            at,
+            f"temperature {heat:g} is far from 1",
             why="Colder than 0.6 a group's answers resemble one another; hotter than 1.3 they fall apart.",
-            how="1.0", change={view["temperature"].key: 1.0} if heat > 1.5 else {}, sure="folklore",
+            how="1.0",
+            change={at.key: 1.0} if heat > HOT else {},
+            sure="folklore",
             source="defaults of all trainers known here (1.0)",
-        )  # fmt: skip
+        )

@@ -34,9 +34,14 @@ def check(view: View) -> Iterator[Finding]:
     if view.config.trainer.validity and any(v.key == key for v in asked(view, view.config.plain())):
         return
     yield found(
-        view, ID, "critical", view["group_size"],
+        view,
+        ID,
+        "critical",
+        view["group_size"],
         f"{size:g} answer per prompt, and advantages compare the answers to one prompt: there is nothing to compare",
         why=f"{view.config.trainer.title} starts such a run without complaint and trains on nothing.",
-        how="8 answers per prompt; at least 2, never 1", change={key: 8},
-        sure="certain", source="arXiv:2402.03300; huggingface/trl grpo_config.py",
-    )  # fmt: skip
+        how="8 answers per prompt; at least 2, never 1",
+        change={key: 8},
+        sure="certain",
+        source="arXiv:2402.03300; huggingface/trl grpo_config.py",
+    )

@@ -19,9 +19,10 @@ References
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from stabilizer.preflight.rules.base import Finding, found
+from stabilizer.preflight.rules.base import Finding, found, number
 from stabilizer.preflight.rules.too_few_prompts import SOME, TARGET
 from stabilizer.trainers.quantities import View
 
@@ -31,35 +32,43 @@ ID = "batch/smaller-than-recipe"
 def check(view: View) -> Iterator[Finding]:
     """One finding, at the mini batch."""
     trainer, recipe = view.config.trainer, view.recipe
-    prompts, usual = view.number("prompts_update"), recipe.get("prompts_update")
-    if prompts is None or not usual or prompts * 2 > usual or (prompts < SOME and view.value("groups")):
+    prompts, usual = number(view, "prompts_update"), recipe.get("prompts_update") or math.nan
+    lr, groups = number(view, "lr"), view.value("groups")
+    if not trainer.script or not prompts * 2 <= usual or not lr >= recipe.get("lr", math.nan):
         return
-    lr, usual_lr = view.number("lr"), recipe.get("lr")
-    if not trainer.script or lr is None or usual_lr is None or lr < usual_lr:
+    if groups and prompts < SOME:
         return
-    enough = bool(view.value("groups")) and prompts >= TARGET
-    factor = usual / prompts
+    change = _as_recipe(view)
+    memory = ", ".join(_memory_keys(view)) or ", ".join(trainer.memory[:2])
+    yield found(
+        view,
+        ID,
+        "info" if groups and prompts >= TARGET else "warn",
+        view["prompts_update"],
+        f"{prompts:g} prompts per update, and {usual:g} in {trainer.recipe_name}, at the same learning rate {lr:g}",
+        why=f"The gradient is {usual / prompts:g} times as noisy in variance. {', '.join(change)} change the"
+        f" optimisation; memory is saved by {memory}, which change nothing else.",
+        how="the recipe's batches, with smaller micro batches if memory is short; or a lower learning rate",
+        change=change,
+        sure="likely",
+        source="PeterGriffinJin/Search-R1#97; verl/workers/fsdp_workers.py",
+    )
+
+
+def _as_recipe(view: View) -> dict[str, int]:
+    """The batches that are smaller than the recipe's, at its size."""
     change = {}
     for name in ("prompts_update", "prompts_rollout"):
-        quantity, wanted = view[name], recipe.get(name)
+        quantity, wanted, now = view[name], view.recipe.get(name, 0), view.number(name)
         key = quantity.scale[0] if quantity.scale else quantity.key
-        old, now = view.ask.num(key), view.number(name)
-        if old and now and wanted and now < wanted:
+        old = view.ask.num(key)
+        if old and now and now < wanted:
             change[key] = int(round(old * wanted / now))
-    micro = sorted(
-        key for key, s in view.config.settings.items()
-        if key.rpartition(".")[2] in trainer.memory and isinstance(s.value, int) and not isinstance(s.value, bool)
-    )  # fmt: skip
-    optim, memory = ", ".join(change), ", ".join(map(_short, micro)) or ", ".join(trainer.memory[:2])
-    yield found(
-        view, ID, "info" if enough else "warn", view["prompts_update"],
-        f"{prompts:g} prompts per update, and {usual:g} in {trainer.recipe_name}, at the same learning rate {lr:g}",
-        why=f"The gradient is {factor:g} times as noisy in variance. {optim} change the optimisation;"
-        f" memory is saved by {memory}, which change nothing else.",
-        how="the recipe's batches, with smaller micro batches if memory is short; or a lower learning rate",
-        change=change, sure="likely", source="PeterGriffinJin/Search-R1#97; verl/workers/fsdp_workers.py",
-    )  # fmt: skip
+    return change
 
 
-def _short(key: str) -> str:
-    return ".".join(key.split(".")[-2:])
+def _memory_keys(view: View) -> list[str]:
+    """The keys that are set, by their last two parts, that split the work without changing the optimisation."""
+    settings, memory = view.config.settings.items(), view.config.trainer.memory
+    keys = sorted(key for key, setting in settings if key.rpartition(".")[2] in memory and type(setting.value) is int)
+    return [".".join(key.split(".")[-2:]) for key in keys]

@@ -31,7 +31,14 @@ def check(view: View) -> Iterator[Finding]:
     at = view["logging_every"]
     unset = "" if at.written else ", the default"
     yield found(
-        view, ID, "warn" if every > 10 else "info", at, f"one log row in {every:g} steps{unset}",
+        view,
+        ID,
+        "warn" if every > 10 else "info",
+        at,
+        f"one log row in {every:g} steps{unset}",
         why="The gradient norm in it is that of its last step alone, so most spikes leave no trace.",
-        how="1", change={at.key: 1}, sure="certain", source="transformers trainer.py, _maybe_log_save_evaluate",
-    )  # fmt: skip
+        how="1",
+        change={at.key: 1},
+        sure="certain",
+        source="transformers trainer.py, _maybe_log_save_evaluate",
+    )

@@ -18,49 +18,65 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stabilizer.preflight.rules.base import Finding, found
+from stabilizer.preflight.rules.base import Finding, Severity, found, number
 from stabilizer.trainers.quantities import View
 
 ID = "watching/sparse"
-FEWEST = 5
-"""Validations in a run below which its peak can't be placed."""
+INTERVALS = {"validate_every": ("validation", 5), "save_every": ("checkpoint", 2)}
+"""Quantity -> what happens so often, and the fewest in a run: a peak can't be placed by less than five validations."""
 WIDEST = 100
+"""Batches of rollouts between two validations or checkpoints beyond which they are rare."""
+UPDATES_PER_ROLLOUT = 10
+"""How many times the interval may be where a step is an optimizer update."""
+RATHER_WIDE = 50
 
 
 def check(view: View) -> Iterator[Finding]:
     """One finding for validation, one for checkpoints."""
-    for name, what in (("validate_every", "validation"), ("save_every", "checkpoint")):
-        interval, steps = view.number(name), view.number("steps")
+    by_update = view.config.trainer.validity in ("trl", "open-r1")
+    wanted = _wanted(view, by_update)
+    for name, (what, fewest) in INTERVALS.items():
         at = view[name]
-        if interval is None:
+        severity, said = _sparse(view, name, what, fewest, by_update)
+        if severity is None:
             continue
-        share = 1 if view.config.trainer.validity in ("trl", "open-r1") else 10
-        wide = WIDEST * (10 // share if share == 1 else 1)
-        fewest = FEWEST if name == "validate_every" else 2
-        few = steps is not None and interval > 1 and steps / interval < fewest  # every step is as often as can be
-        if interval == 0:
-            said = f"no {what} at all{'' if at.written else ', the default'}"
-            severity = "warn" if at.written and not _recipe_like(view, name) else "info"
-        elif few or interval > wide:
-            said = f"a {what} every {interval:g} steps" + (f" of {steps:,.0f}" if steps else "")
-            severity = "warn" if few and at.written else "info"
-        elif name == "validate_every" and interval >= 50 and share == 10:
-            said, severity = f"a validation every {interval:g} batches of rollouts", "info"
-        else:
-            continue
-        wanted = 50 if share == 1 else 10
-        if steps:
-            wanted = max(1, min(wanted, int(steps // 10) or 1))
-        fixes = {at.key: wanted} if severity == "warn" and not at.key.endswith("strategy") else {}
+        change = {at.key: wanted} if severity == "warn" and not at.key.endswith("strategy") else {}
         yield found(
-            view, ID, severity, at, said,
+            view,
+            ID,
+            severity,
+            at,
+            said,
             why="Held-out accuracy peaks before the training reward does; unseen, or without a checkpoint near it,"
             " there is nothing to go back to.",
-            how=f"every {wanted} steps" + (", for instance" if not fixes else ""), change=fixes,
-            sure="likely", source="PeterGriffinJin/Search-R1#97, hiyouga/EasyR1#24",
-        )  # fmt: skip
+            how=f"every {wanted} steps" + ("" if change else ", for instance"),
+            change=change,
+            sure="likely",
+            source="PeterGriffinJin/Search-R1#97, hiyouga/EasyR1#24",
+        )
 
 
-def _recipe_like(view: View, name: str) -> bool:
+def _sparse(view: View, name: str, what: str, fewest: int, by_update: bool) -> tuple[Severity | None, str]:
+    """How bad the interval of a validation or checkpoint is, in words; None where it is fine or not known."""
+    interval, steps, written = number(view, name), number(view, "steps"), view[name].written
+    if interval == 0:
+        unset = "" if written else ", the default"
+        return "warn" if written and not _demonstration(view, name) else "info", f"no {what} at all{unset}"
+    few = interval > 1 and steps / interval < fewest  # every step is as often as can be
+    if few or interval > WIDEST * (UPDATES_PER_ROLLOUT if by_update else 1):
+        of = f" of {steps:,.0f}" if steps > 0 else ""
+        return "warn" if few and written else "info", f"a {what} every {interval:g} steps{of}"
+    if name == "validate_every" and interval >= RATHER_WIDE and not by_update:
+        return "info", f"a validation every {interval:g} batches of rollouts"
+    return None, ""
+
+
+def _wanted(view: View, by_update: bool) -> int:
+    """An interval that leaves ten of them in the run."""
+    usual, steps = 50 if by_update else 10, view.number("steps")
+    return max(1, min(usual, int(steps // 10))) if steps else usual
+
+
+def _demonstration(view: View, name: str) -> bool:
     """veRL's own scripts switch checkpoints off for short demonstrations."""
     return name == "save_every" and view.config.trainer.name == "verl"

@@ -20,9 +20,10 @@ References
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from stabilizer.preflight.rules.base import Finding, found, grown
+from stabilizer.preflight.rules.base import Finding, found, grown, number
 from stabilizer.trainers.quantities import View
 
 ID = "batch/too-few-prompts"
@@ -33,28 +34,38 @@ TARGET = 32
 
 def check(view: View) -> Iterator[Finding]:
     """One finding, when the updates are small."""
-    prompts = view.number("prompts_update")
-    if prompts is None or prompts >= SOME or not view.value("groups"):
+    prompts, recipe = number(view, "prompts_update"), view.recipe.get("prompts_update", math.inf)
+    if not prompts < min(SOME, recipe) or not view.value("groups"):
         return
-    recipe = view.recipe.get("prompts_update")
-    reused = (view.number("updates") or 1) > 1
-    if recipe is not None and prompts >= recipe:
-        return
-    short = prompts < FEW or (reused and recipe is not None and prompts * 4 <= recipe)
-    how = view["prompts_update"].how
-    beside = f", against {recipe:g} in {view.config.trainer.recipe_name}" if recipe and recipe > prompts else ""
-    reuse = (
-        f", {view.number('updates'):g} updates from every {view.number('prompts_rollout'):g} prompts" if reused else ""
-    )
-    many = "" if prompts == 1 else "s"
+    short = prompts < FEW or (_reused(view) and prompts * 4 <= recipe < math.inf)
     change = grown(view, "prompts_update", TARGET)
     enough = -(-TARGET // prompts) * prompts
     makes = f" (the change makes it {enough:g}, the first multiple of {prompts:g} that is enough)" if change else ""
     yield found(
-        view, ID, "warn" if short else "info", view["prompts_update"],
-        f"{prompts:g} prompt{many} behind each update{f' ({how})' if how else ''}{beside}{reuse}",
+        view,
+        ID,
+        "warn" if short else "info",
+        view["prompts_update"],
+        _summary(view, prompts, recipe),
         why="Groups that are all right or all wrong carry no signal, so few prompts leave mostly noise.",
         how=f"at least {TARGET} prompts per update{makes}; then larger groups, then filtering; the learning rate last,"
         " one thing at a time",
-        change=change, sure="likely", source="hiyouga/EasyR1#24, huggingface/trl#2884, arXiv:2503.14476",
-    )  # fmt: skip
+        change=change,
+        sure="likely",
+        source="hiyouga/EasyR1#24, huggingface/trl#2884, arXiv:2503.14476",
+    )
+
+
+def _reused(view: View) -> bool:
+    """Whether one batch of rollouts serves several updates."""
+    return number(view, "updates") > 1
+
+
+def _summary(view: View, prompts: float, recipe: float) -> str:
+    how = view["prompts_update"].how
+    text = f"{prompts:g} prompt{'' if prompts == 1 else 's'} behind each update{f' ({how})' if how else ''}"
+    if recipe < math.inf:
+        text += f", against {recipe:g} in {view.config.trainer.recipe_name}"
+    if _reused(view):
+        text += f", {view.number('updates'):g} updates from every {view.number('prompts_rollout'):g} prompts"
+    return text

@@ -19,6 +19,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
+from stabilizer.configs.config import Setting
 from stabilizer.preflight.rules.base import Finding, found
 from stabilizer.trainers.quantities import View
 
@@ -26,8 +27,23 @@ ID = "keys/unknown"
 CLOSE = 0.87
 """Similarity from which on a key is taken for a misspelt one: one or two letters in fifteen."""
 SHOWN = 8
-OPEN_GROUPS = ("override_config", "kwargs", "_kwargs", "env_vars", "fsdp_config", "wandb", "swanlab", "custom", "env.",
-               "deepspeed", "accelerator_config", "engine_kwargs", "runtime_env", "ray_kwargs", "ray_init")  # fmt: skip
+OPEN_GROUPS = (
+    "override_config",
+    "kwargs",
+    "_kwargs",
+    "env_vars",
+    "fsdp_config",
+    "wandb",
+    "swanlab",
+    "custom",
+    "env.",
+    "deepspeed",
+    "accelerator_config",
+    "engine_kwargs",
+    "runtime_env",
+    "ray_kwargs",
+    "ray_init",
+)
 """Parts of a key below which anything may stand."""
 
 
@@ -35,30 +51,42 @@ def check(view: View) -> Iterator[Finding]:
     """One finding for every misspelt key; one in all for the others."""
     trainer = view.config.trainer
     known = {*trainer.keys, *trainer.aliases} if trainer.keys else set()
-    if not known:
-        return
     others: list[str] = []
-    for key, setting in view.config.settings.items():
-        if key in known or any(part in key for part in OPEN_GROUPS) or _group(key, known):
-            continue
-        near = difflib.get_close_matches(key, known, 1, CLOSE)
-        if near and _slip(key, near[0]):
+    for key, setting in _strangers(view, known):
+        near = next(iter(difflib.get_close_matches(key, known, 1, CLOSE)), "")
+        if near and _slip(key, near):
             yield found(
-                view, ID, "warn", key,
-                f"{trainer.title} has no key {setting.written.lstrip('-')!r}; the nearest is {near[0]!r}",
+                view,
+                ID,
+                "warn",
+                key,
+                f"{trainer.title} has no key {setting.written.lstrip('-')!r}; the nearest is {near!r}",
                 why="A key nobody reads leaves the one that was meant at its default, often without a word.",
-                how=f"rename it to {near[0]}, if that was meant",
-                sure="likely", source=f"{trainer.title}'s own configuration, {trainer.newest}",
-            )  # fmt: skip
+                how=f"rename it to {near}, if that was meant",
+                sure="likely",
+                source=f"{trainer.title}'s own configuration, {trainer.newest}",
+            )
         elif trainer.complete and setting.file != "--set":
             others.append(key)
     if others:
         names = ", ".join(others[:SHOWN]) + (f" and {len(others) - SHOWN} more" if len(others) > SHOWN else "")
         yield found(
-            view, ID, "info", others[0], f"not among {trainer.title}'s keys: {names}",
+            view,
+            ID,
+            "info",
+            others[0],
+            f"not among {trainer.title}'s keys: {names}",
             why="They may belong to your own script or data; to the trainer they mean nothing.",
-            sure="likely", source=f"{trainer.title}'s own configuration, {trainer.newest}",
-        )  # fmt: skip
+            sure="likely",
+            source=f"{trainer.title}'s own configuration, {trainer.newest}",
+        )
+
+
+def _strangers(view: View, known: set[str]) -> Iterator[tuple[str, Setting]]:
+    """The keys that are on no list of the trainer's and in no group that takes any key; none where no list is known."""
+    for key, setting in view.config.settings.items():
+        if known and key not in known and not any(part in key for part in OPEN_GROUPS) and not _group(key, known):
+            yield key, setting
 
 
 def _group(key: str, known: set[str]) -> bool:

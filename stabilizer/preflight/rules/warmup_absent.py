@@ -29,7 +29,13 @@ def check(view: View) -> Iterator[Finding]:
     if lr is None or lr < 5e-6 or view.value("lora") or frac is None or frac > 0 or (steps or 0) > 0:
         return
     yield found(
-        view, ID, "info", view["warmup_frac"], f"no warm-up at a learning rate of {lr:g}",
+        view,
+        ID,
+        "info",
+        view["warmup_frac"],
+        f"no warm-up at a learning rate of {lr:g}",
         why="Adam's first steps rest on poor estimates of the gradient's size.",
-        how="10 to 20 steps, or 5 % of the run", sure="folklore", source="arXiv:1910.04209",
-    )  # fmt: skip
+        how="10 to 20 steps, or 5 % of the run",
+        sure="folklore",
+        source="arXiv:1910.04209",
+    )

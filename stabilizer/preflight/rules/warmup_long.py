@@ -17,31 +17,51 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stabilizer.preflight.rules.base import Finding, found
+from stabilizer.preflight.rules.base import Finding, found, number
 from stabilizer.trainers.quantities import View
 
 ID = "lr/warmup-long"
+SHARE, HALF = 0.2, 0.5
+"""Shares of the run from which a warm-up is mentioned, and above which the rule warns."""
+STEPS = 200
+"""Steps from which a warm-up is mentioned."""
 
 
 def check(view: View) -> Iterator[Finding]:
     """One finding, with the steps where they are known."""
-    frac, steps, total = (view.number(name) for name in ("warmup_frac", "warmup_steps", "steps"))
-    if not (frac and frac >= 0.2) and not (steps and steps >= 200):
+    frac, steps = number(view, "warmup_frac"), number(view, "warmup_steps")
+    if not (frac >= SHARE or steps >= STEPS):
         return
-    lr = view.number("lr")
-    long = frac is not None and frac > 0.5
-    share = f"{frac:.1%} of the run" if frac else ""
-    counted = f"about {steps:,.0f} steps" if steps else ""
-    said = f"{counted}, {share}" if share and counted else counted or share
-    of = f" of {total:,.0f}" if total and not share else ""
-    at_120 = f"; at step 120 it is {min(1.0, 120 / steps):.0%} of {lr:g}" if steps and steps > 120 and lr else ""
-    key = view["warmup_frac"] if frac else view["warmup_steps"]
-    change = {
-        key.key: 0.05 if view.ask.num(key.key) and (view.ask.num(key.key) or 0) <= 1 else int((total or 1000) * 0.05)
-    }
+    at = view["warmup_frac"] if frac > 0 else view["warmup_steps"]
+    long = frac > HALF
     yield found(
-        view, ID, "warn" if long else "info", key, f"the learning rate rises over {said}{of}{at_120}",
+        view,
+        ID,
+        "warn" if long else "info",
+        at,
+        f"the learning rate rises over {_length(view, frac, steps)}{_at_120(view, steps)}",
         why="Before the warm-up ends a reward without a trend says nothing about the configuration.",
         how="5 to 10 % of the run" if long else "wait for its end before judging, or take 5 to 10 % of the run",
-        change=change if long else {}, sure="certain", source="arithmetic; PeterGriffinJin/Search-R1#97",
-    )  # fmt: skip
+        change=_shorter(view, at.key) if long else {},
+        sure="certain",
+        source="arithmetic; PeterGriffinJin/Search-R1#97",
+    )
+
+
+def _length(view: View, frac: float, steps: float) -> str:
+    share = f"{frac:.1%} of the run" if frac > 0 else ""
+    counted = f"about {steps:,.0f} steps" if steps > 0 else ""
+    total = view.number("steps")
+    return ", ".join(filter(None, (counted, share))) + (f" of {total:,.0f}" if total and not share else "")
+
+
+def _at_120(view: View, steps: float) -> str:
+    """How far the rate has come at the step at which people begin to judge."""
+    lr = view.number("lr")
+    return f"; at step 120 it is {120 / steps:.0%} of {lr:g}" if steps > 120 and lr else ""
+
+
+def _shorter(view: View, key: str) -> dict[str, float]:
+    """A twentieth of the run, in the unit that the key has now."""
+    is_share = 0 < (view.ask.num(key) or 0) <= 1
+    return {key: 0.05 if is_share else int((view.number("steps") or 1000) * 0.05)}
