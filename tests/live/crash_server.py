@@ -18,7 +18,7 @@ from pathlib import Path
 
 import stabilizer.live.monitor
 from stabilizer.analysis.watching import advice
-from stabilizer.core.records import Action, Finding
+from stabilizer.core.records import Action, Cause, Finding
 from stabilizer.detectors.base import Detector
 from stabilizer.incidents.watch import Watch
 from stabilizer.live.session import Session
