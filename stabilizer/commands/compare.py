@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stabilizer.commands.sources import mapping
 from stabilizer.compare import CURVE_HELP, as_json, compare, group, read_side
-from stabilizer.compare.sides import CLOCKS
+from stabilizer.compare.sides import CLOCKS, Side
 from stabilizer.core.text import plain
 from stabilizer.output.compare_terminal import show
 from stabilizer.output.terminal import console
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _read(word: str, wanted: dict[str, str]):
+def _read(word: str, wanted: dict[str, str]) -> Side:
     """A side; --map applies to whichever inputs are foreign logs or tables."""
     try:
         return read_side(word, mapping=wanted)
