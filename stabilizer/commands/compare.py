@@ -16,7 +16,7 @@ from stabilizer.compare.sides import CLOCKS, Side
 from stabilizer.core.text import plain
 from stabilizer.output.compare_terminal import show
 from stabilizer.output.terminal import console
-from stabilizer.runs.reader import RunError
+from stabilizer.runs.reader import OwnNames
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +77,5 @@ def _read(word: str, wanted: dict[str, str]) -> Side:
     """A side; --map applies to whichever inputs are foreign logs or tables."""
     try:
         return read_side(word, mapping=wanted)
-    except RunError as error:
-        if wanted and ("--map renames metrics of foreign logs" in str(error) or "leave out --map" in str(error)):
-            return read_side(word)
-        raise
+    except OwnNames:
+        return read_side(word)
