@@ -6,6 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
+PORT_IN_USE = 3
+"""Exit code when another program listens on the port; `stabilizer train` then picks a free one."""
+
 
 def main(argv: list[str] | None = None) -> int:
     """Serve until interrupted; returns the exit code."""
@@ -26,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--token", action="store_true", help="require the token that the printed address contains")
     parser.add_argument("--port", type=int, default=8050, help="0 picks a free one (default: %(default)s)")
     args = parser.parse_args(argv)
-    from dashboards.server import serve
+    from dashboards.server import PortInUse, serve
 
     try:
         serve(args.paths, args.host, args.port, token=args.token)
@@ -34,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     except (ValueError, OSError) as error:
         print(f"dashboards: {error}", file=sys.stderr)
-        return 2
+        return PORT_IN_USE if isinstance(error, PortInUse) else 2
     return 0
 
 

@@ -21,6 +21,10 @@ SWITCH_S = 0.001
 """How long one thread may keep the others waiting: a large run that is read must not hold up everybody's polls."""
 
 
+class PortInUse(ValueError):
+    """Another program listens on the port already."""
+
+
 def bind(host: str, port: int) -> socket.socket:
     """A socket that listens on one address of this machine. ValueError or OSError say what to do when there is none."""
     if not 0 <= port <= 65535:
@@ -33,7 +37,7 @@ def bind(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             free = _next_free(family, address, port)
             hint = f"try --port {free}" if free else "try --port 0"
-            raise ValueError(f"port {port} is in use; {hint} (--port 0 picks a free one)") from None
+            raise PortInUse(f"port {port} is in use; {hint} (--port 0 picks a free one)") from None
         if error.errno == errno.EADDRNOTAVAIL:
             raise ValueError(f"--host {host}: not an address of this machine; `ip addr` lists them") from None
         if error.errno == errno.EACCES:

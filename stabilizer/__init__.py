@@ -15,6 +15,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stabilizer.core.version import __version__
+
 if TYPE_CHECKING:
     from stabilizer.analysis.analyse import Analysis
     from stabilizer.compare import Comparison
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
     from stabilizer.runs.loaded import LoadedRun
     from stabilizer.training.config import load_config
 
-__version__ = "0.2.0"
-__all__ = ["Session", "check_config", "compare_runs", "diagnose", "load", "load_config", "report"]
+__all__ = ["Session", "__version__", "check_config", "compare_runs", "diagnose", "load", "load_config", "report"]
 
 _FROM_TRAINING = {"Session": "stabilizer.live.session", "load_config": "stabilizer.training.config"}
 """Names that need torch, and the module each comes from."""

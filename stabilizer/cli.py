@@ -16,7 +16,7 @@ import warnings
 from types import ModuleType
 from typing import NoReturn
 
-from stabilizer import __version__
+from stabilizer.core.version import __version__
 
 VERBS = {
     "train": "train a model, with detectors, remedies and a dashboard beside it",

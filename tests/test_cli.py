@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from stabilizer.cli import VERBS, build_parser, main
-from stabilizer.commands import printing, train
+from stabilizer.commands import live_run, printing, train
 from stabilizer.core.records import Action, Cause, Finding
 from stabilizer.live.tick import Tick
 from stabilizer.runs.asking import waiting
@@ -168,6 +169,16 @@ def test_a_seed_that_is_none_is_refused_by_bench(seed, capsys) -> None:
 def test_what_a_resumed_run_cannot_heed_is_refused_not_ignored(words, named, tmp_path, capsys) -> None:
     assert main(["train", *words, "--resume", str(tmp_path)]) == 2
     assert f"so {named} can't be given" in capsys.readouterr().err
+
+
+def test_a_dashboard_whose_port_is_taken_takes_a_free_one(tmp_path, capsys) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with live_run.dashboard(tmp_path, "run", port, printing.Console()) as address:
+            assert address is not None and f":{port}/" not in address
+    assert f"port {port} is in use" in capsys.readouterr().out
 
 
 def test_a_resumed_run_is_shown_with_its_neighbours(tmp_path, monkeypatch) -> None:

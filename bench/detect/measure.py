@@ -26,7 +26,7 @@ from bench.detect import methods, score, thin
 from bench.detect.score import Alarm, Judged, judge
 from bench.detect.streams import REPORT_SEEDS, SEVERITIES, Case, build, kinds
 from bench.detect.truth import Truth, beside
-from stabilizer import __version__
+from stabilizer.core.version import __version__
 from stabilizer.runs.history import History, RunView
 from stabilizer.trainers.reading import load
 

@@ -12,7 +12,8 @@ from random import Random
 from stabilizer.control.arbiter import Mode
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.core.records import Finding
-from stabilizer.live.session import Session, Tick
+from stabilizer.live.session import Session
+from stabilizer.live.tick import Tick
 from stabilizer.remedies import REMEDIES
 from stabilizer.training.tasks import random_bits
 

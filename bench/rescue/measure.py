@@ -25,7 +25,7 @@ from bench.rescue.plan import Case
 from bench.rescue.play import CACHE, Outcome
 from bench.rescue.reasons import changes, reason
 from bench.rescue.score import Result
-from stabilizer import __version__
+from stabilizer.core.version import __version__
 
 
 class Judged(NamedTuple):

@@ -37,7 +37,8 @@ from bench.rescue import faults
 from bench.rescue.arms import ARMS, Arm, Memory, loud
 from bench.rescue.plan import OTHER_PROMPTS, Case, plan, quick
 from stabilizer.control.probe import COST
-from stabilizer.live.session import Session, Tick
+from stabilizer.live.session import Session
+from stabilizer.live.tick import Tick
 from stabilizer.training.config import load_config
 from stabilizer.training.loop import StepResult, Trainer
 from stabilizer.training.rollout.engine import Sampling

@@ -13,8 +13,9 @@ import transformers
 
 from bench.train.line import Line, serve
 from bench.train.sides import Row
-from stabilizer import __version__
-from stabilizer.live.session import Session, Tick
+from stabilizer.core.version import __version__
+from stabilizer.live.session import Session
+from stabilizer.live.tick import Tick
 from stabilizer.training.config import load_config
 
 

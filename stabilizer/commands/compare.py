@@ -12,11 +12,11 @@ from pathlib import Path
 
 from stabilizer.commands.sources import mapping
 from stabilizer.compare import CURVE_HELP, as_json, compare, group, read_side
-from stabilizer.compare.sides import CLOCKS
+from stabilizer.compare.sides import CLOCKS, Side
 from stabilizer.core.text import plain
 from stabilizer.output.compare_terminal import show
 from stabilizer.output.terminal import console
-from stabilizer.runs.reader import RunError
+from stabilizer.runs.reader import OwnNames
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,11 +73,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _read(word: str, wanted: dict[str, str]):
+def _read(word: str, wanted: dict[str, str]) -> Side:
     """A side; --map applies to whichever inputs are foreign logs or tables."""
     try:
         return read_side(word, mapping=wanted)
-    except RunError as error:
-        if wanted and ("--map renames metrics of foreign logs" in str(error) or "leave out --map" in str(error)):
-            return read_side(word)
-        raise
+    except OwnNames:
+        return read_side(word)

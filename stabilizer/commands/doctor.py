@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from stabilizer import __version__
+from stabilizer.core.version import __version__
 from stabilizer.output.terminal import console
 from stabilizer.training.rollout.vllm_install import INSTALL, find_vllm
 

@@ -17,6 +17,7 @@ from urllib.parse import quote
 from rich.console import Console
 from rich.text import Text
 
+from dashboards.__main__ import PORT_IN_USE
 from stabilizer.commands.printing import JsonPrinter, LivePrinter
 from stabilizer.control.arbiter import MODES
 from stabilizer.core.records import SEVERITIES, Finding
@@ -151,7 +152,7 @@ def dashboard(runs: Path, run: str, port: int, console: Console) -> Iterator[str
     """The dashboard as a process of its own: it can't slow or stop training, and its failure is only reported."""
     runs.mkdir(parents=True, exist_ok=True)
     process, address, why = _serve(runs, port)
-    if address is None and "in use" in why:
+    if process.poll() == PORT_IN_USE:
         console.print(Text(f"port {port} is in use; taking a free one", style="dim"))
         process, address, why = _serve(runs, 0)
     if address:

@@ -20,7 +20,7 @@ from stabilizer.formats.rows import number
 from stabilizer.runs.history import Series
 from stabilizer.runs.journal import summary
 from stabilizer.runs.loaded import LoadedRun
-from stabilizer.runs.reader import RunError
+from stabilizer.runs.reader import OwnNames, RunError, UnknownFormat
 from stabilizer.trainers.reading import load
 
 LARGEST = 1e100
@@ -169,12 +169,12 @@ def read_member(path: Path, *, mapping: Mapping[str, str] | None = None, config:
     suffix = path.suffix.lower() if path.is_file() else ""
     if suffix == ".json" and isinstance(value := json_value(path), dict) and "points" in value:
         if mapping or config:
-            raise RunError(f"{path}: a curve names its metric and configuration itself; leave out --map and --config")
+            raise OwnNames(f"{path}: a curve names its metric and configuration itself; leave out --map and --config")
         return _curve(path, value)
     try:
         return from_run(load(path, mapping=mapping, config=config))
-    except RunError as error:
-        if suffix == ".json" and "not a log in a known format" in str(error):
+    except UnknownFormat:
+        if suffix == ".json":
             raise RunError(f'{path}: neither a log nor a curve; a curve has "metric", "x" and "points"') from None
         raise
 

@@ -179,8 +179,8 @@ class FollowedLog:
                 run = self._loaded()
         except RunError as error:
             self._tails = Tails()
-            failed = isinstance(error, NoMetrics) and error.run.history.events
-            self._failed = error.run if failed else None
+            failed = isinstance(error, NoMetrics) and bool(error.run.history.events)
+            self._failed = error.run if isinstance(error, NoMetrics) and failed else None
             if self._run is None and first and not failed:
                 raise  # not a log at all, and a person waits for an answer
             if self._run and self._trouble is None:  # being rewritten just now, unless it stays so
@@ -273,6 +273,7 @@ class FollowedLog:
 
     def _take(self, attempt: int, step: int) -> RunView:
         """Add one row to the history held, and give the view of it."""
+        assert self._run is not None
         read = self._run.histories[attempt]
         if attempt not in self._held:
             self._held[attempt] = read.fork(step, attempt)

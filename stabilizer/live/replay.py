@@ -9,11 +9,14 @@ where they first differ is where something was not written down, or the machine 
 from __future__ import annotations
 
 import math
+import platform
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.core.records import Action, Event, Metrics
@@ -25,6 +28,7 @@ from stabilizer.runs.reader import RunError, RunReader, read_records
 from stabilizer.training.checkpoint import scan
 from stabilizer.training.checks import starting_knobs
 from stabilizer.training.config import config_from_dict
+from stabilizer.training.settings import TrainConfig
 
 NOT_COMPARED = ("time/", "rank/")
 """Metrics that say something of the machine and not of the training."""
@@ -79,10 +83,9 @@ class Plan:
         for entry in self.attempts:
             number = entry["attempt"]
             records = read_records(reader.path / "metrics" / f"r0-a{number}.jsonl", Metrics).records
-            merged: dict[int, dict[str, float]] = {}
+            rows = self.rows[number] = {}
             for record in records:
-                merged.setdefault(record.step, {}).update(record.values)
-            self.rows[number] = merged
+                rows[record.step] = {**rows.get(record.step, {}), **record.values}
         self.entries: dict[tuple[int, int], list[Action]] = defaultdict(list)
         first = {entry["attempt"]: entry["from_step"] - 1 for entry in self.attempts}
         for action in self.actions:
@@ -91,7 +94,7 @@ class Plan:
 
     def begins(self, attempt: Mapping[str, Any]) -> int:
         """The step after which an attempt begins."""
-        return max(attempt["from_step"] - 1, 0)
+        return max(int(attempt["from_step"]) - 1, 0)
 
     def ends(self, attempt: Mapping[str, Any]) -> int:
         """The last step an attempt has a row of."""
@@ -124,23 +127,32 @@ class Knobs:
     def pass_boundary(self, step: int, entries: Sequence[Action]) -> None:
         """What was journaled after `step`, and the next value of what is under way."""
         for entry in entries:
-            if entry.entry in ("approved", "applied"):
-                self._begun.add(entry.action)
-            if entry.entry != "failed" or entry.action in self._begun:
-                self.values |= journal.turned(entry)
-            if entry.entry in ("verified", "reverted", "failed"):
-                self._courses.pop(entry.action, None)
-            course = entry.data.get("course")
-            if entry.entry == "applied" and entry.remedy != journal.BY_HAND:
-                self._courses.clear()  # one trial at a time: one that a stronger change was put upon is at its end
-            if entry.entry == "applied" and isinstance(course, dict) and course and all(course.values()):
-                self._courses[entry.action] = (step, course)
-                self.values |= {knob: values[0] for knob, values in course.items()}
+            self._take(step, entry)
         for began, course in self._courses.values():
             ticks = step - began
             for knob, values in course.items():
                 if 0 < ticks < len(values) and self.values.get(knob) == values[ticks - 1]:
                     self.values[knob] = values[ticks]
+
+    def _take(self, step: int, entry: Action) -> None:
+        """Move the knobs as one entry says."""
+        if entry.entry in ("approved", "applied"):
+            self._begun.add(entry.action)
+        if entry.entry != "failed" or entry.action in self._begun:
+            self.values |= journal.turned(entry)
+        if entry.entry in ("verified", "reverted", "failed"):
+            self._courses.pop(entry.action, None)
+        if entry.entry == "applied":
+            self._begin_course(step, entry)
+
+    def _begin_course(self, step: int, entry: Action) -> None:
+        """Let the knobs of an applied change follow its course, if it has one."""
+        if entry.remedy != journal.BY_HAND:
+            self._courses.clear()  # one trial at a time: a stronger change ends the one it was put upon
+        course = entry.data.get("course")
+        if isinstance(course, dict) and course and all(course.values()):
+            self._courses[entry.action] = (step, course)
+            self.values |= {knob: values[0] for knob, values in course.items()}
 
 
 def replay(
@@ -151,6 +163,20 @@ def replay(
     Raises RunError when the run can't be replayed. `told` hears of every step: how many are done, of how many.
     """
     reader = RunReader(run)
+    config, plan = _replayable(reader)
+    wanted = replace(config, checkpoint=replace(config.checkpoint, every=0, keep=KEEP_ALL, best=False))
+    again = _Again(plan, Session.start(wanted, out, "off"), reader.events)
+    total = sum(len([s for s in rows if s > 0]) for rows in again.plan.rows.values())
+    limit = total if steps is None else min(steps, total)
+    again.follow(limit, told)
+    first, rows, values = _compare(again.plan, Plan(RunReader(out)), limit)
+    made = len(journal.interventions(RunReader(out).actions))
+    return Replayed(out, rows, values, made, first, tuple(_notes(reader)))
+
+
+def _replayable(reader: RunReader) -> tuple[TrainConfig, Plan]:
+    """The configuration and the plan of a run; RunError when it can't be replayed."""
+    run = reader.path
     if reader.about.get("trainer") != "stabilizer":
         raise RunError(f"{run}: only runs of this trainer can be replayed, not {reader.about.get('trainer')}'s")
     try:
@@ -167,14 +193,7 @@ def replay(
     chain = journal.verify(run / "actions.jsonl")
     if chain.broken:
         raise RunError(f"{run / 'actions.jsonl'}: the journal can't be trusted: {chain.broken}")
-    wanted = replace(config, checkpoint=replace(config.checkpoint, every=0, keep=KEEP_ALL, best=False))
-    again = _Again(plan, Session.start(wanted, out, "off"), reader.events)
-    total = sum(len([s for s in rows if s > 0]) for rows in again.plan.rows.values())
-    limit = total if steps is None else min(steps, total)
-    again.follow(limit, told)
-    first, rows, values = _compare(again.plan, Plan(RunReader(out)), limit)
-    made = len(journal.interventions(RunReader(out).actions))
-    return Replayed(out, rows, values, made, first, tuple(_notes(reader)))
+    return config, plan
 
 
 class _Again:
@@ -240,19 +259,15 @@ class _Again:
             session.host.save_checkpoint()
 
     def _ordered(self, entry: Action) -> tuple[int, list[str]]:
-        """For how many steps orders were given, and which: a person's in the entry, a remedy's in its hypothesis."""
+        """For how many steps orders were given, and which: a user's in the entry, a remedy's in its hypothesis."""
         if entry.remedy == journal.BY_HAND:
-            given, repeats = [str(entry.data.get("order", ""))], 1
-        else:
-            life = [other for other in self.plan.actions if other.action == entry.action]
-            told = (other.data.get("hypothesis") for other in life)
-            said = next((hypothesis for hypothesis in told if isinstance(hypothesis, dict)), {})
-            orders, told_repeats = said.get("orders"), said.get("repeats")
-            given = orders if isinstance(orders, list) else []
-            known = {remedy.id: remedy for remedy in REMEDIES}
-            usual = getattr(known.get(entry.remedy), "repeats", 1)
-            repeats = told_repeats if isinstance(told_repeats, int) else usual
-        return repeats, [order for order in given if order in OBEYED]
+            return 1, _obeyed([str(entry.data.get("order", ""))])
+        life = [other for other in self.plan.actions if other.action == entry.action]
+        hypotheses = (other.data.get("hypothesis") for other in life)
+        hypothesis = next((found for found in hypotheses if isinstance(found, dict)), {})
+        orders, repeats = hypothesis.get("orders"), hypothesis.get("repeats")
+        repeats = repeats if isinstance(repeats, int) else _usual_repeats(entry.remedy)
+        return repeats, _obeyed(orders if isinstance(orders, list) else [])
 
     def _branch(self) -> int:
         """Take up the state the next attempt began with; returns its step."""
@@ -266,7 +281,7 @@ class _Again:
         session.trainer.attempt = attempt["attempt"]
         session.monitor.begin_attempt(state.step + 1, "resume", parent=attempt.get("parent"))
         session.host.declare(state.step + 1, "resume", f"as in the run: resumed from step {state.step}", replayed=True)
-        for entry in self.plan.entries.get((attempt.get("parent"), state.step), ()):
+        for entry in self.plan.entries.get((attempt.get("parent", -1), state.step), ()):
             if entry.entry == "applied" and entry.data.get("order") == "skip-update":
                 session.trainer.controls.obey("skip-update")  # the step it was meant for was made anew
         return state.step
@@ -282,6 +297,15 @@ class _Again:
         if not found:
             raise RunError(f"attempt {self._attempt['attempt']} began after step {step}, which the run has no row of")
         return found[-1]
+
+
+def _usual_repeats(remedy: str) -> int:
+    """For how many steps a remedy gives its orders, where the journal does not say."""
+    return next((getattr(known, "repeats", 1) for known in REMEDIES if known.id == remedy), 1)
+
+
+def _obeyed(orders: Sequence[str]) -> list[str]:
+    return [order for order in orders if order in OBEYED]
 
 
 def _compare(plan: Plan, again: Plan, limit: int) -> tuple[Difference | None, int, int]:
@@ -309,10 +333,6 @@ def _same(a: float | None, b: float | None) -> bool:
 
 def _notes(reader: RunReader) -> list[str]:
     """What may make honest numbers differ."""
-    import platform
-
-    import torch
-
     notes = []
     versions, hardware = (reader.about.get(name) for name in ("versions", "hardware"))
     versions, hardware = (value if isinstance(value, dict) else {} for value in (versions, hardware))

@@ -14,6 +14,7 @@ or is another one) are refused here.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -112,17 +113,18 @@ class Requests:
             return
         done = {entry.data.get("request") for entry in self._host.entries if entry.entry in ("applied", "failed")}
         for request in seen.requests:
-            if request.id in done:  # it died between acting on it and taking it away
+            # A request that is done already was left by a crash between acting on it and removing it.
+            if request.id in done or self._answered(request, on_trial):
                 self._take_away(request)
-                continue
-            try:
-                answered = self._answer(request, on_trial)
-            except Exception as error:  # whatever one request does, the others are heard, and training goes on
-                answered = True
-                asked, why = f"{request.kind} {request.action!r} by {request.by}", f"{type(error).__name__}: {error}"
-                self._host.note(f"{asked} could not be done: {why}", by=request.by)
-            if answered:
-                self._take_away(request)
+
+    def _answered(self, request: Request, on_trial: str) -> bool:
+        """Answer a request; a failure is the answer too, and costs neither other requests nor training."""
+        try:
+            return self._answer(request, on_trial)
+        except Exception as error:
+            asked, why = f"{request.kind} {request.action!r} by {request.by}", f"{type(error).__name__}: {error}"
+            self._host.note(f"{asked} could not be done: {why}", by=request.by)
+            return True
 
     def _answer(self, request: Request, on_trial: str) -> bool:
         """Do at once what can be; False when the policy is to answer it."""
@@ -180,16 +182,20 @@ class Requests:
 
     def recover(self, initial: dict[str, float]) -> None:
         """After a restart: finish what was begun, and put knobs where the journal says. `initial`: as configured."""
-        controls, host = self._controls, self._host
-        for entry in journal.newest(self._host.entries).values():
+        host = self._host
+        for entry in journal.newest(host.entries).values():
             if entry.remedy == BY_HAND and entry.entry == "approved":
                 self._finish(entry)
-            elif entry.data.get("order") == "skip-update" and entry.entry == "applied":
-                if entry.step == host.step:  # the step it was meant for is yet to be made
-                    controls.obey("skip-update")
-        told = journal.knobs(initial, self._host.entries)
-        moved = {knob for entry in self._host.entries for knob in journal.turned(entry)}
-        wrong = {knob: told[knob] for knob in sorted(moved) if knob in controls and controls.get(knob) != told[knob]}
+            elif _skips_update_after(host.step, entry):
+                self._controls.obey("skip-update")
+        self._reset_knobs(initial)
+
+    def _reset_knobs(self, initial: dict[str, float]) -> None:
+        """Set knobs that differ from the journal to what it says."""
+        controls, host = self._controls, self._host
+        journaled = journal.knobs(initial, host.entries)
+        moved = sorted({knob for entry in host.entries for knob in journal.turned(entry)})
+        wrong = {k: journaled[k] for k in moved if k in controls and controls.get(k) != journaled[k]}
         if wrong:
             words = ", ".join(f"{knob} {in_words(knob, value)}" for knob, value in wrong.items())
             controls.set_all(wrong)
@@ -245,7 +251,7 @@ class Requests:
 
     def _begin(self, request: Request, change: dict[str, Any], text: str, **data: Any) -> Action:
         """The journal says what is about to be done."""
-        number = 1 + sum(name.startswith("h") for name in journal.newest(self._host.entries))
+        number = 1 + len(requested(self._host.entries))
         data = {"request": request.id, "by": request.by, **data}
         entry = Action(f"h{number}", "approved", BY_HAND, self._host.step, change=change, text=text, data=data)
         return self._host.journal(entry)
@@ -259,8 +265,7 @@ class Requests:
             return self._plan_return(entry, by)
         try:
             before = {knob: controls.get(knob) for knob in entry.change}
-            for knob, (_, after) in entry.change.items():
-                controls.set(knob, after)
+            controls.set_all({knob: after for knob, (_, after) in entry.change.items() if after is not None})
             if order:
                 controls.obey(order)
         except ValueError as error:
@@ -333,3 +338,16 @@ class Requests:
 
     def _declare(self, kind: str, text: str, **data: Any) -> None:
         self._host.declare(self._host.step + 1, kind, text, **data)
+
+
+def requested(entries: Iterable[Action]) -> set[str]:
+    """Actions that users requested; a request for a remedy's action does not make it one."""
+    first: dict[str, Action] = {}
+    for entry in entries:
+        first.setdefault(entry.action, entry)
+    return {name for name, entry in first.items() if entry.remedy == BY_HAND}
+
+
+def _skips_update_after(step: int, entry: Action) -> bool:
+    """Whether the entry ordered the update after this step to be skipped, which then is still to come."""
+    return entry.data.get("order") == "skip-update" and entry.entry == "applied" and entry.step == step

@@ -11,7 +11,7 @@ import contextlib
 import platform
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import torch
@@ -21,7 +21,7 @@ from stabilizer.control.arbiter import Arbiter, Mode
 from stabilizer.core.records import Finding, RunState
 from stabilizer.live.host import RunHost
 from stabilizer.live.monitor import Monitor
-from stabilizer.live.requests import Requests
+from stabilizer.live.requests import Requests, requested
 from stabilizer.live.resuming import how_to_train_on, refuse_a_second_writer, resumed_trainer
 from stabilizer.live.tick import Tick
 from stabilizer.runs.directory import RunWriter, hidden_keys
@@ -51,7 +51,8 @@ class Session:
         earlier = reader.actions if reader else []
         self.host = RunHost(trainer, self.monitor, earlier)
         self.requests = Requests(self.host, writer.path, trainer.controls)
-        trials = [entry for entry in earlier if not entry.action.startswith("h")]  # requests handle their own
+        by_users = requested(earlier)
+        trials = [entry for entry in earlier if entry.action not in by_users]
         self.arbiter = Arbiter(mode, trainer.controls, self.monitor.watch, self.host, trials, fork_steps=fork_steps)
         if reader is not None:
             self.requests.recover(starting_knobs(trainer.config))
@@ -119,7 +120,7 @@ class Session:
             session.monitor.trouble(trainer.step + 1, change)
         return session
 
-    def run(self) -> Iterator[Tick]:
+    def run(self) -> Generator[Tick, None, None]:
         """Train to the end, one tick a step. The run's state on disk is right however this ends."""
         self._status("running")
         with _handling_signals(self._stop):

@@ -22,6 +22,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -29,16 +31,17 @@ from typing import Any
 import orjson
 
 from stabilizer.core.durations import spoken
+from stabilizer.core.records import Action
 from stabilizer.runs.journal import newest
 from stabilizer.runs.listing import list_runs, run_state, writer_lives
 from stabilizer.runs.reader import read_json, read_records
-from stabilizer.runs.requests import Request, ask
+from stabilizer.runs.requests import Kind, Request, ask
 
-KINDS = ("approve", "reject", "revert", "pause", "resume")
+KINDS: tuple[Kind, ...] = ("approve", "reject", "revert", "pause", "resume")
 WINDOW_S = 300.0
+"""Longest age of a message, in seconds."""
 AHEAD_S = 5.0
 """Seconds by which a clock may run ahead: a message from the future could be sent again after a restart."""
-"""Seconds a message's time may be off."""
 MAX_BODY = 16 * 1024
 MAX_NONCES = 100_000
 """Messages of one window that are remembered; more are refused, not forgotten."""
@@ -48,6 +51,8 @@ TIMEOUT_S = 10.0
 MAX_AT_ONCE = 16
 STALE_S = 60.0
 
+Headers = Mapping[str, str] | Message
+"""Of an HTTP message (names in any case), or a plain mapping."""
 _NONCE = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _FIELDS = {"run", "kind", "action", "proposal", "by"}
 _TAKES = {"proposed": ("approve", "reject"), "applied": ("revert",), "verified": ("revert",)}
@@ -60,6 +65,17 @@ class Refused(Exception):
     def __init__(self, status: int, why: str):
         super().__init__(why)
         self.status = status
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a message asks for."""
+
+    run: str
+    kind: Kind
+    action: str
+    proposal: str
+    by: str
 
 
 def signature(secret: bytes, timestamp: str, nonce: str, body: bytes) -> str:
@@ -88,30 +104,38 @@ class Answers:
         self._nonces: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def heed(self, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+    def heed(self, headers: Headers, body: bytes) -> dict[str, Any]:
         """Check a message and leave the request; raises Refused. The answer says what became of the proposal."""
         nonce = self._authentic(headers, body)
-        row = _fields(body)
-        run = self._run(row["run"])
-        already = _standing(run, row)
+        answer = _answer(body)
+        run = self._run(answer.run)
+        already = _standing(run, answer)
         if already:
-            return {"run": run.name, "action": row["action"], "state": already, "request": None}
-        made = self._ask(run, row, nonce)
-        return {"run": run.name, "action": row["action"], "state": "asked", "request": made.id}
+            return {"run": run.name, "action": answer.action, "state": already, "request": None}
+        made = self._ask(run, answer, nonce)
+        return {"run": run.name, "action": answer.action, "state": "asked", "request": made.id}
 
-    def _authentic(self, headers: Mapping[str, str], body: bytes) -> str:
+    def _authentic(self, headers: Headers, body: bytes) -> str:
         stamp, nonce, given = (headers.get(f"Stabilizer-{name}") or "" for name in ("Timestamp", "Nonce", "Signature"))
         wanted = signature(self._secret, stamp, nonce, body)
         if not hmac.compare_digest(wanted.encode(), given.encode("utf-8", "replace")):
             raise Refused(401, "not signed with this server's secret")
         if not stamp.isascii() or not stamp.isdigit() or len(stamp) > 12 or not _NONCE.fullmatch(nonce):
             raise Refused(400, "Stabilizer-Timestamp is whole seconds, Stabilizer-Nonce 16 to 64 of A-Z a-z 0-9 - _")
-        now, sent = self._now(), float(stamp)
+        self._check_age(float(stamp))
+        self._check_unused(nonce)
+        return nonce
+
+    def _check_age(self, sent: float) -> None:
+        now = self._now()
         if not -AHEAD_S <= now - sent <= WINDOW_S:
             age = f"{spoken(now - sent)} old" if now >= sent else f"dated {spoken(sent - now)} in the future"
             raise Refused(401, f"the message is {age}; {spoken(WINDOW_S)} is the most (check the clocks)")
         if sent < int(self._began):
             raise Refused(401, "the message is from before this server started; sign it anew")
+
+    def _check_unused(self, nonce: str) -> None:
+        now = self._now()
         with self._lock:
             self._nonces = {n: t for n, t in self._nonces.items() if now - t <= 2 * WINDOW_S}
             if nonce in self._nonces:
@@ -119,7 +143,6 @@ class Answers:
             if len(self._nonces) >= MAX_NONCES:
                 raise Refused(503, "too many messages; try again later")
             self._nonces[nonce] = now
-        return nonce
 
     def _run(self, name: str) -> Path:
         found = [path for path in list_runs(self._runs) if path.name == name]
@@ -127,21 +150,22 @@ class Answers:
             raise Refused(404, "no such run here" if not found else "several runs here have this name")
         return found[0]
 
-    def _ask(self, run: Path, row: Mapping[str, str], nonce: str) -> Request:
+    def _ask(self, run: Path, answer: Answer, nonce: str) -> Request:
         status = read_json(run / "status.json")
         state = run_state(status, self._now(), STALE_S)
         if state not in ("running", "paused") and not (state == "stalled" and writer_lives(status) is not False):
             raise Refused(409, f"the run is {state}, so nothing would answer")
-        if row["kind"] == "approve" and status.get("remedy") in ("off", "suggest"):
+        if answer.kind == "approve" and status.get("remedy") in ("off", "suggest"):
             raise Refused(409, f"the run has --remedy {status['remedy']}, so it carries nothing out")
         id = hashlib.sha256(nonce.encode()).hexdigest()[:32]
         try:
-            return ask(run, row["kind"], row["action"], f"webhook: {row['by']}", proposal=row["proposal"], id=id)
+            return ask(run, answer.kind, answer.action, f"webhook: {answer.by}", proposal=answer.proposal, id=id)
         except OSError as error:
             raise Refused(500, f"the request could not be left: {error.strerror}") from None
 
 
-def _fields(body: bytes) -> dict[str, str]:
+def _strings(body: bytes) -> dict[str, str]:
+    """The JSON object of a message; raises Refused."""
     try:
         row = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -150,33 +174,38 @@ def _fields(body: bytes) -> dict[str, str]:
         raise Refused(400, "the body must be an object of strings: run, kind, action, proposal, by")
     if unknown := sorted(set(row) - _FIELDS):
         raise Refused(400, f"nothing is known of {unknown[0][:40]!r}; there are run, kind, action, proposal, by")
-    row = {name: row.get(name, "") for name in _FIELDS}
-    if row["kind"] not in KINDS:
-        raise Refused(400, f"kind must be one of {', '.join(KINDS)}")
-    if row["kind"] in ("approve", "reject") and not row["proposal"]:
-        raise Refused(400, f"{row['kind']} needs the proposal's hash, as the notification gives it")
     return row
 
 
-def _standing(run: Path, row: Mapping[str, str]) -> str:
-    """The state the proposal has already, when that is what was asked for; raises Refused when it can't be had."""
-    if row["kind"] in ("pause", "resume"):
-        return ""
-    from stabilizer.core.records import Action
+def _answer(body: bytes) -> Answer:
+    """The answer in a message; raises Refused."""
+    row = _strings(body)
+    run, action, proposal, by = (row.get(name, "") for name in ("run", "action", "proposal", "by"))
+    kind = next((kind for kind in KINDS if kind == row.get("kind")), None)
+    if kind is None:
+        raise Refused(400, f"kind must be one of {', '.join(KINDS)}")
+    if kind in ("approve", "reject") and not proposal:
+        raise Refused(400, f"{kind} needs the proposal's hash, as the notification gives it")
+    return Answer(run, kind, action, proposal, by)
 
+
+def _standing(run: Path, answer: Answer) -> str:
+    """The state the proposal has already, when that is what was asked for; raises Refused when it can't be had."""
+    if answer.kind in ("pause", "resume"):
+        return ""
     actions = read_records(run / "actions.jsonl", Action).records
-    life = [entry for entry in actions if entry.action == row["action"]]
+    life = [entry for entry in actions if entry.action == answer.action]
     if not life:
         raise Refused(404, "no such action in the run's journal")
-    if row["proposal"] and row["proposal"] not in {entry.hash for entry in life}:
+    if answer.proposal and answer.proposal not in {entry.hash for entry in life}:
         raise Refused(409, "this action is another proposal than the one that was answered")
-    entry = newest(life)[row["action"]].entry
-    if entry in _ALREADY[row["kind"]]:
+    entry = newest(life)[answer.action].entry
+    if entry in _ALREADY[answer.kind]:
         return entry
     if entry == "expired":
         raise Refused(410, f"it has expired: {life[-1].text}")
-    if row["kind"] not in _TAKES.get(entry, ()):
-        raise Refused(409, f"it is {entry}, so it can't be asked to {row['kind']}")
+    if answer.kind not in _TAKES.get(entry, ()):
+        raise Refused(409, f"it is {entry}, so it can't be asked to {answer.kind}")
     return ""
 
 

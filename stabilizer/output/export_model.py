@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from stabilizer import __version__
 from stabilizer.analysis.analyse import Analysis, analyse
 from stabilizer.core.text import plain
+from stabilizer.core.version import __version__
 from stabilizer.figures.svg import line_chart
 from stabilizer.runs.journal import interventions, summary
 from stabilizer.trainers.reading import load

@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from stabilizer import __version__
+from stabilizer.core.version import __version__
 from stabilizer.figures import CONFIG, PALETTES, TEMPLATES
 
 

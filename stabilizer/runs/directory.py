@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 import orjson
 
-from stabilizer import __version__
 from stabilizer.core.json_text import MAX_NESTING, too_deep
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import (
@@ -42,6 +41,7 @@ from stabilizer.core.records import (
     encode,
     encode_metrics,
 )
+from stabilizer.core.version import __version__
 from stabilizer.runs.append import AppendFile, Syncer, held
 from stabilizer.runs.history import History
 from stabilizer.runs.trend import KEY_METRICS, Trend

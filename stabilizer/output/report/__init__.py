@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
-from stabilizer import __version__
 from stabilizer.analysis.analyse import Analysis, as_json, numbers
 from stabilizer.core import records
+from stabilizer.core.version import __version__
 from stabilizer.output.report.as_html import MAX_BYTES, html
 from stabilizer.output.report.as_markdown import markdown
 from stabilizer.output.report.words import jsonable

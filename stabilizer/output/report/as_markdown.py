@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stabilizer import __version__
 from stabilizer.analysis.analyse import Analysis, numbers, settled
+from stabilizer.core.version import __version__
 from stabilizer.figures import WORDS
 from stabilizer.output.report.case_study import HEADS, Case, case_of, rows
 from stabilizer.output.report.words import (

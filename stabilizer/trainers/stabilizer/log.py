@@ -9,7 +9,7 @@ from typing import Any
 
 from stabilizer.runs.listing import heartbeat_of, run_state
 from stabilizer.runs.loaded import LoadedRun, load_own
-from stabilizer.runs.reader import RunError, read_json
+from stabilizer.runs.reader import OwnNames, RunError, read_json
 
 NAME = "stabilizer"
 WHAT = "a run directory, the folder that holds run.json"
@@ -28,7 +28,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
     """
     folder = path.parent if path.name == "run.json" else path
     if mapping:
-        raise RunError(f"{folder}: --map renames metrics of foreign logs; a run directory has our names already")
+        raise OwnNames(f"{folder}: --map renames metrics of foreign logs; a run directory has our names already")
     if config:
         raise RunError(f"{folder}: --config is for foreign logs; this run's own configuration is in its run.json")
     run = load_own(folder.resolve())
