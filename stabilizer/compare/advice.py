@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from stabilizer.compare.align import Clock
 from stabilizer.compare.differences import Difference, Facts, label
-from stabilizer.compare.gaps import Compared, Gap
+from stabilizer.compare.gaps import Compared
 from stabilizer.compare.same import weight_for
 from stabilizer.core.text import short
 
@@ -47,6 +47,23 @@ class Change:
     sure: Sure
 
 
+class Open(NamedTuple):
+    """A gap to be explained: the measured difference (a factor, where the gap is a ratio) with its 99 % interval."""
+
+    difference: float
+    low: float
+    high: float
+
+    def same_direction(self, factor: float) -> bool:
+        """Whether a predicted factor points the same way as the measured one."""
+        return (factor - 1) * (self.difference - 1) > 0
+
+    @property
+    def words(self) -> str:
+        """The measured factor with its interval."""
+        return f"measured {self.difference:.2g} ({self.low:.2g} to {self.high:.2g})"
+
+
 @dataclass(frozen=True)
 class Case:
     """What rules look at."""
@@ -67,10 +84,21 @@ class Case:
         """Those of the settings that are known to differ."""
         return [d for d in self.differences if d.setting in settings]
 
-    def open(self, wanted: str) -> Gap | None:
+    def open(self, wanted: str) -> Open | None:
         """The gap, when it is there to be explained."""
         gap = self.main.gap(wanted)
-        return gap if gap and gap.state == "different" else None
+        if gap is None or gap.state != "different" or gap.difference is None or gap.low is None or gap.high is None:
+            return None
+        return Open(gap.difference, gap.low, gap.high)
+
+    @property
+    def completions(self) -> tuple[float | None, float | None]:
+        """Completions per step of both sides, where known."""
+        return _completions(self.mine), _completions(self.theirs)
+
+    def settings(self, *named: str) -> tuple[str, ...]:
+        """Those of the settings that are known to differ, by their ids."""
+        return tuple(d.setting for d in self.differs(*named))
 
     def unknown(self, setting: str) -> bool:
         """Whether the run states a setting and the reference does not."""
@@ -119,31 +147,31 @@ def batch_noise(case: Case) -> Found:
     gap = case.open("noise")
     if gap is None or case.main.rescaled:
         return
-    mine, theirs = _completions(case.mine), _completions(case.theirs)
-    if not mine or not theirs:
-        missing = "the reference" if mine else "the run"
-        yield Explanation(
-            "noise", "batch-size", True, "low",
-            f"the noise of a mean goes with 1/sqrt(completions per step), but {missing} does not state how many",
-        )  # fmt: skip
+    mine, theirs = case.completions
+    if mine and theirs:
+        yield _noise_by_batch(case, gap, mine, theirs)
         return
-    settings = tuple(d.setting for d in case.differs("prompts", "group_size", "per_step", "processes", "per_device"))
+    missing = "the reference" if mine else "the run"
+    why = f"the noise of a mean goes with 1/sqrt(completions per step), but {missing} does not state how many"
+    yield Explanation("noise", "batch-size", True, "low", why)
+
+
+def _noise_by_batch(case: Case, gap: Open, mine: float, theirs: float) -> Explanation:
+    settings = case.settings("prompts", "group_size", "per_step", "processes", "per_device")
     predicted = math.sqrt(theirs / mine)
-    words = f"{mine:,.0f} completions a step against {theirs:,.0f}: expected sqrt({theirs:,.0f}/{mine:,.0f}) = {predicted:.2g} times the noise, measured {gap.difference:.2g} ({gap.low:.2g} to {gap.high:.2g})"  # noqa: E501
+    words = (
+        f"{mine:,.0f} completions a step against {theirs:,.0f}: expected sqrt({theirs:,.0f}/{mine:,.0f}) = "
+        f"{predicted:.2g} times the noise, {gap.words}"
+    )
     if math.isclose(predicted, 1.0, rel_tol=0.02):
-        yield Explanation("noise", "batch-size", False, "high", f"both learn from {mine:,.0f} completions a step")
-    elif gap.low <= predicted <= gap.high:
-        yield Explanation("noise", "batch-size", True, "high", f"{words}; that is all of it", settings)
-    elif (predicted - 1) * (gap.difference - 1) > 0:
-        share = math.log(predicted) / math.log(gap.difference)
-        rest = (
-            f"about {share:.0%} of it on a log scale"
-            if share < 1
-            else "more than all of it, so something else counters"
-        )
-        yield Explanation("noise", "batch-size", True, "medium", f"{words}; that is {rest}", settings)
-    else:
-        yield Explanation("noise", "batch-size", False, "high", f"{words}; that is the wrong direction")
+        return Explanation("noise", "batch-size", False, "high", f"both learn from {mine:,.0f} completions a step")
+    if gap.low <= predicted <= gap.high:
+        return Explanation("noise", "batch-size", True, "high", f"{words}; that is all of it", settings)
+    if not gap.same_direction(predicted):
+        return Explanation("noise", "batch-size", False, "high", f"{words}; that is the wrong direction")
+    share = math.log(predicted) / math.log(gap.difference)
+    part = f"about {share:.0%} of it on a log scale" if share < 1 else "more than all of it, so something else counters"
+    return Explanation("noise", "batch-size", True, "medium", f"{words}; that is {part}", settings)
 
 
 def level_noise(case: Case) -> Found:
@@ -153,13 +181,11 @@ def level_noise(case: Case) -> Found:
         return
     means = [sum(float(s.y.mean()) for s in side) / len(side) for side in case.main.shapes]
     sizes = [mean * (1 - mean) for mean in means]
-    if min(sizes) <= 0 or 0.8 < (predicted := math.sqrt(sizes[0] / sizes[1])) < 1.25:
-        return
-    if (predicted - 1) * (gap.difference - 1) > 0:
+    predicted = math.sqrt(sizes[0] / sizes[1]) if min(sizes) > 0 else 1.0
+    if not 0.8 < predicted < 1.25 and gap.same_direction(predicted):
         why = (
             f"a reward between 0 and 1 scatters like sqrt(p (1 - p)) and the runs' means are {means[0]:.2g} and "
-            f"{means[1]:.2g}: expected {predicted:.2g} times the noise, measured {gap.difference:.2g} "
-            f"({gap.low:.2g} to {gap.high:.2g})"
+            f"{means[1]:.2g}: expected {predicted:.2g} times the noise, {gap.words}"
         )
         yield Explanation("noise", "level", True, "medium" if gap.low <= predicted <= gap.high else "low", why)
 
@@ -171,52 +197,54 @@ def plot_smoothing(case: Case) -> Found:
         return
     if case.smoothing == "none":
         yield Explanation("noise", "smoothing", False, "high", "the reference is stated to be drawn without smoothing")
-        return
-    mine, theirs = _completions(case.mine), _completions(case.theirs)
-    batch = math.sqrt(theirs / mine) if mine and theirs else 1.0
-    run, reference = case.main.shapes[0][0], case.main.shapes[1][0]
-    if isinstance(case.smoothing, Mapping) and (weight := case.smoothing.get("weight")):
+    elif isinstance(case.smoothing, Mapping) and (weight := case.smoothing.get("weight")):
         factor = math.sqrt((1 + weight) / (1 - weight))
-        yield Explanation(
-            "noise", "smoothing", True, "high",
+        why = (
             f"the reference is drawn with an exponential moving average of weight {weight:g}, which takes white noise "
-            f"down {factor:.2g} times; measured {gap.difference:.2g}. Smooth the run the same way before judging noise",
-        )  # fmt: skip
+            f"down {factor:.2g} times; measured {gap.difference:.2g}. Smooth the run the same way before judging noise"
+        )
+        yield Explanation("noise", "smoothing", True, "high", why)
+    else:
+        yield from _unstated_smoothing(case, gap)
+
+
+def _unstated_smoothing(case: Case, gap: Open) -> Found:
+    """The moving average that would leave the reference's noise, when it is not said whether there was one."""
+    mine, theirs = case.completions
+    batch = math.sqrt(theirs / mine) if mine and theirs else 1.0
+    run, reference = (side[0].noise for side in case.main.shapes)
+    drawn_out = reference.seen - run.seen > 0.3
+    if gap.low <= batch <= gap.high and not drawn_out:
+        why = "no smoothing is needed to explain the reference's calm: its batch does, though both may be at work"
+        yield Explanation("noise", "smoothing", False, "low", why)
         return
     left = gap.difference / batch
-    weight = weight_for(run.noise.residuals, 1 / left) if left > 1.1 else None
-    drawn_out = reference.noise.seen - run.noise.seen > 0.3
-    sign = (
-        f"; its noise runs on from point to point (lag-1 autocorrelation {reference.noise.seen:.2f}, the run's "
-        f"{run.noise.seen:.2f}), as smoothing makes it"
-        if drawn_out
-        else ""
+    weight = weight_for(run.residuals, 1 / left) if left > 1.1 else None
+    if not weight:
+        return
+    after = f", after the batch's {batch:.2g}," if batch > 1.1 else ""
+    why = (
+        f"an exponential moving average of weight {weight:g} on the run's own curve would leave the reference's "
+        f"noise{after} and the reference does not say whether it is smoothed"
     )
-    if gap.low <= batch <= gap.high and not drawn_out:
-        yield Explanation(
-            "noise", "smoothing", False, "low",
-            "no smoothing is needed to explain the reference's calm: its batch does, though both may be at work",
-        )  # fmt: skip
-    elif weight:
-        after = f", after the batch's {batch:.2g}," if batch > 1.1 else ""
-        yield Explanation(
-            "noise", "smoothing", True, "medium" if drawn_out else "low",
-            f"an exponential moving average of weight {weight:g} on the run's own curve would leave the reference's "
-            f"noise{after} and the reference does not say whether it is smoothed{sign}",
-        )  # fmt: skip
+    if drawn_out:
+        why += (
+            f"; its noise runs on from point to point (lag-1 autocorrelation {reference.seen:.2f}, the run's "
+            f"{run.seen:.2f}), as smoothing makes it"
+        )
+    yield Explanation("noise", "smoothing", True, "medium" if drawn_out else "low", why)
 
 
 def logging_window(case: Case) -> Found:
     """A row that is a mean over k steps scatters less by sqrt(k)."""
     gap = case.open("noise")
     mine, theirs = case.mine.number("logging") or 1.0, case.theirs.number("logging") or 1.0
-    if gap and mine != theirs and (theirs / mine - 1) * (gap.difference - 1) > 0:
-        yield Explanation(
-            "noise", "logging-window", True, "medium",
+    if gap and mine != theirs and gap.same_direction(theirs / mine):
+        why = (
             f"a row averages {mine:g} steps in the run and {theirs:g} in the reference: expected "
-            f"{math.sqrt(theirs / mine):.2g} times the noise",
-            ("logging",),
-        )  # fmt: skip
+            f"{math.sqrt(theirs / mine):.2g} times the noise"
+        )
+        yield Explanation("noise", "logging-window", True, "medium", why, ("logging",))
 
 
 def learning_speed(case: Case) -> Found:
@@ -224,50 +252,54 @@ def learning_speed(case: Case) -> Found:
     gap = case.open("time-to-peak")
     if gap is None or case.main.conflict:
         return
-    rates = [f.number("lr") for f in (case.mine, case.theirs)]
-    if None in rates:
-        silent = "the reference" if rates[0] else "the run"
+    mine, theirs = (side.number("lr") for side in (case.mine, case.theirs))
+    if mine is None or theirs is None:
+        silent = "the reference" if mine else "the run"
         yield Explanation("time-to-peak", "learning-rate", True, "low", f"{silent} does not state its learning rate")
         return
-    updates = [f.number("updates") or 1.0 for f in (case.mine, case.theirs)]
-    batches = [_completions(f) for f in (case.mine, case.theirs)]
-    effort = rates[1] * updates[1] / (rates[0] * updates[0])
-    pace, unit = [rate * count for rate, count in zip(rates, updates, strict=True)], "step"
+    paces = mine * (case.mine.number("updates") or 1.0), theirs * (case.theirs.number("updates") or 1.0)
+    unit, settings = "step", case.settings("lr", "updates", "minibatches", "inner_epochs")
     if case.clock.name != "step":
-        if None in batches:
+        batches = case.completions
+        if batches[0] is None or batches[1] is None:
             return
-        effort *= batches[0] / batches[1]
-        pace, unit = [each / batch for each, batch in zip(pace, batches, strict=True)], "completion"
-    words = f"learning rate x updates per {unit} is {short(pace[0])} here and {short(pace[1])} there"
-    settings = tuple(d.setting for d in case.differs("lr", "updates", "minibatches", "inner_epochs"))
-    if case.clock.name != "step":
-        settings += tuple(d.setting for d in case.differs("prompts", "group_size", "per_step"))
-    words += f": expected {effort:.2g} times as long, measured {gap.difference:.2g} ({gap.low:.2g} to {gap.high:.2g})"
+        paces, unit = (paces[0] / batches[0], paces[1] / batches[1]), "completion"
+        settings += case.settings("prompts", "group_size", "per_step")
+    yield _speed_by_pace(case, gap, paces, unit, settings)
+
+
+def _speed_by_pace(
+    case: Case, gap: Open, paces: tuple[float, float], unit: str, settings: tuple[str, ...]
+) -> Explanation:
+    effort = paces[1] / paces[0]
+    words = (
+        f"learning rate x updates per {unit} is {short(paces[0])} here and {short(paces[1])} there: expected "
+        f"{effort:.2g} times as long, {gap.words}"
+    )
     if math.isclose(effort, 1.0, rel_tol=0.1):
-        yield Explanation("time-to-peak", "lr-x-updates", False, "medium", words)
-    elif case.differs("model"):
+        return Explanation("time-to-peak", "lr-x-updates", False, "medium", words)
+    if case.differs("model"):
         words += ", but rates of different models do not compare"
-        yield Explanation("time-to-peak", "lr-x-updates", True, "low", words, settings)
-    elif (effort - 1) * (gap.difference - 1) > 0:
-        yield Explanation("time-to-peak", "lr-x-updates", True, "medium", words, settings)
-    else:
-        yield Explanation("time-to-peak", "lr-x-updates", False, "medium", f"{words}: the wrong direction")
+        return Explanation("time-to-peak", "lr-x-updates", True, "low", words, settings)
+    if gap.same_direction(effort):
+        return Explanation("time-to-peak", "lr-x-updates", True, "medium", words, settings)
+    return Explanation("time-to-peak", "lr-x-updates", False, "medium", f"{words}: the wrong direction")
 
 
 def batch_speed(case: Case) -> Found:
     """By step, a larger batch learns faster; never slower."""
     gap = case.open("time-to-peak")
-    mine, theirs = _completions(case.mine), _completions(case.theirs)
+    mine, theirs = case.completions
     if gap is None or not mine or not theirs or math.isclose(mine, theirs, rel_tol=0.02) or case.clock.name != "step":
         return
     words = f"{mine:,.0f} completions a step against {theirs:,.0f}"
-    if (theirs / mine - 1) * (gap.difference - 1) > 0:
-        settings = tuple(d.setting for d in case.differs("prompts", "group_size", "per_step"))
-        yield Explanation("time-to-peak", "batch-size", True, "medium",
-                          f"{words}: smaller batches learn less from a step", settings)  # fmt: skip
+    if gap.same_direction(theirs / mine):
+        settings = case.settings("prompts", "group_size", "per_step")
+        why = f"{words}: smaller batches learn less from a step"
+        yield Explanation("time-to-peak", "batch-size", True, "medium", why, settings)
     else:
-        yield Explanation("time-to-peak", "batch-size", False, "medium",
-                          f"{words}: a smaller batch makes a step teach less, not more")  # fmt: skip
+        why = f"{words}: a smaller batch makes a step teach less, not more"
+        yield Explanation("time-to-peak", "batch-size", False, "medium", why)
 
 
 _ON_LEVEL: tuple[tuple[str, Sure, str], ...] = (
@@ -363,14 +395,14 @@ RULES: tuple[Callable[[Case], Found], ...] = (
 def explanations(case: Case) -> list[Explanation]:
     """What every rule says, gap by gap; a gap nobody explains is said to be undetermined."""
     found = [item for rule in RULES for item in rule(case)]
+    explained = {item.gap for item in found if item.explains}
+    if case.open("final-level") or case.open("level-at-end"):
+        explained |= {"peak", "trend"}  # the level's explanation is theirs
     versions = [d for d in case.differences if d.area == "version"]
-    for gap in case.main.gaps:
-        if gap.state == "different" and not any(item.gap == gap.id and item.explains for item in found):
-            if gap.id in ("peak", "trend") and (case.open("final-level") or case.open("level-at-end")):
-                continue  # the level's explanation is theirs
-            hint = f"; versions differ ({_pairs(versions[:3])}), and defaults change between them" if versions else ""
-            found.append(Explanation(gap.id, "undetermined", True, "low", f"no known difference explains it{hint}"))
-    return found
+    hint = f"; versions differ ({_pairs(versions[:3])}), and defaults change between them" if versions else ""
+    why = f"no known difference explains it{hint}"
+    left = [gap.id for gap in case.main.gaps if gap.state == "different" and gap.id not in explained]
+    return found + [Explanation(gap, "undetermined", True, "low", why) for gap in left]
 
 
 def next_change(
@@ -408,35 +440,41 @@ def next_change(
     return Change("undetermined", None, None, None, why, "low"), []
 
 
+_OTHER_EXPERIMENT = ("task", "reward", "model", "device", "updates")
+"""Settings that make another experiment, or that are no key one can set."""
+
+
 def _ranked(case: Case, found: Sequence[Explanation]) -> list[Change]:
     """Differing settings by how much of the gaps they explain, each with the reference's value."""
-    labels = {gap.id: gap.label for gap in case.main.gaps}
+    causes = [item for item in found if item.explains]
+    scores = _scores(causes)
+    by_setting = {d.setting: d for d in case.differences if d.setting}
+    through_batch = bool({"prompts", "group_size", "per_step"} & scores.keys())
+    return [
+        _change_because(case, by_setting[setting], [item for item in causes if setting in item.settings])
+        for setting in sorted(scores, key=lambda setting: -scores[setting])
+        if setting in by_setting
+        and setting not in _OTHER_EXPERIMENT
+        and not (setting == "processes" and through_batch)  # the batch can be had without more processes
+    ]
+
+
+def _scores(causes: Sequence[Explanation]) -> dict[str, float]:
+    """How much of the gaps each setting explains; of several settings in one explanation, the first counts most."""
     scores: dict[str, float] = {}
-    reasons: dict[str, Explanation] = {}
-    for item in found:
-        if not item.explains:
-            continue
+    for item in causes:
         weight = _WEIGHT[item.sure] * _MATTERS.get(item.gap, 0.3)
         for place, setting in enumerate(item.settings):
             scores[setting] = scores.get(setting, 0.0) + weight / (1 + 0.5 * place)
-            if setting not in reasons or _WEIGHT[item.sure] > _WEIGHT[reasons[setting].sure]:
-                reasons[setting] = item
-    changes: list[Change] = []
-    by_setting = {d.setting: d for d in case.differences if d.setting}
-    for setting in sorted(scores, key=lambda s: -scores[s]):
-        difference = by_setting.get(setting)
-        if difference is None or setting in ("task", "reward", "model", "device", "updates"):
-            continue  # another experiment, or not a key one can set
-        if setting == "processes" and {"prompts", "group_size", "per_step"} & scores.keys():
-            continue  # processes matter through the batch, which can be had without them
-        accounts = ", ".join(dict.fromkeys(
-            f"{labels.get(item.gap, item.gap)} ({item.sure})"
-            for item in found if item.explains and setting in item.settings
-        ))  # fmt: skip
-        reason = reasons[setting]
-        why = f"may account for {accounts}. {reason.why[:1].upper()}{reason.why[1:]}"
-        changes.append(_change_of(case, difference, why, reason.sure))
-    return changes
+    return scores
+
+
+def _change_because(case: Case, difference: Difference, causes: Sequence[Explanation]) -> Change:
+    labels = {gap.id: gap.label for gap in case.main.gaps}
+    accounts = dict.fromkeys(f"{labels.get(item.gap, item.gap)} ({item.sure})" for item in causes)
+    reason = max(causes, key=lambda item: _WEIGHT[item.sure])
+    why = f"may account for {', '.join(accounts)}. {reason.why[:1].upper()}{reason.why[1:]}"
+    return _change_of(case, difference, why, reason.sure)
 
 
 def _change_of(case: Case, difference: Difference, why: str, sure: Sure) -> Change:
@@ -445,7 +483,10 @@ def _change_of(case: Case, difference: Difference, why: str, sure: Sure) -> Chan
         for setting in ("prompts", "accumulation"):
             if now := case.mine.number(setting):
                 target = now * difference.reference / difference.run
-                words = f"{label(setting)} {short(now)} -> {short(target)} (completions per step {short(difference.run)} -> {short(difference.reference)})"  # noqa: E501
+                words = (
+                    f"{label(setting)} {short(now)} -> {short(target)} (completions per step "
+                    f"{short(difference.run)} -> {short(difference.reference)})"
+                )
                 return Change(words, case.mine.keys[setting], now, target, why, sure)
     words = f"{difference.label} {short(difference.run)} -> {short(difference.reference)}"
     return Change(words, difference.key, difference.run, difference.reference, why, sure)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from stabilizer.compare.support import Support, conflict, remarks, support
 from stabilizer.core.metrics import metric as definition
 from stabilizer.core.text import short
 
+Shapes = tuple[tuple[Shape, ...], tuple[Shape, ...]]
+"""The shapes of the run's seeds and of the reference's."""
+SIDES = ("the run", "the reference")
 State = Literal["same", "different", "undetermined", "not-comparable"]
 MARGIN_OF_RISE = 0.1
 """Share of the reference's rise within which levels count as equal."""
@@ -45,6 +48,8 @@ MARGIN_NOISE = 1.25
 """Factor within which two noises count as equal."""
 MARGIN_TIME = 1.5
 """Factor within which two times to the peak count as equal."""
+FEW_POINTS = 30
+"""Points below which a difference of noise is shown with their number."""
 SHORTER = 0.85
 """A range shorter than this share of the other is compared where it ends, not where each ends."""
 
@@ -83,7 +88,7 @@ class Compared:
     supports: tuple[Support, Support]
     conflict: str
     remarks: tuple[str, ...]
-    shapes: tuple[tuple[Shape, ...], tuple[Shape, ...]]
+    shapes: Shapes
     gaps: tuple[Gap, ...]
     twin: Twin | None
     rescaled: str
@@ -97,7 +102,8 @@ class Compared:
 def compare_metric(run: Side, reference: Side, names: tuple[str, str], clock: Clock, *, primary: bool) -> Compared:
     """Everything about one metric. Only the primary one gets peak and time to peak."""
     mine, theirs = names
-    up = definition(mine).better != "down"
+    better = definition(mine).better
+    up = better != "down"
     supports = support(run, mine), support(reference, theirs)
     clash = conflict(*supports) if mine.startswith(("reward/", "accuracy/")) else ""
     points = [_points(side, name, clock) for side, name in ((run, mine), (reference, theirs))]
@@ -108,16 +114,21 @@ def compare_metric(run: Side, reference: Side, names: tuple[str, str], clock: Cl
             for number, (member, (x, y)) in enumerate(zip(reference.members, points[1], strict=True))
         ),
     )
-    twin = None
-    if primary and len(run.members) == len(reference.members) == 1:
-        twin = recognise(*points[0][0], *points[1][0])
-    gaps = _gaps(shapes, points, clock, clash, directed=primary and definition(mine).better != "neither")
-    notes = _notes(run, mine) + _notes(reference, theirs)
-    scaled = "" if clash or twin or not primary else _rescaled(shapes, gaps)
+    lone = primary and len(run.members) == len(reference.members) == 1
+    twin = recognise(*points[0][0], *points[1][0]) if lone else None
+    gaps = _gaps(shapes, points, clock, clash, directed=primary and better != "neither")
     return Compared(
-        mine, theirs, supports, clash, tuple(remarks(*supports)) if clash == "" or primary else (), shapes, gaps, twin,
-        scaled, tuple(notes),
-    )  # fmt: skip
+        run_metric=mine,
+        reference_metric=theirs,
+        supports=supports,
+        conflict=clash,
+        remarks=tuple(remarks(*supports)) if primary or not clash else (),
+        shapes=shapes,
+        gaps=gaps,
+        twin=twin,
+        rescaled=_rescaled(shapes, gaps) if primary and not clash and not twin else "",
+        notes=(*_notes(run, mine), *_notes(reference, theirs)),
+    )
 
 
 def _kept(member: Member, key: tuple[str, str, bool, int], x: np.ndarray, y: np.ndarray) -> Shape:
@@ -155,74 +166,104 @@ def _window(member: Member) -> float:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 1.0
 
 
+class _Span(NamedTuple):
+    """Where the two sides can be compared."""
+
+    first: float
+    last: float
+    unequal: bool
+    """One side ends well before the other."""
+
+
 def _gaps(
-    shapes: tuple[tuple[Shape, ...], tuple[Shape, ...]],
+    shapes: Shapes,
     points: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]],
     clock: Clock,
     clash: str,
     *,
     directed: bool,
 ) -> tuple[Gap, ...]:
-    runs, references = shapes
     first, last = common_range(*([x for x, _ in side] for side in points))
-    ends = [float(x[-1]) for side in points for x, _ in side]
-    unequal = last < SHORTER * max(ends)
-    sigma = max(float(np.mean([s.noise.sd for s in side])) for side in shapes)
-    rise = float(np.mean([s.rise for s in references]))
-    margin = max(MARGIN_OF_RISE * rise if all(s.rises() for s in references) else 0.0, MARGIN_OF_NOISE * sigma)
+    span = _Span(first, last, last < SHORTER * max(float(x[-1]) for side in points for x, _ in side))
     apart = "" if clash or last > first else f"the two have no {_words(clock)} in common"
-    # A shorter run has had less time to rise: peaks are those up to where the shorter ends.
     both = shapes
-    if unequal and not (clash or apart):
-        both = tuple(
-            tuple(shape(x[x <= last], y[x <= last], up=s.up) for (x, y), s in zip(*pair, strict=True))
-            for pair in zip(points, shapes, strict=True)
-        )
-    upto = f", up to {_place(last, clock)}" if both is not shapes else ""
-    risen = all(s.rises() for side in both for s in side)
-    levels: dict[str, object] = {"margin": margin, "clash": clash}
-    found: list[Gap] = []
-    if directed:
-        best = "highest" if runs[0].up else "lowest"
-        found.append(
-            _gap("peak", "peak", f"{best} point of the smooth{upto}", both, lambda s: s.peak, smooth=True, **levels)
-        )
-        reach = f"{_words(clock)} until the smooth has {REACHED:.0%} of its rise{upto}"
-        late = [who for side, who in zip(both, ("the run", "the reference"), strict=True) if side[0].rising_at_end()]
-        time = _gap("time-to-peak", "time to peak", reach, both, lambda s: s.reached, smooth=True,
-                    scale="ratio", margin=MARGIN_TIME)  # fmt: skip
-        if not risen:
-            flat = " and ".join(
-                who for side, who in zip(both, ("the run", "the reference"), strict=True)
-                if not all(s.rises() for s in side)
-            )  # fmt: skip
-            time = _blank(time, f"{flat} {'do' if ' and ' in flat else 'does'} not rise by more than noise")
-        elif late and time.state != "undetermined":
-            time = _with(time, why=f"{time.why}; {' and '.join(late)} may still be rising at the end")
-        found.append(time)
-    if unequal:
-        text = f"the smooth where the shorter ends, at {_place(last, clock)}"
-        if last > first:
-            begun = all(s.x[0] <= last for side in shapes for s in side)  # a thinned curve may begin later
-            ending = shapes if begun else both
-            found.append(_gap("level-at-end", f"level at {short(float(round(last)))}", text, ending,
-                              lambda s: level_at(s, last), smooth=True, **levels))  # fmt: skip
-        ended = _gap("final-level", "final level", "mean over the last fifth of each", shapes, final_level, **levels)
-        found.append(_blank(ended, "the two end at different places, so this is not judged") if not clash else ended)
-    else:
-        text = "mean over the last fifth"
-        found.append(_gap("final-level", "final level", text, shapes, final_level, **levels))
-    trend = _gap("trend", "trend at the end", "change over the last third, least squares", shapes, end_trend, **levels)
-    found.append(_blank(trend, "the two end at different places, so this is not judged") if unequal else trend)
+    if span.unequal and not (clash or apart):
+        both = _up_to(last, shapes, points)
+    margin = _margin(shapes)
+    found = _peaks(shapes, both, span, clock, margin, clash) if directed else []
+    found += _levels(shapes, both, span, clock, margin, clash)
     found.append(_noise(shapes, bool(clash)))
     return tuple(_blank(gap, apart) for gap in found) if apart else tuple(found)
+
+
+def _up_to(last: float, shapes: Shapes, points: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]]) -> Shapes:
+    """The shapes up to where the shorter side ends: a shorter run has had less time to rise."""
+    mine, theirs = (
+        tuple(shape(x[x <= last], y[x <= last], up=s.up) for (x, y), s in zip(*pair, strict=True))
+        for pair in zip(points, shapes, strict=True)
+    )
+    return mine, theirs
+
+
+def _margin(shapes: Shapes) -> float:
+    """The difference of levels that would matter to nobody."""
+    references = shapes[1]
+    sigma = max(float(np.mean([s.noise.sd for s in side])) for side in shapes)
+    rise = float(np.mean([s.rise for s in references])) if all(s.rises() for s in references) else 0.0
+    return max(MARGIN_OF_RISE * rise, MARGIN_OF_NOISE * sigma)
+
+
+def _peaks(shapes: Shapes, both: Shapes, span: _Span, clock: Clock, margin: float, clash: str) -> list[Gap]:
+    """Peak and time to it, up to where the shorter side ends."""
+    upto = f", up to {_place(span.last, clock)}" if both is not shapes else ""
+    best = "highest" if shapes[0][0].up else "lowest"
+    text = f"{best} point of the smooth{upto}"
+    peak = _gap("peak", "peak", text, both, lambda s: s.peak, smooth=True, margin=margin, clash=clash)
+    reach = f"{_words(clock)} until the smooth has {REACHED:.0%} of its rise{upto}"
+    time = _gap(
+        "time-to-peak", "time to peak", reach, both, lambda s: s.reached, smooth=True, scale="ratio", margin=MARGIN_TIME
+    )
+    flat = [who for side, who in zip(both, SIDES, strict=True) if not all(s.rises() for s in side)]
+    late = [who for side, who in zip(both, SIDES, strict=True) if side[0].rising_at_end()]
+    if flat:
+        time = _blank(time, f"{' and '.join(flat)} {'do' if len(flat) > 1 else 'does'} not rise by more than noise")
+    elif late and time.state != "undetermined":
+        time = replace(time, why=f"{time.why}; {' and '.join(late)} may still be rising at the end")
+    return [peak, time]
+
+
+def _levels(shapes: Shapes, both: Shapes, span: _Span, clock: Clock, margin: float, clash: str) -> list[Gap]:
+    """Level and trend at the end; where the sides end at different places, the level where the shorter one ends."""
+    found = []
+    if span.unequal and span.last > span.first:
+        text = f"the smooth where the shorter ends, at {_place(span.last, clock)}"
+        begun = all(s.x[0] <= span.last for side in shapes for s in side)  # a thinned curve may begin later
+        at_end = _gap(
+            "level-at-end",
+            f"level at {short(float(round(span.last)))}",
+            text,
+            shapes if begun else both,
+            lambda s: level_at(s, span.last),
+            smooth=True,
+            margin=margin,
+            clash=clash,
+        )
+        found.append(at_end)
+    text = "mean over the last fifth" + (" of each" if span.unequal else "")
+    level = _gap("final-level", "final level", text, shapes, final_level, margin=margin, clash=clash)
+    text = "change over the last third, least squares"
+    trend = _gap("trend", "trend at the end", text, shapes, end_trend, margin=margin, clash=clash)
+    if span.unequal:
+        why = "the two end at different places, so this is not judged"
+        return [*found, level if clash else _blank(level, why), _blank(trend, why)]
+    return [*found, level, trend]
 
 
 def _gap(
     id: str,
     label: str,
     estimator: str,
-    shapes: tuple[tuple[Shape, ...], tuple[Shape, ...]],
+    shapes: Shapes,
     statistic: Callable[[Shape], Callable[[np.ndarray], np.ndarray]],
     *,
     smooth: bool = False,
@@ -245,22 +286,26 @@ def judged(
         return Gap(id, label, estimator, scale, mine, theirs, None, None, None, "undetermined", why)
     ratio = scale == "ratio"
     difference = math.log(mine.value / theirs.value) if ratio else mine.value - theirs.value
-    variances = _variances(mine, theirs)
-    error = math.sqrt(sum(variances))
-    powers = [v**2 / m.freedom for v, m in zip(variances, (mine, theirs), strict=True)]
-    freedom = sum(variances) ** 2 / sum(powers) if sum(powers) > 0 else 1e6
-    wide, narrow = t_quantile(0.995, freedom) * error, t_quantile(0.975, freedom) * error
+    wide, narrow = _reaches(mine, theirs)
     limit = math.log(margin) if ratio else margin
     state: State = "undetermined"
-    if abs(difference) + narrow <= limit or (error == 0 and difference == 0):
+    if abs(difference) + narrow <= limit or wide == difference == 0:
         state = "same"
     elif abs(difference) > wide:
         state = "different"
-    low, high = difference - wide, difference + wide
-    shown = (math.exp(v) for v in (difference, low, high)) if ratio else (difference, low, high)
-    value, low, high = shown
+    shown = difference, difference - wide, difference + wide
+    value, low, high = (math.exp(v) for v in shown) if ratio else shown
     why = _why(state, scale, value, low, high, margin)
     return Gap(id, label, estimator, scale, mine, theirs, value, low, high, state, why)
+
+
+def _reaches(mine: Measure, theirs: Measure) -> tuple[float, float]:
+    """Half widths of the 99 % and the 95 % interval of a difference, by Welch's degrees of freedom."""
+    variances = _variances(mine, theirs)
+    error = math.sqrt(sum(variances))
+    powers = sum(v**2 / m.freedom for v, m in zip(variances, (mine, theirs), strict=True))
+    freedom = sum(variances) ** 2 / powers if powers > 0 else 1e6
+    return t_quantile(0.995, freedom) * error, t_quantile(0.975, freedom) * error
 
 
 def _variances(mine: Measure, theirs: Measure) -> tuple[float, float]:
@@ -286,56 +331,53 @@ def _why(state: State, scale: Scale, value: float, low: float, high: float, marg
     }[state]
 
 
-def _noise(shapes: tuple[tuple[Shape, ...], tuple[Shape, ...]], relative: bool) -> Gap:
+def _noise(shapes: Shapes, relative: bool) -> Gap:
     label = "noise / rise" if relative else "noise"
     estimator = "standard deviation around the smooth" + (", as a share of the rise" if relative else "")
-    measures = [noise_measure(side, relative=relative) for side in shapes]
-    gap = judged("noise", label, estimator, "ratio", measures[0], measures[1], MARGIN_NOISE)
-    sparse = [who for side, who in zip(shapes, ("run", "reference"), strict=True) if len(side[0].y) < 30]
+    mine, theirs = (noise_measure(side, relative=relative) for side in shapes)
+    gap = judged("noise", label, estimator, "ratio", mine, theirs, MARGIN_NOISE)
+    firsts = {who: side[0] for who, side in zip(SIDES, shapes, strict=True)}
     if gap.difference is None:
-        quiet = [who for side, who in zip(shapes, ("run", "reference"), strict=True) if side[0].noise.sd == 0]
-        return _with(gap, why=f"the {' and the '.join(quiet)} shows no noise at all" if quiet else gap.why)
+        quiet = [who for who, first in firsts.items() if first.noise.sd == 0]
+        return replace(gap, why=f"{' and '.join(quiet)} shows no noise at all") if quiet else gap
+    sparse = next((who for who, first in firsts.items() if len(first.y) < FEW_POINTS), None)
     if sparse and gap.state == "different":
-        return _with(
-            gap, why=f"{gap.why}; the {sparse[0]} has only {len(shapes[sparse[0] == 'reference'][0].y)} points"
-        )
+        return replace(gap, why=f"{gap.why}; {sparse} has only {len(firsts[sparse].y)} points")
     return gap
 
 
-def _rescaled(shapes: tuple[tuple[Shape, ...], tuple[Shape, ...]], gaps: Sequence[Gap]) -> str:
+def _rescaled(shapes: Shapes, gaps: Sequence[Gap]) -> str:
     """Whether the reference looks like the run with its reward multiplied: trend and noise by the same factor."""
     run, reference = shapes[0][0], shapes[1][0]
     noise = next(gap for gap in gaps if gap.id == "noise")
-    if not (run.rises() and reference.rises()) or noise.low is None or noise.state != "different" or not noise.low:
+    if not (run.rises() and reference.rises()) or noise.state != "different" or not noise.low or not noise.high:
         return ""
     scale = reference.rise / run.rise
-    if not 0.85 / noise.high <= scale <= 1 / noise.low / 0.85 or abs(math.log(scale)) < math.log(1.2):
+    by_noise = 0.85 / noise.high <= scale <= 1 / noise.low / 0.85
+    if not by_noise or abs(math.log(scale)) < math.log(1.2):
         return ""
-    grid = np.linspace(max(run.x[0], reference.x[0]), min(run.x[-1], reference.x[-1]), 100)
-    mine, theirs = np.interp(grid, run.x, run.line), np.interp(grid, reference.x, reference.line)
-    slope, offset = np.polyfit(mine, theirs, 1)
-    left = float(np.std(theirs - offset - slope * mine))
-    if left > 0.1 * reference.rise or slope <= 0 or not 0.8 < slope / scale < 1.25:
+    slope, offset, left = _line_through(run, reference)
+    if left > 0.1 * reference.rise or not 0.8 < slope / scale < 1.25:
         return ""
-    shift = f" {'+' if offset > 0 else '-'} {short(abs(float(offset)))}" if abs(offset) > 0.05 * reference.rise else ""
+    shift = f" {'+' if offset > 0 else '-'} {short(abs(offset))}" if abs(offset) > 0.05 * reference.rise else ""
     return (
-        f"the reference looks like the run's reward x {short(float(slope))}{shift}: rise and noise differ by the same "
+        f"the reference looks like the run's reward x {short(slope)}{shift}: rise and noise differ by the same "
         "factor, and no batch size does that"
     )
 
 
+def _line_through(run: Shape, reference: Shape) -> tuple[float, float, float]:
+    """Slope and offset that turn the run's smooth into the reference's, and the standard deviation of what is left."""
+    grid = np.linspace(max(run.x[0], reference.x[0]), min(run.x[-1], reference.x[-1]), 100)
+    mine, theirs = np.interp(grid, run.x, run.line), np.interp(grid, reference.x, reference.line)
+    slope, offset = np.polyfit(mine, theirs, 1)
+    return float(slope), float(offset), float(np.std(theirs - offset - slope * mine))
+
+
 def _blank(gap: Gap, why: str) -> Gap:
-    return Gap(
-        gap.id, gap.label, gap.estimator, gap.scale, gap.run, gap.reference, None, None, None,
-        gap.state if gap.state == "not-comparable" else "undetermined", why,
-    )  # fmt: skip
-
-
-def _with(gap: Gap, *, why: str) -> Gap:
-    return Gap(
-        gap.id, gap.label, gap.estimator, gap.scale, gap.run, gap.reference, gap.difference, gap.low, gap.high,
-        gap.state, why,
-    )  # fmt: skip
+    """The gap with its measures and without a judgement."""
+    state: State = "not-comparable" if gap.state == "not-comparable" else "undetermined"
+    return replace(gap, difference=None, low=None, high=None, state=state, why=why)
 
 
 def _words(clock: Clock) -> str:
