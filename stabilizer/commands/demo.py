@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     console = Console(stderr=args.json, highlight=False)
     with console.status("loading torch and the built-in model …"):
         from stabilizer.live.session import Session
-        from stabilizer.runs.directory import new_run_id
+        from stabilizer.runs.identity import new_run_id
         from stabilizer.training.config import load_config
 
         config = load_config(None, task=args.task, variant=args.variant, steps=args.steps, seed=args.seed)

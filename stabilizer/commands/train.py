@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
 def _begun(args: argparse.Namespace) -> Session:
     """The run that was asked for, new or gone on with."""
     from stabilizer.live.session import Session
-    from stabilizer.runs.directory import new_run_id
+    from stabilizer.runs.identity import new_run_id
     from stabilizer.training.config import load_config
 
     if args.resume:

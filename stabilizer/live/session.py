@@ -40,10 +40,11 @@ from stabilizer.core.knobs import Checkpoint
 from stabilizer.core.records import Action, Finding, RunState
 from stabilizer.incidents.watch import Watch
 from stabilizer.live.desk import Desk
-from stabilizer.runs.directory import HIDDEN, RunWriter, hidden_keys
 from stabilizer.runs.history import History
 from stabilizer.runs.listing import run_state, writer_lives
 from stabilizer.runs.reader import RunError, RunReader
+from stabilizer.runs.secrets import HIDDEN, hidden_keys
+from stabilizer.runs.writer import RunWriter
 from stabilizer.training.checkpoint import remove, scan
 from stabilizer.training.checks import starting_knobs
 from stabilizer.training.config import config_dict, config_from_dict

@@ -17,10 +17,10 @@ from bench.dashboard import listing
 from dashboards.data.fleet import PAGE, View, compared, fleet, group_choices, worst_state
 from dashboards.data.query import parse
 from dashboards.data.state import Runs
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.listing import Reading, RunLine, list_runs, recipe, run_line, settings
 from stabilizer.runs.reader import read_json
 from stabilizer.runs.trend import POINTS, Trend
+from stabilizer.runs.writer import RunWriter
 
 NOW = 1_790_000_000.0
 

@@ -21,8 +21,8 @@ from dashboards.data.logs import Later, Logs
 from dashboards.data.state import Runs, page_of
 from stabilizer.analysis.importing import write_run
 from stabilizer.core.records import Finding, RemedyAdvice
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.reader import RunReader
+from stabilizer.runs.writer import RunWriter
 from stabilizer.trainers.places import MAX_LOGS, find
 from stabilizer.trainers.reading import load
 from tests.trainers.test_imports import collapsed

@@ -21,9 +21,9 @@ from dashboards.data.offers import offers
 from dashboards.data.state import FOLLOWED, Followed, Runs, cards_of, page_of
 from stabilizer.core.records import Action
 from stabilizer.figures import incidents
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.listing import verdict_of
 from stabilizer.runs.reader import RunReader
+from stabilizer.runs.writer import RunWriter
 
 
 def looked(runs: Runs, id: str = RUN) -> tuple[Followed, Seen]:

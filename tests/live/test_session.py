@@ -21,7 +21,8 @@ from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.records import Action, Finding, Metrics
 from stabilizer.incidents.watch import watch_run
 from stabilizer.live.session import RESTATED, Session
-from stabilizer.runs.directory import chain_hash, replace_json
+from stabilizer.runs.atomic import replace_json
+from stabilizer.runs.chain import chain_hash
 from stabilizer.runs.reader import RunError, RunReader, read_json, read_records
 from stabilizer.runs.requests import ask
 from stabilizer.trainers.reading import load
