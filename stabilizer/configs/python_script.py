@@ -66,18 +66,14 @@ class _Script:
 
 def read(path: Path, text: str) -> Parsed:
     """The arguments of the last call of a configuration class in the script."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError) as error:
-        line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise ConfigError(f"{path}: not readable as Python{line}: {getattr(error, 'msg', error)}") from None
+    tree = _tree(path, text)
     every_call = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     calls = [call for call in every_call if _called(call) in CLASSES[:3]]
     script = _Script(path, text, _names(tree), _line_starts(text))
     hints = {"lora": any(_called(call) == "LoraConfig" for call in every_call), "end": 0, **_model(tree, script.names)}
     if not calls:
         return Parsed(form=FORM, path=path, text=text, settings=(), hints=hints)
-    notes = ()
+    notes: tuple[str, ...] = ()
     if len(calls) > 1:
         notes = (f"{len(calls)} configurations are made in it; judged is the last, in line {calls[-1].lineno}",)
     last = max(calls, key=lambda node: node.lineno)
@@ -90,6 +86,14 @@ def read(path: Path, text: str) -> Parsed:
         hints=hints | {"end": script.end(last) - 1},
         notes=notes,
     )
+
+
+def _tree(path: Path, text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise ConfigError(f"{path}: not readable as Python{line}: {getattr(error, 'msg', error)}") from None
 
 
 def insert(parsed: Parsed, key: str, value: Any) -> tuple[int, str]:

@@ -136,10 +136,7 @@ class _Scan:
         if word.text.startswith("--") and len(word.text.partition("=")[0]) > 2:
             return self._flag(place)
         if (match := _OVERRIDE.fullmatch(word.text)) and not word.text.startswith("-"):
-            raw = self._text[word.start : word.end]
-            cut = raw.find("=") + 1
-            value = _hydra(match.group(2)) if word.known else Unresolved(raw[cut:])
-            self._add(match.group(1), match.group(1), value, word, (word.start + cut, word.end) if cut else None)
+            self._override(word, *match.groups())
         if word.text == "@" and place + 1 < len(self._words):  # prime-rl: `uv run rl @ rl.toml`
             named = self._words[place + 1]
             self._add("@", "@", named.text, word, (named.start, named.end))
@@ -158,6 +155,13 @@ class _Scan:
             self._add(flag[2:], flag, value, word, span)
         alone = equals or (value is True and span is None)
         return 1 if alone else 1 + max(1, _consumed(self._words, place))
+
+    def _override(self, word: Word, key: str, value: str) -> None:
+        """`key=value`, as Hydra takes it."""
+        raw = self._text[word.start : word.end]
+        cut = raw.find("=") + 1
+        span = (word.start + cut, word.end) if cut else None
+        self._add(key, key, _hydra(value) if word.known else Unresolved(raw[cut:]), word, span)
 
     def _add(self, key: str, written: str, value: Any, word: Word, span: tuple[int, int] | None) -> None:
         line = self._text.count("\n", 0, word.start) + 1
