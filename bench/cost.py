@@ -28,8 +28,8 @@ from stabilizer.analysis.watching import new_watch
 from stabilizer.core.records import Finding
 from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.history import History, RunView
+from stabilizer.runs.writer import RunWriter
 
 METRICS = 50
 TIMED = 500

@@ -29,8 +29,8 @@ import orjson
 from bench.environment import CACHE, install, python_of, says_yes
 from stabilizer.formats import tensorboard
 from stabilizer.formats.event_frames import masked_crc
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.reader import RunReader
+from stabilizer.runs.writer import RunWriter
 from stabilizer.trainers.trl import state
 
 PEERS = ("tensorboard==2.20.0", "tbparse==0.0.9", "setuptools<81")

@@ -18,8 +18,9 @@ from stabilizer.commands import live_run, printing, train
 from stabilizer.core.records import Action, Cause, Finding
 from stabilizer.live.tick import Tick
 from stabilizer.runs.asking import waiting
-from stabilizer.runs.directory import RunWriter, replace_json
+from stabilizer.runs.atomic import replace_json
 from stabilizer.runs.reader import read_json
+from stabilizer.runs.writer import RunWriter
 
 SAMPLE = Path(__file__).parents[1] / "sample_runs/addition-unstable"
 

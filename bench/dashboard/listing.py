@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.trend import KEY_METRICS
+from stabilizer.runs.writer import RunWriter
 
 METRICS = (*KEY_METRICS, *(f"trl/metric_{number}" for number in range(33)))
 RUNNING = 10

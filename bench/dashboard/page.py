@@ -85,7 +85,7 @@ def _viewers(run: Path, seconds: int, compared: Path | None = None) -> Times:
     from bench.dashboard.paint import Asking
     from dashboards.app import build
     from dashboards.server import SWITCH_S
-    from stabilizer.runs.directory import RunWriter
+    from stabilizer.runs.writer import RunWriter
 
     app = build([run.parent, *([compared] if compared else [])])
     switch, done = sys.getswitchinterval(), [0]

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from stabilizer.core.metrics import VOCABULARY
-from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.writer import RunWriter
 
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
 MARKS = """

@@ -49,7 +49,7 @@ from bench.detect import faults, live_lookalikes
 from bench.detect.live_effects import falls_at, print_effects, rewards
 from bench.detect.live_plan import HOSTS, Case, plan, sources
 from bench.detect.truth import Truth
-from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.writer import RunWriter
 from stabilizer.training.config import config_dict, load_config
 from stabilizer.training.loop import Trainer
 from stabilizer.training.model import Policy, build_model, build_tokenizer

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from stabilizer.analysis.analyse import analyse
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.history import History
 from stabilizer.runs.loaded import LoadedRun
+from stabilizer.runs.writer import RunWriter
 
 UNKNOWN = 0.0
 """Time of a row or an event of which nobody knows when it was written."""

@@ -17,7 +17,7 @@ from stabilizer.commands.live_run import add_run_arguments, command, dashboard, 
 from stabilizer.commands.missing import need_train_extra
 from stabilizer.core.paths import sample_runs
 from stabilizer.core.records import Finding
-from stabilizer.runs.directory import new_run_id
+from stabilizer.runs.identity import new_run_id
 from stabilizer.trainers.reading import load
 
 if TYPE_CHECKING:

@@ -7,7 +7,9 @@ arithmetic is worked out. Everything else stays unknown.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +19,81 @@ FORM = "python"
 SUFFIXES = (".py",)
 CLASSES = ("GRPOConfig", "RLOOConfig", "PPOConfig", "GRPOScriptArguments")
 """Classes of TRL that hold a run's settings."""
+Names = Mapping[str, ast.expr | None]
+"""What each name of a script stands for; None where it is given more than one value."""
 _LARGEST = 2**53
+"""Numbers beyond are not calculated with."""
+_LARGEST_POWER = 64
+_MAX_DEPTH = 30
+"""Expressions within each other that are followed."""
+_MAX_ITEMS = 200
+"""Items of a list that are read."""
+_SHOWN = 80
+"""Characters of an expression that could not be worked out."""
+
+
+@dataclass(frozen=True)
+class _Script:
+    """A parsed script."""
+
+    path: Path
+    text: str
+    names: Names
+    starts: list[int]
+    """Where each line begins."""
+
+    def setting(self, name: str, node: ast.expr) -> Setting:
+        span = self.offset(node.lineno, node.col_offset), self.end(node)
+        return Setting(
+            key=name,
+            value=literal(node, self.names),
+            written=name,
+            file=str(self.path),
+            line=node.lineno,
+            span=span,
+        )
+
+    def end(self, node: ast.expr) -> int:
+        """Where an expression ends in the text."""
+        return self.offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
+
+    def offset(self, line: int, column: int) -> int:
+        """A place in the text; Python counts columns in bytes of UTF-8."""
+        start = self.starts[line - 1]
+        body = self.text[start : self.starts[line]] if line < len(self.starts) else self.text[start:]
+        return start + len(body.encode()[:column].decode(errors="ignore"))
 
 
 def read(path: Path, text: str) -> Parsed:
     """The arguments of the last call of a configuration class in the script."""
+    tree = _tree(path, text)
+    every_call = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [call for call in every_call if _called(call) in CLASSES[:3]]
+    script = _Script(path, text, _names(tree), _line_starts(text))
+    hints = {"lora": any(_called(call) == "LoraConfig" for call in every_call), "end": 0, **_model(tree, script.names)}
+    if not calls:
+        return Parsed(form=FORM, path=path, text=text, settings=(), hints=hints)
+    notes: tuple[str, ...] = ()
+    if len(calls) > 1:
+        notes = (f"{len(calls)} configurations are made in it; judged is the last, in line {calls[-1].lineno}",)
+    last = max(calls, key=lambda node: node.lineno)
+    return Parsed(
+        form=FORM,
+        path=path,
+        text=text,
+        settings=limited(_arguments(last, script), path),
+        command=_called(last),
+        hints=hints | {"end": script.end(last) - 1},
+        notes=notes,
+    )
+
+
+def _tree(path: Path, text: str) -> ast.Module:
     try:
-        tree = ast.parse(text)
+        return ast.parse(text)
     except (SyntaxError, ValueError) as error:
         line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise ConfigError(f"{path}: not readable as Python{line}: {getattr(error, 'msg', error)}") from None
-    names = _names(tree)
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) in CLASSES[:3]]
-    notes = []
-    if len(calls) > 1:
-        notes.append(f"{len(calls)} configurations are made in it; judged is the last, in line {calls[-1].lineno}")
-    call = max(calls, key=lambda node: node.lineno) if calls else None
-    settings = limited(_arguments(call, names, path, _offsets(text), text), path) if call else ()
-    called = {_called(node) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    end = _offset(_offsets(text), text, call.end_lineno or 1, (call.end_col_offset or 1) - 1) if call else 0
-    return Parsed(
-        form=FORM, path=path, text=text, settings=settings, command=_called(call) if call else "",
-        hints={"lora": "LoraConfig" in called, "end": end, **_model(tree, names)}, notes=tuple(notes),
-    )  # fmt: skip
 
 
 def insert(parsed: Parsed, key: str, value: Any) -> tuple[int, str]:
@@ -61,54 +115,81 @@ def written(value: Any) -> str:
     return repr(value)
 
 
-def literal(node: ast.expr, names: Mapping[str, ast.expr | None], depth: int = 0) -> Any:
+def literal(node: ast.expr, names: Names, depth: int = 0) -> Any:
     """The value of an expression made of literals, names of literals and arithmetic, else Unresolved."""
-    if depth > 30:
+    if depth > _MAX_DEPTH:
         return Unresolved("...")
-    if isinstance(node, ast.Constant):
-        return node.value if not isinstance(node.value, (bytes, complex)) else Unresolved(ast.unparse(node))
-    if isinstance(node, ast.Name) and isinstance(known := names.get(node.id), ast.expr):
-        return literal(known, {name: value for name, value in names.items() if name != node.id}, depth + 1)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Not)):
-        value = literal(node.operand, names, depth + 1)
-        if isinstance(value, Unresolved):
-            return value
-        if isinstance(node.op, ast.Not):
-            return not value
-        return -value if isinstance(value, (int, float)) else Unresolved(ast.unparse(node))
-    if isinstance(node, (ast.List, ast.Tuple)):
-        return [literal(item, names, depth + 1) for item in node.elts[:200]]
-    if isinstance(node, ast.Dict):
-        return {}
-    if isinstance(node, ast.BinOp):
-        return _arithmetic(node, names, depth)
-    return Unresolved(ast.unparse(node)[:80])
+    evaluate = _EVALUATE.get(type(node), _unknown)
+    return evaluate(node, names, depth)
 
 
-def _arithmetic(node: ast.BinOp, names: Mapping[str, ast.expr | None], depth: int) -> Any:
+def _unknown(node: ast.expr, names: Names, depth: int) -> Unresolved:
+    return Unresolved(ast.unparse(node)[:_SHOWN])
+
+
+def _constant(node: ast.Constant, names: Names, depth: int) -> Any:
+    return node.value if not isinstance(node.value, (bytes, complex)) else Unresolved(ast.unparse(node))
+
+
+def _name(node: ast.Name, names: Names, depth: int) -> Any:
+    known = names.get(node.id)
+    if known is None:
+        return _unknown(node, names, depth)
+    return literal(known, {name: value for name, value in names.items() if name != node.id}, depth + 1)
+
+
+def _unary(node: ast.UnaryOp, names: Names, depth: int) -> Any:
+    if not isinstance(node.op, (ast.USub, ast.Not)):
+        return _unknown(node, names, depth)
+    value = literal(node.operand, names, depth + 1)
+    if isinstance(value, Unresolved):
+        return value
+    if isinstance(node.op, ast.Not):
+        return not value
+    return -value if isinstance(value, (int, float)) else Unresolved(ast.unparse(node))
+
+
+def _items(node: ast.List | ast.Tuple, names: Names, depth: int) -> list[Any]:
+    return [literal(item, names, depth + 1) for item in node.elts[:_MAX_ITEMS]]
+
+
+def _arithmetic(node: ast.BinOp, names: Names, depth: int) -> Any:
     left, right = literal(node.left, names, depth + 1), literal(node.right, names, depth + 1)
     numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) and abs(v) < _LARGEST for v in (left, right))
-    if not numbers:
+    calculate = _OPERATIONS.get(type(node.op))
+    if not numbers or calculate is None:
         return Unresolved("an expression")
     try:
-        match node.op:
-            case ast.Add():
-                return left + right
-            case ast.Sub():
-                return left - right
-            case ast.Mult():
-                return left * right
-            case ast.Div():
-                return left / right
-            case ast.FloorDiv():
-                return left // right
-            case ast.Mod():
-                return left % right
-            case ast.Pow() if abs(right) <= 64:
-                return float(left) ** right if isinstance(right, float) or right < 0 else left**right
+        return calculate(left, right)
     except (ZeroDivisionError, OverflowError, ValueError):
-        pass
-    return Unresolved("an expression")
+        return Unresolved("an expression")
+
+
+def _power(left: float, right: float) -> Any:
+    if abs(right) > _LARGEST_POWER:
+        raise OverflowError
+    return float(left) ** right if isinstance(right, float) or right < 0 else left**right
+
+
+_OPERATIONS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+}
+
+_EVALUATE: Mapping[type[ast.expr], Callable[[Any, Names, int], Any]] = {
+    ast.Constant: _constant,
+    ast.Name: _name,
+    ast.UnaryOp: _unary,
+    ast.List: _items,
+    ast.Tuple: _items,
+    ast.Dict: lambda node, names, depth: {},
+    ast.BinOp: _arithmetic,
+}
 
 
 def _called(node: ast.Call) -> str:
@@ -120,75 +201,47 @@ def _names(tree: ast.Module) -> dict[str, ast.expr | None]:
     """Names that are given exactly one value in the whole script; None for the others."""
     found: dict[str, ast.expr | None] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Name):
-                    found[target.id] = None if target.id in found else node.value
-        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)) and isinstance(node.target, ast.Name):
-            fresh = isinstance(node, ast.AnnAssign) and node.target.id not in found
-            found[node.target.id] = node.value if fresh else None
-        elif isinstance(node, (ast.For, ast.comprehension)) and isinstance(node.target, ast.Name):
-            found[node.target.id] = None
+        for name, value in _bindings(node):
+            found[name] = None if name in found else value
     return found
 
 
-def _arguments(
-    call: ast.Call, names: Mapping[str, ast.expr | None], path: Path, starts: list[int], text: str
-) -> Iterator[Setting]:
+def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
+    """Names that a statement gives a value; None where the value is no single expression."""
+    if isinstance(node, ast.Assign):
+        yield from ((target.id, node.value) for target in node.targets if isinstance(target, ast.Name))
+    elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.For, ast.comprehension)):
+        if isinstance(node.target, ast.Name):
+            yield node.target.id, node.value if isinstance(node, ast.AnnAssign) else None
+
+
+def _arguments(call: ast.Call, script: _Script) -> Iterator[Setting]:
     for keyword in call.keywords:
         if keyword.arg is None:
-            yield from _spread(keyword.value, names, path, starts, text)
+            yield from (script.setting(name, value) for name, value in _spread(keyword.value, script.names))
         else:
-            yield _setting(keyword.arg, keyword.value, names, path, starts, text)
+            yield script.setting(keyword.arg, keyword.value)
 
 
-def _spread(
-    node: ast.expr, names: Mapping[str, ast.expr | None], path: Path, starts: list[int], text: str
-) -> Iterator[Setting]:
+def _spread(node: ast.expr, names: Names) -> Iterator[tuple[str, ast.expr]]:
     """`**kwargs` where kwargs is a literal dict or dict(...)."""
-    if isinstance(node, ast.Name):
-        known = names.get(node.id)
-        if known is None:
-            return
-        node = known
-    if isinstance(node, ast.Dict):
-        for key, value in zip(node.keys, node.values, strict=True):
+    known = names.get(node.id) if isinstance(node, ast.Name) else node
+    if isinstance(known, ast.Dict):
+        for key, value in zip(known.keys, known.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield _setting(key.value, value, names, path, starts, text)
-    elif isinstance(node, ast.Call) and _called(node) == "dict":
-        for keyword in node.keywords:
-            if keyword.arg:
-                yield _setting(keyword.arg, keyword.value, names, path, starts, text)
+                yield key.value, value
+    elif isinstance(known, ast.Call) and _called(known) == "dict":
+        yield from ((keyword.arg, keyword.value) for keyword in known.keywords if keyword.arg)
 
 
-def _setting(
-    name: str, node: ast.expr, names: Mapping[str, ast.expr | None], path: Path, starts: list[int], text: str
-) -> Setting:
-    span = (
-        _offset(starts, text, node.lineno, node.col_offset),
-        _offset(starts, text, node.end_lineno or node.lineno, node.end_col_offset or 0),
-    )
-    return Setting(
-        key=name, value=literal(node, names), written=name, file=str(path), line=node.lineno, span=span
-    )  # fmt: skip
-
-
-def _offsets(text: str) -> list[int]:
-    """Where each line begins."""
+def _line_starts(text: str) -> list[int]:
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     return starts
 
 
-def _offset(starts: list[int], text: str, line: int, column: int) -> int:
-    """Python counts columns in bytes of UTF-8."""
-    start = starts[line - 1]
-    body = text[start : starts[line]] if line < len(starts) else text[start:]
-    return start + len(body.encode()[:column].decode(errors="ignore"))
-
-
-def _model(tree: ast.Module, names: Mapping[str, ast.expr | None]) -> dict[str, Any]:
+def _model(tree: ast.Module, names: Names) -> dict[str, Any]:
     """The `model=` of a trainer in the same script, when it is a literal."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _called(node).endswith("Trainer"):

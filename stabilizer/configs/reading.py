@@ -12,9 +12,12 @@ from pathlib import Path
 from types import ModuleType
 
 from stabilizer.configs import python_script, shell, toml_file, yaml_file
-from stabilizer.configs.config import ConfigError, Parsed
+from stabilizer.configs.config import ConfigError, Parsed, Setting
 
 READERS: tuple[ModuleType, ...] = (yaml_file, toml_file, shell, python_script)
+LAUNCHERS = ("python", "python3", "accelerate", "ray")
+BEGINNING = 400
+"""Words of a text by which a script is recognised."""
 MAX_BYTES = 4 * 2**20
 """A configuration larger than this is something else."""
 
@@ -28,9 +31,13 @@ def reader_for(path: Path, text: str = "") -> ModuleType:
     if suffix not in ("", ".txt", ".cfg", ".conf"):
         known = ", ".join(suffix for reader in READERS for suffix in reader.SUFFIXES)
         raise ConfigError(f"{path}: no form of configuration is known by {suffix!r}; known are {known}")
-    words = text.split()
-    launched = any(word.startswith("--") or word in ("python", "python3", "accelerate", "ray") for word in words[:400])
-    return shell if text.startswith("#!") or launched else yaml_file
+    return shell if _is_script(text) else yaml_file
+
+
+def _is_script(text: str) -> bool:
+    """Whether a text of no telling name begins like a script or a command."""
+    words = text.split()[:BEGINNING]
+    return text.startswith("#!") or any(word.startswith("--") or word in LAUNCHERS for word in words)
 
 
 def read(path: Path) -> Parsed:
@@ -56,25 +63,22 @@ PARENT = "defaults"
 """The key by which a NeMo-RL file names the one it changes."""
 INCLUDES = ("config", "config_path", "@")
 """Arguments by which a command names the file that holds the rest of its settings."""
+INCLUDED_SUFFIXES = (".yaml", ".yml", ".json", ".toml")
 
 
 def _with_included(command: Parsed, alone: bool) -> Parsed:
     """The settings of the file that a command or a configuration builds on, below its own, which win."""
-    named = [s for s in command.settings if s.key in INCLUDES and isinstance(s.value, str)]
-    if command.form == "yaml":
-        named = [s for s in command.settings if s.key == PARENT and isinstance(s.value, str)]
-    target = next((s for s in named if Path(s.value).suffix in (".yaml", ".yml", ".json", ".toml")), None)
-    if command.form not in ("shell", "yaml") or target is None:
+    target = _included(command)
+    if target is None:
         return command
+    left_out = "what it leaves out counts as the trainer's default"
     if alone:
-        note = (
-            f"{target.value}, on which it builds, is not read here: what it leaves out counts as the trainer's default"
-        )
+        note = f"{target.value}, on which it builds, is not read here: {left_out}"
         return replace(command, notes=(*command.notes, note))
     folders = (command.path.parent, *command.path.resolve().parents[:4], Path.cwd())
     path = next((folder / target.value for folder in folders if (folder / target.value).is_file()), None)
     if path is None and command.form == "yaml":
-        note = f"{target.value}, on which it builds, is not there: what it leaves out counts as the trainer's default"
+        note = f"{target.value}, on which it builds, is not there: {left_out}"
         return replace(command, notes=(*command.notes, note))
     if path is None:
         raise ConfigError(
@@ -90,6 +94,13 @@ def _with_included(command: Parsed, alone: bool) -> Parsed:
         repeated=(*below.repeated, *command.repeated),
         notes=(*command.notes, f"{path}: its settings are read too"),
     )
+
+
+def _included(command: Parsed) -> Setting | None:
+    """The setting that names another configuration file, if any."""
+    keys = {"shell": INCLUDES, "yaml": (PARENT,)}.get(command.form, ())
+    named = (setting for setting in command.settings if setting.key in keys and isinstance(setting.value, str))
+    return next((setting for setting in named if Path(setting.value).suffix in INCLUDED_SUFFIXES), None)
 
 
 EMPTY = {

@@ -29,6 +29,7 @@ LAUNCHERS_OWN = ("--config_file", "--mixed_precision", "--num_machines", "--mach
 """What else a launcher is told before the script: no settings of the training."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _OVERRIDE = re.compile(r"(?:\+\+|\+|~)?([A-Za-z_][\w./@-]*)=(.*)", re.S)
+_CONTINUED = re.compile(r"\\\r?\n")
 _PLAIN = re.compile(r"\$([A-Za-z_]\w*)")
 _BRACED = re.compile(r"([A-Za-z_]\w*)(?::?([-=])(.*))?", re.S)
 _SUM = re.compile(r"[\w\s+*/%()-]{1,200}")
@@ -37,6 +38,8 @@ _TRAINING = re.compile(
     re.I,
 )
 _MAX_WORDS = 50_000
+_SHOWN = 2000
+"""Characters of the command without its settings that are kept."""
 _LONGEST = 10_000
 """Characters of a variable that are followed: doubled sixty times in a row, a value fills any memory."""
 
@@ -69,12 +72,17 @@ def read(path: Path, text: str) -> Parsed:
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     best = max(commands, key=_arguments, default=Command())
-    processes, settings = _settings(best, path, text)
+    scan = _Scan(best, path, text)
     words = [word.text for word in best.words if not word.text.startswith("-") and "=" not in word.text]
     return Parsed(
-        form=FORM, path=path, text=text, settings=limited(settings, path), command=" ".join(words)[:2000],
-        processes=processes, hints={"end": best.words[-1].end if best.words else 0},
-    )  # fmt: skip
+        form=FORM,
+        path=path,
+        text=text,
+        settings=limited(scan.found, path),
+        command=" ".join(words)[:_SHOWN],
+        processes=scan.processes,
+        hints={"end": best.words[-1].end if best.words else 0},
+    )
 
 
 def insert(parsed: Parsed, key: str, value: Any) -> tuple[int, str]:
@@ -84,7 +92,8 @@ def insert(parsed: Parsed, key: str, value: Any) -> tuple[int, str]:
     while end < len(parsed.text) and parsed.text[end] in "\"'":
         end += 1
     begin = parsed.text.rfind("\n", 0, end) + 1
-    indent = re.match(r"\s*", parsed.text[begin:]).group()  # type: ignore[union-attr]
+    line = parsed.text[begin:]
+    indent = line[: len(line) - len(line.lstrip())]
     joint = f" \\\n{indent}" if "\\\n" in parsed.text else " "
     pair = f"--{key} {written(value)}" if spelling.startswith("-") else f"{key}={written(value)}"
     return end, f"{joint}{pair}"
@@ -106,50 +115,61 @@ def _arguments(command: Command) -> int:
     return count * (10 if _TRAINING.search(command.text) else 1)
 
 
-def _settings(command: Command, path: Path, text: str) -> tuple[int | None, list[Setting]]:
-    found: list[Setting] = []
-    processes: int | None = None
-    words = command.words
-    place = 0
-    launching = any(word.text in ("accelerate", "torchrun", "deepspeed") for word in words[:6])
-    while place < len(words) and _ASSIGNMENT.match(words[place].text):
-        place += 1  # the environment given to this one command: FOO=1 python ...
-    while place < len(words):
-        word = words[place]
-        line = text.count("\n", 0, word.start) + 1
-        flag, equals, inline = word.text.partition("=")
-        if word.text.startswith("--") and len(flag) > 2:
-            value, span = _flag_value(words, place, flag, equals, inline, text)
-            used = 0 if equals or value is True and span is None else max(1, _consumed(words, place))
-            if launching and flag in LAUNCHER_FLAGS:
-                processes = value if isinstance(value, int) else None
-            elif not (launching and flag.replace("-", "_").replace("__", "--", 1) in LAUNCHERS_OWN):
-                found.append(
-                    Setting(key=flag[2:], value=value, written=flag, file=str(path), line=line, span=span)
-                )  # fmt: skip
-            place += 1 + used
-            continue
+class _Scan:
+    """Goes through the words of a command and collects its settings."""
+
+    def __init__(self, command: Command, path: Path, text: str):
+        self.found: list[Setting] = []
+        self.processes: int | None = None
+        self._words, self._path, self._text = command.words, path, text
+        self._launching = any(word.text in ("accelerate", "torchrun", "deepspeed") for word in self._words[:6])
+        """Whether the flags are still those of a launcher."""
+        place = 0
+        while place < len(self._words) and _ASSIGNMENT.match(self._words[place].text):
+            place += 1  # the environment given to this one command: FOO=1 python ...
+        while place < len(self._words):
+            place += self._take(place)
+
+    def _take(self, place: int) -> int:
+        """Take in a word and those that belong to it; returns how many."""
+        word = self._words[place]
+        if word.text.startswith("--") and len(word.text.partition("=")[0]) > 2:
+            return self._flag(place)
         if (match := _OVERRIDE.fullmatch(word.text)) and not word.text.startswith("-"):
-            raw = text[word.start : word.end]
-            cut = raw.find("=") + 1
-            value = _hydra(match.group(2)) if word.known else Unresolved(raw[cut:])
-            span = (word.start + cut, word.end) if cut else None
-            found.append(
-                Setting(key=match.group(1), value=value, written=match.group(1), file=str(path), line=line, span=span)
-            )
-        if word.text == "@" and place + 1 < len(words):  # prime-rl: `uv run rl @ rl.toml`
-            place += 1
-            span = (words[place].start, words[place].end)
-            named = Setting(key="@", value=words[place].text, written="@", file=str(path), line=line, span=span)
-            found.append(named)
+            self._override(word, *match.groups())
+        if word.text == "@" and place + 1 < len(self._words):  # prime-rl: `uv run rl @ rl.toml`
+            named = self._words[place + 1]
+            self._add("@", "@", named.text, word, (named.start, named.end))
+            return 2
         if word.text.endswith(".py") or word.text == "-m":
-            launching = False
-        place += 1
-    return processes, found
+            self._launching = False
+        return 1
+
+    def _flag(self, place: int) -> int:
+        word = self._words[place]
+        flag, equals, inline = word.text.partition("=")
+        value, span = _flag_value(self._words, place, equals, inline, self._text)
+        if self._launching and flag in LAUNCHER_FLAGS:
+            self.processes = value if isinstance(value, int) else None
+        elif not (self._launching and flag.replace("-", "_").replace("__", "--", 1) in LAUNCHERS_OWN):
+            self._add(flag[2:], flag, value, word, span)
+        alone = equals or (value is True and span is None)
+        return 1 if alone else 1 + max(1, _consumed(self._words, place))
+
+    def _override(self, word: Word, key: str, value: str) -> None:
+        """`key=value`, as Hydra takes it."""
+        raw = self._text[word.start : word.end]
+        cut = raw.find("=") + 1
+        span = (word.start + cut, word.end) if cut else None
+        self._add(key, key, _hydra(value) if word.known else Unresolved(raw[cut:]), word, span)
+
+    def _add(self, key: str, written: str, value: Any, word: Word, span: tuple[int, int] | None) -> None:
+        line = self._text.count("\n", 0, word.start) + 1
+        self.found.append(Setting(key=key, value=value, written=written, file=str(self._path), line=line, span=span))
 
 
 def _flag_value(
-    words: list[Word], place: int, flag: str, equals: str, inline: str, text: str
+    words: list[Word], place: int, equals: str, inline: str, text: str
 ) -> tuple[Any, tuple[int, int] | None]:
     word = words[place]
     if equals:
@@ -198,23 +218,19 @@ def _split(text: str, variables: dict[str, str | None]) -> Iterator[Command]:
     command, place, count = Command(), 0, 0
     while place < len(text):
         char = text[place]
-        if text.startswith("\\\n", place) or text.startswith("\\\r\n", place):
-            place += 2 if text[place + 1] == "\n" else 3
-        elif char in " \t\r":
+        if continued := _CONTINUED.match(text, place):
+            place = continued.end()
+        elif char in " \t\r<>":
             place += 1
         elif char in "\n;&|()":
             yield command
             command, place = Command(), place + 1
         elif char == "#":
-            stop = text.find("\n", place)
-            place = len(text) if stop < 0 else stop
-        elif char in "<>":
-            place += 1
+            place = _find(text, "\n", place)
         else:
             word, place = _word(text, place, variables)
             redirects = place < len(text) and text[place] in "<>" and word.text.isdigit()
-            if not redirects:
-                command.words.append(word)
+            command.words += [] if redirects else [word]
             count += 1
             if count > _MAX_WORDS:
                 raise ConfigError(f"more than {_MAX_WORDS:,} words; is this the script that starts the training?")
@@ -222,47 +238,56 @@ def _split(text: str, variables: dict[str, str | None]) -> Iterator[Command]:
 
 
 def _word(text: str, start: int, variables: dict[str, str | None]) -> tuple[Word, int]:
+    """The word that begins at `start`, and where it ends."""
     pieces: list[str] = []
     known, place = True, start
-    while place < len(text) and text[place] not in " \t\r\n;&|<>()":
-        char = text[place]
-        if char == "'":
-            stop = text.find("'", place + 1)
-            stop = len(text) if stop < 0 else stop
-            pieces.append(text[place + 1 : stop])
-            place = stop + 1
-        elif char == '"':
-            stop = place + 1
-            while stop < len(text) and text[stop] != '"':
-                stop = _closing(text, stop) if text.startswith(("$(", "${", "`"), stop) else stop + 1 + (
-                    text[stop] == "\\")  # fmt: skip
-            piece, sure = _expanded(text[place + 1 : stop], variables)
-            pieces.append(piece)
-            known, place = known and sure, stop + 1
-        elif char == "\\":
-            if text.startswith("\\\n", place):
-                break
-            pieces.append(text[place + 1 : place + 2])
-            place += 2
-        elif char in "$`":
-            match = _PLAIN.match(text, place)
-            stop = match.end() if match else place + 2
-            if text.startswith(("$(", "${", "`"), place):
-                stop = _closing(text, place)
-            piece, sure = _expanded(text[place:stop], variables)
-            pieces.append(piece)
-            known, place = known and sure, stop
-        else:
-            pieces.append(char)
-            place += 1
+    while place < len(text) and text[place] not in " \t\r\n;&|<>()" and not text.startswith("\\\n", place):
+        piece, sure, place = _piece(text, place, variables)
+        pieces.append(piece)
+        known = known and sure
     return Word("".join(pieces), start, min(place, len(text)), known), max(place, start + 1)
+
+
+def _piece(text: str, place: int, variables: dict[str, str | None]) -> tuple[str, bool, int]:
+    """A part of a word, quoted or not: what it stands for, whether that is known, and where it ends."""
+    char = text[place]
+    if char == "'":
+        stop = _find(text, "'", place + 1)
+        return text[place + 1 : stop], True, stop + 1
+    if char == '"':
+        stop = _closing_quote(text, place + 1)
+        return *_expanded(text[place + 1 : stop], variables), stop + 1
+    if char == "\\":
+        return text[place + 1 : place + 2], True, place + 2
+    if char in "$`":
+        match = _PLAIN.match(text, place)
+        stop = match.end() if match else place + 2
+        if text.startswith(("$(", "${", "`"), place):
+            stop = _closing(text, place)
+        return *_expanded(text[place:stop], variables), stop
+    return char, True, place + 1
+
+
+def _find(text: str, char: str, start: int) -> int:
+    """The next place of a character; the end of the text where there is none."""
+    place = text.find(char, start)
+    return len(text) if place < 0 else place
+
+
+def _closing_quote(text: str, place: int) -> int:
+    """Where a double-quoted text ends: quotes within expansions and escaped ones don't end it."""
+    while place < len(text) and text[place] != '"':
+        if text.startswith(("$(", "${", "`"), place):
+            place = _closing(text, place)
+        else:
+            place += 2 if text[place] == "\\" else 1
+    return place
 
 
 def _closing(text: str, place: int) -> int:
     """Where what begins with a backtick, `$(` or `${` ends: brackets and braces nest."""
     if text[place] == "`":
-        stop = text.find("`", place + 1)
-        return len(text) if stop < 0 else stop + 1
+        return min(_find(text, "`", place + 1) + 1, len(text))
     opened, closed = ("${", "}") if text[place + 1] == "{" else ("(", ")")
     depth = 0
     for match in re.compile(f"{re.escape(opened)}|{re.escape(closed)}").finditer(text, place):
@@ -298,18 +323,23 @@ def _filled(text: str, start: int, variables: dict[str, str | None]) -> tuple[in
         return stop, None
     if text.startswith("$((", start):
         return stop, _sum(text[start + 3 : stop - 2], variables)
+    return stop, None if text[start + 1] == "(" else _braced(inner, variables)
+
+
+def _braced(inner: str, variables: dict[str, str | None]) -> str | None:
+    """`${name}`, `${name:-default}` and `${name:=default}`, without the braces."""
     match = _BRACED.fullmatch(inner)
-    if text[start + 1] == "(" or match is None:
-        return stop, None
+    if match is None:
+        return None
     name, operator, default = match.groups()
     value = variables.get(name)
     if value is None and operator:
         value, sure = _expanded(default.strip("\"'"), variables)
         if not sure:
-            return stop, None
+            return None
         if operator == "=":
             variables[name] = value
-    return stop, value
+    return value
 
 
 def _sum(text: str, variables: dict[str, str | None]) -> str | None:

@@ -15,7 +15,7 @@ import yaml
 from stabilizer.configs import yaml_keys
 from stabilizer.configs.bounds import TooMuch
 from stabilizer.configs.config import ConfigError, Parsed, Repeated, Setting, Unresolved, limited, number
-from stabilizer.configs.yaml_keys import twice
+from stabilizer.configs.yaml_keys import Twice, children, twice
 
 FORM = "yaml"
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -57,28 +57,41 @@ def insert(parsed: Parsed, key: str, value: Any) -> tuple[int, str]:
     json_file = parsed.path.suffix.lower() == ".json"
     body = parsed.text.removeprefix("\ufeff")
     shift = len(parsed.text) - len(body)
-    root = node = yaml_keys.compose(body.replace("\t", " ") if json_file else body)
-    rest = key.split(".")
-    while len(rest) > 1 and (found := _member(node, rest[0])):
+    root = yaml_keys.compose(body.replace("\t", " ") if json_file else body)
+    assert isinstance(root, yaml.MappingNode)  # `read` has seen to it
+    group, rest = _innermost(root, key.split("."), parsed.path)
+    if any(str(name.value).startswith(f"{rest[0]}.") for name, _ in group.value):  # a list may be a key, too
+        rest = [".".join(rest)]  # a file of dotted keys stays one
+    if group.flow_style:
+        comma = ", " if group.value else ""
+        return group.start_mark.index + 1 + shift, f"{_inline(rest, value, quoted=json_file)}{comma}"
+    return _below(group, rest, value, parsed.text, shift, is_root=group is root)
+
+
+def _below(
+    group: yaml.MappingNode, rest: list[str], value: Any, text: str, shift: int, *, is_root: bool
+) -> tuple[int, str]:
+    """A new key as a line of its own: below the last plain value of its group."""
+    indent = " " * min(name.start_mark.column for name, _ in group.value)
+    plain = [inner for name, inner in group.value if _one_line(inner) and not _elsewhere(name, inner)]
+    if is_root and (len(rest) > 1 or not plain):  # a new group comes last
+        tail = "" if text.endswith("\n") else "\n"
+        return len(text), f"{tail}{_block(rest, value, indent)}\n"
+    if not plain:  # into a group that holds groups alone: before the first of them
+        first = group.value[0][0].start_mark
+        return first.index - first.column + shift, f"{_block(rest, value, indent)}\n"
+    at = text.find("\n", plain[-1].end_mark.index + shift)
+    return (len(text) if at < 0 else at), f"\n{_block(rest, value, indent)}"
+
+
+def _innermost(group: yaml.MappingNode, key: list[str], path: Path) -> tuple[yaml.MappingNode, list[str]]:
+    """The innermost group there is for a key, and the parts of the key that it lacks."""
+    while len(key) > 1 and (found := _member(group, key[0])):
         name, inner = found
         if not isinstance(inner, yaml.MappingNode) or not inner.value or _elsewhere(name, inner):
-            raise ConfigError(f"{parsed.path}:{name.start_mark.line + 1}: {name.value} can't be added to; do it there")
-        node, rest = inner, rest[1:]
-    if any(str(name.value).startswith(f"{rest[0]}.") for name, _ in node.value):  # a list may be a key, too
-        rest = [".".join(rest)]  # a file of dotted keys stays one
-    if node.flow_style:
-        comma = ", " if node.value else ""
-        return node.start_mark.index + 1 + shift, f"{_inline(rest, value, quoted=json_file)}{comma}"
-    indent = " " * min(name.start_mark.column for name, _ in node.value)
-    plain = [inner for name, inner in node.value if _one_line(inner) and not _elsewhere(name, inner)]
-    if node is root and (len(rest) > 1 or not plain):  # a new group comes last
-        tail = "" if parsed.text.endswith("\n") else "\n"
-        return len(parsed.text), f"{tail}{_block(rest, value, indent)}\n"
-    if not plain:  # into a group that holds groups alone: before the first of them
-        first = node.value[0][0].start_mark
-        return first.index - first.column + shift, f"{_block(rest, value, indent)}\n"
-    at = parsed.text.find("\n", plain[-1].end_mark.index + shift)
-    return (len(parsed.text) if at < 0 else at), f"\n{_block(rest, value, indent)}"
+            raise ConfigError(f"{path}:{name.start_mark.line + 1}: {name.value} can't be added to; do it there")
+        group, key = inner, key[1:]
+    return group, key
 
 
 def _member(node: yaml.MappingNode, key: str) -> tuple[yaml.ScalarNode, yaml.Node] | None:
@@ -135,38 +148,51 @@ def _leaves(node: yaml.MappingNode, prefix: str, file: str, shift: int, repeated
 def _last_of_each(
     node: yaml.MappingNode, prefix: str, file: str, repeated: list[Repeated]
 ) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
-    """The members that count: of a key that stands twice the last, whole groups included."""
-    members = [pair for pair in node.value if isinstance(pair[0], yaml.ScalarNode)]
+    """The members that count: of a repeated key the last, whole groups included."""
+    members = _scalar_keyed(node)
     again = list(twice(node))
     if not again:
         return members
-    first = {(pair[0].tag, pair[0].value): pair for pair in reversed(members)}
-    last = {(pair[0].tag, pair[0].value): pair for pair in members}
+    first = {_id(pair[0]): pair for pair in reversed(members)}
+    last = {_id(pair[0]): pair for pair in members}
     for key in again:
-        lost, kept = first[key.tag, key.key][1], last[key.tag, key.key][1]
-        found = Repeated(
-            key=f"{prefix}{key.key}", file=file, first=key.first, last=key.last, lost=_short(lost), kept=_short(kept),
-            same=_same(lost, kept, iter(range(MAX_MEMBERS))),
-        )  # fmt: skip
+        found = _repetition(key, f"{prefix}{key.key}", file, first[key.tag, key.key][1], last[key.tag, key.key][1])
         if found not in repeated and len(repeated) < MAX_REPEATED:
             repeated.append(found)
-    return [pair for pair in members if last[pair[0].tag, pair[0].value] is pair or pair[0].tag.endswith(":merge")]
+    return [pair for pair in members if last[_id(pair[0])] is pair or pair[0].tag.endswith(":merge")]
+
+
+def _scalar_keyed(node: yaml.MappingNode) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
+    return [pair for pair in node.value if isinstance(pair[0], yaml.ScalarNode)]
+
+
+def _repetition(again: Twice, key: str, file: str, lost: yaml.Node, kept: yaml.Node) -> Repeated:
+    return Repeated(
+        key=key,
+        file=file,
+        first=again.first,
+        last=again.last,
+        lost=_short(lost),
+        kept=_short(kept),
+        same=_same(lost, kept, iter(range(MAX_MEMBERS))),
+    )
+
+
+def _id(key: yaml.ScalarNode) -> tuple[str, str]:
+    """What makes two keys the same: 1 and "1" are two keys."""
+    return key.tag, key.value
 
 
 def _same(one: yaml.Node, other: yaml.Node, budget: Iterator[int]) -> bool:
-    """Whether two nodes hold the same, whole groups included; where the budget of members ends, that is not known."""
+    """Whether two nodes hold the same, whole groups included. False once the budget of members is used up."""
     if one is other:
         return True
     if next(budget, None) is None or one.tag != other.tag or not isinstance(other, type(one)):
         return False
     if isinstance(one, yaml.ScalarNode):
-        return one.value == other.value
-    if len(one.value) != len(other.value):
-        return False
-    if isinstance(one, yaml.SequenceNode):
-        return all(_same(*pair, budget) for pair in zip(one.value, other.value, strict=True))
-    members = zip(one.value, other.value, strict=True)
-    return all(_same(key, as_key, budget) and _same(value, to, budget) for (key, value), (as_key, to) in members)
+        return bool(one.value == other.value)
+    ours, theirs = children(one), children(other)
+    return len(ours) == len(theirs) and all(_same(*pair, budget) for pair in zip(ours, theirs, strict=True))
 
 
 def _short(node: yaml.Node) -> str:
@@ -186,18 +212,18 @@ def _value(node: yaml.Node, budget: Iterator[int]) -> Any:
     if isinstance(node, yaml.MappingNode):
         return {}
     assert isinstance(node, yaml.ScalarNode)
-    tag, text = node.tag.rpartition(":")[2], node.value
+    return _scalar(node.tag.rpartition(":")[2], node.value, quoted=bool(node.style))
+
+
+def _scalar(tag: str, text: str, *, quoted: bool) -> Any:
     if tag == "bool":
         return text.lower() in ("true", "yes", "on")
     if tag == "null":
         return None
-    if tag in ("int", "float", "str") and not node.style:
-        found = number(text)
-        if found is not None:
-            return found
-    if "${" in text:
+    found = number(text) if tag in ("int", "float", "str") and not quoted else None
+    if found is None and "${" in text:
         return Unresolved(text)
-    return text
+    return text if found is None else found
 
 
 def _inline(parts: list[str], value: Any, *, quoted: bool) -> str:

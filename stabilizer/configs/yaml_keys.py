@@ -44,16 +44,14 @@ class KeyTwice(ValueError):
 
 def twice(node: yaml.MappingNode) -> Iterator[Twice]:
     """The keys that stand more than once in this group, not in those within it. `<<` may be repeated."""
-    first: dict[tuple[str, str], yaml.Node] = {}
-    last: dict[tuple[str, str], yaml.Node] = {}
-    for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and not key.tag.endswith(":merge")):
-        known = key.tag, key.value
-        if known in first:
-            last[known] = key
-        else:
-            first[known] = key
-    for known, key in last.items():
-        yield Twice(key.value, first[known].start_mark.line + 1, key.start_mark.line + 1, key.tag)
+    first: dict[tuple[str, str], yaml.ScalarNode] = {}
+    last: dict[tuple[str, str], yaml.ScalarNode] = {}
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode) and not key.tag.endswith(":merge"):
+            known = key.tag, key.value
+            (last if known in first else first)[known] = key
+    for known, again in last.items():
+        yield Twice(again.value, first[known].start_mark.line + 1, again.start_mark.line + 1, again.tag)
 
 
 def load(text: str, *, unique: bool = True) -> Any:
@@ -113,7 +111,7 @@ def _check_events(text: str) -> None:
 
     This goes by the parser's events: the fast composer recurses without a limit, and an alias costs it nothing.
     """
-    anchors: dict[str, _Extent] = {}
+    anchors: dict[str | None, _Extent] = {}
     open_: list[tuple[str | None, _Extent]] = [(None, _Extent())]
     total = 0
     for event in yaml.parse(text, Loader=_LOADER):
@@ -124,8 +122,7 @@ def _check_events(text: str) -> None:
             continue
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in open_):
-                line = event.start_mark.line + 1
-                raise TooMuch(f"*{event.anchor} in line {line} is nested in the group it stands for")
+                raise TooMuch(f"*{event.anchor} in line {_line(event)} is nested in the group it stands for")
             done = anchors.get(event.anchor, _Extent())
         elif isinstance(event, yaml.ScalarEvent):
             done = _Extent()
@@ -140,11 +137,16 @@ def _check_events(text: str) -> None:
         open_[-1] = anchor, _Extent(total, max(outer.depth, done.depth + 1))
         if total > MAX_NODES:
             raise TooMuch(
-                f"more than {MAX_NODES:,} values and groups by line {event.start_mark.line + 1}, aliases written out;"
+                f"more than {MAX_NODES:,} values and groups by line {_line(event)}, aliases written out;"
                 " is this the right file?"
             )
         if len(open_) - 1 + done.depth > MAX_NESTING:
             raise TooMuch(TOO_DEEP)
+
+
+def _line(event: yaml.Event) -> int:
+    """Line of an event, counted from 1."""
+    return event.start_mark.line + 1 if event.start_mark else 0
 
 
 def _nodes(node: yaml.Node) -> Iterator[yaml.Node]:
@@ -158,10 +160,13 @@ def _nodes(node: yaml.Node) -> Iterator[yaml.Node]:
         elif id(node) not in seen:
             seen.add(id(node))
             pending.append((node, True))
-            inner = (
-                node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
-            )
-            pending += [(part, False) for part in reversed(inner)]
+            pending += [(part, False) for part in reversed(children(node))]
+
+
+def children(node: yaml.Node) -> list[yaml.Node]:
+    """Items of a list; keys and values of a group in turn."""
+    inner = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
+    return list(inner)
 
 
 def _check_keys(root: yaml.Node) -> None:

@@ -177,11 +177,11 @@ def encode_metrics(record: Metrics) -> bytes:
     for name, value in record.values.items():
         name = _text(name)
         number = _number(name, value)
-        if isinstance(number, float) and not math.isfinite(number):
-            values[name] = None
-            non_finite[name] = "nan" if math.isnan(number) else ("inf" if number > 0 else "-inf")
-        else:
+        if math.isfinite(number):
             values[name] = number
+        else:
+            values[name] = None
+            non_finite[name] = _non_finite_word(number)
     row: dict[str, Any] = {"n": record.n, "step": record.step, "t": record.t, "m": values}
     if non_finite:
         row["nf"] = non_finite
@@ -197,22 +197,34 @@ def decode_metrics(line: bytes) -> Metrics:
         raise RecordError(f"metrics record without {missing}") from None
     if not isinstance(step, int) or isinstance(step, bool) or abs(step) >= 2**62 or not isinstance(values, dict):
         raise RecordError("metrics record whose 'step' is not an integer or whose 'm' is not an object")
-    non_finite = row.get("nf") or {}
-    plain = _PLAIN.issuperset(map(type, values.values()))  # the common case, at a tenth of the cost of the loop
-    out: dict[str, float] = values if plain else {}
-    for name, value in () if plain else values.items():
-        if value is None:
-            word = non_finite.get(name) if isinstance(non_finite, dict) else None
-            if isinstance(word, str) and word in _NON_FINITE:
-                out[name] = _NON_FINITE[word]
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            out[name] = value
-        else:
-            raise RecordError(f"metric {name!r} is not a number")
+    if not _PLAIN.issuperset(map(type, values.values())):  # seldom, and ten times as slow
+        values = _measured(values, row.get("nf"))
     t, n = row.get("t", 0.0), row.get("n", 0)
     if not isinstance(t, (int, float)) or not isinstance(n, int):
         raise RecordError("metrics record whose 't' or 'n' is not a number")
-    return Metrics(step=step, values=out, t=float(t), n=n)
+    return Metrics(step=step, values=values, t=float(t), n=n)
+
+
+def _measured(values: Mapping[str, Any], non_finite: Any) -> dict[str, float]:
+    """The numbers of a record: `null` is the value that `nf` names, or was not measured."""
+    words = non_finite if isinstance(non_finite, dict) else {}
+    measured: dict[str, float] = {}
+    for name, value in values.items():
+        if value is None:
+            word = words.get(name)
+            if isinstance(word, str) and word in _NON_FINITE:
+                measured[name] = _NON_FINITE[word]
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            measured[name] = value
+        else:
+            raise RecordError(f"metric {name!r} is not a number")
+    return measured
+
+
+def _non_finite_word(number: float) -> str:
+    if math.isnan(number):
+        return "nan"
+    return "inf" if number > 0 else "-inf"
 
 
 def _number(name: str, value: Any) -> float | int:
@@ -243,7 +255,7 @@ def encode(record: Sample | Event | Finding | Action) -> bytes:
     return orjson.dumps(row) + b"\n"
 
 
-def decode(kind: type, line: bytes) -> Any:
+def decode(kind: type[Any], line: bytes) -> Any:
     """A record of `kind` from a line; unknown or missing fields raise RecordError."""
     row = _object(line, json_text.loads)
     fields = kind.__dataclass_fields__
@@ -278,7 +290,7 @@ def _checked(record: Any) -> Any:
     return record
 
 
-def _restore(kind: type, name: str, value: Any) -> Any:
+def _restore(kind: type[Any], name: str, value: Any) -> Any:
     if kind is Finding and name == "causes":
         return tuple(_checked(Cause(**cause)) for cause in value)
     if kind is Finding and name == "remedies":
@@ -324,9 +336,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
     number = _number("value", value)
-    if isinstance(number, float) and not math.isfinite(number):
-        return {"nf": "nan" if math.isnan(number) else ("inf" if number > 0 else "-inf")}
-    return number
+    return number if math.isfinite(number) else {"nf": _non_finite_word(number)}
 
 
 def _text(value: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
+GROUPED_BELOW = 10**9
+"""Numbers with a fraction are written out up to this size; larger ones get an exponent."""
 LONGEST = 600
 """Characters of any single piece of foreign text that are shown."""
 
@@ -28,18 +30,24 @@ def short(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}" if abs(value) < 10**15 else f"{float(value):.4g}"
     if isinstance(value, float):
-        if math.isnan(value):
-            return "NaN"
-        if math.isinf(value):
-            return "+Inf" if value > 0 else "−Inf"
-        if value == int(value) and abs(value) < 10**9:
-            return f"{int(value):,}"
-        return f"{value:,.1f}" if 1000 <= abs(value) < 10**9 else f"{value:.4g}"
+        return _short_float(value)
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {short(inner)}" for key, inner in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(short(inner) for inner in value)
     return str(value)
+
+
+def _short_float(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "−Inf"
+    if abs(value) >= GROUPED_BELOW:
+        return f"{value:.4g}"
+    if value == int(value):
+        return f"{int(value):,}"
+    return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def change_words(change: Mapping[str, tuple[float | None, float | None]]) -> list[str]:

@@ -14,9 +14,9 @@ from typing import Any
 from stabilizer.analysis.watching import new_watch
 from stabilizer.core.failures import kind_of
 from stabilizer.core.records import Event, Finding, RunState
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.history import History, RunView
 from stabilizer.runs.reader import RunReader
+from stabilizer.runs.writer import RunWriter
 from stabilizer.training.loop import StepResult, Trainer
 
 RESTATED = 20

@@ -23,8 +23,8 @@ from stabilizer.core.records import Action, Event, Metrics
 from stabilizer.live.session import Session
 from stabilizer.remedies import REMEDIES
 from stabilizer.runs import journal
-from stabilizer.runs.directory import HIDDEN, hidden_keys
 from stabilizer.runs.reader import RunError, RunReader, read_records
+from stabilizer.runs.secrets import HIDDEN, hidden_keys
 from stabilizer.training.checkpoint import scan
 from stabilizer.training.checks import starting_knobs
 from stabilizer.training.config import config_from_dict

@@ -6,9 +6,10 @@ import os
 import time
 from pathlib import Path
 
-from stabilizer.runs.directory import HIDDEN, RunWriter, hidden_keys
 from stabilizer.runs.listing import run_state, writer_lives
 from stabilizer.runs.reader import RunError, RunReader
+from stabilizer.runs.secrets import HIDDEN, hidden_keys
+from stabilizer.runs.writer import RunWriter
 from stabilizer.training.checkpoint import remove, scan
 from stabilizer.training.config import config_from_dict
 from stabilizer.training.loop import Trainer

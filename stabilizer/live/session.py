@@ -24,9 +24,10 @@ from stabilizer.live.monitor import Monitor
 from stabilizer.live.requests import Requests, requested
 from stabilizer.live.resuming import how_to_train_on, refuse_a_second_writer, resumed_trainer
 from stabilizer.live.tick import Tick
-from stabilizer.runs.directory import RunWriter, hidden_keys
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunError, RunReader
+from stabilizer.runs.secrets import hidden_keys
+from stabilizer.runs.writer import RunWriter
 from stabilizer.training.checks import starting_knobs
 from stabilizer.training.config import config_dict
 from stabilizer.training.inputs import anchored, changes, digests

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.core.records import Action, RecordError, decode
-from stabilizer.runs.directory import chain_hash
+from stabilizer.runs.chain import chain_hash
 from stabilizer.runs.reader import Tail
 
 BY_HAND = "by-hand"

@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import orjson
 
@@ -164,12 +164,11 @@ def _decode(id: str, row: Any) -> Request | str:
     if not isinstance(row, dict):
         return NO_REQUEST
     kind, t = row.get("kind"), row.get("t")
-    words = [row.get(name, "") for name in ("action", "by", "proposal")]
-    if not all(isinstance(word, str) for word in (kind, *words)):
+    action, by, proposal = (row.get(name, "") for name in ("action", "by", "proposal"))
+    if not all(isinstance(word, str) for word in (kind, action, by, proposal)):
         return NO_REQUEST
     if isinstance(t, bool) or not isinstance(t, (int, float)) or not math.isfinite(t):
         return NO_REQUEST
     if kind not in get_args(Kind):
-        return f"asks for {kind[:40]!r}, which nobody can; there are {', '.join(get_args(Kind))}"
-    action, by, proposal = (word[:MAX_WORDS] for word in words)
-    return Request(id, kind, action, by, float(t), proposal)
+        return f"asks for {str(kind)[:40]!r}, which nobody can; there are {', '.join(get_args(Kind))}"
+    return Request(id, cast(Kind, kind), action[:MAX_WORDS], by[:MAX_WORDS], float(t), proposal[:MAX_WORDS])

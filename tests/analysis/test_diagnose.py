@@ -24,8 +24,8 @@ from stabilizer.core.text import plain
 from stabilizer.detectors import DETECTORS
 from stabilizer.output.report import html, markdown
 from stabilizer.output.terminal import console, show, sparkline
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.history import Series
+from stabilizer.runs.writer import RunWriter
 from stabilizer.trainers.all import TRAINERS
 from stabilizer.trainers.logged_as import asked_for, logged_as
 from stabilizer.trainers.reading import load

@@ -10,8 +10,8 @@ from page_client import Client, components
 from synthetic_run import EXPLOSION, RUNAWAY, record, values
 
 from stabilizer.core.records import Action
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.requests import Request, look, settle
+from stabilizer.runs.writer import RunWriter
 
 ASKING = "20260103-100000-sorting-ask1"
 CHANGE = {"control/lr_scale": (1.0, 0.5)}

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from stabilizer.core.records import Action, Cause, Finding, RemedyAdvice
-from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.writer import RunWriter
 
 
 def values(step: int, trouble: float = 0.0, rng: np.random.Generator | None = None) -> dict[str, float]:

@@ -15,7 +15,7 @@ from asking_run import ASKING, asking, entry, press, pressable, propose, request
 from page_client import Client
 
 from stabilizer.runs.asking import waiting
-from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.writer import RunWriter
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from dashboards.pages import PAGES
 from dashboards.server import bind, prepare
 from stabilizer.core.records import Action
 from stabilizer.figures import CONFIG
-from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.writer import RunWriter
 
 HOSTILE = '<img src=x onerror="window.pwned=1">'
 

@@ -17,7 +17,7 @@ from dashboards.data.comparison import MAX_RUNS, WAITING, Answer, Comparer, Comp
 from dashboards.data.worker import Worker
 from dashboards.pages import compare as page
 from stabilizer.core.records import Action
-from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.writer import RunWriter
 
 
 def trained(path: Path, steps: int = 60, seed: int = 0, **settings: Any) -> Path:

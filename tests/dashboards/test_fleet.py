@@ -17,10 +17,10 @@ from bench.dashboard import listing
 from dashboards.data.run_list import PAGE, ListSettings, compared, group_choices, run_list, worst_state
 from dashboards.data.run_registry import Runs
 from dashboards.data.run_search import parse
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.listing import Reading, RunLine, list_runs, recipe, run_line, settings
 from stabilizer.runs.reader import read_json
 from stabilizer.runs.trend import POINTS, Trend
+from stabilizer.runs.writer import RunWriter
 
 NOW = 1_790_000_000.0
 

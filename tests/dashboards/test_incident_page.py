@@ -15,8 +15,8 @@ from synthetic_run import EXPLOSION, RUNAWAY, healthy, record, values
 
 from dashboards.data.incident_details import incident_details
 from stabilizer.core.records import Action, Cause, Event, Finding, RemedyAdvice, encode
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.reader import RunReader
+from stabilizer.runs.writer import RunWriter
 
 HOSTILE = '<img src=x onerror="window.pwned=1">'
 

@@ -21,9 +21,9 @@ from dashboards.data.run_page import page_now, page_of
 from dashboards.data.run_registry import Runs
 from stabilizer.analysis.importing import write_run
 from stabilizer.core.records import Finding, RemedyAdvice
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.reader import RunReader
 from stabilizer.runs.story import Incident, incidents
+from stabilizer.runs.writer import RunWriter
 from stabilizer.trainers.places import MAX_LOGS, find
 from stabilizer.trainers.reading import load
 from tests.trainers.test_imports import collapsed

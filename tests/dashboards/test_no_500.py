@@ -17,7 +17,7 @@ from test_completions import log, sample
 from dashboards.app import build
 from dashboards.data.detector_info import detector_rows as detectors
 from stabilizer.cli import main
-from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.writer import RunWriter
 
 HERE = {"Host": "127.0.0.1:8050", "Origin": "http://127.0.0.1:8050"}
 SAMPLES = Path(__file__).parent.parent / "trainers" / "samples"

@@ -14,7 +14,7 @@ from synthetic_run import SPIKE, values
 
 from dashboards.pages.run import LIVE_MS
 from stabilizer.core.records import Action
-from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.writer import RunWriter
 
 pytestmark = pytest.mark.ui
 

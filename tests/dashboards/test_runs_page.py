@@ -14,7 +14,7 @@ from bench.dashboard import listing
 from dashboards.app import build
 from dashboards.components import app_shell
 from dashboards.pages.runs import MAX_PICKED
-from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.writer import RunWriter
 
 
 class RunList:

@@ -11,7 +11,7 @@ import pytest
 from synthetic_run import HOSTILE_NAME, many
 
 from dashboards.server import prepare
-from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.writer import RunWriter
 
 pytestmark = pytest.mark.ui
 

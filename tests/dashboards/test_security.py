@@ -45,7 +45,7 @@ from dashboards.security.access import Access
 from dashboards.security.request_guard import HEADERS, MAX_BODY
 from dashboards.server import bind, prepare
 from stabilizer.core.records import Action, Cause, Finding
-from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.writer import RunWriter
 
 HERE = {"Host": "127.0.0.1:8050", "Origin": "http://127.0.0.1:8050"}
 TRAVERSAL = (

@@ -23,9 +23,9 @@ from dashboards.data.run_registry import FOLLOWED, Runs
 from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.core.records import Action
 from stabilizer.figures import incidents
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.listing import verdict_of
 from stabilizer.runs.reader import RunReader
+from stabilizer.runs.writer import RunWriter
 
 
 def looked(runs: Runs, id: str = RUN) -> tuple[FollowedRun, BrowserState]:

@@ -22,7 +22,7 @@ from dashboards.data.run_registry import Runs
 from dashboards.server import prepare
 from stabilizer.analysis.analyse import analyse
 from stabilizer.detectors import DETECTORS
-from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.writer import RunWriter
 from stabilizer.trainers.reading import load
 
 PATIENCE_S = 120.0

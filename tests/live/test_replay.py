@@ -14,7 +14,7 @@ from stabilizer.cli import main
 from stabilizer.core.records import Action, encode
 from stabilizer.live.replay import Difference, replay
 from stabilizer.live.session import Session
-from stabilizer.runs.directory import chain_hash
+from stabilizer.runs.chain import chain_hash
 from stabilizer.runs.reader import RunError, RunReader
 from stabilizer.runs.requests import ask
 from stabilizer.training.config import load_config

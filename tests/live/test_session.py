@@ -22,7 +22,8 @@ from stabilizer.core.records import Action, Finding, Metrics
 from stabilizer.live.host import RunHost
 from stabilizer.live.monitor import RESTATED, Monitor
 from stabilizer.live.session import Session
-from stabilizer.runs.directory import chain_hash, replace_json
+from stabilizer.runs.atomic import replace_json
+from stabilizer.runs.chain import chain_hash
 from stabilizer.runs.reader import RunError, RunReader, read_json, read_records
 from stabilizer.runs.requests import ask
 from stabilizer.trainers.reading import load

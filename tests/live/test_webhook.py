@@ -18,8 +18,8 @@ from stabilizer.core.records import Action
 from stabilizer.live.follow import follow
 from stabilizer.live.notify import Notices
 from stabilizer.live.webhook import MAX_BODY, WINDOW_S, Answers, Refused, Server, checked_secret, signature
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.requests import look
+from stabilizer.runs.writer import RunWriter
 from stabilizer.trainers.reading import load
 
 SECRET = b"a secret of many characters"

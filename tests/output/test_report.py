@@ -206,7 +206,7 @@ def test_a_run_with_interventions_is_marked_as_such(tmp_path):
 def test_knobs_that_never_changed_are_a_line_and_those_that_did_are_rows(tmp_path):
     rows = [{"n": i, "step": i, "t": float(i), "m": {"reward/mean": 0.01 * i, "control/beta": 0.02,
              "control/lr_scale": 1.0 if i < 20 else 0.5}} for i in range(1, 41)]  # fmt: skip
-    from stabilizer.runs.directory import RunWriter
+    from stabilizer.runs.writer import RunWriter
 
     writer = RunWriter.create(tmp_path / "run", config={}, task="addition", steps=40)
     for row in rows:

@@ -14,8 +14,10 @@ import threading
 import pytest
 
 from stabilizer.runs import append
-from stabilizer.runs.append import QUEUE_LINES, AppendFile, Syncer
-from stabilizer.runs.directory import RunWriter
+from stabilizer.runs import syncer as background
+from stabilizer.runs.append import QUEUE_LINES, AppendFile
+from stabilizer.runs.syncer import Syncer
+from stabilizer.runs.writer import RunWriter
 
 LINES = [b'{"n":%d,"text":"%s"}\n' % (n, b"x" * (7 * n % 23)) for n in range(9)]
 
@@ -127,7 +129,7 @@ def test_a_real_full_disk_never_reaches_training_and_loses_nothing(tmp_path, roo
         import resource, signal, sys
         from pathlib import Path
         from stabilizer.core.records import Finding
-        from stabilizer.runs.directory import RunWriter
+        from stabilizer.runs.writer import RunWriter
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         writer = RunWriter.create(Path(sys.argv[1]), config={})
         room = int(sys.argv[2])
@@ -250,7 +252,7 @@ def test_a_script_that_ends_amid_a_run_ends(tmp_path):
     """Whatever is closed while the interpreter goes must not wait for a thread that the interpreter has stopped."""
     script = f"""
     from pathlib import Path
-    from stabilizer.runs.directory import RunWriter
+    from stabilizer.runs.writer import RunWriter
     def run():
         writer = RunWriter.create(Path({str(tmp_path / "run")!r}), config={{}}, argv=[])
         try:
@@ -275,7 +277,7 @@ def test_at_the_interpreters_end_nobody_waits_for_what_a_stopped_thread_holds(mo
     syncer, done = Syncer(), []
     syncer._due["a"] = lambda: done.append(1)
     syncer._counting.acquire()  # as by a thread that was stopped amid its work
-    monkeypatch.setattr(append.sys, "is_finalizing", lambda: True)
+    monkeypatch.setattr(background.sys, "is_finalizing", lambda: True)
     syncer.close()
     assert done == [1] and syncer._counting.locked()
 
@@ -284,8 +286,8 @@ def test_nor_does_a_run_that_is_closed_then(tmp_path, monkeypatch):
     writer = RunWriter.create(tmp_path / "run", config={}, argv=[])
     writer.status("running", 1)
     writer._syncer.close()
-    writer._replacing["status.json"].acquire()  # as by a thread that was stopped amid a heartbeat
-    monkeypatch.setattr(append.sys, "is_finalizing", lambda: True)
+    writer._small._locks["status.json"].acquire()  # as by a thread that was stopped amid a heartbeat
+    monkeypatch.setattr(background.sys, "is_finalizing", lambda: True)
     writer.status("stopped", 2)
     writer.close()
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "stopped"

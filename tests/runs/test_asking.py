@@ -11,7 +11,7 @@ import pytest
 from stabilizer.cli import main
 from stabilizer.core.records import Action
 from stabilizer.runs.asking import idle, leave, misplaced, over, waiting
-from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.writer import RunWriter
 
 NOW = 1_790_000_000.0
 

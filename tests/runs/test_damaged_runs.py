@@ -13,8 +13,8 @@ import pytest
 from stabilizer.cli import main
 from stabilizer.core.records import Action, Finding, Sample
 from stabilizer.runs import listing
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.reader import RunError, RunReader, read_records
+from stabilizer.runs.writer import RunWriter
 from tests.deep import DEPTHS, nested
 
 SMALL = ("run.json", "status.json", "summary.json")

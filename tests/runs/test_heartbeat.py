@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.reader import read_json
+from stabilizer.runs.writer import RunWriter
 
 
 def test_a_heartbeat_does_not_wait_for_the_disk_and_a_new_state_does(tmp_path, monkeypatch) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from stabilizer.cli import main
 from stabilizer.core.records import Action, encode
-from stabilizer.runs.directory import RunWriter, chain_hash
+from stabilizer.runs.chain import chain_hash
 from stabilizer.runs.journal import NO_TWIN, interventions, knobs, summary, turned, twin_words, verify
 from stabilizer.runs.reader import read_records
+from stabilizer.runs.writer import RunWriter
 
 LR = {"control/lr_scale": (1.0, 0.5)}
 

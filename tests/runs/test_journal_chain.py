@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from stabilizer.core.records import Action
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.journal import interventions, newest, twin_words, verify
+from stabilizer.runs.writer import RunWriter
 
 
 @pytest.fixture

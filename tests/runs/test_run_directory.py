@@ -17,12 +17,15 @@ import orjson
 import pytest
 
 from stabilizer.core.records import Action, Event, Finding, Metrics, Sample, encode, encode_metrics
-from stabilizer.runs import directory
-from stabilizer.runs.directory import MAX_BEHIND, RunWriter, chain_hash, redacted
+from stabilizer.runs import atomic
+from stabilizer.runs.append import MAX_LATE
+from stabilizer.runs.chain import chain_hash
 from stabilizer.runs.listing import list_runs, run_state
 from stabilizer.runs.loaded import load_own
 from stabilizer.runs.reader import MAX_LINE, RunError, RunReader, Tail, read_json, read_records
 from stabilizer.runs.requests import MAX_BYTES, MAX_TAKEN, ask, look, settle
+from stabilizer.runs.secrets import redacted
+from stabilizer.runs.writer import RunWriter
 
 RECORDS = [
     Metrics(step=1, values={"a/b": 1.5, "trl/ü": math.nan}, t=10.0, n=0),
@@ -331,14 +334,14 @@ def test_a_folder_of_samples_that_is_none_does_not_stop_training(tmp_path):
     in_the_way = tmp_path / "run/samples"
     in_the_way.touch()
     sample = Sample(1, 0, "p", "c", 1.0, 0.0)
-    for step in range(MAX_BEHIND + 3):
+    for step in range(MAX_LATE + 3):
         writer.samples(step, [sample, sample])
     assert any("samples" in problem for problem in writer.problems())
     in_the_way.unlink()
     writer.metrics(1, {"a": 1.0})
     writer.close()
     reader = RunReader(tmp_path / "run")
-    assert reader.sample_steps() == list(range(3, MAX_BEHIND + 3)), "the newest waited for the disk"
+    assert reader.sample_steps() == list(range(3, MAX_LATE + 3)), "the newest waited for the disk"
     assert [problem for problem in writer.problems() if "6 lines were lost" in problem]
 
 
@@ -371,7 +374,7 @@ def test_a_new_attempt_the_disk_refused_to_name_is_named_later(tmp_path, monkeyp
     writer = start(tmp_path / "run")
     writer.metrics(1, {"a": 1.0})
     with monkeypatch.context() as patch:
-        patch.setattr(directory, "replace_json", full)
+        patch.setattr(atomic, "replace_json", full)
         writer.begin_attempt(1, "rollback")
         assert any("run.json" in problem for problem in writer.problems())
     writer.status("running", 1) if later == "status" else writer.metrics(1, {"a": 10.0})
@@ -568,7 +571,7 @@ WRITER = textwrap.dedent(
     """
     import sys
     from pathlib import Path
-    from stabilizer.runs.directory import RunWriter
+    from stabilizer.runs.writer import RunWriter
     path = Path(sys.argv[1])
     if (path / "run.json").exists():
         writer = RunWriter.reopen(path)

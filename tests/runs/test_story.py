@@ -16,8 +16,8 @@ from stabilizer.analysis.watching import new_watch
 from stabilizer.commands.printing import LivePrinter
 from stabilizer.core.records import Finding
 from stabilizer.output.terminal import show
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.story import incidents
+from stabilizer.runs.writer import RunWriter
 from stabilizer.trainers.reading import load
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "dashboards"))

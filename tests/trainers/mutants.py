@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.writer import RunWriter
 from stabilizer.trainers.reading import load
 from stabilizer.trainers.stabilizer import log as own
 from tests.trainers.test_bad_input import GOOD, OTHERS

@@ -12,9 +12,9 @@ import pytest
 
 from stabilizer.analysis.analyse import analyse, as_json
 from stabilizer.analysis.importing import write_run
-from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.loaded import imported, load_own
 from stabilizer.runs.reader import RunReader
+from stabilizer.runs.writer import RunWriter
 from stabilizer.trainers.reading import load
 
 FOLDERS = (Path(__file__).parent / "samples", Path(__file__).parent / "tool_samples")

@@ -37,7 +37,7 @@ from stabilizer.output.report.words import (
 )
 from stabilizer.output.terminal import VERDICTS, changed
 from stabilizer.runs import journal
-from stabilizer.runs.directory import redacted
+from stabilizer.runs.secrets import redacted
 from stabilizer.trainers.logged_as import asked_for
 
 MAX_BYTES = 5_000_000

@@ -21,7 +21,7 @@ from stabilizer.output.report.words import (
 )
 from stabilizer.output.terminal import VERDICTS, changed
 from stabilizer.runs import journal
-from stabilizer.runs.directory import redacted
+from stabilizer.runs.secrets import redacted
 from stabilizer.trainers.logged_as import asked_for
 
 

@@ -13,7 +13,7 @@ from bench.detect.streams import REPORT_SEEDS, Case, kinds
 from bench.detect.truth import Truth
 from stabilizer.cli import main
 from stabilizer.detectors import measured
-from stabilizer.runs.directory import RunWriter
+from stabilizer.runs.writer import RunWriter
 
 EASY = ("not-finite", "gradient-explosion", "reward-collapse", "verifier-down", "reward-outage", "kl-runaway")
 """Faults for which there have been detectors from the beginning."""

@@ -1,0 +1,124 @@
+"""What a run is: its id, what `run.json` says of it, and which process may write it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Required, TypedDict, Unpack
+
+from stabilizer.core.json_text import MAX_NESTING, too_deep
+from stabilizer.core.records import SCHEMA
+from stabilizer.core.version import __version__
+from stabilizer.runs.secrets import redacted, redacted_words
+
+
+class Facts(TypedDict, total=False):
+    """What is known of a run when it begins."""
+
+    config: Required[Mapping[str, Any]]
+    task: str
+    trainer: str
+    steps: int | None
+    """Planned steps."""
+    clock: str
+    """What a step is: `rollout_batch` or `optimizer_step`."""
+    versions: Mapping[str, str] | None
+    metrics: Mapping[str, Any] | None
+    """Definitions of metrics, by name."""
+    argv: Sequence[str] | None
+    """The command line; that of this process when not given."""
+    inputs: Mapping[str, str] | None
+    """sha256 of each file that the run reads, by path, as it was when the run began."""
+    created: float | None
+    """When the run began, in seconds since the epoch; now when not given."""
+    imported: Mapping[str, Any] | None
+    """What is known of the log that the run was made from."""
+
+
+def new_run_id(task: str, when: float | None = None) -> str:
+    """An id that sorts by time and names the task."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(when))
+    words = re.sub(r"[^a-z0-9]+", "-", task.lower()).strip("-") or "run"
+    return f"{stamp}-{words}-{os.urandom(2).hex()}"
+
+
+def description(path: Path, **facts: Unpack[Facts]) -> dict[str, Any]:
+    """What `run.json` of a new run says. ValueError when no reader would take it."""
+    config, metrics = facts["config"], facts.get("metrics")
+    if too_deep([[config, metrics]]):  # two levels, as they have in `run.json`
+        raise ValueError(
+            f"{path}: the configuration is nested more than {MAX_NESTING - 2} levels deep; give a flatter one"
+        )
+    created, argv = facts.get("created"), facts.get("argv")
+    about = {
+        "schema": SCHEMA,
+        "run": path.name,
+        "task": facts.get("task", ""),
+        "trainer": facts.get("trainer", "stabilizer"),
+        "steps": facts.get("steps"),
+        "clock": facts.get("clock", "rollout_batch"),
+        "created": time.time() if created is None else created,
+        "config": redacted(config),
+        "versions": {
+            "stabilizer": __version__,
+            "python": platform.python_version(),
+            **(facts.get("versions") or {}),
+        },
+        "hardware": {"machine": platform.machine(), "cpus": os.cpu_count(), "system": platform.system()},
+        "argv": redacted_words(sys.argv[1:] if argv is None else argv),
+        "attempts": [{"attempt": 0, "from_step": 0, "parent": None, "reason": "start"}],
+        "metrics": dict(metrics or {}),
+    }
+    if inputs := facts.get("inputs"):
+        about["inputs"] = dict(inputs)
+    if imported := facts.get("imported"):
+        about["imported"] = dict(imported)
+    return about
+
+
+def newest_attempt(path: Path, about: Mapping[str, Any]) -> int:
+    """The attempt a run continues from. ValueError where `run.json` names none, or a file of a later one has rows:
+    continuing would mix two attempts in one file."""
+    try:
+        numbers = [entry["attempt"] for entry in about["attempts"]]
+        newest = max(numbers)
+    except (KeyError, TypeError, ValueError):
+        numbers, newest = [None], -1
+    if not all(type(number) is int for number in numbers):
+        raise ValueError(f"{path / 'run.json'}: names no attempt to go on from; restore it, or start the run anew")
+    later = [file for file in (path / "metrics").glob("r0-a*.jsonl") if _attempt_of(file) > newest]
+    if rows := [file.name for file in later if file.stat().st_size]:
+        raise ValueError(
+            f"{path / 'run.json'}: its newest attempt is {newest}, and {rows[0]} holds rows of a later one: restore it,"
+            " for to go on would mix the two"
+        )
+    return int(newest)
+
+
+def _attempt_of(metrics: Path) -> int:
+    number = metrics.stem.partition("-a")[2]
+    return int(number) if number.isdecimal() else -1
+
+
+def claim(path: Path) -> int:
+    """Lock the run against every other process of this machine, until the handle that is returned is closed.
+
+    A heartbeat is not enough: two processes may start in the same second, and a long step has none for minutes.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ValueError(
+            f"{path}: another process still trains this run; stop it first (SIGTERM saves and ends it)"
+        ) from None
+    except OSError:  # a file system without locks
+        pass
+    return handle

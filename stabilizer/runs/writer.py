@@ -1,0 +1,251 @@
+"""The one process that writes a run directory: the training process, through `RunWriter`.
+
+A viewer never writes here, except for requests (`requests.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
+
+from stabilizer.core.metrics import metric
+from stabilizer.core.records import Action, Event, Finding, Metrics, RunState, Sample, encode, encode_metrics
+from stabilizer.runs.append import AppendFile, LateFiles
+from stabilizer.runs.atomic import SmallFiles, replace_json
+from stabilizer.runs.chain import JournalEnd
+from stabilizer.runs.history import History
+from stabilizer.runs.identity import Facts, claim, description, newest_attempt
+from stabilizer.runs.reader import read_json
+from stabilizer.runs.summary import Summary
+from stabilizer.runs.syncer import Syncer
+
+MAX_TEXT = 64 * 1024
+"""Characters of a prompt or completion that are kept (head and tail)."""
+
+HEARTBEAT_S = 1.0
+"""Seconds between two heartbeats of an unchanged state."""
+
+
+class RunWriter:
+    """Writes a run directory. After `create` or `reopen` no method raises an OSError.
+
+    What could not be written waits and is tried again with every later record; `problems` reports it.
+    """
+
+    def __init__(self, path: Path, about: dict[str, Any], lock: int, *, attempt: int):
+        self.path = path
+        self.about = about
+        self.attempt = attempt
+        self._release = weakref.finalize(self, os.close, lock)
+        self._n = 0
+        self._metrics = self._metrics_file()
+        self._events = AppendFile(path / "events.jsonl")
+        self._findings = AppendFile(path / "findings.jsonl", sync=True)
+        self._actions = AppendFile(path / "actions.jsonl", sync=True)
+        self._actions.flush()  # a last line that only lacks its newline is an entry, and the chain goes on from it
+        self._journal = JournalEnd(path / "actions.jsonl")
+        self._late = LateFiles()
+        self._syncer = Syncer()
+        self._small = SmallFiles(path, self._syncer)
+        self._summary = Summary()
+        self._remedy: str | None = None
+        self._status: tuple[Any, ...] = ()
+        self._status_t = 0.0
+
+    @classmethod
+    def create(cls, path: Path, **facts: Unpack[Facts]) -> RunWriter:
+        """Start a new run directory. FileExistsError when there is a run already, OSError when it can't be made."""
+        if (path / "run.json").exists():
+            raise FileExistsError(f"{path}: there is a run here already; choose another name or --resume it")
+        about = description(path, **facts)
+        replace_json(path / "run.json", about)
+        return cls(path, about, claim(path), attempt=0)._usable()
+
+    @classmethod
+    def reopen(cls, path: Path) -> RunWriter:
+        """Continue a run of an earlier process; call `begin_attempt` before writing metrics."""
+        lock = claim(path)
+        about = read_json(path / "run.json")
+        if not isinstance(about.get("metrics"), dict):
+            about["metrics"] = {}  # each metric is described again with its next row
+        try:
+            attempt = newest_attempt(path, about)
+        except ValueError:
+            os.close(lock)
+            raise
+        return cls(path, about, lock, attempt=attempt)._usable()
+
+    # --- what the run says ------------------------------------------------------------------------------------------
+
+    def metrics(self, step: int, values: Mapping[str, float], t: float | None = None) -> bool:
+        """One record of numbers. True when it is in the file."""
+        self._catch_up()
+        if new := [name for name in values if name not in self.about["metrics"]]:
+            self._describe(new)
+        now = time.time() if t is None else t
+        done = self._metrics.append(encode_metrics(Metrics(step=step, values=values, t=now, n=self._n)))
+        self._n += 1
+        self._summary.add(step, values)
+        return done
+
+    def samples(self, step: int, samples: Sequence[Sample]) -> None:
+        """The completions of a step, in a file of their own that is never overwritten."""
+        if not samples:
+            return
+        file = AppendFile(self.path / "samples" / f"{step:06d}-r0.jsonl")
+        for sample in samples:
+            file.append(encode(_shortened(sample)))
+        self._late.retire(file)
+
+    def event(self, step: int, kind: str, text: str, **data: Any) -> Event:
+        """Declare something that was not measured."""
+        return self.record(Event(step=step, kind=kind, text=text, t=time.time(), attempt=self.attempt, data=data))
+
+    def record(self, event: Event) -> Event:
+        """Write an event as it is, with the time it has."""
+        self._events.append(encode(event))
+        return event
+
+    def finding(self, *findings: Finding, sync: bool = True) -> None:
+        """Findings that opened, changed or closed; without `sync` where only `last_step` changed."""
+        self._findings.append(*map(encode, findings), sync=sync)
+
+    def action(self, action: Action, *, sync: bool = True) -> Action:
+        """Add an entry to the journal; returns the record that was written, with its place in the chain.
+
+        An entry that changes nothing in the run needs no `sync`.
+        """
+        entry = self._journal.add(action, self.attempt)
+        self._actions.append(encode(entry), sync=sync)
+        return entry
+
+    def sync_soon(self) -> None:
+        """Have findings and journal synced to the disk in the background."""
+        self._syncer.soon(self._findings, self._actions)
+
+    def begin_attempt(
+        self, from_step: int, reason: str, *, parent: int | None = None, history: History | None = None
+    ) -> int:
+        """A rollback or resume: later metrics belong to a new attempt whose steps count from `from_step`.
+
+        `parent` is the attempt it branches off (that of the checkpoint; the present one when not given). `history` is
+        the lineage it starts with, from which the summary is computed again.
+        """
+        attempt = self.attempt + 1
+        parent = self.attempt if parent is None else parent
+        self.about["attempts"].append({"attempt": attempt, "from_step": from_step, "parent": parent, "reason": reason})
+        self._small.replace("run.json", self.about)
+        self.attempt = attempt
+        before, self._metrics = self._metrics, self._metrics_file()
+        self._late.retire(before)
+        self._n = 0
+        if history is not None:
+            self._summary = Summary(history)
+        return attempt
+
+    def status(
+        self, state: RunState, step: int, *, remedy: str | None = None, force: bool = False, t: float | None = None
+    ) -> None:
+        """The heartbeat, at most one a second unless the state changed.
+
+        `remedy` is the mode of the remedies, kept once given. `t` is when the run was last seen; now when not given.
+        """
+        self._catch_up()
+        now = time.time() if t is None else t
+        if remedy is not None:
+            self._remedy = remedy
+        made = len(self._journal.applied)
+        status = (state, self.attempt, self._remedy, made)
+        changed = force or status != self._status
+        if not changed and now - self._status_t < HEARTBEAT_S:
+            return
+        row: dict[str, Any] = {"state": state, "step": step, "steps": self.about.get("steps"), "t": now}
+        row |= {"pid": os.getpid(), "host": socket.gethostname(), "attempt": self.attempt}
+        row |= {"remedy": self._remedy} if self._remedy is not None else {}
+        row |= {"interventions": made} if made else {}  # lists of runs open no journal
+        if not changed:
+            self._status_t = now
+            self._small.replace_soon("status.json", row)
+        elif self._small.replace("status.json", row):
+            self._status, self._status_t = status, now
+
+    @property
+    def summary_due(self) -> bool:
+        """Whether the last summary is old enough to be written again."""
+        return self._summary.due
+
+    def summary(self, *, verdict: str, worst: str | None, force: bool = False) -> None:
+        """Write `summary.json` when it is due."""
+        self._catch_up()
+        if force:
+            self._small.replace("summary.json", self._summary.row(verdict, worst))
+        elif self.summary_due:
+            self._small.replace_soon("summary.json", self._summary.row(verdict, worst))
+
+    def problems(self) -> list[str]:
+        """What could not be written, in words, for the terminal; empty when all is well."""
+        found = [f"{file.path}: {file.error}" for file in self._files() if file.error]
+        found += [f"{self.path / name}: {error}" for name, error in list(self._small.refused.items())]
+        found += [f"{self.path}: {what}: {error}" for what, error in list(self._syncer.failed.items())]
+        lost = self._late.lost + sum(file.lost for file in self._files())
+        return [*found, f"{self.path}: {lost:,} lines were lost while nothing could be written"] if lost else found
+
+    def close(self) -> None:
+        """Close all files and unlock the run."""
+        self._catch_up()
+        self._syncer.close()
+        for file in self._files():
+            file.close()
+        self._release()
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _files(self) -> tuple[AppendFile, ...]:
+        return (self._metrics, self._events, self._findings, self._actions, *self._late.files)
+
+    def _usable(self) -> RunWriter:
+        """This writer; OSError when a file of it can't be opened now, before there is any training to protect."""
+        if error := next((file.error for file in self._files() if file.error), None):
+            self.close()
+            raise error
+        return self
+
+    def _catch_up(self) -> None:
+        """Try again what was refused before: `run.json`, for without it a new attempt is invisible, and old files."""
+        if "run.json" in self._small.refused:
+            self._small.replace("run.json", self.about)
+        self._late.retry()
+
+    def _metrics_file(self) -> AppendFile:
+        return AppendFile(self.path / "metrics" / f"r0-a{self.attempt}.jsonl")
+
+    def _describe(self, names: list[str]) -> None:
+        for name in names:
+            known = metric(name)
+            self.about["metrics"][name] = {
+                "unit": known.unit,
+                "estimator": known.estimator,
+                "aggregation": known.aggregation,
+                "source": name,
+            }
+        self._small.replace("run.json", self.about)
+
+
+def _shortened(sample: Sample) -> Sample:
+    """A sample that fits a line; tokens are kept only where they still make up the completion."""
+    prompt, completion = _capped(sample.prompt), _capped(sample.completion)
+    if completion != sample.completion:
+        return replace(sample, prompt=prompt, completion=completion, tokens=(), logps=())
+    return replace(sample, prompt=prompt, completion=completion)
+
+
+def _capped(text: str) -> str:
+    if len(text) <= MAX_TEXT:
+        return text
+    return f"{text[: MAX_TEXT // 2]} [… {len(text) - MAX_TEXT} characters left out …] {text[-MAX_TEXT // 2 :]}"
