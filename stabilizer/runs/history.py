@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from stabilizer.core.records import Event
+from stabilizer.core.settings import setting_at
 from stabilizer.runs.blocks import FEW, Block
 
 Advance = Callable[[np.ndarray, int, Any], Sequence[Any]]
@@ -289,16 +290,6 @@ class _Memo:
 
 
 _UNKNOWN = object()
-
-
-def _looked_up(config: Any, key: str) -> Any:
-    """A value of a configuration by dotted key, or `_UNKNOWN`."""
-    node = config or {}
-    for part in key.split("."):
-        if not isinstance(node, Mapping) or part not in node:
-            return _UNKNOWN
-        node = node[part]
-    return node
 
 
 def _bounded(values: np.ndarray) -> np.ndarray:
@@ -598,7 +589,7 @@ class RunView:
         known = self._known_of_config()
         value = known.get(key)
         if value is None:  # as it is at most once, or where it is None
-            value = known[key] = _looked_up(self._history.about.get("config"), key)
+            value = known[key] = setting_at(self._history.about.get("config"), key, _UNKNOWN)
         return default if value is _UNKNOWN else value
 
     def of_config(self, function: Callable[[RunView], T]) -> T:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stabilizer.core.settings import setting_at
+
 LARGEST = 1e18
 """A setting beyond it is damage: Python's integers have no end, and floats have."""
 BUILT_ONCE = "the data loader is built once, at the start"
@@ -28,6 +30,8 @@ class Key:
     why_restart: str
     scales: str = ""
     """Config key whose value the knob multiplies, where the knob is a factor."""
+    at: tuple[str, ...] = ()
+    """Config keys that hold the knob, the first found counts; empty: those that the template sets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +54,14 @@ class Spelling:
     lacks: Mapping[str, str] = field(default_factory=dict)
     """Why there is no setting for a knob or a remedy, where that is known."""
 
+    def settings(self, knob: str) -> tuple[str, ...]:
+        """The config keys that hold a knob's value; none where it follows from several or is a switch."""
+        key = self.keys.get(knob)
+        if key is None:
+            return ()
+        written = re.escape(self.form).replace(r"\{key\}", r"([\w.]+)").replace(r"\{value\}", r"\{value\}(?! x )")
+        return key.at or tuple(re.findall(written, key.template))
+
     def procedure(self, id: str, config: Mapping[str, Any], onset: int) -> str:
         """The trainer's words for a remedy, "" where it has none."""
         if id == "roll-back" and onset <= 1:
@@ -66,7 +78,7 @@ class Spelling:
         factor = float(top) / float(bottom or 1)
         now = at(config, turn[2])
         if now is None or now <= 0:  # -1 and 0 are words of their own
-            unset = config and _node(config, turn[2]) is None
+            unset = config and setting_at(config, turn[2]) is None
             return f"{self.named(turn[2])}: {times(factor)} {'its default' if unset else 'what it is now'}"
         return self.form.format(key=turn[2], value=f"{max(1, round(now * factor)) if turn[3] else now * factor:g}")
 
@@ -78,7 +90,7 @@ def times(factor: float) -> str:
 
 def at(config: Mapping[str, Any], key: str) -> float | None:
     """The number at a dotted key of a configuration, nested or flat."""
-    node = _node(config, key)
+    node = setting_at(config, key)
     if isinstance(node, str):  # YAML reads 1e-6 as text
         try:
             node = float(node)
@@ -87,12 +99,3 @@ def at(config: Mapping[str, Any], key: str) -> float | None:
     if not isinstance(node, (int, float)) or isinstance(node, bool):
         return None
     return float(node) if abs(node) < LARGEST else None
-
-
-def _node(config: Mapping[str, Any], key: str) -> Any:
-    if key in config:
-        return config[key]
-    node: Any = config
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node

@@ -19,6 +19,13 @@ FAMILY = Family(
             advice=knobs.EASYR1,
             metrics=(names.EASYR1_NAMES, names.NAMES),
             switches={"policy/kl_ref": "with algorithm.disable_kl=false"},
+            settings={
+                "task": ("data.data_name",),
+                "reward": ("worker.reward.reward_function",),
+                "model": ("worker.actor.model.model_path",),
+                "schedule": ("worker.actor.optim.lr_scheduler_type",),
+                "warmup": ("worker.actor.optim.lr_warmup_ratio",),
+            },
         ),
     ),
     readers=(reader(log, Rank.FILE, takes_folder=True, printed=True),),

@@ -22,6 +22,7 @@ from typing import Any, Self
 import numpy as np
 
 from stabilizer.core.records import Event
+from stabilizer.core.settings import setting_at
 from stabilizer.formats.console import ConsoleParser, Line, head
 from stabilizer.formats.files import DAMAGED, config_file, json_lines, json_value
 from stabilizer.formats.rows import Row, number, step_number
@@ -90,7 +91,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
         notes.append("configuration taken from the log itself")
     settings = names.with_beta(settings)
     _tracker(file, rows, notes)
-    planned = names.at(settings, "trainer.max_steps") or names.at(settings, "trainer.training_steps")
+    planned = setting_at(settings, "trainer.max_steps") or setting_at(settings, "trainer.training_steps")
     return named_run(
         file.resolve().parent.name if file.name == LOG else file.stem,
         names.naming("easyr1", rows, settings, notes),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stabilizer.trainers.search_r1 import config, knobs, validity
-from stabilizer.trainers.trainer import Checks, Family, Trainer
+from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
 from stabilizer.trainers.verl import names
 
 FAMILY = Family(
@@ -19,6 +19,7 @@ FAMILY = Family(
             advice=knobs.SEARCH_R1,
             metrics=({"actor/entropy_loss": "policy/entropy"}, names.SEARCH_R1_NAMES, names.NAMES),
             switches={"policy/kl_ref": names.KL_SWITCH},
+            groups=Groups("actor_rollout_ref.rollout.n_agent", "algorithm.adv_estimator", ("grpo",)),
         ),
     ),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from stabilizer.trainers.constraints import Version
 from stabilizer.trainers.reader import Rank, reader
-from stabilizer.trainers.trainer import Checks, Family, Trainer
+from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
 from stabilizer.trainers.trl import completions, config, console, jsonl, knobs, old_ppo, state, tracked, validity
 
 
@@ -17,6 +17,22 @@ def _rloo_defaults(version: Version) -> Mapping[str, Any]:
 
 _METRICS = (state.NAMES,)
 _SWITCHES = {"policy/kl_ref": "with beta above 0"}
+_GROUPS = Groups("num_generations")
+_SETTINGS = {
+    "task": ("dataset_name",),
+    "reward": ("reward_funcs",),
+    "reward_weights": ("reward_weights",),
+    "model": ("model_name_or_path",),
+    "steps": ("max_steps",),
+    "per_device": ("per_device_train_batch_size",),
+    "accumulation": ("gradient_accumulation_steps",),
+    "schedule": ("lr_scheduler_type",),
+    "warmup": ("warmup_steps", "warmup_ratio"),
+    "engine": ("use_vllm",),
+    "vllm_mode": ("vllm_mode",),
+    "logging": ("logging_steps",),
+    "processes": ("num_processes",),
+}
 
 FAMILY = Family(
     trainers=(
@@ -29,6 +45,8 @@ FAMILY = Family(
             advice=knobs.TRL,
             metrics=_METRICS,
             switches=_SWITCHES,
+            settings=_SETTINGS,
+            groups=_GROUPS,
         ),
         Trainer(
             id="trl-rloo",

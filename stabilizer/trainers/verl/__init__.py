@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stabilizer.trainers.reader import Rank, reader
-from stabilizer.trainers.trainer import Checks, Family, Trainer
+from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
 from stabilizer.trainers.verl import config, console, file, knobs, names, rollouts, tracked, validity
 
 _MISMATCH = "with actor_rollout_ref.rollout.calculate_log_probs=true"
@@ -22,6 +22,19 @@ FAMILY = Family(
                 "policy/mismatch_kl": _MISMATCH,
                 "policy/mismatch_k1": _MISMATCH,
             },
+            settings={
+                "task": ("data.train_files",),
+                "reward": ("custom_reward_function.name",),
+                "model": ("actor_rollout_ref.model.path",),
+                "steps": ("trainer.total_training_steps",),
+                "processes": ("trainer.n_gpus_per_node",),
+                "warmup_frac": ("actor_rollout_ref.actor.optim.lr_warmup_steps_ratio",),
+            },
+            groups=Groups(
+                "actor_rollout_ref.rollout.n",
+                "algorithm.adv_estimator",
+                ("grpo", "rloo", "opo", "grpo_passk", "gpg"),
+            ),
         ),
     ),
     readers=(

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.core.records import Event
+from stabilizer.core.settings import setting_at
 from stabilizer.formats.console import ConsoleParser, Line, head
 from stabilizer.formats.files import beside
 from stabilizer.formats.rows import Row, step_number
@@ -68,7 +69,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
         notes.append("configuration taken from the log itself")
     settings = settings or beside(path, notes)
     settings = names.with_beta(settings)
-    planned = names.at(settings, "trainer.total_training_steps")
+    planned = setting_at(settings, "trainer.total_training_steps")
     return named_run(
         path.stem,
         names.naming(trainer, rows, settings, notes),

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from stabilizer.core.settings import setting_at
 from stabilizer.formats.rows import Row
 from stabilizer.trainers.naming import Naming
 
@@ -143,7 +144,7 @@ def naming(trainer: str, rows: Iterable[Row], config: Mapping[str, Any], notes: 
         differs["actor/kl_loss"] = {**_K3, "aggregation": "last micro-batch of each update"}
     elif "actor/entropy" not in keys:
         differs["actor/entropy_loss"] = {"estimator": "softmax entropy of the policy over completion tokens"}
-    kind = at(config, "algorithm.kl_penalty" if trainer == "easyr1" else "actor_rollout_ref.actor.kl_loss_type")
+    kind = setting_at(config, "algorithm.kl_penalty" if trainer == "easyr1" else "actor_rollout_ref.actor.kl_loss_type")
     if isinstance(kind, str) and kind not in ("low_var_kl", "k3"):
         differs["actor/kl_loss"] |= {"estimator": f"KL(policy, reference), kl_loss_type {kind}"}
     asks: dict[str, str] = {}
@@ -185,26 +186,20 @@ def with_beta(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with `beta`, our word for the weight of the KL term, wherever veRL's keys put it."""
     if "beta" in config or not config:
         return dict(config)
-    actor = at(config, "actor_rollout_ref.actor")
+    actor = setting_at(config, "actor_rollout_ref.actor")
     if isinstance(actor, Mapping):
-        reward = at(config, "algorithm.use_kl_in_reward")
+        reward = setting_at(config, "algorithm.use_kl_in_reward")
         loss = actor.get("use_kl_loss")
         if loss is None and reward is None:
             return dict(config)
         in_loss = actor.get("kl_loss_coef") if loss else 0.0
-        in_reward = at(config, "algorithm.kl_ctrl.kl_coef") if reward or (reward is None and not loss) else 0.0
-    elif at(config, "worker.actor") is not None and isinstance(algorithm := at(config, "algorithm"), Mapping):
-        in_loss = at(config, "worker.actor.kl_loss_coef") or 0.0
+        in_reward = setting_at(config, "algorithm.kl_ctrl.kl_coef") if reward or (reward is None and not loss) else 0.0
+    elif setting_at(config, "worker.actor") is not None and isinstance(
+        algorithm := setting_at(config, "algorithm"), Mapping
+    ):
+        in_loss = setting_at(config, "worker.actor.kl_loss_coef") or 0.0
         in_reward = 0.0 if algorithm.get("disable_kl") else algorithm.get("kl_coef")
     else:
         return dict(config)
     weights = [weight for weight in (in_loss, in_reward) if isinstance(weight, (int, float))]
     return {**config, "beta": max(weights)} if weights else dict(config)
-
-
-def at(config: Mapping[str, Any], key: str) -> Any:
-    """A value by dotted key, or None."""
-    node: Any = config
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node
