@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from stabilizer.configs.config import parse_version
 from stabilizer.preflight.planner import Plan, Wanted
-from stabilizer.trainers.constraints import parse_version
 
 _ENTRY = {
     "verl": "python3 -m verl.trainer.main_ppo",

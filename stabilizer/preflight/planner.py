@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from stabilizer.configs.config import parse_version
 from stabilizer.preflight.memory import SHARDINGS, Memory, Shape, engine_gib, estimate, model_shape
-from stabilizer.trainers.constraints import Violation, parse_version
+from stabilizer.trainers.constraints import Violation
 from stabilizer.trainers.validity import newest_version, trainer_name, violations
 
 PLACEMENTS = ("none", "colocate", "server")

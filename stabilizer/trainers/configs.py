@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Mapping
 
-from stabilizer.configs.config import ConfigError, Parsed, Setting, release
+from stabilizer.configs.config import ConfigError, Parsed, Setting, parse_version
 from stabilizer.trainers.all import TRAINERS as ALL
 from stabilizer.trainers.all import find, plain
 from stabilizer.trainers.schema import Schema
@@ -60,13 +60,13 @@ def version_of(trainer: Schema, settings: Mapping[str, Setting]) -> tuple[str | 
     known = trainer.keys
     since = [(k.since, key) for key in settings if (k := known.get(key)) and k.since]
     gone = [(k.gone, key) for key in settings if (k := known.get(key)) and k.gone]
-    low = max(since, key=lambda pair: release(str(pair[0])), default=None)
-    high = min(gone, key=lambda pair: release(str(pair[0])), default=None)
-    pinned = high and release(trainer.newest) < release(str(high[0]))
-    if high and not pinned and not (low and release(str(low[0])) >= release(str(high[0]))):
-        fitting = [v for v in trainer.versions if release(v) < release(str(high[0]))]
+    low = max(since, key=lambda pair: parse_version(str(pair[0])), default=None)
+    high = min(gone, key=lambda pair: parse_version(str(pair[0])), default=None)
+    pinned = high and parse_version(trainer.newest) < parse_version(str(high[0]))
+    if high and not pinned and not (low and parse_version(str(low[0])) >= parse_version(str(high[0]))):
+        fitting = [v for v in trainer.versions if parse_version(v) < parse_version(str(high[0]))]
         return None, fitting[-1], f"before {high[0]}, by {high[1]}"
-    if low and release(str(low[0])) > release(trainer.newest):
+    if low and parse_version(str(low[0])) > parse_version(trainer.newest):
         return None, _BY_NAME[trainer.parent or trainer.name].newest, f"{low[0]} or later, by {low[1]}"
     why = trainer.why_newest + (f"; {low[0]} or later, by {low[1]}" if low and not trainer.parent else "")
     return None, trainer.newest, why

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from stabilizer.configs.config import Version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,19 +24,6 @@ class Violation:
     """What would be accepted instead, nearest first."""
     source: str
     """Version, file and function where the trainer checks it."""
-
-
-Version = tuple[int, int, int]
-
-
-@functools.cache
-def parse_version(text: str) -> Version:
-    """`0.18`, `v0.18.0` and `0.18.0.dev0` as three numbers; anything else is an error that says so."""
-    found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", str(text).strip())
-    if not found:
-        raise ValueError(f"{text!r} is not a version; write it like 0.18.0")
-    major, minor, patch = found.groups(default="0")
-    return int(major), int(minor), int(patch)
 
 
 @dataclass(frozen=True, kw_only=True)

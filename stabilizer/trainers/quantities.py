@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stabilizer.configs.config import Unresolved, release
+from stabilizer.configs.config import Unresolved, parse_version
 from stabilizer.trainers.configuration import Config
 
 QUANTITIES = {
@@ -78,7 +78,7 @@ class Since:
         """The default in a version."""
         now = self.history[0][1]
         for since, value in self.history:
-            if release(version) >= release(since):
+            if parse_version(version) >= parse_version(since):
                 now = value
         return now
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stabilizer.configs.config import Version
 from stabilizer.formats.number_log import NumberLog
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers.constraints import Settings, Version, Violation
+from stabilizer.trainers.constraints import Settings, Violation
 from stabilizer.trainers.reader import Reader
 from stabilizer.trainers.schema import Schema
 from stabilizer.trainers.spelling import Spelling

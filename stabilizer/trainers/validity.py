@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stabilizer.configs.config import parse_version
 from stabilizer.trainers.all import TRAINERS as ALL
 from stabilizer.trainers.all import find, plain
-from stabilizer.trainers.constraints import Settings, Violation, parse_version
+from stabilizer.trainers.constraints import Settings, Violation
 from stabilizer.trainers.trainer import Checks
 
 __all__ = ["TRAINERS", "Violation", "newest_version", "trainer_name", "violations"]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stabilizer.configs.config import release
+from stabilizer.configs.config import parse_version
 from stabilizer.preflight.rules.base import Finding, found
 from stabilizer.trainers.quantities import View
 
@@ -27,19 +27,19 @@ ID = "keys/removed"
 def check(view: View) -> Iterator[Finding]:
     """One finding for every key out of its time."""
     config = view.config
-    now = release(config.version_used)
+    now = parse_version(config.version_used)
     for key in config.settings:
         known = config.trainer.keys.get(key)
         if known is None:
             continue
-        if known.gone and now >= release(known.gone):
+        if known.gone and now >= parse_version(known.gone):
             yield found(
                 view, ID, "warn", key, f"{key} is gone since {known.gone}, and this is {config.version_used}",
                 why="The configuration class no longer takes it: the run stops at once, or goes on without it.",
                 how=f"instead: {known.instead}" if known.instead else "take it out",
                 sure="certain", source=f"fields of the configuration in {config.trainer.title} {config.version_used}",
             )  # fmt: skip
-        elif known.since and now < release(known.since):
+        elif known.since and now < parse_version(known.since):
             yield found(
                 view, ID, "warn", key, f"{key} came with {known.since}, and this is {config.version_used}",
                 why="This version does not know it: the run stops at once, or goes on without it.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stabilizer.configs.config import release
+from stabilizer.configs.config import parse_version
 from stabilizer.trainers.configuration import Config
 from stabilizer.trainers.quantities import Ask, Quantity, Since, divided, times
 from stabilizer.trainers.schema import Schema
@@ -73,23 +73,23 @@ def world(ask: Ask) -> float | None:
 
 def serves_apart(ask: Ask) -> bool:
     """Whether vLLM has GPUs of its own: always before 0.18, in server mode from then on."""
-    old = release(ask.config.version_used) < (0, 18)
+    old = parse_version(ask.config.version_used) < (0, 18)
     return ask.flag("use_vllm") and (old or ask.raw("vllm_mode") == "server")
 
 
 def counts_prompts(ask: Ask, kind: str) -> bool:
     """Whether `per_device_train_batch_size` counts prompts, each with all its answers; else it counts answers."""
-    return kind == "grpo" and release(ask.config.version_used) < (0, 15)
+    return kind == "grpo" and parse_version(ask.config.version_used) < (0, 15)
 
 
 def _group_key(ask: Ask, kind: str) -> str:
     """Where the answers per prompt are set. Before 0.22 RLOO was another trainer."""
-    return "rloo_k" if kind == "rloo" and release(ask.config.version_used) < (0, 22) else "num_generations"
+    return "rloo_k" if kind == "rloo" and parse_version(ask.config.version_used) < (0, 22) else "num_generations"
 
 
 def _generation_batch_keys(ask: Ask) -> tuple[str, ...]:
     """The keys that let one batch of rollouts serve several updates, which TRL has from 0.18 on."""
-    new = release(ask.config.version_used) >= (0, 18)
+    new = parse_version(ask.config.version_used) >= (0, 18)
     return ("generation_batch_size", "steps_per_generation") if new else ()
 
 

@@ -18,7 +18,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from stabilizer.trainers.constraints import Settings, Version, Violation, divisors, near_multiple, nearest, positive
+from stabilizer.configs.config import Version
+from stabilizer.trainers.constraints import Settings, Violation, divisors, near_multiple, nearest, positive
 
 NEWEST = "1.16.0"
 _BOTH = "'generation_batch_size' and 'steps_per_generation' can not be both configured"

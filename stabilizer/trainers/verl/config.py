@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stabilizer.configs.config import release
+from stabilizer.configs.config import parse_version
 from stabilizer.trainers.quantities import Ask, Quantity, Since, divided, every, times
 from stabilizer.trainers.schema import Schema
 
@@ -116,7 +116,7 @@ def _kl(ask: Ask, search: bool) -> tuple[Quantity, Quantity]:
     """Up to 0.3, and in Search-R1, the reward carries the KL whenever the loss does not."""
     uses = ask.flag(f"{ACTOR}use_kl_loss")
     in_loss = ask.made((ask.num(f"{ACTOR}kl_loss_coef") or 0.0) if uses else 0.0, f"{ACTOR}use_kl_loss")
-    old = search or release(ask.config.version_used) < (0, 4)
+    old = search or parse_version(ask.config.version_used) < (0, 4)
     rewards = not uses if old else ask.flag("algorithm.use_kl_in_reward")
     key = "algorithm.kl_ctrl.kl_coef" if old else "algorithm.use_kl_in_reward"
     return in_loss, ask.made((ask.num("algorithm.kl_ctrl.kl_coef") or 0.0) if rewards else 0.0, key)
