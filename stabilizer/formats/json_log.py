@@ -90,10 +90,11 @@ def _in_value(value: Any) -> list[Any]:
     columns = {key: item for key, item in lists.items() if sum(number(v) is not None for v in item) >= LEAST}
     if columns:
         return _rows(columns)
-    inner = [(number(key), item) for key, item in value.items() if isinstance(item, Mapping)]
-    if len(inner) >= LEAST and all(step is not None for step, _ in inner):
-        return [{"step": step, **item} for step, item in sorted(inner, key=lambda pair: pair[0])]
-    found = [_in_value(item) for item in value.values() if isinstance(item, Mapping)]
+    inner = {key: item for key, item in value.items() if isinstance(item, Mapping)}
+    by_step = [(step, item) for key, item in inner.items() if (step := number(key)) is not None]
+    if LEAST <= len(by_step) == len(inner):
+        return [{"step": step, **item} for step, item in sorted(by_step, key=lambda pair: pair[0])]
+    found = [_in_value(item) for item in inner.values()]
     return max(found, key=len, default=[])
 
 

@@ -71,7 +71,8 @@ class Tails:
         if not tail.advance():
             return _fresh(path, make)
         self._known[path, make] = tail
-        return tail.whole()
+        parser: P = tail.whole()
+        return parser
 
 
 _CURRENT: ContextVar[Tails | None] = ContextVar("tails", default=None)

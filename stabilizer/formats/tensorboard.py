@@ -110,7 +110,7 @@ def _is_events(path: Path) -> bool:
     if len(head) < 22 or head[12] not in (0x09, 0x10):
         return False
     length, crc = struct.unpack_from("<QI", head)
-    return length < 2**31 and crc == masked_crc(head[:8])
+    return bool(length < 2**31 and crc == masked_crc(head[:8]))
 
 
 def _folders(root: Path) -> dict[Path, list[Path]]:
@@ -146,7 +146,7 @@ def scalars(path: Path) -> Points:
     data = np.zeros(size + AHEAD, np.uint8)
     with path.open("rb", buffering=0) as file:
         read = 0
-        while read < size and (count := file.readinto(memoryview(data)[read:size])):
+        while read < size and (count := file.readinto(data.data[read:size])):
             read += count
     return scalars_in(data, *frames(data, read))
 
@@ -163,9 +163,10 @@ def _joined(parts: list[Points]) -> Points:
     for part in parts:
         own = np.array([numbers.setdefault(tag, len(numbers)) for tag in part.tags], np.int64)
         labels.append(own[part.tag] if len(own) else part.tag)
-    joined = (np.concatenate([getattr(part, name) for part in parts]) for name in ("step", "value"))
+    step = np.concatenate([part.step for part in parts])
+    value = np.concatenate([part.value for part in parts])
     damaged, other = sum(part.damaged for part in parts), sum(part.other for part in parts)
-    return Points(list(numbers), np.concatenate(labels), *joined, damaged, other)
+    return Points(list(numbers), np.concatenate(labels), step, value, damaged, other)
 
 
 def _rows(points: Points) -> tuple[list[Row], int]:
@@ -177,7 +178,8 @@ def _rows(points: Points) -> tuple[list[Row], int]:
     for first, last in zip(bounds, bounds[1:], strict=False):
         steps = points.step[first:last]
         order = first + np.argsort(steps, kind="stable")
-        current, row = -1, {}
+        current = -1
+        row: dict[str, float] = {}
         for index, step in zip(order.tolist(), points.step[order].tolist(), strict=True):
             if step != current:
                 current, row = step, {}

@@ -56,11 +56,11 @@ class Naming:
                     names[key] = ours
                     taken.add(ours)
         for key in keys:
-            if key in known and names[key].startswith(f"{self.prefix}/") and (ours := self.family(key)) not in taken:
-                if ours is None:
-                    continue
-                names[key] = ours
-                taken.add(ours)
+            if key in known and names[key].startswith(f"{self.prefix}/"):
+                member = self.family(key)
+                if member and member not in taken:
+                    names[key] = member
+                    taken.add(member)
         names.update({theirs: ours for ours, theirs in mapping.items()})
         return names
 

@@ -67,10 +67,10 @@ def load(
             try:
                 return _near_misses(reader.read(path, mapping=wanted, config=settings).noted(closed), wanted)
             except RunError:
-                if reader.rank == Rank.ANYONE and not format and (told := _failed_in([path])):
-                    raise told from None  # a console whose first line only looked like the format
-                if told := _utf_16(path):
-                    raise told from None
+                if reader.rank == Rank.ANYONE and not format and (failed := _failed_in([path])):
+                    raise failed from None  # a console whose first line only looked like the format
+                if error := _utf_16(path):
+                    raise error from None
                 raise
         if closed:
             raise RunError(f"{path}: no log in it that can be read; {closed[0]}")

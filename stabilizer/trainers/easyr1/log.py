@@ -161,7 +161,7 @@ class _Parser(ConsoleParser):
             self._path.append((depth, entry[2]))
         elif not line.whole:
             self.torn += 1
-        elif self._path:
+        elif self._path and self._values is not None:
             name = "/".join([*(key for _, key in self._path), entry[2]])
             if value == 0 and name in ROUNDED_AWAY:
                 self.rounded = True

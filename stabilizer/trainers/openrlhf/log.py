@@ -113,7 +113,8 @@ def naming(keys: Iterable[str]) -> Naming:
     """The names of one log: what several data sets measured stays OpenRLHF's own until a mapping says which counts."""
     seen = set(keys)
     before = _TRACKED if f"{_TRACKED}actor_lr" in seen else ""
-    names, instead, differs = ({before + key: said for key, said in t.items()} for t in (NAMES, INSTEAD, DIFFERS))
+    names, instead = ({before + key: ours for key, ours in table.items()} for table in (NAMES, INSTEAD))
+    differs = {before + key: said for key, said in DIFFERS.items()}
     tests = sorted(key for key in seen if _PASS1.match(key))
     several = f"validation stays under openrlhf/ ({len(tests)} data sets); say which: --map"
     return Naming(

@@ -145,9 +145,10 @@ def guessed(rows: list[Row], seen: Iterable[str], mapping: Mapping[str, str]) ->
             names[key] = said[key] = ours
             taken.add(ours)
     for key in sorted(seen):
-        if names[key] == key and (ours := _component(key)) and ours not in taken:
-            names[key] = said[key] = ours
-            taken.add(ours)
+        component = _component(key) if names[key] == key else None
+        if component and component not in taken:
+            names[key] = said[key] = component
+            taken.add(component)
     names.update({theirs: ours for ours, theirs in mapping.items()})
     pairs = [f"{key} as {ours}" for key, ours in said.items() if key not in mapping.values()]
     notes = [f"guessed from the names: {', '.join(pairs[:8])}; correct it with --map OURS=THEIRS"] if pairs else []
@@ -164,7 +165,7 @@ def _spelled(seen: Iterable[str], names: Mapping[str, str], rows: list[Row]) -> 
     found: dict[str, str] = {}
     for ours, words in SPELLINGS.items():
         for word in words:
-            key = plain.get(word)
+            key = plain.get(word, "")
             if key and key not in found and (policy or word not in _AMBIGUOUS) and _possible(ours, key, rows):
                 found[key] = ours
                 break

@@ -109,9 +109,9 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
     rewards = [key for key in tests if key.endswith("/Reward")]
     several = f"validation stays under prime_rl/ ({len(rewards)} environments); say which: --map"
     one = {rewards[0]: "accuracy/val"} if len(rewards) == 1 else {}
-    said = {rewards[0]: {"estimator": "held-out problems, mean reward of sampled answers", **_BATCH}} if one else {}
+    differs = {rewards[0]: {"estimator": "held-out problems, mean reward of sampled answers", **_BATCH}} if one else {}
     naming = Naming(
-        trainer="prime_rl", prefix="prime_rl", names={**NAMES, **one}, differs={**DIFFERS, **said},
+        trainer="prime_rl", prefix="prime_rl", names={**NAMES, **one}, differs={**DIFFERS, **differs},
         asks={"accuracy/val": f"{several} 'accuracy/val={rewards[0]}'"} if len(rewards) > 1 else {},
         clock="optimizer_step", aggregation="over the step's tokens",
     )  # fmt: skip

@@ -310,7 +310,8 @@ def _groups(table: _Table) -> list[list[int]]:
 
 
 def _told(table: _Table, key: str) -> np.ndarray:
-    return np.isfinite(table.columns[key])
+    finite: np.ndarray = np.isfinite(table.columns[key])
+    return finite
 
 
 def _row(table: _Table, reward: _Reward) -> dict[str, float]:

@@ -55,7 +55,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
     entries, notes = parser.ended()
     torn = parser.torn
     steps, planned = _steps([bars for _, bars in parser.printed])
-    if steps is not None:
+    if steps is not None and planned is not None:
         steps = _redrawn(steps, [record for record, _ in parser.printed], [bar.get(planned) for bar in parser.behind])
     else:
         printed = [record for record, _ in parser.printed]
@@ -159,10 +159,12 @@ def _redrawn(steps: list[int], printed: list[dict[str, Any]], behind: list[int |
     told = [behind[place] for place in trained]
     if told[-1] is None:  # the log ends right here
         told[-1] = steps[trained[-1]]
-    if None in told or any(later <= step for step, later in zip(told, told[1:-1], strict=False)):
+    known = [step for step in told if step is not None]
+    if len(known) < len(told) or any(later <= step for step, later in zip(known, known[1:-1], strict=False)):
         return steps
-    found = dict(zip(trained, told, strict=True))
-    return [found.get(place, steps[place] if behind[place] is None else behind[place]) for place in range(len(steps))]
+    drawn = [step if bar is None else bar for step, bar in zip(steps, behind, strict=True)]
+    found = dict(zip(trained, known, strict=True))
+    return [found.get(place, step) for place, step in enumerate(drawn)]
 
 
 def _of_training(record: dict[str, Any]) -> bool:
@@ -184,7 +186,7 @@ def _every(config: Mapping[str, Any] | None, printed: list[dict[str, Any]]) -> i
     """Steps between two lines: as configured, else as the summary's steps per second x runtime tell, else 1."""
     if config and (every := step_number(config.get("logging_steps"))):
         return every
-    summary = next((record for record in reversed(printed) if "train_runtime" in record), {})
+    summary: dict[str, Any] = next((record for record in reversed(printed) if "train_runtime" in record), {})
     rate, runtime = str(summary.get("train_steps_per_second", "")), number(summary.get("train_runtime"))
     speed = number(rate)
     count = (_counted(printed, 1) or [0])[-1]

@@ -77,8 +77,9 @@ def per_token(rows: list[Row]) -> list[Row]:
     found: list[Row] = []
     for step, values in rows:
         kl, length = values.get("objective/kl"), values.get("tokens/responses_len_mean")
-        known = kl is not None and length is not None and length > 0
-        found.append((step, {**values, "objective/kl / tokens": kl / length} if known else values))
+        if kl is not None and length is not None and length > 0:
+            values = {**values, "objective/kl / tokens": kl / length}
+        found.append((step, values))
     return found
 
 

@@ -49,7 +49,8 @@ class Table:
                 yield step, dict(zip(names, row, strict=True))
             return
         back = np.flatnonzero(np.diff(steps) <= 0) + 1
-        cuts = np.unique(np.concatenate((back, back + 1))) if len(back) * FEW <= len(steps) else []
+        few = len(back) * FEW <= len(steps)
+        cuts: list[int] = np.unique(np.concatenate((back, back + 1))).tolist() if few else []
         for some, rows in zip(np.split(steps, cuts), np.split(values, cuts), strict=True):
             if len(some):
                 yield Block.of(names, some.tolist(), rows)

@@ -269,10 +269,12 @@ def _at_work(settings: Settings, gpus: int, dynamic: bool) -> Iterator[Violation
     if dynamic:
         return
     per_rank, padded = mini * n // parallel, math.ceil(train / mini) * mini * n // parallel
-    named = ((f"{_ACTOR}.ppo_micro_batch_size_per_gpu", per_rank),)
-    named += ((f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu", padded),)
+    named = [
+        (f"{_ACTOR}.ppo_micro_batch_size_per_gpu", per_rank),
+        (f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu", padded),
+    ]
     if settings.flag("algorithm.use_kl_in_reward") or settings.flag(f"{_ACTOR}.use_kl_loss"):
-        named += ((f"{_REF}.log_prob_micro_batch_size_per_gpu", padded),)
+        named.append((f"{_REF}.log_prob_micro_batch_size_per_gpu", padded))
     for key, size in named:
         micro = settings.number(key)
         if micro and micro > 0 and size % micro:
