@@ -90,7 +90,11 @@ def _in_value(value: Any) -> list[Any]:
     columns = {key: item for key, item in lists.items() if sum(number(v) is not None for v in item) >= LEAST}
     if columns:
         return _rows(columns)
-    inner = {key: item for key, item in value.items() if isinstance(item, Mapping)}
+    return _in_objects({key: item for key, item in value.items() if isinstance(item, Mapping)})
+
+
+def _in_objects(inner: Mapping[Any, Mapping[Any, Any]]) -> list[Any]:
+    """The records in objects: each is one where the keys are steps, otherwise those of the object with most."""
     by_step = [(step, item) for key, item in inner.items() if (step := number(key)) is not None]
     if LEAST <= len(by_step) == len(inner):
         return [{"step": step, **item} for step, item in sorted(by_step, key=lambda pair: pair[0])]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,16 +63,21 @@ def find(root: Path, ask: Ask = format_of) -> list[Place]:
         names, below = _entries(folder)
         names = names[: MAX_FILES - files]
         files += len(names)
-        events = [name for name in names if "tfevents" in name]
-        if any(ask(folder / name) == tensorboard.NAME for name in events):
-            found.append(Place(folder, tensorboard.NAME))
-            names = [name for name in names if name not in set(events)]
-        for file in (folder / name for name in names):
-            if may_be_log(file) and (name := ask(file)) and _says_so(file, name):
-                found.append(Place(file, name))
+        found += _logs(folder, names, ask)
         if depth < MAX_DEPTH:
             pending += [(folder / name, depth + 1) for name in below if name not in PASSED_OVER]
     return found[:MAX_LOGS]
+
+
+def _logs(folder: Path, names: list[str], ask: Ask) -> Iterator[Place]:
+    """The logs among the files of a folder; its event files together are one."""
+    events = [name for name in names if "tfevents" in name]
+    if any(ask(folder / name) == tensorboard.NAME for name in events):
+        yield Place(folder, tensorboard.NAME)
+        names = [name for name in names if name not in set(events)]
+    for file in (folder / name for name in names):
+        if may_be_log(file) and (name := ask(file)) and _says_so(file, name):
+            yield Place(file, name)
 
 
 def _whole(folder: Path) -> str:

@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.text import plain
@@ -64,19 +65,26 @@ def load(
             if found := folder.search(path, recognised):
                 return _near_misses(folder.richest(path, found, mapping=wanted, config=settings).noted(closed), wanted)
         elif reader := reader or recognised(path):
-            try:
-                return _near_misses(reader.read(path, mapping=wanted, config=settings).noted(closed), wanted)
-            except RunError:
-                if reader.rank == Rank.ANYONE and not format and (failed := _failed_in([path])):
-                    raise failed from None  # a console whose first line only looked like the format
-                if error := _utf_16(path):
-                    raise error from None
-                raise
+            run = _read(reader, path, wanted, settings, guessed=not format)
+            return _near_misses(run.noted(closed), wanted)
         if closed:
             raise RunError(f"{path}: no log in it that can be read; {closed[0]}")
         raise _utf_16(path) or _unknown(path)
     except OSError as error:
         raise RunError(f"{error.filename or path}: {error.strerror or error}; check the path and its rights") from None
+
+
+def _read(
+    reader: Reader, path: Path, mapping: dict[str, str], config: dict[str, Any] | None, *, guessed: bool
+) -> LoadedRun:
+    try:
+        return reader.read(path, mapping=mapping, config=config)
+    except RunError:
+        if guessed and reader.rank == Rank.ANYONE and (failed := _failed_in([path])):
+            raise failed from None  # a console whose first line only looked like the format
+        if error := _utf_16(path):
+            raise error from None
+        raise
 
 
 def _one_each(mapping: Mapping[str, str]) -> None:

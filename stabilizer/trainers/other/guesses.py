@@ -6,7 +6,7 @@ Every guess is told to the user, and `--map` corrects it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from stabilizer.core.metrics import VOCABULARY
@@ -128,31 +128,34 @@ def run_of(log: NumberLog, mapping: Mapping[str, str], config: Mapping[str, Any]
 
 def guessed(rows: list[Row], seen: Iterable[str], mapping: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Our name for each of theirs, and what to tell the user. Names of ours in the log are taken at their word."""
-    plain: dict[str, str] = {}
-    for key in sorted(seen, key=lambda key: (len(key), key)):
-        plain.setdefault(_plain(key), key)
     names = {key: key for key in seen}
     taken = set(mapping) | {key for key in seen if key in VOCABULARY}
     said: dict[str, str] = {}
-    for ours, words in GUESSES.items():
-        theirs = next((plain[word] for word in words if word in plain and plain[word] not in VOCABULARY), None)
-        if ours in taken or theirs is None or not _possible(ours, theirs, rows):
-            continue
-        names[theirs] = said[theirs] = ours
-        taken.add(ours)
-    for key, ours in _spelled(seen, names, rows).items():
-        if ours not in taken:
-            names[key] = said[key] = ours
-            taken.add(ours)
-    for key in sorted(seen):
-        component = _component(key) if names[key] == key else None
-        if component and component not in taken:
-            names[key] = said[key] = component
-            taken.add(component)
+
+    def take(pairs: Iterable[tuple[str, str]]) -> None:
+        for theirs, ours in pairs:
+            if ours not in taken:
+                names[theirs] = said[theirs] = ours
+                taken.add(ours)
+
+    take(_listed(seen, rows))
+    take(_spelled(seen, names, rows).items())
+    take((key, ours) for key in sorted(seen) if names[key] == key and (ours := _component(key)))
     names.update({theirs: ours for ours, theirs in mapping.items()})
     pairs = [f"{key} as {ours}" for key, ours in said.items() if key not in mapping.values()]
     notes = [f"guessed from the names: {', '.join(pairs[:8])}; correct it with --map OURS=THEIRS"] if pairs else []
     return names, notes
+
+
+def _listed(seen: Iterable[str], rows: list[Row]) -> Iterator[tuple[str, str]]:
+    """Their name and ours, for what `GUESSES` lists."""
+    plain: dict[str, str] = {}
+    for key in sorted(seen, key=lambda key: (len(key), key)):
+        plain.setdefault(_plain(key), key)
+    for ours, words in GUESSES.items():
+        theirs = next((plain[word] for word in words if word in plain and plain[word] not in VOCABULARY), None)
+        if theirs is not None and _possible(ours, theirs, rows):
+            yield theirs, ours
 
 
 def _spelled(seen: Iterable[str], names: Mapping[str, str], rows: list[Row]) -> dict[str, str]:

@@ -105,19 +105,23 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
     entries = parts[0] if len(parts) == 1 else _merged(parts)
     if len(parts) > 1:
         notes.append("two logs of one training read together: " + ", ".join(file.name for file in files))
-    tests = sorted({key for entry in entries if not isinstance(entry, Event) for key in entry[1] if "eval/" in key})
-    rewards = [key for key in tests if key.endswith("/Reward")]
+    return named_run(
+        (path.resolve().name or "run") if path.is_dir() else path.stem, _naming(entries), entries, format=NAME,
+        files=files, mapping=mapping, config=config, skipped=torn, notes=notes,
+    )  # fmt: skip
+
+
+def _naming(entries: list[Row | Event]) -> Naming:
+    """The names of one log: of several environments none is the accuracy until a mapping says which."""
+    seen = {key for entry in entries if not isinstance(entry, Event) for key in entry[1]}
+    rewards = sorted(key for key in seen if "eval/" in key and key.endswith("/Reward"))
     several = f"validation stays under prime_rl/ ({len(rewards)} environments); say which: --map"
     one = {rewards[0]: "accuracy/val"} if len(rewards) == 1 else {}
     differs = {rewards[0]: {"estimator": "held-out problems, mean reward of sampled answers", **_BATCH}} if one else {}
-    naming = Naming(
+    return Naming(
         trainer="prime_rl", prefix="prime_rl", names={**NAMES, **one}, differs={**DIFFERS, **differs},
         asks={"accuracy/val": f"{several} 'accuracy/val={rewards[0]}'"} if len(rewards) > 1 else {},
         clock="optimizer_step", aggregation="over the step's tokens",
-    )  # fmt: skip
-    return named_run(
-        (path.resolve().name or "run") if path.is_dir() else path.stem, naming, entries, format=NAME, files=files,
-        mapping=mapping, config=config, skipped=torn, notes=notes,
     )  # fmt: skip
 
 

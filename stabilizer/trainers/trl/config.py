@@ -100,38 +100,16 @@ def quantities(ask: Ask) -> dict[str, Quantity]:
         return _ppo(ask)
     if kind == "rloo":
         ask.defaults = {**ask.defaults, **RLOO_DEFAULTS}
-    group_key = _group_key(ask, kind)
-    processes, device = world(ask), ask.num("per_device_train_batch_size")
-    accumulation, group = ask.num("gradient_accumulation_steps"), ask.num(group_key)
-    batch_keys = _generation_batch_keys(ask)
-    given = ask.num("generation_batch_size") if batch_keys else None
-    steps = ask.num("steps_per_generation") if batch_keys else None
-    per_generation = (divided(given, times(device, processes)) if given else steps) or accumulation
-    answers = 1.0 if counts_prompts(ask, kind) else group
-    prompts = divided(times(device, processes, accumulation), answers)
-    rollout = divided(times(device, processes, per_generation), answers)
-    inner = ask.num("num_iterations")
-    how = (
-        f"{device:g} per device x {processes:g} processes x {accumulation:g} accumulated"
-        + (f" / {group:g} answers each" if answers == group else "")
-        if prompts is not None and device and processes and accumulation and group
-        else ""
-    )
-    grown = ("gradient_accumulation_steps", *(key for key in batch_keys if key in ask.config.settings))
-    beta = ask("beta")
+    group_key, inner, beta = _group_key(ask, kind), ask.num("num_iterations"), ask("beta")
+    batch = _batch(ask, kind, group_key, inner)
     return {
         "algorithm": ask.made(kind, "beta"),
         "groups": ask.made(True, group_key),
-        **_common(ask, prompts, inner),
+        **_common(ask, batch["prompts_update"].value, inner),
         "kl_loss" if kind == "grpo" else "kl_reward": beta,
         "kl_reward" if kind == "grpo" else "kl_loss": Quantity(value=0.0, key="beta"),
         "group_size": ask(group_key),
-        "prompts_update": ask.made(prompts, "gradient_accumulation_steps", how, scale=grown),
-        "prompts_rollout": ask.made(rollout, "steps_per_generation" if batch_keys else "gradient_accumulation_steps"),
-        "updates": ask.made(divided(times(per_generation, inner), accumulation), "num_iterations",
-                            f"{per_generation:g} steps per generation x {inner:g} iterations"
-                            f" / {accumulation:g} accumulated"
-                            if per_generation and inner and accumulation else ""),
+        **batch,
         "inner": ask("num_iterations"),
         "max_completion": ask("max_completion_length"),
         "max_prompt": ask("max_prompt_length"),
@@ -143,6 +121,34 @@ def quantities(ask: Ask) -> dict[str, Quantity]:
         "clip_low": ask("epsilon"),
         "clip_high": ask("epsilon_high") if ask.raw("epsilon_high") is not None else ask("epsilon"),
         "max_grad_norm": ask("max_grad_norm"),
+    }  # fmt: skip
+
+
+def _batch(ask: Ask, kind: str, group_key: str, inner: float | None) -> dict[str, Quantity]:
+    """Prompts and updates of one batch, counted as the version counts them."""
+    processes, device = world(ask), ask.num("per_device_train_batch_size")
+    accumulation, group = ask.num("gradient_accumulation_steps"), ask.num(group_key)
+    batch_keys = _generation_batch_keys(ask)
+    given = ask.num("generation_batch_size") if batch_keys else None
+    steps = ask.num("steps_per_generation") if batch_keys else None
+    per_generation = (divided(given, times(device, processes)) if given else steps) or accumulation
+    answers = 1.0 if counts_prompts(ask, kind) else group
+    prompts = divided(times(device, processes, accumulation), answers)
+    rollout = divided(times(device, processes, per_generation), answers)
+    how = (
+        f"{device:g} per device x {processes:g} processes x {accumulation:g} accumulated"
+        + (f" / {group:g} answers each" if answers == group else "")
+        if prompts is not None and device and processes and accumulation and group
+        else ""
+    )
+    grown = ("gradient_accumulation_steps", *(key for key in batch_keys if key in ask.config.settings))
+    return {
+        "prompts_update": ask.made(prompts, "gradient_accumulation_steps", how, scale=grown),
+        "prompts_rollout": ask.made(rollout, "steps_per_generation" if batch_keys else "gradient_accumulation_steps"),
+        "updates": ask.made(divided(times(per_generation, inner), accumulation), "num_iterations",
+                            f"{per_generation:g} steps per generation x {inner:g} iterations"
+                            f" / {accumulation:g} accumulated"
+                            if per_generation and inner and accumulation else ""),
     }  # fmt: skip
 
 

@@ -293,6 +293,10 @@ def _grpo_only(settings: Settings) -> Iterator[Violation]:
             yield _excluded(settings, "vespo-mode", key, text, change, "GRPOTrainer.__init__")
     if version >= (1, 6, 0):
         yield from _clip_bounds(settings)
+    yield from _reward_weights(settings)
+
+
+def _reward_weights(settings: Settings) -> Iterator[Violation]:
     weights, functions = settings.get("reward_weights"), settings.get("reward_funcs")
     if isinstance(weights, (list, tuple)) and isinstance(functions, (list, tuple)) and len(weights) != len(functions):
         text = f"number of reward weights ({len(weights)}) must match number of reward functions ({len(functions)})"
