@@ -73,6 +73,12 @@ class Schema:
     """The version whose keys no list holds, where there is one."""
     validity: str = ""
     """Under which name `stabilizer.trainers.validity` has its rules; empty for none."""
+    read_with: Mapping[str, str] = field(default_factory=dict)
+    """Weight -> the switch without which it is not read."""
+    strict_yaml: bool = False
+    """Whether its reader of YAML refuses a key that stands twice."""
+    together: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Key that it names in an objection -> those that a person may change instead."""
     kl_fix: Callable[[Ask], Mapping[str, Any]] | None = None
     """The keys that bring in a small KL term; None where the trainer has no reference model."""
 

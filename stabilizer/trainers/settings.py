@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from stabilizer.core.failures import Meaning
 from stabilizer.trainers.all import TRAINERS, find
 
 OWN = "stabilizer"
@@ -18,3 +19,9 @@ def keys_of(quantity: str, trainer: str = "") -> tuple[str, ...]:
     """
     asked = [known for known in (find(OWN), find(trainer)) if known]
     return tuple(dict.fromkeys(key for known in (*asked, *TRAINERS) for key in known.keys_of(quantity)))
+
+
+def todo(failure: Meaning, trainer: str) -> str:
+    """What to do after a failure, in the keys of the trainer where we know them."""
+    known = find(trainer)
+    return (known.gpu_memory if known and failure.gpu_memory else "") or failure.todo

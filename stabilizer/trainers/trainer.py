@@ -67,6 +67,8 @@ class Trainer:
     settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Its keys for what is set and is no knob that advice turns, by our word for it."""
     groups: Groups | None = None
+    gpu_memory: str = ""
+    """What to change when a GPU runs out of memory."""
 
     def keys_of(self, quantity: str) -> tuple[str, ...]:
         """Its keys for a quantity, those of older versions last; the first that a configuration has counts."""

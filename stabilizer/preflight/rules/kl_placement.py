@@ -22,15 +22,8 @@ from collections.abc import Iterator
 from stabilizer.preflight.rules.base import Finding, found
 from stabilizer.trainers.easyr1.config import is_old
 from stabilizer.trainers.quantities import View
-from stabilizer.trainers.verl.config import ACTOR
 
 ID = "kl/placement"
-IDLE = {
-    f"{ACTOR}kl_loss_coef": f"{ACTOR}use_kl_loss",
-    "worker.actor.kl_loss_coef": "worker.actor.use_kl_loss",
-    "trainer.algorithm.kl_loss_coef": "trainer.algorithm.use_kl_loss",
-}
-"""Weight -> the switch without which it is not read."""
 
 
 def check(view: View) -> Iterator[Finding]:
@@ -48,7 +41,7 @@ def check(view: View) -> Iterator[Finding]:
                 how="keep one place, the loss; newer versions have one algorithm.kl_coef for whichever is on",
                 sure="certain", source="hiyouga/EasyR1 of February 2025, examples/config.yaml",
             )  # fmt: skip
-    for weight, switch in IDLE.items():
+    for weight, switch in view.config.trainer.read_with.items():
         if weight in settings and not view.ask.flag(switch) and view.ask.num(weight):
             yield found(
                 view, ID, "info", weight, f"{weight} is written, but {switch} is off, so nobody reads it",

@@ -34,12 +34,6 @@ TRIES = 2000
 """Nearest values of a key that are tried."""
 LARGEST = 4096
 """Values up to this are tried as a replacement."""
-TOGETHER = {
-    "num_generations": ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"),
-    "generation_batch_size": ("num_generations",),
-    "per_device_train_batch_size": ("num_generations",),
-}
-"""Keys that a person may turn instead of the one the trainer names."""
 
 
 def check(view: View) -> Iterator[Finding]:
@@ -83,7 +77,7 @@ def remedies(view: View, config: dict[str, Any], violation: Violation) -> tuple[
 
     first: dict[str, Any] = {}
     others: list[str] = []
-    for key in (violation.key, *TOGETHER.get(violation.key, ())):
+    for key in (violation.key, *view.config.trainer.together.get(violation.key, ())):
         if key != violation.key and view.config.trainer.keys and key not in view.config.trainer.keys:
             continue
         if key == "steps_per_generation" and key not in config:
@@ -92,7 +86,7 @@ def remedies(view: View, config: dict[str, Any], violation: Violation) -> tuple[
         good = list(islice((value for value in tried if mends(key, value)), 6))
         if good and key == violation.key:
             first = {key: good[0]}
-            good = good[1:] if key in TOGETHER else []
+            good = good[1:] if key in view.config.trainer.together else []
         if good:
             others.append(f"{key} {', '.join(map(str, good))}")
     return first, tuple(others) or ((violation.expected,) if first else ())

@@ -26,6 +26,10 @@ FAMILY = Family(
                 "schedule": ("worker.actor.optim.lr_scheduler_type",),
                 "warmup": ("worker.actor.optim.lr_warmup_ratio",),
             },
+            gpu_memory=(
+                "halve worker.actor.micro_batch_size_per_device_for_update and .._for_experience (they change"
+                " memory and speed alone), or lower worker.rollout.gpu_memory_utilization"
+            ),
         ),
     ),
     readers=(reader(log, Rank.FILE, takes_folder=True, printed=True),),

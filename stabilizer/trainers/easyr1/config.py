@@ -132,6 +132,8 @@ EASYR1 = Schema(
     memory=("micro_batch_size_per_device_for_update", "micro_batch_size_per_device_for_experience",
             "gpu_memory_utilization", "mini_rollout_batch_size"),
     validity="easyr1",
+    read_with={"worker.actor.kl_loss_coef": "worker.actor.use_kl_loss"},
+    strict_yaml=True,
     older=Older(OLD_SIGNS, "0.1.0", "the schema of early 2025"),
     kl_fix=kl_in_loss,
 )  # fmt: skip

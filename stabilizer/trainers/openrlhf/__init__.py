@@ -24,6 +24,11 @@ FAMILY = Family(
             groups=Groups(
                 "rollout.n_samples_per_prompt", "algo.advantage.estimator", ("rloo", "group_norm", "dr_grpo")
             ),
+            gpu_memory=(
+                "halve --train.micro_batch_size and --rollout.micro_batch_size (before April 2026"
+                " --micro_train_batch_size, --micro_rollout_batch_size); they change memory and speed alone."
+                " If the traceback is vLLM's, lower --vllm.gpu_memory_utilization"
+            ),
         ),
     ),
     readers=(reader(log, Rank.CONSOLE, printed=True),),

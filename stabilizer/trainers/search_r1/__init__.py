@@ -20,6 +20,11 @@ FAMILY = Family(
             metrics=({"actor/entropy_loss": "policy/entropy"}, names.SEARCH_R1_NAMES, names.NAMES),
             switches={"policy/kl_ref": names.KL_SWITCH},
             groups=Groups("actor_rollout_ref.rollout.n_agent", "algorithm.adv_estimator", ("grpo",)),
+            gpu_memory=(
+                "halve actor_rollout_ref.actor.ppo_micro_batch_size and the log_prob_micro_batch_size of"
+                " rollout and ref (they change memory and speed alone; not ppo_mini_batch_size, which changes"
+                " the optimisation), or lower actor_rollout_ref.rollout.gpu_memory_utilization"
+            ),
         ),
     ),
 )

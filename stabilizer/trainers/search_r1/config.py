@@ -33,5 +33,7 @@ SEARCH_R1 = Schema(
     memory=VERL.memory,
     validity="search-r1",
     parent="verl",
+    read_with=VERL.read_with,
+    strict_yaml=True,
     kl_fix=kl_in_loss,
 )  # fmt: skip

@@ -30,7 +30,18 @@ _SETTINGS = {
 }
 
 FAMILY = Family(
-    trainers=(Trainer(id="stabilizer", schema=config.OWN, settings=_SETTINGS), Trainer(id=exported.TRAINER)),
+    trainers=(
+        Trainer(
+            id="stabilizer",
+            schema=config.OWN,
+            settings=_SETTINGS,
+            gpu_memory=(
+                "set optim.micro_batch (rows in one pass; memory and speed alone) or"
+                " gradient_checkpointing=true, and go on with --resume"
+            ),
+        ),
+        Trainer(id=exported.TRAINER),
+    ),
     readers=(reader(log, Rank.OWN),),
     named=exported.named,
 )

@@ -101,6 +101,6 @@ OWN = Schema(
     signs=("task", "policy.beta", "policy.inner_epochs", "policy.minibatches", "rollout.prompts", "optim.warmup_steps"),
     commands=("stabilizer",),
     key_files=("stabilizer/keys.txt",),
-    validity="",
+    strict_yaml=True,
     kl_fix=small_beta,
 )

@@ -17,6 +17,10 @@ def _rloo_defaults(version: Version) -> Mapping[str, Any]:
 
 _METRICS = (state.NAMES,)
 _SWITCHES = {"policy/kl_ref": "with beta above 0"}
+_GPU_MEMORY = (
+    "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation stays the"
+    " same); with a colocated vLLM also lower vllm_gpu_memory_utilization, or shorten max_completion_length"
+)
 _GROUPS = Groups("num_generations")
 _SETTINGS = {
     "task": ("dataset_name",),
@@ -47,6 +51,7 @@ FAMILY = Family(
             switches=_SWITCHES,
             settings=_SETTINGS,
             groups=_GROUPS,
+            gpu_memory=_GPU_MEMORY,
         ),
         Trainer(
             id="trl-rloo",
@@ -57,6 +62,10 @@ FAMILY = Family(
             checks=Checks(newest="1.12.0", rules=validity.ppo, defaults=validity.defaults),
             advice=knobs.PPO,
             metrics=(state.PPO_NAMES,),
+            gpu_memory=(
+                "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation"
+                " stays the same), lower local_rollout_forward_batch_size, or shorten response_length"
+            ),
         ),
         Trainer(
             id="open-r1",
@@ -69,11 +78,47 @@ FAMILY = Family(
             advice=knobs.TRL,
             metrics=_METRICS,
             switches=_SWITCHES,
+            gpu_memory=_GPU_MEMORY,
         ),
-        Trainer(id="unsloth", parent="trl", advice=knobs.TRL, metrics=_METRICS, switches=_SWITCHES),
-        Trainer(id="ms-swift", parent="trl", advice=knobs.SWIFT, metrics=_METRICS, switches=_SWITCHES),
-        Trainer(id="llama-factory", parent="trl", advice=knobs.LLAMA_FACTORY, metrics=_METRICS, switches=_SWITCHES),
-        Trainer(id="trl-old-ppo", advice=knobs.OLD_PPO, metrics=(old_ppo.NAMES,)),
+        Trainer(
+            id="unsloth",
+            parent="trl",
+            advice=knobs.TRL,
+            metrics=_METRICS,
+            switches=_SWITCHES,
+            gpu_memory=_GPU_MEMORY,
+        ),
+        Trainer(
+            id="ms-swift",
+            parent="trl",
+            advice=knobs.SWIFT,
+            metrics=_METRICS,
+            switches=_SWITCHES,
+            gpu_memory=(
+                "halve --per_device_train_batch_size and double --gradient_accumulation_steps (the"
+                " optimisation stays the same); with a colocated vLLM also lower"
+                " --vllm_gpu_memory_utilization, or shorten --max_completion_length"
+            ),
+        ),
+        Trainer(
+            id="llama-factory",
+            parent="trl",
+            advice=knobs.LLAMA_FACTORY,
+            metrics=_METRICS,
+            switches=_SWITCHES,
+            gpu_memory=(
+                "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation"
+                " stays the same), or shorten max_new_tokens"
+            ),
+        ),
+        Trainer(
+            id="trl-old-ppo",
+            advice=knobs.OLD_PPO,
+            metrics=(old_ppo.NAMES,),
+            gpu_memory=(
+                "halve mini_batch_size and double gradient_accumulation_steps (the optimisation stays the same)"
+            ),
+        ),
         Trainer(id="transformers", dumps_as="trl"),
     ),
     readers=(

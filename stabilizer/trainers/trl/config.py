@@ -230,6 +230,12 @@ VERSIONS = ("0.14.0", "0.15.2", "0.16.1", "0.17.0", "0.18.0", "0.19.1", "0.20.0"
                 "0.24.0", "0.25.1", "0.26.2", "0.27.2", "0.28.0", "0.29.1", "1.0.0", "1.3.0", "1.6.0", "1.9.0",
                 "1.12.0", "1.16.0")  # fmt: skip
 
+TOGETHER = {
+    "num_generations": ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"),
+    "generation_batch_size": ("num_generations",),
+    "per_device_train_batch_size": ("num_generations",),
+}
+
 TRL = Schema(
     name="trl",
     title="TRL",
@@ -242,6 +248,7 @@ TRL = Schema(
     instead=INSTEAD,
     memory=("gradient_checkpointing", "vllm_gpu_memory_utilization"),
     validity="trl",
+    together=TOGETHER,
     versions=VERSIONS,
     kl_fix=small_beta,
 )
@@ -259,6 +266,7 @@ OPEN_R1 = Schema(
     instead=INSTEAD,
     memory=TRL.memory,
     validity="open-r1",
+    together=TOGETHER,
     versions=VERSIONS,
     parent="trl",
     words=("open-r1",),

@@ -35,6 +35,12 @@ FAMILY = Family(
                 "algorithm.adv_estimator",
                 ("grpo", "rloo", "opo", "grpo_passk", "gpg"),
             ),
+            gpu_memory=(
+                "halve actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu and the two"
+                " log_prob_micro_batch_size_per_gpu (with use_dynamic_bsz: ppo_max_token_len_per_gpu); they"
+                " change memory and speed alone. If the traceback is vLLM's, lower"
+                " actor_rollout_ref.rollout.gpu_memory_utilization"
+            ),
         ),
     ),
     readers=(

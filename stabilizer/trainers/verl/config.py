@@ -140,6 +140,8 @@ def kl_in_loss(ask: Ask) -> Mapping[str, Any]:
     return {f"{ACTOR}use_kl_loss": True, f"{ACTOR}kl_loss_coef": 0.001}
 
 
+READ_WITH = {f"{ACTOR}kl_loss_coef": f"{ACTOR}use_kl_loss"}
+
 VERL = Schema(
     name="verl",
     title="veRL",
@@ -158,5 +160,7 @@ VERL = Schema(
             "log_prob_micro_batch_size_per_gpu", "ppo_max_token_len_per_gpu", "forward_micro_batch_size",
             "forward_micro_batch_size_per_gpu", "gpu_memory_utilization"),
     validity="verl",
+    read_with=READ_WITH,
+    strict_yaml=True,
     kl_fix=kl_in_loss,
 )  # fmt: skip
