@@ -1,8 +1,8 @@
 """The scalars in TensorBoard's events, a protobuf message each: step and a summary of named values.
 
-Nearly all events hold one value and are written alike, so all that have the same length and as long a step have every
-field at the same place: they are read as one table of bytes. What is written otherwise (several values, long names,
-tensors of TensorFlow 2, images) is read with a moving place for each event, or by hand.
+Nearly all events hold one value in the usual layout. All that have the same length and the same length of step have
+every field at the same place, so they are read as one table of bytes. Other events (several values, long names,
+tensors of TensorFlow 2, images) are read with an offset for each event, or one by one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from stabilizer.formats.event_frames import words
 from stabilizer.formats.protobuf import fields
 
 ROUNDS = 512
-"""Values of one event that are read side by side with those of all others; what is beyond is read one by one."""
+"""Values of one event that are read together with those of all others; later ones are read one by one."""
 AHEAD = 32
-"""Bytes that must be there behind the last event, so that looking a little ahead never leaves them."""
+"""Padding behind the last event, in bytes, so that reading ahead stays inside the array."""
 _TOGETHER = 1 << 16
 """Events read at once, which bounds the memory this takes."""
 _SIMPLE = 0x15

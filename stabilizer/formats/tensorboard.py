@@ -1,14 +1,14 @@
 """TensorBoard event files (`events.out.tfevents...`) and folders of them, whichever trainer wrote them.
 
 A file is a chain of frames (length, checksum of the length, event, checksum of the event); an event is a protobuf
-message with a step and a summary of named values. Both are read by hand with numpy, all events at once: no TensorBoard
-or protobuf is needed, and a million points take a third of a second. Traps:
+message with a step and a summary of named values. numpy decodes all events at once, without TensorBoard or protobuf: a
+million points take a third of a second. Traps:
 
-- A file that is still being written, or whose writer was killed, ends inside a frame: what is whole counts.
+- A file that is still being written, or whose writer was killed, ends inside a frame; whole frames count.
 - A frame whose length contradicts its checksum is damaged; reading goes on at the next frame that is sound. The
   checksum of the event itself is not verified: it would take longer than all the rest.
-- Scalars stand as `simple_value` (PyTorch, tensorboardX) or as a tensor of one number (TensorFlow 2); images, texts
-  and histograms are passed over, and counted.
+- Scalars are `simple_value` (PyTorch, tensorboardX) or a tensor of one number (TensorFlow 2). Images, texts and
+  histograms are skipped and counted.
 - One training leaves several files in a folder: one per restart, and one more for an evaluation. In the order of the
   times in their names they are one log; where a metric's step goes back, a new attempt begins.
 - Sub-folders are runs of their own, or one metric each (`add_scalars`): the one with the most numbers is read.
@@ -46,7 +46,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path) -> NumberLog:
-    """The run in a file, or in the folder with the most numbers below a folder."""
+    """The numbers in a file, or in the largest folder of event files below a folder."""
     notes: list[str] = []
     files = [path]
     if path.is_dir():
@@ -170,7 +170,7 @@ def _joined(parts: list[Points]) -> Points:
 
 
 def _rows(points: Points) -> tuple[list[Row], int]:
-    """One row a step, attempt after attempt, and how many restarts there are."""
+    """One row a step, attempt by attempt, and the number of restarts."""
     cuts = _restarts(points)
     bounds = [0, *(cuts if len(cuts) <= MAX_RESTARTS else []), len(points.step)]
     rows: list[Row] = []

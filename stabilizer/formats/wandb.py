@@ -1,11 +1,11 @@
 """W&B: the `.wandb` file that every run keeps in `wandb/run-...` or `wandb/offline-run-...`, synced or not.
 
 The file is a log of records in LevelDB's format (blocks of 32 KiB, each record whole or in pieces), each a protobuf
-message: the run, its configuration, and one `history` record a call of `log()`. Read here without wandb. Traps:
+message: the run, its configuration, and one `history` record a call of `log()`. This reader does not need wandb. Traps:
 
 - `_step` counts calls of `log()`, not steps of training; the trainer's own step (`train/global_step`,
   `training/global_step`) is taken where it is logged, and calls without it belong to the step before.
-- History stands between console output, system metrics and summaries; the tail of a killed run is torn.
+- History records lie between console output, system metrics and summaries; a killed run ends in a torn record.
 - Values are JSON text, or typed fields since 0.29; NaN and Infinity are written as such.
 - The summary (`files/wandb-summary.json`) repeats the last values and is not a log.
 """

@@ -1,4 +1,4 @@
-"""The trainers whose configurations are known, and how one is told from another and one version from the next."""
+"""Recognises the trainer that a configuration is for, and its version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BY_NAME = {trainer.name: trainer for trainer in TRAINERS}
 
 
 def named(name: str) -> Schema:
-    """The trainer called so on the command line."""
+    """The trainer of that name. ConfigError lists the known ones."""
     if (known := find(name)) and known.schema:
         return known.schema
     near = difflib.get_close_matches(plain(name), _BY_NAME, 1, 0.4)
@@ -26,7 +26,7 @@ def named(name: str) -> Schema:
 
 
 def recognised(parsed: Parsed) -> tuple[Schema, str]:
-    """The trainer a configuration is for, and what gives it away."""
+    """The trainer that a configuration is for, and the evidence."""
     found = {trainer.name: _evidence(trainer, parsed) for trainer in TRAINERS}
     parents = [trainer for trainer in TRAINERS if not trainer.parent]
     best = max(parents, key=lambda trainer: len(found[trainer.name]))

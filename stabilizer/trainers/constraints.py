@@ -1,4 +1,4 @@
-"""What every trainer's rules are written with: the violation, the settings behind it, and a little arithmetic."""
+"""Building blocks of every trainer's checks: violations, settings with defaults, and arithmetic on divisors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stabilizer.configs.config import Version
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
-    """One thing the trainer refuses, or dies of when training starts."""
+    """One thing that the trainer refuses, or that makes it fail when training starts."""
 
     rule: str
     """`trainer/what`, e.g. `trl/generations-divide-batch`."""
@@ -31,7 +31,7 @@ class Settings:
     """A flat configuration with one version's defaults behind it, and the machines it is to run on.
 
     A key that is absent takes the default; a value that can't be read as what a rule needs (`auto`, an unresolved
-    `${...}`) is unknown, and a rule that meets an unknown says nothing.
+    `${...}`) is unknown, and a rule that needs it is skipped.
     """
 
     config: Mapping[str, Any]
@@ -104,6 +104,6 @@ def near_multiple(wanted: int, of: int) -> int:
 
 
 def nearest(wanted: int, choices: Iterable[int], limit: int = 6) -> str:
-    """Choices in words, nearest to what was wanted first."""
+    """Choices as text, nearest to the wanted value first."""
     ranked = sorted(choices, key=lambda choice: (abs(choice - wanted), choice))
     return ", ".join(map(str, ranked[:limit])) + (", …" if len(ranked) > limit else "") if ranked else "none"

@@ -36,9 +36,9 @@ _PACKAGES = {
     for trainer in sorted(TRAINERS, key=lambda trainer: not trainer.parent)
     for package in trainer.packages
 }
-"""Folders of trainers' code; of a trainer that grew out of another, before those of the other."""
+"""Folders of code -> trainer. A trainer that grew out of another comes before it."""
 _CONSOLES = {".log", ".out", ".err", ".txt"}
-"""What a console is kept in, where a folder holds no numbers and its logs are searched for the reason."""
+"""Suffixes of console logs that are searched for a failure where a folder holds no numbers."""
 
 
 def load(
@@ -88,7 +88,7 @@ def _read(
 
 
 def _one_each(mapping: Mapping[str, str]) -> None:
-    """RunError when one metric of the log is to be two of ours: only one of them would be read."""
+    """RunError when one metric of the log is mapped to two of ours: only one of them would be read."""
     taken: dict[str, str] = {}
     for ours, theirs in mapping.items():
         if theirs in taken:
@@ -100,7 +100,7 @@ def _one_each(mapping: Mapping[str, str]) -> None:
 
 
 def _near_misses(run: LoadedRun, mapping: Mapping[str, str]) -> LoadedRun:
-    """Say it where a mapping leads to no metric of ours but nearly to one: that one would go missing unseen."""
+    """Add a note where `--map` names a metric that is nearly one of ours: probably a misspelling."""
     notes = [
         f"--map {plain(ours)}=...: no detector asks for {plain(ours)}; did you mean {near[0]}?"
         for ours in mapping
@@ -153,7 +153,7 @@ def _check(path: Path) -> None:
 
 
 def _utf_16(path: Path) -> RunError | None:
-    """What a log is that nobody could read because it was written down in UTF-16."""
+    """The error for a log in UTF-16, or None."""
     if not path.is_file():
         return None
     with path.open("rb") as file:

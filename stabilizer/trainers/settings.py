@@ -12,7 +12,7 @@ OWN = "stabilizer"
 
 @cache
 def keys_of(quantity: str, trainer: str = "") -> tuple[str, ...]:
-    """The keys under which a quantity may stand in a configuration; the first that is there counts.
+    """The keys that may hold a quantity in a configuration; the first one present counts.
 
     Our own words come first, then the keys of the trainer, then those of all others: a log may hold the settings of a
     trainer that is not known, or that runs inside another. A quantity is a knob without `control/`, or `lr`.

@@ -1,4 +1,4 @@
-"""What a trainer's table of settings is made of, and how a setting that is to be multiplied becomes a line to paste."""
+"""The parts of a trainer's table of settings, and how a factor becomes a line to paste."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from stabilizer.core.settings import setting_at
 
 LARGEST = 1e18
-"""A setting beyond it is damage: Python's integers have no end, and floats have."""
+"""Largest setting; a larger one is damage and would not fit a float."""
 BUILT_ONCE = "the data loader is built once, at the start"
 SAMPLING = "sampling parameters are copied when the trainer is built"
 WORKERS = "the workers take their copy of the configuration when they are built"
@@ -36,7 +36,7 @@ class Key:
 
 @dataclass(frozen=True, kw_only=True)
 class Spelling:
-    """How one trainer is told to do what we advise.
+    """One trainer's keys and procedures for what we advise.
 
     In a procedure `[2 x KEY]` is the setting KEY times 2: a number where the configuration is known, words where it is
     not (`, whole` rounds it). `{onset}` is the step at which the incident began.
@@ -48,7 +48,7 @@ class Spelling:
     procedures: Mapping[str, str]
     """What a remedy means beyond the knobs it turns, by remedy id."""
     why_restart: str
-    """Why a changed setting needs a new start, where its key doesn't say."""
+    """Why a changed setting needs a restart, unless its key has its own reason."""
     form: str = "{key}={value}"
     """How a setting is written."""
     lacks: Mapping[str, str] = field(default_factory=dict)
@@ -77,14 +77,14 @@ class Spelling:
         top, _, bottom = turn[1].partition("/")
         factor = float(top) / float(bottom or 1)
         now = at(config, turn[2])
-        if now is None or now <= 0:  # -1 and 0 are words of their own
+        if now is None or now <= 0:  # -1 and 0 have special meanings
             unset = config and setting_at(config, turn[2]) is None
             return f"{self.named(turn[2])}: {times(factor)} {'its default' if unset else 'what it is now'}"
         return self.form.format(key=turn[2], value=f"{max(1, round(now * factor)) if turn[3] else now * factor:g}")
 
 
 def times(factor: float) -> str:
-    """A factor in words, for where the number is not known."""
+    """A factor in words, used where the number is not known."""
     return _FACTORS.get(factor, f"{factor:g} times")
 
 

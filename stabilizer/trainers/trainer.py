@@ -59,7 +59,7 @@ class Trainer:
     """Its configuration."""
     checks: Checks | None = None
     advice: Spelling | None = None
-    """How it is told to do what we advise."""
+    """Its keys and procedures for what we advise."""
     metrics: tuple[Mapping[str, str], ...] = ()
     """Its names of our metrics; the first table that has a metric counts."""
     switches: Mapping[str, str] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""Logs whose names belong to no trainer we know: which column is probably meant by which of our metrics.
+"""Guesses what the columns of an unknown log mean.
 
-Every guess is told to the user, and `--map` corrects it.
+A note lists every guess, and `--map` corrects it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
 """Our metric -> what its names come down to (`plain_names.plainly`), for whatever `GUESSES` does not list."""
 
 _AMBIGUOUS = ("score", "total score", "return", *SPELLINGS["accuracy/train"], *SPELLINGS["accuracy/val"])
-"""Words that other trainings use as well: they count where something else speaks of a policy."""
+"""Words that other kinds of training use as well: they count only beside signs of a policy."""
 _OF_A_POLICY = re.compile(
     r"kl(?![a-z])|(?<!cross)(?<!cross[_\- ])entropy|advantage|clip_?frac|rollout|episod|completion|reward"
     r"|(?:response|generat[a-z]*)[^a-z]*(?:len|token)|p[ig]_?loss|policy[^a-z]*(?:loss|grad|lr)"
@@ -127,7 +127,7 @@ def run_of(log: NumberLog, mapping: Mapping[str, str], config: Mapping[str, Any]
 
 
 def guessed(rows: list[Row], seen: Iterable[str], mapping: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Our name for each of theirs, and what to tell the user. Names of ours in the log are taken at their word."""
+    """Our name for each of theirs, and notes for the user. Names in the log that are ours are kept."""
     names = {key: key for key in seen}
     taken = set(mapping) | {key for key in seen if key in VOCABULARY}
     said: dict[str, str] = {}
@@ -180,7 +180,7 @@ def _plain(key: str) -> str:
 
 
 def _possible(ours: str, theirs: str, rows: list[Row]) -> bool:
-    """A share that leaves [0, 1] (a percentage, a count) is not what we call by that name."""
+    """Whether the values fit the metric: a fraction must stay in [0, 1]."""
     if VOCABULARY[ours].kind != "fraction":
         return True
     return all(not (value < 0 or value > 1) for _, values in rows if (value := values.get(theirs)) is not None)

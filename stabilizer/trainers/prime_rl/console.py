@@ -3,8 +3,8 @@
     Step 12 | 12.3s | Loss 0.0012 | Entropy 0.3100 | Mismatch KL 0.0003 | Grad. Norm 0.1200 | LR 1.00e-06 | ...
     Step 12 | 12.3s | Reward 0.4312 | Trainable 96/128 (75.0%) | Turns 1.0 | ... | Truncation 6.2%
 
-Until spring 2026 with colons, `Step 12 | Time: 12.30s | Loss: 0.0012 | ...`. Where there is a `metrics.jsonl` it says
-more (`prime_rl`). Given a folder with both logs, they are read as one run. Traps:
+Until spring 2026 with colons, `Step 12 | Time: 12.30s | Loss: 0.0012 | ...`. A `metrics.jsonl` has more numbers
+(`prime_rl`). A folder with both logs is read as one run. Traps:
 
 - Numbers have four decimals: a loss or a KL of 0.0000 is too small to be printed and counts as not logged; a KL of
   exactly 0 can't be told from it. The learning rate has three digits.
@@ -58,7 +58,7 @@ DIFFERS: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 ROUNDED_AWAY = frozenset({"Loss", "Mismatch KL"})
-"""Small by nature: their 0.0000 says nothing."""
+"""Small numbers whose 0.0000 is only rounding."""
 
 _LOGS = ("orchestrator.log", "trainer.log")
 """In the order they are read: what both print is the trainer's."""
@@ -180,7 +180,7 @@ def _seconds(text: str) -> float | None:
 
 
 def _merged(parts: list[list[Row | Event]]) -> list[Row | Event]:
-    """Rows of both processes by step, each with what the later file says last; what failed comes where it failed."""
+    """Rows of both processes by step, where the later file wins; failures keep their place."""
     rows: dict[int, dict[str, float]] = {}
     events: list[tuple[int, Event]] = []
     for part in parts:

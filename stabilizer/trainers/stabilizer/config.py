@@ -1,6 +1,6 @@
-"""This project's trainer. Its keys and defaults stand here, because importing them needs the trainer's extra.
+"""This project's trainer. Its keys and defaults are repeated here, because importing them needs the `train` extra.
 
-A test compares them with `stabilizer.training.config`, so they can't drift apart.
+A test compares them with `stabilizer.training.config`.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def algorithm(config: Config) -> str:
 
 
 def world(ask: Ask) -> float | None:
-    """Training processes: as told, else the GPUs less the one a vLLM server takes for itself."""
+    """Training processes: as given, else the GPUs less the one of a vLLM server."""
     config = ask.config
     if config.processes:
         return config.processes

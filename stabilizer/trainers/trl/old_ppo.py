@@ -1,12 +1,11 @@
 """TRL up to 0.11: what its PPOTrainer meant by `ppo/...`, `objective/...`, `env/...` and `tokens/...`.
 
-`log_stats` hands these to W&B or TensorBoard and writes nothing of its own, so there is no file of this format: the
-readers of trackers and tables come here for the names. The trainer that took its place (0.12-1.12) logs as GRPO's
-does and is read by `trl_state`. Traps:
+`log_stats` hands these to W&B or TensorBoard, so there is no file of this format; readers of trackers and tables use
+these names. The trainer that replaced it (0.12-1.12) logs as GRPO's does and is read by `trl_state`. Traps:
 
 - A step is one call of `step()`, a batch of rollouts, with `ppo_epochs` x mini-batches updates in it.
 - `objective/kl` is a sum over a sequence, k1 and signed unless `kl_penalty` says otherwise. Divided by the mean length
-  logged beside it, it is the KL per token that detectors and other trainers speak of.
+  logged beside it, it is the KL per token that detectors and other trainers use.
 - `ppo/policy/approxkl` is k2 against the policy that sampled; `objective/entropy` is a sum of -log p, not the entropy.
 - Neither a gradient norm nor a truncation is logged.
 """

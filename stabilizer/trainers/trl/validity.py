@@ -1,7 +1,6 @@
 """TRL's GRPOConfig, RLOOConfig and PPOConfig: what each version refuses.
 
-The rule that people meet is one sentence, "the batch must hold whole groups", but the batch it speaks of changed
-three times:
+The main rule is "the batch must hold whole groups", but the meaning of "batch" changed three times:
 
     0.14         none: every device generates `per_device_train_batch_size` prompts times `num_generations`
     0.15, 0.16   processes x per_device_train_batch_size; gradient accumulation does not count

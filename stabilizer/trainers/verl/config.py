@@ -1,4 +1,4 @@
-"""veRL (Hydra) and Search-R1, a fork of its first releases with the same keys and other habits.
+"""veRL (Hydra), and what Search-R1, a fork of its first releases with the same keys, shares with it.
 
 In veRL `ppo_mini_batch_size` counts prompts and is multiplied by `rollout.n` inside; Search-R1 repeats its prompts by
 `n_agent` first and cuts answers. Sources: `verl/trainer/config/` of 0.9.1, `verl/trainer/config/ppo_trainer.yaml` and

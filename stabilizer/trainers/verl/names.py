@@ -7,7 +7,7 @@ One step is one batch of rollouts; actor and critic metrics are means over its m
 - `actor/entropy` is the true entropy; up to 0.3 the same number was `actor/entropy_loss`. EasyR1's `actor/entropy_loss`
   is the mean of -log p, an estimate.
 - `actor/pg_clipfrac` counts both sides, `actor/pg_clipfrac_lower` the dual clip. EasyR1 splits by side.
-- `critic/score` is what the reward function paid, `critic/rewards` what is left of it after a KL penalty.
+- `critic/score` is the reward function's value, `critic/rewards` the same after a KL penalty.
 - An update whose gradient is not finite is skipped (not in Search-R1), but its norm still counts in the step's mean.
 """
 
@@ -76,7 +76,7 @@ EASYR1_NAMES = {
     "val/accuracy_reward":            "accuracy/val",
     "reward/overall":                 "reward/mean",
 }  # fmt: skip
-"""Where a log has `critic/score/mean` or `actor/kl_loss` too, those are taken and these keep their own names."""
+"""Where a log also has `critic/score/mean` or `actor/kl_loss`, those are used and these keep their own names."""
 
 _K1 = {"estimator": "k1 estimate, signed, mean over completion tokens"}
 _K3 = {"estimator": "k3 estimate of KL(policy, reference) (kl_loss_type low_var_kl), averaged as loss_agg_mode says"}
@@ -114,7 +114,7 @@ ROUNDED_AWAY = frozenset({
     "actor/lr", "critic/lr", "actor/kl_loss", "actor/ppo_kl", "actor/kl_coef", "actor/reward_kl_penalty",
     "actor/reward_kl_penalty_coeff", "critic/kl", "critic/kl_coeff", "rollout_corr/kl", "rollout_corr/k3_kl",
 })  # fmt: skip
-"""Numbers that are small by nature: printed with three decimals, their 0.000 says nothing."""
+"""Small numbers, printed with three decimals, whose 0.000 is only rounding."""
 
 
 UNMEASURED = {
@@ -133,7 +133,7 @@ def trainer_of(seen: Iterable[str]) -> str:
 
 
 def naming(trainer: str, rows: Iterable[Row], config: Mapping[str, Any], notes: list[str]) -> Naming:
-    """The names of one log of the family; what stays unclear is said in `notes`."""
+    """The names of one log of the family; `notes` lists what is unclear."""
     keys = {key for _, values in rows for key in values}
     names, instead, differs = dict(NAMES), dict(INSTEAD), {key: dict(value) for key, value in DIFFERS.items()}
     if trainer == "search_r1":
@@ -165,7 +165,7 @@ def _component(key: str) -> str | None:
 def _validation(
     trainer: str, keys: set[str], differs: dict[str, dict[str, str]], asks: dict[str, str]
 ) -> dict[str, str]:
-    """The one key that is the held-out accuracy. Of several data sets none is, and a score is not yet an accuracy."""
+    """The key of the held-out accuracy. With several data sets there is none, and a score need not be an accuracy."""
     if trainer == "easyr1":
         return {}
     scores = sorted(key for key in keys if key.startswith(("val-core/", "val/test_score/", "test_score/")))

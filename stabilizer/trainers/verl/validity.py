@@ -1,4 +1,4 @@
-"""veRL 0.9.1: what `validate_config` and the actor and critic configurations refuse, and what the workers die of.
+"""veRL 0.9.1: what `validate_config`, the actor and critic configurations and the workers refuse.
 
 Batches count prompts; every worker multiplies them by `rollout.n` and divides by the data-parallel size. Only
 `*_micro_batch_size*` are memory knobs; `ppo_mini_batch_size` is the batch of one optimizer step.
@@ -229,7 +229,7 @@ def _critic(settings: Settings, gpus: int) -> Iterator[Violation]:
 
 
 def _at_work(settings: Settings, gpus: int, dynamic: bool) -> Iterator[Violation]:
-    """What no configuration check sees and a worker asserts: whole mini-batches and micro-batches per rank."""
+    """What only a worker asserts: whole mini-batches and micro-batches per rank."""
     keys = ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size")
     engine = math.prod(settings.number(f"{_ROLLOUT}.{key}") or 1 for key in keys)
     if gpus % engine:
