@@ -18,7 +18,6 @@ _HELD = 20
 """Fewest rows of one learning rate that show it to be the configured one."""
 _BESIDE = ("roll-back",)
 """Remedies that do more than turn their knobs."""
-_RELATIVE = ("what it is now", "what it was set to")
 _KNOBS = {
     "control/beta": "the weight of a KL term",
     "control/lr_scale": "the learning rate",
@@ -61,14 +60,16 @@ def how(
     lines = [
         _line(spelling, key, before, after, config, highest, rate) for key, before, after in keyed if after is not None
     ]
+    relative = not rate and any(key.scales for key, _, after in keyed if after is not None)
     if advice.id in spelling.procedures and (not lines or advice.id in _BESIDE):
         lines.insert(0, spelling.procedure(advice.id, config, onset))
+        relative = relative or spelling.is_relative(advice.id)
     reasons = list(dict.fromkeys(key.why_restart for key, *_ in keyed))
     by_hand = "" if advice.change else advice.how
     if lines:
         text = "; ".join(lines)
         text = f"{by_hand}. In {spelling.title}: {text}" if by_hand and spelling is not UNKNOWN else text
-        if not config and any(words in text for words in _RELATIVE):
+        if relative and not config:
             text += "; --config FILE gives the numbers"
     elif advice.change or of_settings:
         text, reasons = _without(spelling, advice, by_hand), ["code is loaded at the start"]

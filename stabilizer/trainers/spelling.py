@@ -69,6 +69,10 @@ class Spelling:
         text = self.procedures.get(id, "")
         return _TURN.sub(lambda turn: self._turned(turn, config), text).replace("{onset}", str(onset))
 
+    def is_relative(self, id: str) -> bool:
+        """Whether a procedure multiplies settings, so that the configuration gives its numbers."""
+        return bool(_TURN.search(self.procedures.get(id, "")))
+
     def named(self, key: str) -> str:
         """A key as it is written, without a value."""
         return self.form.format(key=key, value="").rstrip(" =:")
