@@ -17,6 +17,7 @@ import numpy as np
 from stabilizer.compare.align import per_step
 from stabilizer.compare.sides import Member, Side, flat
 from stabilizer.formats.rows import number
+from stabilizer.trainers.settings import keys_of
 
 Area = Literal["reward", "batch", "optimizer", "policy", "rollout", "model", "hardware", "version", "logging", "other"]
 
@@ -28,61 +29,47 @@ class Setting:
     id: str
     label: str
     area: Area
-    keys: tuple[str, ...]
+    others: tuple[str, ...] = ()
+    """Words of logs that no trainer of ours writes."""
     measured: str = ""
     logged: str = ""
     """A metric whose largest value is what was set, for a source that states nothing: a schedule's peak."""
 
+    def keys(self, trainer: str = "") -> tuple[str, ...]:
+        """Configuration keys that hold it; the first that is there counts."""
+        return (*keys_of(self.id, trainer), *self.others)
+
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting("task", "task or data", "reward",
-            ("task", "dataset_name", "dataset", "data.train_files", "data.data_name", "train_dataset")),
-    Setting("reward", "reward functions", "reward",
-            ("reward_funcs", "reward_functions", "reward_model", "worker.reward.reward_function",
-             "custom_reward_function.name", "reward")),
-    Setting("reward_weights", "reward weights", "reward", ("reward_weights",)),
-    Setting("model", "model", "model",
-            ("model", "model_name_or_path", "actor_rollout_ref.model.path", "worker.actor.model.model_path",
-             "pretrain")),
-    Setting("prompts", "prompts per step", "batch",
-            ("rollout.prompts", "data.train_batch_size", "data.rollout_batch_size", "prompts_per_step"),
-            "batch/prompts"),
-    Setting("group_size", "completions per prompt", "batch",
-            ("rollout.group_size", "num_generations", "actor_rollout_ref.rollout.n", "worker.rollout.n",
-             "n_samples_per_prompt"), "batch/group_size"),
-    Setting("updates", "updates per step", "batch", (), "batch/updates"),
-    Setting("inner_epochs", "passes over a batch", "batch",
-            ("policy.inner_epochs", "num_iterations", "actor_rollout_ref.actor.ppo_epochs"), "control/inner_epochs"),
-    Setting("minibatches", "minibatches", "batch", ("policy.minibatches",), "control/minibatches"),
-    Setting("per_device", "completions per device", "batch", ("per_device_train_batch_size",)),
-    Setting("accumulation", "gradient accumulation", "batch", ("gradient_accumulation_steps",)),
-    Setting("lr", "learning rate", "optimizer",
-            ("optim.lr", "learning_rate", "actor_rollout_ref.actor.optim.lr", "worker.actor.optim.lr",
-             "actor_learning_rate"), logged="optim/lr"),
-    Setting("schedule", "learning-rate schedule", "optimizer",
-            ("optim.schedule", "lr_scheduler_type", "worker.actor.optim.lr_scheduler_type")),
-    Setting("warmup", "warm-up", "optimizer",
-            ("optim.warmup_steps", "warmup_steps", "warmup_ratio", "worker.actor.optim.lr_warmup_ratio")),
-    Setting("max_grad_norm", "gradient clip", "optimizer",
-            ("optim.max_grad_norm", "max_grad_norm", "worker.actor.max_grad_norm"), "control/max_grad_norm"),
-    Setting("beta", "KL weight", "policy",
-            ("policy.beta", "beta", "actor_rollout_ref.actor.kl_loss_coef", "algorithm.kl_coef"), "control/beta"),
-    Setting("entropy_coef", "entropy bonus", "policy",
-            ("policy.entropy_coef", "entropy_coef", "actor_rollout_ref.actor.entropy_coeff"), "control/entropy_coef"),
-    Setting("temperature", "temperature", "rollout",
-            ("rollout.temperature", "temperature", "actor_rollout_ref.rollout.temperature",
-             "worker.rollout.temperature"), "control/temperature"),
-    Setting("max_completion", "length limit", "rollout",
-            ("rollout.max_completion", "max_completion_length", "data.max_response_length", "max_new_tokens"),
-            "control/max_completion"),
-    Setting("engine", "generation engine", "rollout", ("rollout.engine", "use_vllm", "engine")),
-    Setting("vllm_mode", "vLLM mode", "rollout", ("vllm_mode", "rollout.vllm_mode")),
-    Setting("steps", "planned steps", "optimizer", ("steps", "max_steps", "trainer.total_training_steps")),
-    Setting("logging", "steps per logged row", "logging", ("logging_steps",)),
-    Setting("processes", "processes", "hardware",
-            ("hardware.processes", "hardware.gpus", "hardware.num_gpus", "num_processes", "trainer.n_gpus_per_node")),
+    Setting("task", "task or data", "reward", ("dataset", "train_dataset")),
+    Setting("reward", "reward functions", "reward", ("reward_functions", "reward_model", "reward")),
+    Setting("reward_weights", "reward weights", "reward"),
+    Setting("model", "model", "model"),
+    Setting("prompts", "prompts per step", "batch", ("prompts_per_step",), "batch/prompts"),
+    Setting("group_size", "completions per prompt", "batch", measured="batch/group_size"),
+    Setting("updates", "updates per step", "batch", measured="batch/updates"),
+    Setting("inner_epochs", "passes over a batch", "batch", measured="control/inner_epochs"),
+    Setting("minibatches", "minibatches", "batch", measured="control/minibatches"),
+    Setting("per_device", "completions per device", "batch"),
+    Setting("accumulation", "gradient accumulation", "batch"),
+    Setting("lr", "learning rate", "optimizer", logged="optim/lr"),
+    Setting("schedule", "learning-rate schedule", "optimizer"),
+    Setting("warmup", "warm-up", "optimizer"),
+    Setting("max_grad_norm", "gradient clip", "optimizer", measured="control/max_grad_norm"),
+    Setting("beta", "KL weight", "policy", measured="control/beta"),
+    Setting("epsilon_low", "lower clip bound", "policy", measured="control/epsilon_low"),
+    Setting("epsilon_high", "upper clip bound", "policy", measured="control/epsilon_high"),
+    Setting("entropy_coef", "entropy bonus", "policy", measured="control/entropy_coef"),
+    Setting("temperature", "temperature", "rollout", measured="control/temperature"),
+    Setting("max_completion", "length limit", "rollout", ("max_new_tokens",), "control/max_completion"),
+    Setting("engine", "generation engine", "rollout", ("engine",)),
+    Setting("vllm_mode", "vLLM mode", "rollout"),
+    Setting("steps", "planned steps", "optimizer"),
+    Setting("validate_every", "steps between validations", "logging", measured="control/validate_every"),
+    Setting("logging", "steps per logged row", "logging"),
+    Setting("processes", "processes", "hardware", ("hardware.processes", "hardware.gpus", "hardware.num_gpus")),
     Setting("device", "device", "hardware", ("hardware.gpu", "hardware.device", "device")),
-)  # fmt: skip
+)
 _BY_ID = {setting.id: setting for setting in SETTINGS}
 _IGNORED = frozenset({"seed", "data_seed", "random_seed", "output_dir", "run_name", "logging_dir", "name", "runs"})
 
@@ -116,15 +103,15 @@ class Facts:
 def facts(side: Side) -> Facts:
     """What a side is known to have used."""
     member = side.first
-    stated = _stated(member)
+    stated, trainer = _stated(member), str(member.about.get("trainer"))
     known: dict[str, Any] = {}
     keys: dict[str, str] = {}
     for setting in SETTINGS:
         if setting.measured and (value := _level(member, setting.measured)) is not None:
             known[setting.id] = value
-            keys[setting.id] = next((key for key in setting.keys if key in stated), setting.measured)
+            keys[setting.id] = next((key for key in setting.keys(trainer) if key in stated), setting.measured)
             continue
-        for key in setting.keys:
+        for key in setting.keys(trainer):
             if key in stated and stated[key] is not None:
                 known[setting.id] = stated[key]
                 keys[setting.id] = key
@@ -142,7 +129,7 @@ def differences(run: Side, reference: Side) -> list[Difference]:
     found: list[Difference] = []
     named: set[str] = set()
     for setting in SETTINGS:
-        named.update(setting.keys)
+        named.update(setting.keys())
         if setting.id in mine.known and setting.id in theirs.known:
             a, b = mine.known[setting.id], theirs.known[setting.id]
             read_off = setting.logged and setting.logged in (mine.keys[setting.id], theirs.keys[setting.id])
@@ -179,7 +166,7 @@ def one_sided(run: Side, reference: Side) -> list[tuple[str, Any, Any]]:
     if run.first.kind == reference.first.kind and run.first.about.get("trainer") == reference.first.about.get(
         "trainer"
     ):
-        named = {key for setting in SETTINGS for key in setting.keys}
+        named = {key for setting in SETTINGS for key in setting.keys()}
         left, right = _stated(run.first), _stated(reference.first)
         rows += [
             (key, left.get(key), right.get(key))
@@ -207,7 +194,7 @@ def _stated(member: Member) -> dict[str, Any]:
             out |= flat(about[part], f"{part}.")
     if member.kind == "stabilizer":  # our trainer's own defaults, where its configuration has no key for them
         out = {"rollout.engine": "built-in", **out}
-        if not set(_BY_ID["processes"].keys) & set(out):
+        if not set(_BY_ID["processes"].keys()) & set(out):
             out["hardware.processes"] = 1
     return out
 

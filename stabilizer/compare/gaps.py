@@ -35,6 +35,7 @@ from stabilizer.compare.sides import Member, Side
 from stabilizer.compare.support import Support, conflict, remarks, support
 from stabilizer.core.metrics import metric as definition
 from stabilizer.core.text import short
+from stabilizer.trainers.settings import keys_of
 
 Shapes = tuple[tuple[Shape, ...], tuple[Shape, ...]]
 """The shapes of the run's seeds and of the reference's."""
@@ -159,10 +160,7 @@ def _notes(side: Side, name: str) -> list[str]:
 
 
 def _window(member: Member) -> float:
-    from stabilizer.compare.differences import SETTINGS
-
-    keys = next(setting.keys for setting in SETTINGS if setting.id == "logging")
-    value = next((member.config[key] for key in keys if key in member.config), 1)
+    value = next((member.config[key] for key in keys_of("logging") if key in member.config), 1)
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 1.0
 
 

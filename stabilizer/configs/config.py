@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+Version = tuple[int, int, int]
 
 LARGEST = 1e15
 """Numbers beyond are no setting of a training; kept as text, so that arithmetic never meets them."""
@@ -112,9 +115,11 @@ def limited(settings: Iterable[Setting], path: Path) -> tuple[Setting, ...]:
     return tuple(kept)
 
 
-def release(version: str) -> tuple[int, ...]:
-    """A version as numbers that compare: 0.18.0.dev1 -> (0, 18, 0)."""
-    match = re.match(r"\d+(?:\.\d+)*", version.strip().lstrip("v"))
+@cache
+def parse_version(text: str) -> Version:
+    """`0.18`, `v0.18.0` and `0.18.0.dev0` as three numbers that compare."""
+    match = re.match(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?", str(text).strip())
     if not match:
-        raise ConfigError(f"version {version!r}: write it as numbers, e.g. 0.18.0")
-    return tuple(int(part) for part in match.group().split(".")[:4])
+        raise ConfigError(f"version {text!r}: write it as numbers, e.g. 0.18.0")
+    major, minor, patch = match.groups(default="0")
+    return int(major), int(minor), int(patch)

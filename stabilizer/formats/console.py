@@ -1,9 +1,9 @@
-"""Lines of a captured console, freed of what wrapped them, and the failures told in them.
+"""Lines of a captured console without their wrapping, and the failures they report.
 
 Trainers print through Ray (`(TaskRunner pid=12) `, `[repeated 4x across cluster]`), through terminals (ANSI colours,
 progress bars that return to the start of the line), and some services keep the console as JSON, a list of
-`{"stream_name": ..., "data": ...}`. A trainer's reader wants none of that. Memory is bounded by `MAX_LINE` whatever
-the file holds: a longer line is cut, and says so.
+`{"stream_name": ..., "data": ...}`. This module removes all of that. `MAX_LINE` bounds the memory: a longer line is cut
+and marked as not whole.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ HEAD = 16_000_000
 """Bytes in which the first line of metrics must stand for a file to be recognised as a trainer's console."""
 
 LARGEST_LINE = 1 << 28
-"""Characters of a line after which nothing is read on: it is no log that has such a line."""
+"""Longest line of a log, in characters. Reading stops there, because no log has such a line."""
 
 LARGEST_WITHOUT_A_STEP = 1 << 28
-"""Bytes up to which a file without metrics is searched for the reason."""
+"""Largest file without metrics, in bytes, that is searched for a failure."""
 
 DOCUMENTS = {".md", ".markdown", ".rst", ".adoc", ".html", ".htm", ".tex"}
 SOURCES = {".py", ".sh", ".js", ".c", ".cpp", ".cu", ".rs", ".go", ".yaml", ".yml", ".toml", ".ini", ".cfg"}
-"""Texts about runs and not logs of one: a failure they mention is none."""
+"""Texts about runs, not logs. A failure that they mention is not one."""
 
 _CHUNK = 1 << 20
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
@@ -56,13 +56,13 @@ class Line(NamedTuple):
 
 
 def lines(path: Path) -> Iterator[Line]:
-    """The lines of a console log; what a progress bar overwrote are lines of their own."""
+    """The lines of a console log. Each state of a progress bar is a line of its own."""
     for line in _unwrapped(path):
         yield from pieces(line)
 
 
 def pieces(line: Line) -> Iterator[Line]:
-    """What was printed in one line of the file, without what wrapped it."""
+    """What was printed in one line of the file, without its wrapping."""
     text = _ANSI.sub("", line.text) if "\x1b" in line.text else line.text
     parts = text.split("\r") if "\r" in text else (text,)
     last = len(parts) - 1
@@ -146,7 +146,7 @@ def _unwrapped(path: Path) -> Iterator[Line]:
         yield Line(number, held, False)
 
 
-# A quoted text ends at the first quote that no backslash stands before, so each character is looked at once.
+# A quoted text ends at the first quote without a backslash before it, so each character is read once.
 _ITEM = re.compile(
     r"(?:'((?:[^'\\]|\\.){1,300}+)'|\"((?:[^\"\\]|\\.){1,300}+)\"): "
     r"(?:(?:'((?:[^'\\]|\\.){0,100}+)'|\"((?:[^\"\\]|\\.){0,100}+)\")|([^,{}]{0,100}+))(?:,\s+|\}|$)"
@@ -173,18 +173,18 @@ _FRAME = re.compile(r'^\s+File "([^"]{1,500})", line (\d+)')
 _SUSPICIOUS = re.compile(
     r"Traceback|Error|Exception|Interrupt|out of memory|oom-kill|unexpectedly|SIG|Segmentation|timeout|not finite"
 )
-_MARKED = re.compile(r"\s*(?:[|>#]|[-*] )")  # a table, a quotation, a heading, a list: somebody tells of a failure
+_MARKED = re.compile(r"\s*(?:[|>#]|[-*] )")  # a table, a quotation, a heading or a list: text about a failure
 _NOT_FINITE = re.compile(r"grad_norm is not finite", re.I)
 _MOST = 10_000
-"""Failures looked at; a log with more tells of no other kind."""
+"""Most failures that are examined; later ones are hardly of another kind."""
 
 
 class Failures:
-    """Collects what a console says went wrong, as events that carry their kind in `data["failure"]`.
+    """Collects the failures that a console reports, as events with their kind in `data["failure"]`.
 
-    Fed line by line. A traceback's last exception is its cause, so it is reported when the traceback is over. A
-    failure is a fact of the log and no verdict: a run may survive one, e.g. of a reward function. In `talk`, a text
-    about failures, only a whole traceback counts as one.
+    It is fed line by line. A traceback's last exception is its cause, so it is reported at the end of the traceback. A
+    failure is a fact of the log, not a verdict: a run may survive one, for example in a reward function. In `talk`, a
+    text about failures, only a whole traceback counts.
     """
 
     def __init__(self, talk: bool = False, packages: Mapping[str, str] | None = None) -> None:
@@ -193,13 +193,13 @@ class Failures:
         self.count = 0
         self.not_finite = 0
         self.trainer = ""
-        """Whose code stood in a traceback, where that was a trainer's."""
+        """The trainer whose code appeared in a traceback; empty for none."""
         self._inside = False
         self._found: tuple[int, str] | None = None
         self._raised = ""
 
     def see(self, line: Line) -> Event | None:
-        """The failure this line completes, if it does."""
+        """The failure that this line completes, or None."""
         text = line.text
         if self._inside:
             if match := _FRAME.match(text):
@@ -232,7 +232,7 @@ class Failures:
         return None
 
     def pending(self) -> list[Event]:
-        """The failure that is still open when a row of metrics follows, or the log ends: it came before that."""
+        """The failure that is still open when a row of metrics follows or the log ends."""
         event = self.close()
         return [event] if event else []
 
@@ -259,7 +259,7 @@ class Failures:
         self.trainer = self.trainer or next((name for package, name in self._packages.items() if package in parts), "")
 
     def notes(self) -> list[str]:
-        """What to tell of the failures as a whole."""
+        """Notes on the failures as a whole."""
         said = []
         if self.not_finite:
             said.append(f"{self.not_finite} updates skipped by the trainer: 'grad_norm is not finite'")
@@ -269,7 +269,7 @@ class Failures:
 
 
 class ConsoleParser:
-    """What readers of consoles have in common: rows of metrics and failures in the order they were printed."""
+    """Base of console parsers: rows of metrics and failures in the order in which they were printed."""
 
     def __init__(self) -> None:
         self._entries: list[Any] = []
@@ -287,7 +287,7 @@ class ConsoleParser:
         return other
 
     def ended(self) -> tuple[list[Any], list[str]]:
-        """Rows and failures so far, if nothing follows, and what to tell of the failures."""
+        """Rows and failures so far as if the log ended here, and notes on the failures."""
         failures = copy(self._failures)
         return [*self._entries, *failures.pending()], failures.notes()
 
@@ -295,7 +295,7 @@ class ConsoleParser:
         self._entries += [*self._failures.pending(), (step, values)]
 
     def _other(self, line: Line) -> Event | None:
-        """A line without metrics: the failure that it completes, if it does."""
+        """Take a line without metrics; returns the failure that it completes, or None."""
         event = self._failures.see(line)
         if event:
             self._entries.append(event)
@@ -303,7 +303,7 @@ class ConsoleParser:
 
 
 def document(path: Path) -> LoadedRun:
-    """A text for people in the place of a log: a run of no steps and no failure."""
+    """A document that was given instead of a log, as a run without steps and failures."""
     note = "a document and not a log: give the file or folder that the trainer wrote"
     source = Source("document", "unknown", (str(path),), 0, notes=(note,))
     return LoadedRun(path.name, source, {0: History({"run": path.name}, step=0)}, [])

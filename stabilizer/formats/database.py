@@ -1,4 +1,4 @@
-"""SQLite databases that other programs write: read without a lock, without a file left beside them, and with bounds.
+"""Reads SQLite databases of other programs without a lock, without leaving a file, and within bounds.
 
 A database may be hostile: a view or a virtual table can run an endless query, and a damaged tree can return the same
 rows forever. So only plain tables that the reader names are read, each query has a time budget, and the rows may hold
@@ -25,7 +25,7 @@ DAMAGED = (sqlite3.Error, UnicodeDecodeError)
 BUDGET_S = 10.0
 """Seconds for reading a database, whatever its size."""
 BUDGET_S_PER_MB = 2.0
-"""Further seconds for each MB of its files."""
+"""Additional seconds for each MB of its files."""
 RECOGNISE_BUDGET_S = 2.0
 """Seconds for looking at the columns of a database that may belong to any program."""
 MAX_COPY_BYTES = 256 * 2**20

@@ -1,9 +1,9 @@
 """The frames of a TensorBoard event file: length (8 bytes), its checksum (4), the event, the event's checksum (4).
 
-A million frames can't be walked one by one in a tenth of a second, so the file is not walked: every place that may be a
-frame's head (a length below 16 MiB, so five zeros, and an event that begins with its time or its step) is found at
-once, those whose checksum holds are frames, and the chain only has to be followed where it does not lead from one to
-the next. Larger and unusual frames are met there, one at a time.
+Walking a million frames one by one is too slow. So all places that may be the head of a frame are found at once: a
+length below 16 MiB (five zero bytes) and an event that begins with its time or its step. Those with a valid checksum
+are frames. The chain is followed only where one frame does not lead to the next; larger and unusual frames are read
+there, one at a time.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import numpy as np
 
 _BLOCK = 1 << 18
-"""Bytes looked through at once: what fits a processor's cache."""
+"""Bytes searched at once: what fits into a processor's cache."""
 _SHORT = 24
 """Bits of a length that the quick search finds."""
 
 
 def frames(data: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Where each event in the first `size` bytes starts and ends, and how many stretches are no sound frame."""
+    """Start and end of each event in the first `size` bytes, and the number of damaged stretches."""
     heads, ends = _sound(data, size)
     breaks = np.flatnonzero(np.append(ends[:-1] + 4 != heads[1:], True)) if len(heads) else heads
     chain: list[tuple[np.ndarray, np.ndarray]] = []

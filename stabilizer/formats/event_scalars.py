@@ -1,8 +1,8 @@
 """The scalars in TensorBoard's events, a protobuf message each: step and a summary of named values.
 
-Nearly all events hold one value and are written alike, so all that have the same length and as long a step have every
-field at the same place: they are read as one table of bytes. What is written otherwise (several values, long names,
-tensors of TensorFlow 2, images) is read with a moving place for each event, or by hand.
+Nearly all events hold one value in the usual layout. All that have the same length and the same length of step have
+every field at the same place, so they are read as one table of bytes. Other events (several values, long names,
+tensors of TensorFlow 2, images) are read with an offset for each event, or one by one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from stabilizer.formats.event_frames import words
 from stabilizer.formats.protobuf import fields
 
 ROUNDS = 512
-"""Values of one event that are read side by side with those of all others; what is beyond is read one by one."""
+"""Values of one event that are read together with those of all others; later ones are read one by one."""
 AHEAD = 32
-"""Bytes that must be there behind the last event, so that looking a little ahead never leaves them."""
+"""Padding behind the last event, in bytes, so that reading ahead stays inside the array."""
 _TOGETHER = 1 << 16
 """Events read at once, which bounds the memory this takes."""
 _SIMPLE = 0x15
@@ -75,8 +75,10 @@ def _merged(alike: _Found, others: _Found, rest: np.ndarray) -> _Found:
     """Both in the order of their events; `others` counts only the events of `rest`."""
     event = np.concatenate([alike.event, rest[others.event]])
     order = np.argsort(event, kind="stable")
-    columns = (np.concatenate([getattr(alike, name), getattr(others, name)])[order] for name in _Found._fields[1:4])
-    return _Found(event[order], *columns, others.damaged, others.other)
+    tag, step, value = (
+        np.concatenate([getattr(alike, name), getattr(others, name)])[order] for name in ("tag", "step", "value")
+    )
+    return _Found(event[order], tag, step, value, others.damaged, others.other)
 
 
 def _by_appearance(names: list[bytes], tag: np.ndarray) -> tuple[list[bytes], np.ndarray]:
@@ -206,12 +208,14 @@ def _any(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, tags: dict[byte
         other += values.count(None)
         late += [(owner, tags[v[0]], v[1]) for v in values if v is not None]
     found.append(_listed(late, ROUNDS))
-    owners, labels, numbers = (np.concatenate([part[k] for part in found]) for k in range(3))
+    owners = np.concatenate([part[0] for part in found])
+    names = np.concatenate([part[1] for part in found])
+    numbers = np.concatenate([part[2] for part in found])
     turns = np.concatenate([np.full(len(part[0]), part[3]) for part in found])
     if turns.any() or (np.diff(owners) < 0).any():
         order = np.lexsort((turns, owners))
-        owners, labels, numbers = owners[order], labels[order], numbers[order]
-    return _Found(owners, labels, step[owners], numbers, damaged, other)
+        owners, names, numbers = owners[order], names[order], numbers[order]
+    return _Found(owners, names, step[owners], numbers, damaged, other)
 
 
 def _listed(found: list[tuple[int, int, float]], turn: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
@@ -266,10 +270,11 @@ def _value(message: bytes) -> tuple[bytes, float] | None:
 def _tensor(message: bytes) -> float | None:
     """The number in a tensor of one element."""
     parts = dict(fields(message))
-    kind, listed = _TENSOR_TYPES.get(parts.get(1, 0), ("", 0))
-    if not kind:
+    code, shape = parts.get(1, 0), parts.get(2)
+    if not isinstance(code, int) or code not in _TENSOR_TYPES:
         return None
-    if any(field == 2 for field, _ in fields(parts.get(2, b"") if isinstance(parts.get(2), bytes) else b"")):
+    kind, listed = _TENSOR_TYPES[code]
+    if isinstance(shape, bytes) and any(field == 2 for field, _ in fields(shape)):
         return None  # it has a dimension, so it is no scalar
     content = parts.get(4)
     value = content if isinstance(content, bytes) and content else parts.get(listed)

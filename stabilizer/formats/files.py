@@ -1,4 +1,4 @@
-"""Files of other people as JSON's types: what can be wrong with them is said in words, never as a traceback."""
+"""Reads files of other programs as JSON types. Every fault of a file becomes a message, never a traceback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stabilizer.core import json_text
 from stabilizer.runs.reader import RunError
 
 MAX_BYTES = 2**30
-"""A log larger than this is a mistake more often than a log."""
+"""Largest log in bytes; a larger file is usually the wrong one."""
 
 MAX_VALUES = 5_000_000
 """Values of one JSON text, which take 100 to 200 bytes of memory each: names, numbers, texts and groups."""
@@ -42,11 +42,11 @@ _MARKS = (b",", b"[", b"{")
 
 
 def _check_values(path: Path, raw: bytes) -> None:
-    """RunError where a JSON text holds so many values that they would fill the memory: `[],` takes 60 bytes of it."""
+    """RunError where a JSON text holds so many values that they would fill the memory (`[],` takes 60 bytes)."""
     marks = sum(raw.count(mark) for mark in _MARKS)
     if marks <= MAX_VALUES:
         return
-    for string in _STRING.finditer(raw):  # marks in texts are no values
+    for string in _STRING.finditer(raw):  # marks inside texts are not values
         marks -= sum(raw.count(mark, *string.span()) for mark in _MARKS)
         if marks <= MAX_VALUES:
             return
@@ -54,7 +54,7 @@ def _check_values(path: Path, raw: bytes) -> None:
 
 
 def json_value(path: Path, *, walked: bool = True) -> Any:
-    """A JSON file in which NaN, Infinity and -Infinity may stand, as Python writes them. `walked` as in `json_text`."""
+    """A JSON file that may contain NaN, Infinity and -Infinity as Python writes them. `walked` as in `json_text`."""
     raw = content(path)
     _check_values(path, raw)
     try:
@@ -80,7 +80,7 @@ def json_value(path: Path, *, walked: bool = True) -> Any:
 
 
 DAMAGED = (ValueError, RecursionError, LookupError, TypeError, AttributeError)
-"""What a damaged text ends in beside a parser's own error: PyYAML stumbles over `!!float ''`."""
+"""Errors that a damaged text raises beside the parser's own; PyYAML fails on `!!float ''`."""
 
 
 def check_config(path: Path) -> None:
@@ -97,7 +97,7 @@ def check_config(path: Path) -> None:
 
 
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".py")
-"""How scripts end that start a training, and hold its settings."""
+"""Suffixes of scripts that start a training and hold its settings."""
 
 
 def config_file(path: Path) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _unwrapped(settings: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _check_keys(path: Path) -> None:
-    """RunError where a JSON object has a key twice: its readers keep the last without a word."""
+    """RunError where a JSON object has a key twice; parsers silently keep the last one."""
     again: list[str] = []
 
     def pairs(items: list[tuple[str, Any]]) -> None:
@@ -147,7 +147,7 @@ def _check_keys(path: Path) -> None:
 
     try:
         json.loads(content(path), object_pairs_hook=pairs)
-    except (ValueError, RecursionError):  # what only the other parser takes
+    except (ValueError, RecursionError):  # text that only the other parser accepts
         return
     if again:
         lines = content(path).decode("utf-8", "replace").split("\n")
@@ -172,8 +172,9 @@ def _parsed(path: Path, parse: Callable[[str], Any], expected: type[Exception]) 
 
 
 def json_lines(path: Path) -> Iterator[Any]:
-    """One object a line, NaN and Infinity among its values; a line that is none, empty or cut off, comes as None. The
-    objects may be those of an earlier look, so they are not to be changed."""
+    """One object a line; NaN and Infinity are valid values. A line that is not an object yields None.
+
+    The objects may be shared with an earlier read, so callers must not change them."""
     from stabilizer.formats import console, tailing  # here, because most files are not read by lines
 
     if tailing.current():
@@ -207,7 +208,7 @@ def _value(text: str) -> tuple[Any, ...]:
         value = json_text.loads_python(text)
     except ValueError:
         return (None,)
-    return (value if isinstance(value, dict) and value else None,)  # nothing else is a record: memory for none of it
+    return (value if isinstance(value, dict) and value else None,)  # nothing else is a record, so nothing else is kept
 
 
 def beside(file: Path, notes: list[str]) -> dict[str, Any]:

@@ -1,12 +1,11 @@
-"""JSON of anyone's loop: lines of objects, a list of objects, or columns of numbers.
+"""JSON of any training loop: lines of objects, a list of objects, or columns of numbers.
 
     {"step": 1, "reward": 0.4, "kl": 0.001}                 JSON lines, one record a line
     [{"step": 1, "reward": 0.4}, {"step": 2, ...}]          a list of records, also under one key of an object
     {"1": {"reward": 0.4}, "2": {"reward": 0.5}}            records by step
     {"reward": [0.4, 0.5, ...], "kl": [0.0, 0.001, ...]}    columns, with or without one of steps
 
-Nested objects become names with slashes. `null` is no measurement; `NaN` and `Infinity` are. Which name is meant by
-which metric is guessed and said (`names.GUESSES`).
+Nested objects become names with slashes. `null` is not a measurement; `NaN` and `Infinity` are.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ WHAT = "JSON lines with a record a step, a JSON list of records, or JSON columns
 _START = re.compile(rb"\{|\[\s*[{\]]")  # a console line may begin with "[2025-02-10 12:00:00]" or "[rank0]"
 
 FIRST, MANY = 1_000_000, 20
-"""Bytes and lines that say whether each line is a record."""
+"""Bytes and lines at the start that decide whether each line is a record."""
 LEAST = 2
-"""Numbers a column must have to be one."""
+"""Fewest numbers of a column."""
 
 
 def recognises(path: Path) -> bool:
@@ -62,7 +61,7 @@ def _records(path: Path) -> list[Any]:
     first = start[:FIRST].splitlines()[:MANY]
     line, _, others = start.partition(b"\n")
     long = len(line) > FIRST and line.startswith(b"{") and others.lstrip().startswith(b"{")
-    if long or any(map(_object, first)):  # not the first alone: a line of it may be damaged
+    if long or any(map(_object, first)):  # not only the first, which may be damaged
         found = list(json_lines(path))
         if sum(isinstance(record, dict) for record in found) > 1:
             return found
@@ -90,15 +89,20 @@ def _in_value(value: Any) -> list[Any]:
     columns = {key: item for key, item in lists.items() if sum(number(v) is not None for v in item) >= LEAST}
     if columns:
         return _rows(columns)
-    inner = [(number(key), item) for key, item in value.items() if isinstance(item, Mapping)]
-    if len(inner) >= LEAST and all(step is not None for step, _ in inner):
-        return [{"step": step, **item} for step, item in sorted(inner, key=lambda pair: pair[0])]
-    found = [_in_value(item) for item in value.values() if isinstance(item, Mapping)]
+    return _in_objects({key: item for key, item in value.items() if isinstance(item, Mapping)})
+
+
+def _in_objects(inner: Mapping[Any, Mapping[Any, Any]]) -> list[Any]:
+    """The records in objects: each is one where the keys are steps, otherwise those of the object with most."""
+    by_step = [(step, item) for key, item in inner.items() if (step := number(key)) is not None]
+    if LEAST <= len(by_step) == len(inner):
+        return [{"step": step, **item} for step, item in sorted(by_step, key=lambda pair: pair[0])]
+    found = [_in_value(item) for item in inner.values()]
     return max(found, key=len, default=[])
 
 
 def _rows(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    """Columns as records. Steps hold for the columns that are as long as theirs."""
+    """Columns as records. Steps apply to the columns of the same length."""
     length = max(map(len, columns.values()))
     steps = next((columns[key] for key in STEP_KEYS if len(columns.get(key, ())) == length), None)
     return [

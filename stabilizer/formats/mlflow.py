@@ -1,12 +1,12 @@
 """MLflow: the folder of a run in its file store, `mlruns/<experiment>/<run>/`, with one file a metric.
 
 A line of `metrics/<name>` is `timestamp value step`; a name's slashes are folders. Parameters are one file each in
-`params/`. From 3.7 on MLflow keeps a database instead unless it is told otherwise (`mlflow_db`). Traps:
+`params/`. From 3.7 on MLflow writes a database by default (`mlflow_db`). Traps:
 
-- MLflow refuses some characters, so trainers write `@` as `_at_`; names are given back as the trainer had them.
+- MLflow refuses some characters, so trainers write `@` as `_at_`; the trainer's own names are restored.
 - A step logged twice has two lines: the last one counts. A step that goes back within a metric is a restart.
 - System metrics (`system/...`) count steps of their own, so they are left out.
-- A folder of several runs is no run: the one with the most in it is read, and the others are named.
+- A folder of several runs: the largest one is read, and a note names the others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path) -> NumberLog:
-    """The run in a folder, or the one with the most in it below."""
+    """The numbers of the run in a folder, or of the largest run below it."""
     runs = sorted(_runs(path), key=lambda run: (-_size(run), str(run)))
     if not runs:
         raise RunError(f"{path}: no run of MLflow's file store; give mlruns/<experiment>/<run>")
@@ -75,12 +75,12 @@ def read(path: Path) -> NumberLog:
 
 
 def theirs(name: str) -> str | None:
-    """A metric's name as the trainer had it; None for those of the machine."""
+    """A metric's name as the trainer wrote it; None for metrics of the machine."""
     return None if name.startswith("system/") else name.replace("_at_", "@")
 
 
 def in_order(lines: list[tuple[float, int, str, float]]) -> list[Row]:
-    """Rows in the order of their times: what one call logged has one time and one step."""
+    """Rows ordered by time. The values of one call share their time and step."""
     rows: list[Row] = []
     for _, step, name, value in sorted(lines, key=lambda line: (line[0], line[1])):
         if not rows or rows[-1][0] != step:

@@ -1,11 +1,11 @@
 """MLflow: the SQLite database of its tracking store, `mlflow.db` or whatever the tracking URI names.
 
-What MLflow keeps by default from 3.7 on. Table `metrics` has a row a value (key, value, timestamp, step, run), `params`
+The default store from MLflow 3.7 on. Table `metrics` has a row a value (key, value, timestamp, step, run), `params`
 the configuration as text, `runs` the names. Traps:
 
 - NaN is stored as 0 with `is_nan`, an infinity as the largest number there is.
 - A reader's lock can make a trainer's `log_metric` fail, so no lock is taken (`database`).
-- A database holds all runs of a server: the one with the most values is read, and the others are named.
+- A database holds all runs of a server: the one with the most values is read, and a note names the others.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def _joined(text: Any) -> str:
 
 
 def tables(page: str) -> Iterator[list[list[str]]]:
-    """The cells of each table that ends, row by row. The page is gone through once, whatever tags it leaves open."""
+    """The cells of each closed table, row by row. The page is scanned once, whatever tags it leaves open."""
     rows: list[list[str]] | None = None
     cell = None
     for mark in _MARKUP.finditer(page):

@@ -1,10 +1,10 @@
-"""The wire format of protobuf messages, as far as event files and W&B's need it: fields by number, without a schema."""
+"""The part of the protobuf wire format that event files and W&B files need: fields by number, without a schema."""
 
 from __future__ import annotations
 
 
 def fields(message: bytes) -> list[tuple[int, int | bytes]]:
-    """Fields of a protobuf message as far as it is one: whole numbers as such, the rest as bytes."""
+    """Fields of a protobuf message up to the first damage: integers as int, the rest as bytes."""
     found: list[tuple[int, int | bytes]] = []
     place = 0
     while place < len(message):

@@ -1,7 +1,7 @@
-"""From rows of numbers to a run: what every reader of a foreign log ends with.
+"""Turns rows of numbers into a run; the last step of every reader of a foreign log.
 
-Rows of one step merge, the last value wins. A step that goes back is a restart: it opens an attempt of its own, whose
-lineage keeps what came before that step, and declares a `resume` event so that detectors take a new baseline.
+Rows of one step are merged and the last value wins. A step that goes back is a restart: it opens a new attempt that
+continues what came before that step, with a `resume` event so that detectors take a new baseline.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ Row = tuple[int, dict[str, float]]
 
 LARGEST_STEP = 2**53
 MAX_NAMES = 50_000
-"""Different names of one log; one that has more writes values into its names."""
+"""Most different names of one log; a log with more of them writes values into its names."""
 KEPT = 20
-"""Failures of one log kept as events, beside the last: a reward that always fails would fill the page."""
+"""Failures of one log that are kept as events, beside the last one. A reward that always fails would fill the page."""
 
 
 def step_number(value: Any) -> int | None:
-    """A step as a whole number, or None when the value is none."""
+    """A step as a whole number; None when the value is not one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LARGEST_STEP:
         return None
     return int(value) if value == int(value) else None
 
 
 def number(value: Any) -> float | None:
-    """A logged value as a float; numbers written as text count, anything else is None."""
+    """A logged value as a float; numbers written as text count, anything else gives None."""
     if isinstance(value, (int, float)):
         try:
             return float(value)
@@ -89,8 +89,8 @@ def assemble(
 ) -> LoadedRun:
     """The run made of rows (step, values) in the order they were logged. RunError when there is no number in them.
 
-    An `Event` among the rows is declared at the step reached so far. A `Block` is as many rows at once, and many times
-    as fast. Without any row, `NoMetrics` holds the events.
+    An `Event` among the rows is declared at the step reached so far. A `Block` holds many rows at once, which is much
+    faster. Without any row, `NoMetrics` holds the events.
     """
     attempts: list[dict[str, Any]] = [{"attempt": 0, "from_step": 0, "parent": None, "reason": "start"}]
     said = {"run": name, "trainer": trainer, **about, "attempts": attempts}
@@ -138,7 +138,7 @@ def assemble(
 def _one_by_one(
     rows: Iterable[tuple[int, Mapping[str, float]] | Event | Block],
 ) -> Iterator[tuple[int, Mapping[str, float]] | Event | Block]:
-    """The rows as they are; those of a block singly where steps repeat or go back."""
+    """The rows; a block is split into single rows where steps repeat or go back."""
     reached = -1
     for row in rows:
         if isinstance(row, Block):

@@ -1,12 +1,13 @@
-"""What dumps of completions say: statistics of groups that no log holds, and the texts themselves.
+"""Dumps of completions: statistics of groups that no log holds, and the texts.
 
-A dump has a row for every completion, with its prompt and what it was paid. From these come the numbers that veRL does
-not log at all (groups without a difference in reward, groups all right or all wrong) and that TRL logs as means over a
-window. Only one step's rows are in memory at a time; the texts are read again when somebody wants to see them.
+A dump has a row for every completion, with its prompt and its reward. It yields numbers that veRL does not log (groups
+without a difference in reward, groups that are all right or all wrong) and that TRL logs as means over a window. Only
+one step's rows are in memory at a time; the texts are read again when they are shown.
 
-- Rows of one prompt are one group wherever they stand: trainers reorder a batch to balance its lengths.
-- Texts have no token counts. Lengths are characters and keep a name of their own; repetition is that of words.
-- A right answer is what the reward function calls one, or the larger of two rewards 0 and 1; otherwise nobody knows.
+- Rows of one prompt are one group, wherever they are: trainers reorder a batch to balance its lengths.
+- Texts have no token counts. Lengths are in characters, under their own names; repetition counts words.
+- An answer is right if the reward function says so, or if rewards are only 0 and 1 and it has 1. Otherwise it is
+  unknown.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ import numpy as np
 from stabilizer.core.records import Sample
 
 MAX_SAMPLES = 256
-"""Completions of a step that are handed on to be read; statistics are over all of them."""
+"""Completions of a step that are shown; statistics are over all of them."""
 READ_FOR_REPETITION = 32
 """Completions of a step whose words are counted, evenly spread over it."""
 MAX_WORDS = 4_000
 LEFT_BEHIND_S = 60.0
-"""A step's file that much older than those of earlier steps belongs to an attempt before."""
+"""Seconds by which a step's file of an earlier attempt is older than the files of earlier steps."""
 
 NAMES = {
     # computed                     ours
@@ -148,7 +149,7 @@ def is_binary(rewards: Iterable[float]) -> bool:
 
 
 def samples(step: int, answers: Sequence[Answer]) -> list[Sample]:
-    """The answers as people want to read them: group after group, at most `MAX_SAMPLES` in whole groups."""
+    """The answers to show: group by group, at most `MAX_SAMPLES` in whole groups."""
     groups: dict[Hashable, list[Answer]] = {}
     for answer in answers:
         groups.setdefault(answer.group, []).append(answer)
@@ -167,7 +168,7 @@ def samples(step: int, answers: Sequence[Answer]) -> list[Sample]:
 
 
 def without_abandoned(files: list[Path], notes: list[str]) -> list[Path]:
-    """Files as far as the newest attempt reached: from there on they are older than those before."""
+    """Files up to where the newest attempt reached; later ones are older than those before them."""
     written = [file.stat().st_mtime for file in files]
     falls = [place for place in range(1, len(files)) if written[place] < written[place - 1]]
     if len(falls) != 1 or written[falls[0] - 1] - max(written[falls[0] :]) < LEFT_BEHIND_S:

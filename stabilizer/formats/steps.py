@@ -1,8 +1,8 @@
-"""Records of numbers from anyone's loop as rows along a step: which column is the step, and what is said where none is.
+"""Turns records of numbers from any training loop into rows by step: finds the column of steps, or counts records.
 
-For formats in which any program may keep its log (tables, JSON, trackers). A record without its step belongs to the one
-before. Rows that only repeat the row before in every number are a log filled forward (each value is carried on until
-the next was measured): the repetitions are no measurements and are left out.
+Used for formats that any program may write (tables, JSON, trackers). A record without a step belongs to the record
+before it. A log may be filled forward: each value is repeated until the next one was measured. Rows that repeat every
+number of the row before are then not measurements and are left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_DEPTH = 8
 
 
 def rows_of(records: Iterable[Mapping[str, Any]], where: object) -> tuple[list[Row], int, list[str]]:
-    """Rows of a log's records, how many records were none, and what the user should know."""
+    """Rows of a log's records, the number of records that were skipped, and notes for the user."""
     flat: list[dict[str, float]] = []
     skipped = 0
     names: set[str] = set()
@@ -80,7 +80,7 @@ def step_key(records: list[dict[str, float]], names: Iterable[str]) -> str | Non
         if len(whole) < len(found):
             continue
         distinct = len(set(whole))
-        theirs = "/" in word and word != "progress/step"  # a trainer's own: few of a tracker's rows may be its
+        theirs = "/" in word and word != "progress/step"  # a trainer's own name, perhaps in few rows
         often = len(found) * 5 >= len(records) and distinct * (1 if word == "epoch" else 8) >= len(whole)
         if often or (theirs and distinct > 1):
             return name
@@ -98,7 +98,7 @@ def _numbers(record: Mapping[str, Any], above: str, depth: int) -> Iterable[tupl
         elif (found := number(value)) is not None:
             yield f"{above}{key}", found
         elif value and not above and str(key).strip().lower() in STEP_KEYS:
-            yield key, math.nan  # something else stands where the step should: this record's place is not known
+            yield key, math.nan  # the step is not a number, so the place of this record is not known
 
 
 def _without_repeats(rows: list[Row]) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Tables with a head: CSV of any trainer or export, separated by commas, semicolons or tabs.
+"""Tables with a header: CSV of any trainer or export, separated by commas, semicolons or tabs.
 
 Three forms are read: wide (a step column and one column a metric; stable-baselines3's `progress.csv`, W&B's and
 pandas' exports), long (`step, metric, value`), and TensorBoard's export of one metric (`Wall time, Step, Value`), which
@@ -34,7 +34,7 @@ _BOUNDS = ("__MIN", "__MAX")
 
 
 def recognises(path: Path) -> bool:
-    """By a head of names and a row below it with as many cells, numbers among them; a `.csv` by its head alone."""
+    """By a header of names and a row of as many cells with numbers in it; a `.csv` by its header alone."""
     try:
         start = head(path)[:1_000_000]
         if not start or b"\0" in start:
@@ -46,7 +46,7 @@ def recognises(path: Path) -> bool:
         return False
     if len(cells) < 2 or any(len(cell) > 300 for cell in cells) or first[:1] in "{[":
         return False
-    if 2 * sum(number(cell) is not None for cell in cells) >= len(cells):  # one odd name makes no row of a head
+    if 2 * sum(number(cell) is not None for cell in cells) >= len(cells):  # numbers and one odd cell
         return False
     if path.suffix.lower() == ".csv" and not below:
         return True
@@ -85,7 +85,7 @@ def _split(first: str) -> list[str]:
 
 
 def _records(path: Path) -> tuple[list[str], list[dict[str, Any]], int]:
-    """The head, the rows as far as they have as many cells, and how many have not."""
+    """The header, the rows with as many cells, and the number of other rows."""
     texts = (line.text.removeprefix("\ufeff") for line in lines(path))
     first = next(texts, "")
     if not first.strip():

@@ -1,10 +1,10 @@
-"""Reading on where the last look stopped, for logs that grow.
+"""Incremental reading of logs that grow: each read continues where the last one stopped.
 
-A reader of lines hands a parser to `gather`, which feeds it. Within `Tails`, `gather` keeps the parser of each file and
-how far it came, and feeds it only the lines that were added since; outside, it reads the file from its beginning.
-Either way the parser then holds the same. A line that is not finished yet is shown to a copy alone. What makes the
-beginning void makes reading begin anew: the file is another one, or shorter, or holds other bytes at either end of what
-was read. Text in UTF-16 and the JSON that services wrap a console in are always read from the beginning.
+A reader of lines hands a parser to `gather`, which feeds it. Inside `with tails:`, `gather` keeps the parser of each
+file and its offset, and feeds it only the lines added since. Otherwise it reads the whole file. The parser ends up the
+same either way. An unfinished last line goes to a copy of the parser. Reading starts over when the file was replaced,
+became shorter, or differs at either end of what was read. UTF-16 text and consoles wrapped in JSON are always read
+from the beginning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SAMPLE = 1024
 
 
 class Parser(Protocol):
-    """What is fed line by line. Asking it for what it holds changes nothing, so that it can be fed on."""
+    """Fed line by line. Asking it for results does not change it, so that it can be fed further."""
 
     def see(self, line: Line) -> None:
         """The next line of the log."""
@@ -38,7 +38,7 @@ P = TypeVar("P", bound=Parser)
 
 
 class Tails:
-    """What is known of files that grow. `with tails:` lets the readers called inside read on."""
+    """The state of files that grow. Readers called inside `with tails:` continue where they stopped."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Path, Any], _Tail] = {}
@@ -53,7 +53,7 @@ class Tails:
         _CURRENT.reset(self._outer)
 
     def format(self, path: Path, ask: Callable[[Path], Any], settles: Callable[[Any], bool]) -> Any:
-        """Whose format a path is. A file that only grows is not asked again once that is settled."""
+        """The format of a path. It is not determined again for a file that only grows."""
         status = path.stat()
         inode, size, known = self._formats.get(path, (0, 0, None))
         if known is not None and inode == status.st_ino and size <= status.st_size:
@@ -65,20 +65,21 @@ class Tails:
 
     def gather(self, path: Path, make: Callable[[], P]) -> P:
         """The parser fed with all of a file, read from where the last look stopped."""
-        tail = self._known.pop((path, make), None)  # gone should anything be raised in between
+        tail = self._known.pop((path, make), None)  # removed first, in case of an exception below
         if tail is None or not tail.goes_on():
             tail = _Tail(path, make())
         if not tail.advance():
             return _fresh(path, make)
         self._known[path, make] = tail
-        return tail.whole()
+        parser: P = tail.whole()
+        return parser
 
 
 _CURRENT: ContextVar[Tails | None] = ContextVar("tails", default=None)
 
 
 def current() -> Tails | None:
-    """What is known of the files read before, where what is read now is read on later."""
+    """The `Tails` in force, or None."""
     return _CURRENT.get()
 
 
@@ -106,13 +107,13 @@ class _Tail:
         self._rest = b""
 
     def goes_on(self) -> bool:
-        """Whether what was read still stands at the beginning of the file."""
+        """Whether the file still begins with what was read."""
         with self._path.open("rb") as file:
             status = os.fstat(file.fileno())
             return self._file == (status.st_dev, status.st_ino) and self._ends == _ends(file, self._offset)
 
     def advance(self) -> bool:
-        """Feed what was added, up to the last whole line. False when this file can't be read so."""
+        """Feed what was added, up to the last whole line. False when the file needs a full read."""
         with self._path.open("rb") as file:
             status = os.fstat(file.fileno())
             self._file = status.st_dev, status.st_ino
@@ -137,7 +138,7 @@ class _Tail:
         return not self._rest.startswith(tuple(sign.encode() for sign in WRAPPED))
 
     def whole(self) -> Any:
-        """The parser, fed also with a last line that is not finished."""
+        """The parser after the unfinished last line as well."""
         text = self._text(self._rest)
         if not text:
             return self._parser
@@ -158,7 +159,7 @@ class _Tail:
 
 
 def _ends(file: Any, offset: int) -> tuple[bytes, bytes]:
-    """The first and the last bytes of what stands before `offset`."""
+    """The first and the last bytes before `offset`."""
     file.seek(0)
     first = file.read(min(_SAMPLE, offset))
     file.seek(max(0, offset - _SAMPLE))

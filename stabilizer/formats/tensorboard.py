@@ -1,14 +1,14 @@
 """TensorBoard event files (`events.out.tfevents...`) and folders of them, whichever trainer wrote them.
 
 A file is a chain of frames (length, checksum of the length, event, checksum of the event); an event is a protobuf
-message with a step and a summary of named values. Both are read by hand with numpy, all events at once: no TensorBoard
-or protobuf is needed, and a million points take a third of a second. Traps:
+message with a step and a summary of named values. numpy decodes all events at once, without TensorBoard or protobuf: a
+million points take a third of a second. Traps:
 
-- A file that is still being written, or whose writer was killed, ends inside a frame: what is whole counts.
+- A file that is still being written, or whose writer was killed, ends inside a frame; whole frames count.
 - A frame whose length contradicts its checksum is damaged; reading goes on at the next frame that is sound. The
   checksum of the event itself is not verified: it would take longer than all the rest.
-- Scalars stand as `simple_value` (PyTorch, tensorboardX) or as a tensor of one number (TensorFlow 2); images, texts
-  and histograms are passed over, and counted.
+- Scalars are `simple_value` (PyTorch, tensorboardX) or a tensor of one number (TensorFlow 2). Images, texts and
+  histograms are skipped and counted.
 - One training leaves several files in a folder: one per restart, and one more for an evaluation. In the order of the
   times in their names they are one log; where a metric's step goes back, a new attempt begins.
 - Sub-folders are runs of their own, or one metric each (`add_scalars`): the one with the most numbers is read.
@@ -46,7 +46,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path) -> NumberLog:
-    """The run in a file, or in the folder with the most numbers below a folder."""
+    """The numbers in a file, or in the largest folder of event files below a folder."""
     notes: list[str] = []
     files = [path]
     if path.is_dir():
@@ -110,7 +110,7 @@ def _is_events(path: Path) -> bool:
     if len(head) < 22 or head[12] not in (0x09, 0x10):
         return False
     length, crc = struct.unpack_from("<QI", head)
-    return length < 2**31 and crc == masked_crc(head[:8])
+    return bool(length < 2**31 and crc == masked_crc(head[:8]))
 
 
 def _folders(root: Path) -> dict[Path, list[Path]]:
@@ -146,7 +146,7 @@ def scalars(path: Path) -> Points:
     data = np.zeros(size + AHEAD, np.uint8)
     with path.open("rb", buffering=0) as file:
         read = 0
-        while read < size and (count := file.readinto(memoryview(data)[read:size])):
+        while read < size and (count := file.readinto(data.data[read:size])):
             read += count
     return scalars_in(data, *frames(data, read))
 
@@ -163,13 +163,14 @@ def _joined(parts: list[Points]) -> Points:
     for part in parts:
         own = np.array([numbers.setdefault(tag, len(numbers)) for tag in part.tags], np.int64)
         labels.append(own[part.tag] if len(own) else part.tag)
-    joined = (np.concatenate([getattr(part, name) for part in parts]) for name in ("step", "value"))
+    step = np.concatenate([part.step for part in parts])
+    value = np.concatenate([part.value for part in parts])
     damaged, other = sum(part.damaged for part in parts), sum(part.other for part in parts)
-    return Points(list(numbers), np.concatenate(labels), *joined, damaged, other)
+    return Points(list(numbers), np.concatenate(labels), step, value, damaged, other)
 
 
 def _rows(points: Points) -> tuple[list[Row], int]:
-    """One row a step, attempt after attempt, and how many restarts there are."""
+    """One row a step, attempt by attempt, and the number of restarts."""
     cuts = _restarts(points)
     bounds = [0, *(cuts if len(cuts) <= MAX_RESTARTS else []), len(points.step)]
     rows: list[Row] = []
@@ -177,7 +178,8 @@ def _rows(points: Points) -> tuple[list[Row], int]:
     for first, last in zip(bounds, bounds[1:], strict=False):
         steps = points.step[first:last]
         order = first + np.argsort(steps, kind="stable")
-        current, row = -1, {}
+        current = -1
+        row: dict[str, float] = {}
         for index, step in zip(order.tolist(), points.step[order].tolist(), strict=True):
             if step != current:
                 current, row = step, {}

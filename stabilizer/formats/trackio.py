@@ -1,8 +1,8 @@
 """trackio: the SQLite database that a project keeps, `<TRACKIO_DIR>/<project>.db`.
 
 Table `metrics` has one row a call of `log()`: run, step and a JSON object; `configs` has the run's configuration.
-NaN and Infinity stand in the JSON as text. A database holds all runs of a project: the one with the most rows is read,
-and the others are named.
+NaN and Infinity are text in the JSON. A database holds all runs of a project: the one with the most rows is read, and
+a note names the others.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read(path: Path) -> NumberLog:
 
 
 def _found(base: database.Database, path: Path) -> tuple[Any, list[Any], list[Row], int, list[str], dict[str, Any]]:
-    """The longest run, the others, its rows, how many were none, what to say of them, and its settings."""
+    """The longest run, the other runs, its rows, the number skipped, notes, and its settings."""
     if not base.columns("metrics") >= _COLUMNS:
         raise RunError(f"{path}: no table of metrics as trackio has it; is this the project's .db file?")
     counts = Counter(run for (run,) in base.rows("SELECT run_name FROM metrics"))

@@ -1,11 +1,11 @@
 """W&B: the `.wandb` file that every run keeps in `wandb/run-...` or `wandb/offline-run-...`, synced or not.
 
 The file is a log of records in LevelDB's format (blocks of 32 KiB, each record whole or in pieces), each a protobuf
-message: the run, its configuration, and one `history` record a call of `log()`. Read here without wandb. Traps:
+message: the run, its configuration, and one `history` record a call of `log()`. This reader does not need wandb. Traps:
 
 - `_step` counts calls of `log()`, not steps of training; the trainer's own step (`train/global_step`,
   `training/global_step`) is taken where it is logged, and calls without it belong to the step before.
-- History stands between console output, system metrics and summaries; the tail of a killed run is torn.
+- History records lie between console output, system metrics and summaries; a killed run ends in a torn record.
 - Values are JSON text, or typed fields since 0.29; NaN and Infinity are written as such.
 - The summary (`files/wandb-summary.json`) repeats the last values and is not a log.
 """
@@ -15,6 +15,8 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
+from dataclasses import field as made_by
 from pathlib import Path
 from typing import Any
 
@@ -54,40 +56,52 @@ def read(path: Path) -> NumberLog:
         raise RunError(f"{file}: not a file; give the .wandb file itself")
     if file.stat().st_size > MAX_BYTES:
         raise RunError(f"{file}: more than the {MAX_BYTES // 2**30} GiB this reader takes")
-    records: list[dict[str, Any]] = []
-    settings: dict[str, Any] = {}
-    name, damaged = "", 0
-    for message in _messages(file.read_bytes()):
-        if message is None:
-            damaged += 1
-            continue
-        for field, body in fields(message):
-            if not isinstance(body, bytes):
-                continue
-            if field == _HISTORY:
-                records.append(_history(body))
-            elif field == _CONFIG:
-                settings |= _config(body)
-            elif field == _RUN:
-                parts = fields(body)
-                name = next((_text(part) for number, part in parts if number == 8), name)
-                for number, part in parts:
-                    if number == 4 and isinstance(part, bytes):
-                        settings |= _config(part)
-    rows, skipped, said = rows_of(records, file)
-    if damaged:
-        said.append(f"{damaged} damaged or torn records left out")
+    run = _run(file.read_bytes())
+    rows, skipped, said = rows_of(run.records, file)
+    if run.damaged:
+        said.append(f"{run.damaged} damaged or torn records left out")
     if not rows:
         raise RunError(f"{file}: no history in it; was the run stopped before its first log()?")
     return NumberLog(
-        name=name or file.parent.name,
+        name=run.name or file.parent.name,
         rows=rows,
         format=NAME,
         files=[file],
-        settings={key: value for key, value in settings.items() if not key.startswith("_")},
-        skipped=skipped + damaged,
+        settings={key: value for key, value in run.settings.items() if not key.startswith("_")},
+        skipped=skipped + run.damaged,
         notes=notes + said,
     )
+
+
+@dataclass
+class _Run:
+    name: str = ""
+    records: list[dict[str, Any]] = made_by(default_factory=list)
+    settings: dict[str, Any] = made_by(default_factory=dict)
+    damaged: int = 0
+
+
+def _run(raw: bytes) -> _Run:
+    """What the messages of a file say of the run."""
+    run = _Run()
+    for message in _messages(raw):
+        if message is None:
+            run.damaged += 1
+            continue
+        for number, body in fields(message):
+            if not isinstance(body, bytes):
+                continue
+            if number == _HISTORY:
+                run.records.append(_history(body))
+            elif number == _CONFIG:
+                run.settings |= _config(body)
+            elif number == _RUN:
+                parts = fields(body)
+                run.name = next((_text(value) for part, value in parts if part == 8), run.name)
+                for part, value in parts:
+                    if part == 4 and isinstance(value, bytes):
+                        run.settings |= _config(value)
+    return run
 
 
 def _is_wandb(path: Path) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.configs import reading
-from stabilizer.configs.config import ConfigError, Parsed, Setting, release, scalar
+from stabilizer.configs.config import ConfigError, Parsed, Setting, parse_version, scalar
 from stabilizer.core.records import SEVERITIES
 from stabilizer.preflight.rules import RULES
 from stabilizer.preflight.rules.base import Finding
@@ -66,7 +66,7 @@ def configured(parsed: Parsed, options: Options) -> Config:
     settings = configs.canonical(trainer, parsed)
     told, used, version_why = configs.version_of(trainer, settings)
     if options.version:
-        release(options.version)
+        parse_version(options.version)
         told, used, version_why = options.version, options.version, "as told"
     processes = options.processes or parsed.processes
     declared = settings.get("num_processes")

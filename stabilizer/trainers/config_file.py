@@ -1,4 +1,4 @@
-"""The configuration that a user gives beside a log: a file of settings, or the script that starts the training."""
+"""The configuration given with `--config`: a file of settings, or the script that starts the training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def config_file(path: Path) -> dict[str, Any]:
 
 
 def _script(path: Path) -> dict[str, Any]:
-    """The settings that stand in a script, under the trainer's own names, nested as a YAML file would have them."""
+    """The settings in a script under the trainer's own names, nested as in a YAML file."""
 
     try:
         parsed = read(path)

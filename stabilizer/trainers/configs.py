@@ -1,12 +1,13 @@
-"""The trainers whose configurations are known, and how one is told from another and one version from the next."""
+"""Recognises the trainer that a configuration is for, and its version."""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Mapping
+from operator import itemgetter
 
-from stabilizer.configs.config import ConfigError, Parsed, Setting, release
+from stabilizer.configs.config import ConfigError, Parsed, Setting, Version, parse_version
 from stabilizer.trainers.all import TRAINERS as ALL
 from stabilizer.trainers.all import find, plain
 from stabilizer.trainers.schema import Schema
@@ -16,7 +17,7 @@ _BY_NAME = {trainer.name: trainer for trainer in TRAINERS}
 
 
 def named(name: str) -> Schema:
-    """The trainer called so on the command line."""
+    """The trainer of that name. ConfigError lists the known ones."""
     if (known := find(name)) and known.schema:
         return known.schema
     near = difflib.get_close_matches(plain(name), _BY_NAME, 1, 0.4)
@@ -25,7 +26,7 @@ def named(name: str) -> Schema:
 
 
 def recognised(parsed: Parsed) -> tuple[Schema, str]:
-    """The trainer a configuration is for, and what gives it away."""
+    """The trainer that a configuration is for, and the evidence."""
     found = {trainer.name: _evidence(trainer, parsed) for trainer in TRAINERS}
     parents = [trainer for trainer in TRAINERS if not trainer.parent]
     best = max(parents, key=lambda trainer: len(found[trainer.name]))
@@ -57,19 +58,22 @@ def version_of(trainer: Schema, settings: Mapping[str, Setting]) -> tuple[str | 
     older = trainer.older
     if older and (signs := [key for key in older.signs if key in settings]):
         return None, older.version, f"{older.title}, by {signs[0]}"
-    known = trainer.keys
-    since = [(k.since, key) for key in settings if (k := known.get(key)) and k.since]
-    gone = [(k.gone, key) for key in settings if (k := known.get(key)) and k.gone]
-    low = max(since, key=lambda pair: release(str(pair[0])), default=None)
-    high = min(gone, key=lambda pair: release(str(pair[0])), default=None)
-    pinned = high and release(trainer.newest) < release(str(high[0]))
-    if high and not pinned and not (low and release(str(low[0])) >= release(str(high[0]))):
-        fitting = [v for v in trainer.versions if release(v) < release(str(high[0]))]
-        return None, fitting[-1], f"before {high[0]}, by {high[1]}"
-    if low and release(str(low[0])) > release(trainer.newest):
-        return None, _BY_NAME[trainer.parent or trainer.name].newest, f"{low[0]} or later, by {low[1]}"
-    why = trainer.why_newest + (f"; {low[0]} or later, by {low[1]}" if low and not trainer.parent else "")
-    return None, trainer.newest, why
+    newest = parse_version(trainer.newest)
+    known = {key: trainer.keys[key] for key in settings if key in trainer.keys}
+    low = max(_dated({key: found.since for key, found in known.items()}), key=itemgetter(0), default=None)
+    high = min(_dated({key: found.gone for key, found in known.items()}), key=itemgetter(0), default=None)
+    if high and high[0] <= newest and not (low and low[0] >= high[0]):
+        fitting = [version for version in trainer.versions if parse_version(version) < high[0]]
+        return None, fitting[-1], f"before {high[1]}, by {high[2]}"
+    later = f"{low[1]} or later, by {low[2]}" if low else ""
+    if low and low[0] > newest:
+        return None, _BY_NAME[trainer.parent or trainer.name].newest, later
+    return None, trainer.newest, "; ".join(filter(None, [trainer.why_newest, "" if trainer.parent else later]))
+
+
+def _dated(versions: Mapping[str, str | None]) -> list[tuple[Version, str, str]]:
+    """(version, as it is written, key) of the keys that have one."""
+    return [(parse_version(version), version, key) for key, version in versions.items() if version]
 
 
 def _evidence(trainer: Schema, parsed: Parsed) -> list[str]:

@@ -1,18 +1,18 @@
-"""What every trainer's rules are written with: the violation, the settings behind it, and a little arithmetic."""
+"""Building blocks of every trainer's checks: violations, settings with defaults, and arithmetic on divisors."""
 
 from __future__ import annotations
 
-import functools
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stabilizer.configs.config import Version
+
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
-    """One thing the trainer refuses, or dies of when training starts."""
+    """One thing that the trainer refuses, or that makes it fail when training starts."""
 
     rule: str
     """`trainer/what`, e.g. `trl/generations-divide-batch`."""
@@ -26,25 +26,12 @@ class Violation:
     """Version, file and function where the trainer checks it."""
 
 
-Version = tuple[int, int, int]
-
-
-@functools.cache
-def parse_version(text: str) -> Version:
-    """`0.18`, `v0.18.0` and `0.18.0.dev0` as three numbers; anything else is an error that says so."""
-    found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", str(text).strip())
-    if not found:
-        raise ValueError(f"{text!r} is not a version; write it like 0.18.0")
-    major, minor, patch = found.groups(default="0")
-    return int(major), int(minor), int(patch)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """A flat configuration with one version's defaults behind it, and the machines it is to run on.
 
     A key that is absent takes the default; a value that can't be read as what a rule needs (`auto`, an unresolved
-    `${...}`) is unknown, and a rule that meets an unknown says nothing.
+    `${...}`) is unknown, and a rule that needs it is skipped.
     """
 
     config: Mapping[str, Any]
@@ -117,6 +104,6 @@ def near_multiple(wanted: int, of: int) -> int:
 
 
 def nearest(wanted: int, choices: Iterable[int], limit: int = 6) -> str:
-    """Choices in words, nearest to what was wanted first."""
+    """Choices as text, nearest to the wanted value first."""
     ranked = sorted(choices, key=lambda choice: (abs(choice - wanted), choice))
     return ", ".join(map(str, ranked[:limit])) + (", …" if len(ranked) > limit else "") if ranked else "none"

@@ -17,13 +17,7 @@ from stabilizer.formats.rows import check_mapping
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.trainers.all import FAMILIES
 from stabilizer.trainers.other import guesses
-from stabilizer.trainers.reader import Rank, Reader, Recognises
-
-
-class ReadsNumbers(Protocol):
-    """The numbers in a container."""
-
-    def __call__(self, path: Path, /) -> NumberLog: ...
+from stabilizer.trainers.reader import Rank, Reader
 
 
 class Module(Protocol):
@@ -31,8 +25,12 @@ class Module(Protocol):
 
     NAME: str
     WHAT: str
-    recognises: Recognises
-    read: ReadsNumbers
+
+    def recognises(self, path: Path, /) -> bool:
+        """See `reader.Recognises`."""
+
+    def read(self, path: Path, /) -> NumberLog:
+        """The numbers in a container."""
 
 
 def reader(module: Module, rank: Rank) -> Reader:

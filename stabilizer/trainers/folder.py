@@ -1,8 +1,8 @@
-"""A folder that holds logs of one training somewhere below: each is read, the richest counts, the others are named.
+"""A folder with several logs of one training: each is read, the richest is used, and notes name the others.
 
 Trainers write the same numbers to several places (a state file, event files, W&B, the console). Which of them is the
-richest is decided by the number of values; of equals the reader that stands first in `READERS` wins. Dumps of
-completions are no poorer logs but another part of the same training, and join it (`joined`).
+richest is decided by the number of values; ties go to the reader that comes first in `READERS`. Dumps of completions
+are another part of the same training and are joined to it (`joined`).
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ _NO_LOG_NAMES = {
 _OF_TRAINERS = [reader for family in FAMILIES for reader in family.readers]
 _HELD_OUT = {reader.held_out for reader in _OF_TRAINERS if reader.held_out}
 _SPEAKING = ("tfevents", ".wandb", *(name for reader in _OF_TRAINERS for name in reader.file_names))
-"""What only a log has in its name."""
+"""Parts of file names that only logs have."""
 
 Recognised = Callable[[Path], Reader | None]
 
 
 def search(root: Path, recognised: Recognised) -> list[tuple[Path, Reader]]:
-    """What is readable in a folder and below. A folder that a reader takes as a whole is not looked into further; the
-    reader that takes `root` as a whole is not asked again."""
+    """The readable logs in a folder and below.
+
+    A folder that a reader takes as a whole is not searched further; the reader that takes `root` is not asked again."""
     whole = recognised(root)
     found: list[tuple[Path, Reader]] = [(root, whole)] if whole else []
     for count, (name, below, files) in enumerate(os.walk(root)):
@@ -71,8 +72,8 @@ def may_be_log(file: Path) -> bool:
 
 
 def closed(root: Path) -> list[str]:
-    """A note on files and folders that this user may not read. RunError where one of them is a log by its name: what
-    the others say could be of anything."""
+    """A note on files and folders that this user may not read. RunError where one of them is a log by its name,
+    because the readable ones may then belong to another training."""
     found: list[Path] = []
     for count, (name, below, files) in enumerate(os.walk(root)):
         below[:] = sorted(set(below) - PASSED_OVER)
@@ -93,7 +94,7 @@ def closed(root: Path) -> list[str]:
 def richest(
     root: Path, found: list[tuple[Path, Reader]], *, mapping: dict[str, str], config: Mapping[str, Any] | None
 ) -> LoadedRun:
-    """The run with the most values among those found; what was set aside stands in its notes."""
+    """The run with the most values among those found; its notes name the others."""
     runs: list[tuple[Path, LoadedRun]] = []
     errors: list[RunError] = []
     for path, reader in found:
@@ -123,7 +124,7 @@ def richest(
 
 
 def _refuse_several(root: Path, runs: list[tuple[Path, LoadedRun]]) -> None:
-    """Several logs of one format are several trainings, and only their owner knows which is meant."""
+    """RunError for several logs of one format: they are several trainings, and the user must choose one."""
     for name in sorted({run.source.format for _, run in runs}):
         paths = [path for path, run in runs if run.source.format == name]
         if len(paths) > 1:
@@ -136,7 +137,7 @@ def _below(path: Path, root: Path) -> str:
 
 
 def _part(run: LoadedRun) -> int:
-    """A log goes before the dump of its completions, and what was trained on before what was held out."""
+    """Rank of a run: a log before a dump of completions, and training before held-out data."""
     return 2 if not run.texts.steps else int(run.source.format not in _HELD_OUT)
 
 

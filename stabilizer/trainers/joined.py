@@ -1,8 +1,8 @@
-"""A log and the dump of completions beside it are one training: the log's numbers, and what only the dump tells.
+"""Joins a log and the dump of completions beside it: the log's numbers, and what only the dump holds.
 
-The log goes before: its numbers are the trainer's own, over all processes and updates. From the dump come the group
-statistics it does not hold, and the texts. A dump is overwritten when training resumes, so it belongs to the newest
-attempt. One that is of another trainer, or whose steps the log never came near, is another training's.
+The log has priority: its numbers are the trainer's own, over all processes and updates. The dump adds group statistics
+that the log does not hold, and the texts. A dump is overwritten when training resumes, so it belongs to the newest
+attempt. A dump of another trainer, or of steps beyond the log, belongs to another training.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def belongs(dump: LoadedRun, run: LoadedRun) -> bool:
 
 
 def joined(run: LoadedRun, dump: LoadedRun, where: str) -> LoadedRun:
-    """The log with what only the dump tells; `where` is how the dump is called in the notes."""
+    """The log with what only the dump holds; `where` names the dump in the notes."""
     newest, told = run.history, dump.history.view()
     new = [name for name in told.names() if name not in newest.names()]
     for name in new:

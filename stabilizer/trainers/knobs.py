@@ -1,8 +1,7 @@
-"""How each trainer spells our knobs, and when a change takes effect: what turns advice into a line to paste.
+"""Turns advice into lines to paste: each trainer's keys for our knobs, and when a change takes effect.
 
-By trainer, not by log format: the same trainer leaves several kinds of log. Our own trainer is not among them: its
-remedies say themselves how they are done (`remedies.advise`). A key is here only if the trainer has it, and what it
-lacks is said.
+Keys depend on the trainer, not on the log format. Our own trainer is not included: its remedies describe themselves
+(`remedies.advise`). A trainer that lacks a setting gets a sentence that says so.
 """
 
 from __future__ import annotations
@@ -16,20 +15,19 @@ from stabilizer.trainers.other.knobs import UNKNOWN
 from stabilizer.trainers.spelling import Key, Spelling, at, times
 
 _HELD = 20
-"""Rows of the same learning rate that make it the configured one."""
+"""Fewest rows of one learning rate that show it to be the configured one."""
 _BESIDE = ("roll-back",)
-"""Remedies that are more than the knobs they turn."""
-_RELATIVE = ("what it is now", "what it was set to")
+"""Remedies that do more than turn their knobs."""
 _KNOBS = {
     "control/beta": "the weight of a KL term",
     "control/lr_scale": "the learning rate",
     "control/entropy_coef": "an entropy bonus",
 }
-"""What a person calls a knob that can be advised where a trainer may have no key for it."""
+"""Plain words for knobs for which a trainer may have no key."""
 
 
 def spelling_of(trainer: str) -> Spelling:
-    """How a trainer is told to do what we advise; `UNKNOWN` where nobody knows."""
+    """The trainer's keys and procedures; `UNKNOWN` for a trainer without any."""
     known = find(trainer)
     return known.advice if known and known.advice else UNKNOWN
 
@@ -51,10 +49,10 @@ def how(
     of_settings: bool = True,
     restart: str = "",
 ) -> str:
-    """The change as the trainer's user would type it, or that the trainer has no setting for it; and about a restart.
+    """The change as a user of the trainer types it, or that it has no such setting, and whether it needs a restart.
 
-    Where the configuration is not known, `rate` is the learning rate that must have been set, if the log tells
-    (`configured_rate`), and `highest` the highest that was logged. `of_settings` and `restart` are those of the remedy
+    Without a configuration, `rate` is the learning rate that the log shows to be the configured one
+    (`configured_rate`), and `highest` the highest one logged. `of_settings` and `restart` are those of the remedy
     that the advice comes from.
     """
     spelling = spelling_of(trainer)
@@ -62,14 +60,16 @@ def how(
     lines = [
         _line(spelling, key, before, after, config, highest, rate) for key, before, after in keyed if after is not None
     ]
+    relative = not rate and any(key.scales for key, _, after in keyed if after is not None)
     if advice.id in spelling.procedures and (not lines or advice.id in _BESIDE):
         lines.insert(0, spelling.procedure(advice.id, config, onset))
+        relative = relative or spelling.is_relative(advice.id)
     reasons = list(dict.fromkeys(key.why_restart for key, *_ in keyed))
     by_hand = "" if advice.change else advice.how
     if lines:
         text = "; ".join(lines)
         text = f"{by_hand}. In {spelling.title}: {text}" if by_hand and spelling is not UNKNOWN else text
-        if not config and any(words in text for words in _RELATIVE):
+        if relative and not config:
             text += "; --config FILE gives the numbers"
     elif advice.change or of_settings:
         text, reasons = _without(spelling, advice, by_hand), ["code is loaded at the start"]
@@ -90,8 +90,9 @@ def _without(spelling: Spelling, advice: RemedyAdvice, by_hand: str) -> str:
 
 
 def configured_rate(logged: Sequence[float]) -> float | None:
-    """The learning rate that was set, where the log shows it: the largest, where it stayed so for at least half of the
-    rows, up to the last. One that decays doesn't show it."""
+    """The configured learning rate, if the log shows it: the largest one, if it held for the last half of the rows.
+
+    None for a rate that decays."""
     highest = max(logged, default=0.0)
     level = len(logged) - next((place for place, value in enumerate(logged) if value == highest), 0)
     held = all(value == highest for value in logged[-level:]) if level else False
@@ -107,7 +108,7 @@ def _line(
     highest: float | None,
     rate: float | None,
 ) -> str:
-    """A key with its value; in words where it is a factor of something that nobody told."""
+    """A key with its value, or in words where the factor's base is not known."""
     if not key.scales:
         return key.template.format(value=f"{after:g}")
     factor = after / before if before else after

@@ -1,4 +1,4 @@
-"""What trainers call our metrics in their logs: "log policy/kl_ref" tells nobody that TRL's is `kl`, with a beta."""
+"""Trainers' names of our metrics, for messages: users of TRL know `policy/kl_ref` as `kl`, logged with a beta."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stabilizer.trainers.all import find
 
 
 def logged_as(trainer: str, ours: str) -> str:
-    """The name under which a trainer logs a metric of ours, and what makes it; "" where it has none that we know."""
+    """The name under which a trainer logs a metric of ours, and the setting that enables it; "" where none is known."""
     known = find(trainer)
     if known is None:
         return ""
@@ -18,7 +18,7 @@ def logged_as(trainer: str, ours: str) -> str:
 
 
 def asked_for(needs: Iterable[str], trainer: str) -> str:
-    """Metrics that are wanting, each with the trainer's word for it; `a|b` is either."""
+    """Missing metrics, each with the trainer's name for it; `a|b` is either."""
     return ", ".join(" or ".join(_with_theirs(name, trainer) for name in need.split("|")) for need in needs)
 
 

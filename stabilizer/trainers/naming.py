@@ -1,7 +1,7 @@
-"""From a trainer's names to ours: one table a trainer, no key lost, never two of its names on one of ours.
+"""Maps a trainer's names to ours: one table a trainer, no key lost, never two of its names on one of ours.
 
-A reader of a log with flat names gathers rows in the trainer's own words and hands them over with its `Naming`. What
-the vocabulary does not know keeps the trainer's name behind its prefix (`verl/actor/loss`).
+A reader gathers rows under the trainer's own names and hands them over with a `Naming`. Names without a metric of ours
+are kept behind the trainer's prefix (`verl/actor/loss`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def _no_family(_key: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Naming:
-    """How one trainer speaks. `names` says which of our metrics a key is; `instead` serves where that key is absent."""
+    """One trainer's names. `names` maps its keys to our metrics; `instead` holds keys to use where those are absent."""
 
     trainer: str
     """The trainer, as in `Source.trainer` and in `knobs`."""
     prefix: str
-    """What stands before the slash of names that stay the trainer's own."""
+    """Prefix of the names that have no metric of ours."""
     names: Mapping[str, str]
     instead: Mapping[str, str] = field(default_factory=dict)
     """Keys of other versions or settings for a metric of ours; one that `names` fills already leaves them their own."""
@@ -45,7 +45,7 @@ class Naming:
     clock: str = "rollout_batch"
 
     def ours(self, seen: Iterable[str], mapping: Mapping[str, str], left: Iterable[str] = ()) -> dict[str, str]:
-        """Our name for every key of a log but those `left` as they are; `mapping` (ours -> theirs) goes before all."""
+        """Our name for every key of a log except those in `left`; `mapping` (ours -> theirs) has priority."""
         keys = sorted(seen)
         known = set(keys) - set(left)
         names = {key: f"{self.prefix}/{key}" for key in keys}
@@ -56,11 +56,11 @@ class Naming:
                     names[key] = ours
                     taken.add(ours)
         for key in keys:
-            if key in known and names[key].startswith(f"{self.prefix}/") and (ours := self.family(key)) not in taken:
-                if ours is None:
-                    continue
-                names[key] = ours
-                taken.add(ours)
+            if key in known and names[key].startswith(f"{self.prefix}/"):
+                member = self.family(key)
+                if member and member not in taken:
+                    names[key] = member
+                    taken.add(member)
         names.update({theirs: ours for ours, theirs in mapping.items()})
         return names
 

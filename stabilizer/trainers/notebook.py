@@ -1,8 +1,8 @@
-"""Notebooks: the training that printed most in one, or showed the longest table.
+"""Reads the longest training in a notebook, from its tables and its printed text.
 
 In a notebook transformers' Trainer replaces its progress bar by an HTML table with a row a logging step (`Step`,
-`Training Loss`, and with Unsloth or TRL every metric, `rewards / right` for `rewards/right`). Everything printed is a
-console and read by the console readers. Of several trainings in one notebook the longest is read. Traps:
+`Training Loss`, and with Unsloth or TRL every metric, `rewards / right` for `rewards/right`). Printed text is read by
+the console readers. Of several trainings in one notebook the longest is read. Traps:
 
 - The table rounds to six decimals, and its `No log` means that nothing was logged yet.
 - Interrupted and repeated cells leave tables of their own.

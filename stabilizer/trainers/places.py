@@ -1,14 +1,14 @@
-"""Which logs of other trainers lie in a folder, each in its place: for a list of many, where nothing is chosen yet.
+"""Lists the logs of other trainers in a folder and below.
 
 A folder that one trainer filled (its state file, its event files) is one log; otherwise every log file is one. Folders
-of our own runs are passed over. Nothing is read but the beginnings of files, and nothing is written.
+of our own runs are skipped. Only the beginnings of files are read, and nothing is written.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,13 +21,13 @@ MAX_DEPTH = 4
 MAX_FOLDERS = 1000
 MAX_FILES = 5000
 MAX_LOGS = 200
-"""Logs of one root; what is beyond is not looked for."""
+"""Most logs that are listed for one root."""
 
 _ANYONES = {"json_log": (".jsonl", ".ndjson"), "table": (".csv", ".tsv")}
-"""Formats any program may write are believed of a file whose name says so as well."""
+"""Formats that any program may write: listed only for files with these suffixes."""
 
 Ask = Callable[[Path], str]
-"""The name of the format of what is at a path, empty when it is none."""
+"""The name of the format at a path; empty when there is none."""
 
 
 class Place(NamedTuple):
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 def format_of(path: Path) -> str:
-    """The name of the format at `path`, empty when nobody knows it or it can't be looked at."""
+    """The name of the format at `path`; empty when it is unknown or unreadable."""
     try:
         reader = recognised(path)
     except (OSError, RunError, ValueError):
@@ -63,20 +63,25 @@ def find(root: Path, ask: Ask = format_of) -> list[Place]:
         names, below = _entries(folder)
         names = names[: MAX_FILES - files]
         files += len(names)
-        events = [name for name in names if "tfevents" in name]
-        if any(ask(folder / name) == tensorboard.NAME for name in events):
-            found.append(Place(folder, tensorboard.NAME))
-            names = [name for name in names if name not in set(events)]
-        for file in (folder / name for name in names):
-            if may_be_log(file) and (name := ask(file)) and _says_so(file, name):
-                found.append(Place(file, name))
+        found += _logs(folder, names, ask)
         if depth < MAX_DEPTH:
             pending += [(folder / name, depth + 1) for name in below if name not in PASSED_OVER]
     return found[:MAX_LOGS]
 
 
+def _logs(folder: Path, names: list[str], ask: Ask) -> Iterator[Place]:
+    """The logs among the files of a folder; its event files together are one."""
+    events = [name for name in names if "tfevents" in name]
+    if any(ask(folder / name) == tensorboard.NAME for name in events):
+        yield Place(folder, tensorboard.NAME)
+        names = [name for name in names if name not in set(events)]
+    for file in (folder / name for name in names):
+        if may_be_log(file) and (name := ask(file)) and _says_so(file, name):
+            yield Place(file, name)
+
+
 def _whole(folder: Path) -> str:
-    """The format that takes this very folder as one log."""
+    """The format that reads this folder as one log; empty for none."""
     for reader in READERS:
         if reader.takes_folder and reader.recognises(folder):
             return reader.name

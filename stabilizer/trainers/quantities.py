@@ -1,7 +1,7 @@
 """A configuration in neutral words, so that a rule is written once for all trainers.
 
-Each trainer's file says which of its keys, with which defaults, make up a quantity. A quantity knows the key a person
-would turn, whether that key is written or a default, and, where it is worked out from several, how.
+Each trainer's schema computes the quantities from its keys and defaults. A quantity knows the key to change, whether
+that key is written or a default, and how it was computed from several keys.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stabilizer.configs.config import Unresolved, release
+from stabilizer.configs.config import Unresolved, parse_version
 from stabilizer.trainers.configuration import Config
 
 QUANTITIES = {
@@ -55,9 +55,9 @@ class Quantity:
 
     value: Any = None
     key: str = ""
-    """The key a person would turn to change it."""
+    """The key to change."""
     written: bool = False
-    """Whether that key stands in the file; else the value is the trainer's default."""
+    """Whether that key is in the file; else the value is the trainer's default."""
     how: str = ""
     """How it is worked out, with the numbers, when it is not simply the key's value."""
     scale: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Quantity:
     within: str = ""
     """A key whose value must stay a multiple of the first key in `scale`."""
     within_times: float = 1.0
-    """Answers that each unit of `within` stands for, where it counts prompts and `scale` answers."""
+    """Answers per unit of `within`, where it counts prompts and `scale` counts answers."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Since:
         """The default in a version."""
         now = self.history[0][1]
         for since, value in self.history:
-            if release(version) >= release(since):
+            if parse_version(version) >= parse_version(since):
                 now = value
         return now
 

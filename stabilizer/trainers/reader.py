@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -30,16 +30,14 @@ class Rank(IntEnum):
     """JSON lines and tables, which any program may write."""
 
 
-class Recognises(Protocol):
-    """By content or by an exact file name, never by a suffix that a hundred tools share; never raises."""
-
-    def __call__(self, path: Path, /) -> bool: ...
+Recognises = Callable[[Path], bool]
+"""By content or by an exact file name, never by a suffix that a hundred tools share; never raises."""
 
 
 class Reads(Protocol):
     """The run at a path. `config` holds the settings that the user gave, None when there are none."""
 
-    def __call__(self, path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun: ...
+    def __call__(self, path: Path, /, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun: ...
 
 
 class Module(Protocol):
@@ -47,8 +45,12 @@ class Module(Protocol):
 
     NAME: str
     WHAT: str
-    recognises: Recognises
-    read: Reads
+
+    def recognises(self, path: Path, /) -> bool:
+        """See `Recognises`."""
+
+    def read(self, path: Path, /, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
+        """See `Reads`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.text import plain
@@ -35,9 +36,9 @@ _PACKAGES = {
     for trainer in sorted(TRAINERS, key=lambda trainer: not trainer.parent)
     for package in trainer.packages
 }
-"""Folders of trainers' code; of a trainer that grew out of another, before those of the other."""
+"""Folders of code -> trainer. A trainer that grew out of another comes before it."""
 _CONSOLES = {".log", ".out", ".err", ".txt"}
-"""What a console is kept in, where a folder holds no numbers and its logs are searched for the reason."""
+"""Suffixes of console logs that are searched for a failure where a folder holds no numbers."""
 
 
 def load(
@@ -64,14 +65,8 @@ def load(
             if found := folder.search(path, recognised):
                 return _near_misses(folder.richest(path, found, mapping=wanted, config=settings).noted(closed), wanted)
         elif reader := reader or recognised(path):
-            try:
-                return _near_misses(reader.read(path, mapping=wanted, config=settings).noted(closed), wanted)
-            except RunError:
-                if reader.rank == Rank.ANYONE and not format and (told := _failed_in([path])):
-                    raise told from None  # a console whose first line only looked like the format
-                if told := _utf_16(path):
-                    raise told from None
-                raise
+            run = _read(reader, path, wanted, settings, guessed=not format)
+            return _near_misses(run.noted(closed), wanted)
         if closed:
             raise RunError(f"{path}: no log in it that can be read; {closed[0]}")
         raise _utf_16(path) or _unknown(path)
@@ -79,8 +74,21 @@ def load(
         raise RunError(f"{error.filename or path}: {error.strerror or error}; check the path and its rights") from None
 
 
+def _read(
+    reader: Reader, path: Path, mapping: dict[str, str], config: dict[str, Any] | None, *, guessed: bool
+) -> LoadedRun:
+    try:
+        return reader.read(path, mapping=mapping, config=config)
+    except RunError:
+        if guessed and reader.rank == Rank.ANYONE and (failed := _failed_in([path])):
+            raise failed from None  # a console whose first line only looked like the format
+        if error := _utf_16(path):
+            raise error from None
+        raise
+
+
 def _one_each(mapping: Mapping[str, str]) -> None:
-    """RunError when one metric of the log is to be two of ours: only one of them would be read."""
+    """RunError when one metric of the log is mapped to two of ours: only one of them would be read."""
     taken: dict[str, str] = {}
     for ours, theirs in mapping.items():
         if theirs in taken:
@@ -92,7 +100,7 @@ def _one_each(mapping: Mapping[str, str]) -> None:
 
 
 def _near_misses(run: LoadedRun, mapping: Mapping[str, str]) -> LoadedRun:
-    """Say it where a mapping leads to no metric of ours but nearly to one: that one would go missing unseen."""
+    """Add a note where `--map` names a metric that is nearly one of ours: probably a misspelling."""
     notes = [
         f"--map {plain(ours)}=...: no detector asks for {plain(ours)}; did you mean {near[0]}?"
         for ours in mapping
@@ -145,7 +153,7 @@ def _check(path: Path) -> None:
 
 
 def _utf_16(path: Path) -> RunError | None:
-    """What a log is that nobody could read because it was written down in UTF-16."""
+    """The error for a log in UTF-16, or None."""
     if not path.is_file():
         return None
     with path.open("rb") as file:

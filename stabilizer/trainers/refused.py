@@ -1,7 +1,7 @@
-"""A trainer's own objection, as it stands in a log, turned into the settings that it would have accepted.
+"""Turns a trainer's own error message, as found in a log, into settings that it would have accepted.
 
-`rules/rejected.py` asks before the run, with the whole configuration; here there is only the sentence the trainer died
-with. It holds the numbers that matter, so the same checks (`validity`) can be asked which others would do.
+`rules/rejected.py` checks a whole configuration before the run; here there is only the error message. It holds the
+numbers that matter, so the same checks (`validity`) can find other values that would do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Accepted(NamedTuple):
 
 
 MAX_MESSAGE = 4000
-"""Characters of a message that are looked at; the trainers know no longer ones."""
+"""Longest message in characters; the trainers' own messages are shorter."""
 _TRL_WHOLE_GROUPS = re.compile(
     r"The (global|effective) (train|eval) batch size \((\d+(?: (?:x|\*) \d+){1,2})\) must be (?:evenly )?divisible by "
     r"the number of generations (?:per prompt|used for evaluation) \((\d+)\)"
@@ -36,7 +36,7 @@ _DIVISIBLE = re.compile(
 _AT_LEAST = re.compile(r"([\w.]+) \((\d+)\) must be >= ([\w.]+) \((\d+)\)")
 _ONE_OF = re.compile(r"Please set at least one of '([\w.]+)' or '([\w.]+)'")
 _MOST = 6
-"""Values named of a key that could take any number of them."""
+"""Most values that are suggested for one key."""
 _SENTENCES = {
     "Rollout batch size must be divisible by actor global batch size":
         "make data.rollout_batch_size a multiple of worker.actor.global_batch_size",
@@ -48,7 +48,7 @@ _SENTENCES = {
     "global batch size * ulysses size must be larger than num gpus":
         "raise worker.actor.global_batch_size to at least the number of GPUs",
 }  # fmt: skip
-"""EasyR1's objections name no numbers and no keys; these are the keys."""
+"""EasyR1's messages name neither numbers nor keys; these are the keys."""
 
 
 def accepted(message: str) -> Accepted:
@@ -106,7 +106,7 @@ def _whole_groups(found: re.Match[str]) -> Accepted:
 
 
 def _generation_batch(found: re.Match[str]) -> Accepted:
-    """TRL from 0.20 on names the product alone."""
+    """TRL from 0.20 on states only the product."""
     batch, group = int(found[1]), int(found[2])
     version = newest_version("trl")
 
@@ -173,7 +173,7 @@ def _tried(now: int, good: Callable[[int], bool]) -> list[int]:
 
 
 def _in_words(settings: dict[str, list[int]]) -> str:
-    """Every single change that would do, nearest first; what can't be changed alone is left out."""
+    """Each change that suffices alone, as text, nearest value first."""
     told = [f"{key} {nearest(values[0], values, len(values))}" for key, values in settings.items() if values]
     words = ", or ".join(told) or "no single change does"
     return words + (_NEVER_ONE if "num_generations" in settings else "")

@@ -1,4 +1,4 @@
-"""What is known of a trainer, the same for each: its keys, its defaults by version, and its own recipe."""
+"""What is known of a trainer's configuration: its keys, its defaults by version, and its own recipe."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Older(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """One trainer's way of being configured."""
+    """One trainer's configuration."""
 
     name: str
     title: str
@@ -73,6 +73,12 @@ class Schema:
     """The version whose keys no list holds, where there is one."""
     validity: str = ""
     """Under which name `stabilizer.trainers.validity` has its rules; empty for none."""
+    read_with: Mapping[str, str] = field(default_factory=dict)
+    """Weight -> the switch without which it is not read."""
+    strict_yaml: bool = False
+    """Whether its YAML parser refuses a repeated key."""
+    together: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Key that it names in an objection -> those that a person may change instead."""
     kl_fix: Callable[[Ask], Mapping[str, Any]] | None = None
     """The keys that bring in a small KL term; None where the trainer has no reference model."""
 

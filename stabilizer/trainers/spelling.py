@@ -1,4 +1,4 @@
-"""What a trainer's table of settings is made of, and how a setting that is to be multiplied becomes a line to paste."""
+"""The parts of a trainer's table of settings, and how a factor becomes a line to paste."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stabilizer.core.settings import setting_at
+
 LARGEST = 1e18
-"""A setting beyond it is damage: Python's integers have no end, and floats have."""
+"""Largest setting; a larger one is damage and would not fit a float."""
 BUILT_ONCE = "the data loader is built once, at the start"
 SAMPLING = "sampling parameters are copied when the trainer is built"
 WORKERS = "the workers take their copy of the configuration when they are built"
@@ -28,11 +30,13 @@ class Key:
     why_restart: str
     scales: str = ""
     """Config key whose value the knob multiplies, where the knob is a factor."""
+    at: tuple[str, ...] = ()
+    """Config keys that hold the knob, the first found counts; empty: those that the template sets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spelling:
-    """How one trainer is told to do what we advise.
+    """One trainer's keys and procedures for what we advise.
 
     In a procedure `[2 x KEY]` is the setting KEY times 2: a number where the configuration is known, words where it is
     not (`, whole` rounds it). `{onset}` is the step at which the incident began.
@@ -44,11 +48,19 @@ class Spelling:
     procedures: Mapping[str, str]
     """What a remedy means beyond the knobs it turns, by remedy id."""
     why_restart: str
-    """Why a changed setting needs a new start, where its key doesn't say."""
+    """Why a changed setting needs a restart, unless its key has its own reason."""
     form: str = "{key}={value}"
     """How a setting is written."""
     lacks: Mapping[str, str] = field(default_factory=dict)
     """Why there is no setting for a knob or a remedy, where that is known."""
+
+    def settings(self, knob: str) -> tuple[str, ...]:
+        """The config keys that hold a knob's value; none where it follows from several or is a switch."""
+        key = self.keys.get(knob)
+        if key is None:
+            return ()
+        written = re.escape(self.form).replace(r"\{key\}", r"([\w.]+)").replace(r"\{value\}", r"\{value\}(?! x )")
+        return key.at or tuple(re.findall(written, key.template))
 
     def procedure(self, id: str, config: Mapping[str, Any], onset: int) -> str:
         """The trainer's words for a remedy, "" where it has none."""
@@ -56,6 +68,10 @@ class Spelling:
             return "start from the beginning: it went wrong at once, so no checkpoint is older"
         text = self.procedures.get(id, "")
         return _TURN.sub(lambda turn: self._turned(turn, config), text).replace("{onset}", str(onset))
+
+    def is_relative(self, id: str) -> bool:
+        """Whether a procedure multiplies settings, so that the configuration gives its numbers."""
+        return bool(_TURN.search(self.procedures.get(id, "")))
 
     def named(self, key: str) -> str:
         """A key as it is written, without a value."""
@@ -65,20 +81,20 @@ class Spelling:
         top, _, bottom = turn[1].partition("/")
         factor = float(top) / float(bottom or 1)
         now = at(config, turn[2])
-        if now is None or now <= 0:  # -1 and 0 are words of their own
-            unset = config and _node(config, turn[2]) is None
+        if now is None or now <= 0:  # -1 and 0 have special meanings
+            unset = config and setting_at(config, turn[2]) is None
             return f"{self.named(turn[2])}: {times(factor)} {'its default' if unset else 'what it is now'}"
         return self.form.format(key=turn[2], value=f"{max(1, round(now * factor)) if turn[3] else now * factor:g}")
 
 
 def times(factor: float) -> str:
-    """A factor in words, for where the number is not known."""
+    """A factor in words, used where the number is not known."""
     return _FACTORS.get(factor, f"{factor:g} times")
 
 
 def at(config: Mapping[str, Any], key: str) -> float | None:
     """The number at a dotted key of a configuration, nested or flat."""
-    node = _node(config, key)
+    node = setting_at(config, key)
     if isinstance(node, str):  # YAML reads 1e-6 as text
         try:
             node = float(node)
@@ -87,12 +103,3 @@ def at(config: Mapping[str, Any], key: str) -> float | None:
     if not isinstance(node, (int, float)) or isinstance(node, bool):
         return None
     return float(node) if abs(node) < LARGEST else None
-
-
-def _node(config: Mapping[str, Any], key: str) -> Any:
-    if key in config:
-        return config[key]
-    node: Any = config
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node

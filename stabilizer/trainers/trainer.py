@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from stabilizer.configs.config import Version
 from stabilizer.formats.number_log import NumberLog
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers.constraints import Settings, Version, Violation
+from stabilizer.trainers.constraints import Settings, Violation
 from stabilizer.trainers.reader import Reader
 from stabilizer.trainers.schema import Schema
 from stabilizer.trainers.spelling import Spelling
@@ -28,6 +29,16 @@ class Checks:
     rules: Callable[[Settings], Iterator[Violation]]
     defaults: Callable[[Version], Mapping[str, Any]]
     """The defaults of the keys that the rules read, in a version."""
+
+
+class Groups(NamedTuple):
+    """Where the answers per prompt are set, and when they are compared with one another."""
+
+    size: str
+    algorithm: str = ""
+    """The key that names the algorithm; empty where every algorithm compares."""
+    comparing: tuple[str, ...] = ()
+    """The algorithms that compare."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +59,27 @@ class Trainer:
     """Its configuration."""
     checks: Checks | None = None
     advice: Spelling | None = None
-    """How it is told to do what we advise."""
+    """Its keys and procedures for what we advise."""
     metrics: tuple[Mapping[str, str], ...] = ()
     """Its names of our metrics; the first table that has a metric counts."""
     switches: Mapping[str, str] = field(default_factory=dict)
     """Metrics of ours that it measures only with a setting, and that setting."""
+    settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Its keys for what is set and is no knob that advice turns, by our word for it."""
+    groups: Groups | None = None
+    gpu_memory: str = ""
+    """What to change when a GPU runs out of memory."""
+
+    def keys_of(self, quantity: str) -> tuple[str, ...]:
+        """Its keys for a quantity, those of older versions last; the first that a configuration has counts."""
+        knob = KNOB_OF.get(quantity, f"control/{quantity}")
+        keys = (*self.settings.get(quantity, ()), *(self.advice.settings(knob) if self.advice else ()))
+        aliases = self.schema.aliases if self.schema else {}
+        return (*keys, *(alias for alias, key in aliases.items() if key in keys))
+
+
+KNOB_OF = {"lr": "control/lr_scale"}
+"""The knob of a quantity that has another name."""
 
 
 @dataclass(frozen=True, kw_only=True)

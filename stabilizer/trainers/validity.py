@@ -1,8 +1,8 @@
-"""What each trainer refuses, exactly, per version: the checks it makes itself, asked before it is started.
+"""Each trainer's own checks, per version, applied before it is started.
 
 `violations(trainer, version, config, processes=..., gpus=...)` answers with one `Violation` for every check that
-would fail; none means that the trainer's own validation accepts the configuration. Nothing here is advice: what is
-allowed and unwise belongs to preflight's rules.
+would fail; none means that the trainer's own validation accepts the configuration. Settings that are allowed but unwise
+belong to preflight's rules.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stabilizer.configs.config import parse_version
 from stabilizer.trainers.all import TRAINERS as ALL
 from stabilizer.trainers.all import find, plain
-from stabilizer.trainers.constraints import Settings, Violation, parse_version
+from stabilizer.trainers.constraints import Settings, Violation
 from stabilizer.trainers.trainer import Checks
 
 __all__ = ["TRAINERS", "Violation", "newest_version", "trainer_name", "violations"]
@@ -29,7 +30,7 @@ def trainer_name(name: str) -> str:
 
 
 def newest_version(trainer: str) -> str:
-    """The version whose rules hold when none is said."""
+    """The version whose rules apply when none is given."""
     return TRAINERS[trainer_name(trainer)].newest
 
 
@@ -41,10 +42,10 @@ def violations(
     processes: int | None = None,
     gpus: int | None = None,
 ) -> list[Violation]:
-    """Everything that trainer, in that version, would refuse about a flat configuration (dotted keys, its own names).
+    """Everything that a version of a trainer refuses in a flat configuration (dotted keys, its own names).
 
     Missing keys take that version's defaults. `processes` is the number of training processes, where the trainer
-    counts them; without it, one per GPU less the one of a vLLM server. Rules about a number that is unknown are silent.
+    counts them; without it, one per GPU less the one of a vLLM server. Rules about an unknown number are skipped.
     """
     checks = TRAINERS[trainer_name(trainer)]
     number = parse_version(version or checks.newest)

@@ -25,8 +25,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from stabilizer.configs.config import Version, parse_version
 from stabilizer.preflight.planner import plans, wanted
-from stabilizer.trainers.constraints import Version, divisors, parse_version
+from stabilizer.trainers.constraints import divisors
 from stabilizer.trainers.validity import violations
 
 HERE = Path(__file__).parent

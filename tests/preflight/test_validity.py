@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from stabilizer.trainers.constraints import divisors, near_multiple, parse_version
+from stabilizer.configs.config import parse_version
+from stabilizer.trainers.constraints import divisors, near_multiple
 from stabilizer.trainers.validity import TRAINERS, newest_version, trainer_name, violations
 from tests.preflight import agreement
 
@@ -299,7 +300,7 @@ def test_trainers_are_known_by_other_spellings_and_unknown_ones_are_listed():
 
 def test_versions_and_machines_must_make_sense():
     assert parse_version("v0.18.0.dev0") == (0, 18, 0) and parse_version("1.16") == (1, 16, 0)
-    with pytest.raises(ValueError, match="'latest' is not a version"):
+    with pytest.raises(ValueError, match="version 'latest': write it as numbers"):
         violations("trl", "latest", {})
     with pytest.raises(ValueError, match="processes is 0"):
         violations("trl", None, {}, processes=0)

@@ -13,6 +13,7 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import drift
 from stabilizer.detectors.evidence.progress import progress
 from stabilizer.runs.history import RunView
+from stabilizer.trainers.settings import keys_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +180,7 @@ class Oscillation(Detector):
     @staticmethod
     def _warm_up(view: RunView) -> str:
         rates = view.series("optim/lr").last(20).finite().values
-        ratio = view.config("actor_rollout_ref.actor.optim.lr_warmup_steps_ratio")
+        ratio = next((found for key in keys_of("warmup_frac") if (found := view.config(key)) is not None), None)
         planned = view.about("steps")
         if isinstance(ratio, float) and isinstance(planned, int) and view.step < ratio * planned:
             return f"; warm-up is still running (step {view.step} of {ratio * planned:.0f})"

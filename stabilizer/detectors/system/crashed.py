@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stabilizer.core.failures import meaning, todo
+from stabilizer.core.failures import meaning
 from stabilizer.core.records import Finding
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.ending import ending
 from stabilizer.runs.history import RunView
+from stabilizer.trainers.settings import todo
 
 
 @dataclass(frozen=True, kw_only=True)

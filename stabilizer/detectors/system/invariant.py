@@ -13,15 +13,11 @@ from stabilizer.core.stats import median
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.settings import not_in_force, undeclared
 from stabilizer.runs.history import RunView
+from stabilizer.trainers.all import TRAINERS
 
 EXACT = ("reward/advantage_center_error", "policy/ratio_first_error", "rollout/sync_error")
-GROUP_KEYS = (
-    ("num_generations", "", ()),
-    ("actor_rollout_ref.rollout.n", "algorithm.adv_estimator", ("grpo", "rloo", "opo", "grpo_passk", "gpg")),
-    ("actor_rollout_ref.rollout.n_agent", "algorithm.adv_estimator", ("grpo",)),
-    ("rollout.n_samples_per_prompt", "algo.advantage.estimator", ("rloo", "group_norm", "dr_grpo")),
-)  # fmt: skip
-"""Where trainers configure the size of a group, and the algorithms that compare within it (none: always)."""
+GROUPS = tuple(trainer.groups for trainer in TRAINERS if trainer.groups)
+"""Where trainers configure the size of a group, and the algorithms that compare within it."""
 _LOOKED_AT = (
     "reward/advantage_center_error", "policy/ratio_first_error", "policy/mismatch_kl", "rollout/sync_error",
     "batch/group_size",
@@ -232,7 +228,7 @@ class Invariant(Detector):
 
 def _alone_by_config(view: RunView) -> str:
     """The setting by which a group is one answer where that is no way to compare; empty when none is."""
-    return next((key for key, algorithm, names in GROUP_KEYS if _alone(view, key, algorithm, names)), "")
+    return next((key for key, algorithm, names in GROUPS if _alone(view, key, algorithm, names)), "")
 
 
 def _alone(view: RunView, key: str, algorithm: str, names: tuple[str, ...]) -> bool:

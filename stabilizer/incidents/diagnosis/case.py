@@ -17,6 +17,7 @@ from stabilizer.detectors.evidence.progress import Progress, progress
 from stabilizer.detectors.reward.scale_shift import components
 from stabilizer.incidents.diagnosis.graph import METRICS, STAGES, is_integrity, stage
 from stabilizer.runs.history import RunView, Series
+from stabilizer.trainers.settings import keys_of
 
 T = TypeVar("T")
 
@@ -38,29 +39,6 @@ TOGETHER = 8
 """Rows within which two metrics moved at the same time, as far as anybody can tell."""
 UNDATED = ("reward/plateau",)
 """Findings that say where a curve bent, which can be long before what bent it is over, or had begun."""
-
-SETTINGS: dict[str, tuple[str, ...]] = {
-    "control/beta": ("policy.beta", "beta"),
-    "control/entropy_coef": (
-        "policy.entropy_coef", "entropy_coef", "actor_rollout_ref.actor.entropy_coeff", "actor.entropy_coef",
-    ),
-    "control/epsilon_high": (
-        "policy.epsilon_high", "epsilon_high", "actor_rollout_ref.actor.clip_ratio_high",
-        "worker.actor.clip_ratio_high", "actor_rollout_ref.actor.clip_ratio", "epsilon",
-    ),
-    "control/inner_epochs": (
-        "policy.inner_epochs", "num_iterations", "actor_rollout_ref.actor.ppo_epochs", "worker.actor.ppo_epochs",
-        "train.max_epochs",
-    ),
-    "control/temperature": (
-        "rollout.temperature", "temperature", "actor_rollout_ref.rollout.temperature", "worker.rollout.temperature",
-    ),
-    "control/max_completion": (
-        "rollout.max_completion", "max_completion_length", "data.max_response_length", "rollout.max_new_tokens",
-    ),
-    "control/entropy_target": ("policy.entropy_target",),
-}  # fmt: skip
-"""Where a knob that is not logged stands in the configuration of a trainer; the first key found counts."""
 
 
 class Turn(NamedTuple):
@@ -180,7 +158,8 @@ class Case:
     def setting(self, knob: str) -> float | None:
         """A knob as it stands now: logged, or as configured."""
         live = self.view.latest(knob)
-        return live if live is not None else self.number(*SETTINGS.get(knob, ()))
+        trainer = str(self.view.about("trainer"))
+        return live if live is not None else self.number(*keys_of(knob.removeprefix("control/"), trainer))
 
     def number(self, *keys: str) -> float | None:
         """The first of some configuration keys that holds a number."""

@@ -22,21 +22,14 @@ from collections.abc import Iterator
 from stabilizer.preflight.rules.base import Finding, found
 from stabilizer.trainers.easyr1.config import is_old
 from stabilizer.trainers.quantities import View
-from stabilizer.trainers.verl.config import ACTOR
 
 ID = "kl/placement"
-IDLE = {
-    f"{ACTOR}kl_loss_coef": f"{ACTOR}use_kl_loss",
-    "worker.actor.kl_loss_coef": "worker.actor.use_kl_loss",
-    "trainer.algorithm.kl_loss_coef": "trainer.algorithm.use_kl_loss",
-}
-"""Weight -> the switch without which it is not read."""
 
 
 def check(view: View) -> Iterator[Finding]:
     """An explanation of two keys, or of an idle one."""
     yield from _two_places(view)
-    for weight, switch in IDLE.items():
+    for weight, switch in view.config.trainer.read_with.items():
         if weight in view.config.settings and not view.ask.flag(switch) and view.ask.num(weight):
             yield found(
                 view,

@@ -36,12 +36,6 @@ MOST_OFFERED = 6
 """Accepted values of a key that are listed."""
 LARGEST = 4096
 """Values up to this are tried as a replacement."""
-TOGETHER = {
-    "num_generations": ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"),
-    "generation_batch_size": ("num_generations",),
-    "per_device_train_batch_size": ("num_generations",),
-}
-"""Keys that a person may turn instead of the one the trainer names."""
 
 
 def check(view: View) -> Iterator[Finding]:
@@ -83,7 +77,7 @@ def remedies(view: View, config: dict[str, Any], violation: Violation) -> tuple[
         good = _accepted(view, config, violation, key)
         if good and key == violation.key:
             first = {key: good[0]}
-            good = good[1:] if key in TOGETHER else []
+            good = good[1:] if key in view.config.trainer.together else []
         if good:
             others.append(f"{key} {', '.join(map(str, good))}")
     return first, tuple(others) or ((violation.expected,) if first else ())
@@ -105,7 +99,7 @@ def _turnable(view: View, config: dict[str, Any], at_fault: str) -> Iterator[str
     """The key at fault, and those that this version knows and that a person may turn instead."""
     yield at_fault
     known = view.config.trainer.keys
-    for key in TOGETHER.get(at_fault, ()):
+    for key in view.config.trainer.together.get(at_fault, ()):
         unused = key == "steps_per_generation" and key not in config
         if not unused and (not known or key in known):
             yield key

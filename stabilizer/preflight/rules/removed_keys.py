@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stabilizer.configs.config import release
+from stabilizer.configs.config import parse_version
 from stabilizer.preflight.rules.base import Finding, found
 from stabilizer.trainers.quantities import View
 
@@ -27,12 +27,12 @@ ID = "keys/removed"
 def check(view: View) -> Iterator[Finding]:
     """One finding for every key out of its time."""
     config = view.config
-    now = release(config.version_used)
+    now = parse_version(config.version_used)
     for key in config.settings:
         known = config.trainer.keys.get(key)
         if known is None:
             continue
-        if known.gone and now >= release(known.gone):
+        if known.gone and now >= parse_version(known.gone):
             yield found(
                 view,
                 ID,
@@ -44,7 +44,7 @@ def check(view: View) -> Iterator[Finding]:
                 sure="certain",
                 source=f"fields of the configuration in {config.trainer.title} {config.version_used}",
             )
-        elif known.since and now < release(known.since):
+        elif known.since and now < parse_version(known.since):
             yield found(
                 view,
                 ID,

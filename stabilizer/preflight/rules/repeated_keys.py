@@ -24,14 +24,12 @@ from stabilizer.preflight.rules.base import Finding
 from stabilizer.trainers.quantities import View
 
 ID = "keys/repeated"
-REFUSED_BY = ("verl", "search-r1", "easyr1", "skyrl", "nemo-rl", "stabilizer")
-"""Trainers that read YAML with OmegaConf, or as strictly."""
 
 
 def check(view: View) -> Iterator[Finding]:
     """One finding for every key that stands twice."""
     for key in view.config.parsed.repeated:
-        strict = view.config.trainer.name in REFUSED_BY and not key.file.lower().endswith(".json")
+        strict = view.config.trainer.strict_yaml and not key.file.lower().endswith(".json")
         yield Finding(
             id=ID,
             severity="critical" if strict else "info" if key.same else "warn",

@@ -1,8 +1,8 @@
 """EasyR1 (hiyouga/EasyR1), a fork of veRL with a schema of its own; the schema of early 2025 is told apart by its keys.
 
-Then, `algorithm.kl_coef` weighed a KL penalty in the reward, and `worker.actor.use_kl_loss`, `kl_loss_coef` one in the
-loss; a 0.0 in the first beside 1e-3 in the second, as shipped, is a choice of place and no contradiction. Since then
-one `algorithm.kl_coef` serves both places and `algorithm.use_kl_loss` says which.
+In early 2025, `algorithm.kl_coef` weighed a KL penalty in the reward, and `worker.actor.use_kl_loss`, `kl_loss_coef`
+one in the loss; the shipped 0.0 and 1e-3 choose the loss and are no contradiction. Since then `algorithm.kl_coef`
+serves both places and `algorithm.use_kl_loss` chooses one.
 """
 
 from __future__ import annotations
@@ -132,6 +132,8 @@ EASYR1 = Schema(
     memory=("micro_batch_size_per_device_for_update", "micro_batch_size_per_device_for_experience",
             "gpu_memory_utilization", "mini_rollout_batch_size"),
     validity="easyr1",
+    read_with={"worker.actor.kl_loss_coef": "worker.actor.use_kl_loss"},
+    strict_yaml=True,
     older=Older(OLD_SIGNS, "0.1.0", "the schema of early 2025"),
     kl_fix=kl_in_loss,
 )  # fmt: skip

@@ -4,12 +4,12 @@ The file is written when `trainer.logger` includes `file`, into `trainer.save_ch
 `experiment_config.json` (the whole configuration, which is read) and `checkpoint_tracker.json`. Traps:
 
 - Records are nested, `{"step": 12, "critic": {"score": {"mean": 0.4}}}`; everywhere else the same numbers are flat.
-- A resumed run truncates the file; the tracker then tells of steps and a best score that the file no longer has.
+- A resumed run truncates the file; the tracker then holds steps and a best score that the file no longer has.
 - `kl_loss` is the last micro-batch's alone; `entropy_loss` is the mean of -log p, not the entropy.
 - The console writes NaN as `!!float 'nan'`, and `.nan` where other versions of YAML do.
 - The console rounds to three decimals but what Python writes like 1e-06: a KL of 0.0004 is `0.0` there. The whole
-  configuration stands before the first step, as YAML.
-- Validation of `val_before_train` stands at step 0, by itself. Versions before the summer of 2025 write no file.
+  configuration is printed before the first step, as YAML.
+- Validation of `val_before_train` is at step 0, alone. Versions before the summer of 2025 write no file.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, Self
 import numpy as np
 
 from stabilizer.core.records import Event
+from stabilizer.core.settings import setting_at
 from stabilizer.formats.console import ConsoleParser, Line, head
 from stabilizer.formats.files import DAMAGED, config_file, json_lines, json_value
 from stabilizer.formats.rows import Row, number, step_number
@@ -90,7 +91,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
         notes.append("configuration taken from the log itself")
     settings = names.with_beta(settings)
     _tracker(file, rows, notes)
-    planned = names.at(settings, "trainer.max_steps") or names.at(settings, "trainer.training_steps")
+    planned = setting_at(settings, "trainer.max_steps") or setting_at(settings, "trainer.training_steps")
     return named_run(
         file.resolve().parent.name if file.name == LOG else file.stem,
         names.naming("easyr1", rows, settings, notes),
@@ -160,7 +161,7 @@ class _Parser(ConsoleParser):
             self._path.append((depth, entry[2]))
         elif not line.whole:
             self.torn += 1
-        elif self._path:
+        elif self._path and self._values is not None:
             name = "/".join([*(key for _, key in self._path), entry[2]])
             if value == 0 and name in ROUNDED_AWAY:
                 self.rounded = True
@@ -213,7 +214,7 @@ def _config(file: Path, given: Mapping[str, Any] | None, notes: list[str]) -> di
 
 
 def only_tracked(place: Path) -> RunError | None:
-    """What to say where the checkpoint tracker is all that there is of a training."""
+    """The error for a folder that holds only the checkpoint tracker."""
     file = place / TRACKER if place.is_dir() else place
     if file.name != TRACKER or not file.is_file():
         return None

@@ -16,6 +16,10 @@ FAMILY = Family(
             checks=Checks(newest=validity.NEWEST, rules=validity.nemo_rl, defaults=lambda version: validity.DEFAULTS),
             advice=knobs.NEMO_RL,
             metrics=(log.NAMES,),
+            gpu_memory=(
+                "halve policy.train_micro_batch_size and policy.logprob_batch_size (they change memory and"
+                " speed alone), or lower policy.generation.vllm_cfg.gpu_memory_utilization"
+            ),
         ),
     ),
     readers=(reader(log, Rank.CONSOLE, printed=True),),

@@ -93,5 +93,6 @@ NEMO_RL = Schema(
     recipe_name="examples/configs/grpo_math_1B.yaml",
     memory=("train_micro_batch_size", "logprob_batch_size", "gpu_memory_utilization"),
     validity="nemo-rl",
+    strict_yaml=True,
     kl_fix=kl_in_loss,
 )  # fmt: skip

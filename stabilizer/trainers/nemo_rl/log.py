@@ -5,7 +5,7 @@ here: what the console calls `Avg Reward` is their `train/reward`. Traps:
 
 - There is no clip fraction and, in the console, neither gradient norm nor learning rate.
 - The loss is a sum over the step's updates; the gradient norm (loggers only) is that of the last one.
-- Validation stands in a list of its own, at the step it was made after.
+- Validation is in a list of its own, at the step after which it ran.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
 
 
 def wrote(keys: Iterable[str]) -> bool:
-    """Whether NeMo-RL's loggers gave these names, be it of validations alone."""
+    """Whether these are names of NeMo-RL's loggers, even of validations alone."""
     seen = set(keys)
     if {"validation/accuracy", "validation/avg_length"} <= seen:
         return True

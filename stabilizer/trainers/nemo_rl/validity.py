@@ -52,8 +52,12 @@ def ranks(settings: Settings) -> int:
         if not settings.flag("policy.generation.colocated.enabled"):  # generation has GPUs of its own
             gpus -= settings.number("policy.generation.colocated.resources.gpus_per_node") or 0
     section = "policy.megatron_cfg" if settings.flag("policy.megatron_cfg.enabled") else "policy.dtensor_cfg"
-    names = ("tensor_parallel_size", "tensor_model_parallel_size", "context_parallel_size")
-    names += ("pipeline_model_parallel_size",)
+    names = (
+        "tensor_parallel_size",
+        "tensor_model_parallel_size",
+        "context_parallel_size",
+        "pipeline_model_parallel_size",
+    )
     return gpus // max(math.prod(settings.number(f"{section}.{name}") or 1 for name in names), 1)
 
 

@@ -146,9 +146,6 @@ def quantities(ask: Ask) -> dict[str, Quantity]:
     in_loss = ask.flag("algo.kl.use_loss")
     data = ask.config.prompts or (ask.num("data.max_samples") if "data.max_samples" in ask.config.settings else None)
     steps = divided(times(data, ask.num("train.num_episodes")), rollout)
-    clip = ask("actor.eps_clip")
-    both = ask.raw("actor.eps_clip_low_high")
-    both = both if isinstance(both, list) and len(both) == 2 else None
     correction = ask.raw("algo.advantage.is_correction_level")
     return {
         "algorithm": ask.made(kind, "algo.advantage.estimator"),
@@ -176,12 +173,19 @@ def quantities(ask: Ask) -> dict[str, Quantity]:
         "validate_every": ask.made(every(ask.raw("eval.steps")), "eval.steps"),
         "save_every": ask.made(every(ask.raw("ckpt.save_steps")), "ckpt.save_steps"),
         "fp16": ask.made(str(ask.raw("ds.param_dtype")).lower() in ("fp16", "float16"), "ds.param_dtype"),
-        "clip_low": ask.made(both[0], "actor.eps_clip_low_high") if both else clip,
-        "clip_high": ask.made(both[1], "actor.eps_clip_low_high") if both else clip,
+        **_clip(ask),
         "max_grad_norm": ask("actor.max_norm"),
         "lora": ask.made((ask.num("ds.lora.rank") or 0) > 0, "ds.lora.rank"),
         "model": ask("actor.model_name_or_path"),
     }  # fmt: skip
+
+
+def _clip(ask: Ask) -> dict[str, Quantity]:
+    both = ask.raw("actor.eps_clip_low_high")
+    if isinstance(both, list) and len(both) == 2:
+        low, high = (ask.made(bound, "actor.eps_clip_low_high") for bound in both)
+        return {"clip_low": low, "clip_high": high}
+    return {"clip_low": ask("actor.eps_clip"), "clip_high": ask("actor.eps_clip")}
 
 
 def kl_in_loss(ask: Ask) -> Mapping[str, Any]:

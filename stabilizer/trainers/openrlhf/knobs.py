@@ -1,4 +1,4 @@
-"""OpenRLHF 0.11: its command line went dotted in April 2026, and old runs have the old flags."""
+"""OpenRLHF 0.11. Its flags are dotted since April 2026; older runs have the plain ones."""
 
 from __future__ import annotations
 

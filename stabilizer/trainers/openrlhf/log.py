@@ -9,7 +9,7 @@ Written by the PPO trainer's process through Python's logging (the asynchronous 
 - `entropy_loss` exists with `actor.entropy_coef` only, `actor_grad_norm` since March 2026, and is DeepSpeed's of the
   last micro-batch; `dynamic_filtering_pass_rate` is a percentage.
 - Evaluations are lines of their own, `Evaluation completed in ..., global_step 12, eval_metrics: {...}`.
-- The short names of the progress bar (`act_loss`, `gen_len`) repeat the same numbers and are left alone.
+- The short names of the progress bar (`act_loss`, `gen_len`) repeat the same numbers and are ignored.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
 
 
 def wrote(keys: Iterable[str]) -> bool:
-    """Whether OpenRLHF gave these names, on its console or in a tracker, be it of evaluations alone."""
+    """Whether these are names of OpenRLHF, on its console or in a tracker, even of evaluations alone."""
     seen = set(keys)
     if any(_TRACKED_EVAL.match(key) for key in seen):
         return True
@@ -110,10 +110,11 @@ def wrote(keys: Iterable[str]) -> bool:
 
 
 def naming(keys: Iterable[str]) -> Naming:
-    """The names of one log: what several data sets measured stays OpenRLHF's own until a mapping says which counts."""
+    """The names of one log. With several data sets none is the held-out accuracy until a mapping chooses one."""
     seen = set(keys)
     before = _TRACKED if f"{_TRACKED}actor_lr" in seen else ""
-    names, instead, differs = ({before + key: said for key, said in t.items()} for t in (NAMES, INSTEAD, DIFFERS))
+    names, instead = ({before + key: ours for key, ours in table.items()} for table in (NAMES, INSTEAD))
+    differs = {before + key: said for key, said in DIFFERS.items()}
     tests = sorted(key for key in seen if _PASS1.match(key))
     several = f"validation stays under openrlhf/ ({len(tests)} data sets); say which: --map"
     return Naming(

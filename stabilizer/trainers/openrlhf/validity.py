@@ -125,49 +125,63 @@ def _batches(settings: Settings, n: int | None) -> Iterator[Violation]:
         )
 
 
-def _switches(settings: Settings, n: int | None) -> Iterator[Violation]:
-    def refuse(rule: str, key: str, message: str, expected: str) -> Violation:
-        return Violation(rule=f"openrlhf/{rule}", key=key, message=message, expected=expected, source=_CLI)
+def _refuse(rule: str, key: str, message: str, expected: str) -> Violation:
+    return Violation(rule=f"openrlhf/{rule}", key=key, message=message, expected=expected, source=_CLI)
 
-    remote = settings.get("reward.remote_url") or settings.get("train.agent_func_path")
+
+def _switches(settings: Settings, n: int | None) -> Iterator[Violation]:
+    yield from _asynchronous(settings)
+    remote = bool(settings.get("reward.remote_url") or settings.get("train.agent_func_path"))
+    if settings.get("eval.dataset") and not remote:
+        text = "--eval.dataset requires a remote reward or an agent function"
+        yield _refuse("eval-reward", "eval.dataset", text, "reward.remote_url or train.agent_func_path")
+    packs = settings.flag("ds.packing_samples") or (settings.number("ds.ring_attn_size") or 1) > 1
+    if (packs or settings.flag("train.dynamic_batch_enable")) and settings.number("vllm.num_engines") == 0:
+        yield _refuse("packing-vllm", "ds.packing_samples", "packing needs vLLM", "vllm.num_engines 1 or more")
+    yield from _colocated(settings)
+    clip = settings.real("actor.dual_clip")
+    if clip is not None and clip <= 1.0:
+        text = f"dual_clip must be > 1.0, got {clip:g}"
+        yield _refuse("dual-clip", "actor.dual_clip", text, "actor.dual_clip 3.0, or unset")
+    if settings.flag("algo.dynamic_filtering_enable"):
+        yield from _filtering(settings, remote, n)
+
+
+def _asynchronous(settings: Settings) -> Iterator[Violation]:
     asynchronous, colocated = settings.flag("train.async_enable"), settings.flag("train.colocate_all")
     if asynchronous and colocated and settings.flag("vllm.enable_sleep"):
         text = "async RLHF is not supported with --vllm.enable_sleep"
-        yield refuse("async-sleep", "vllm.enable_sleep", text, "vllm.enable_sleep off")
+        yield _refuse("async-sleep", "vllm.enable_sleep", text, "vllm.enable_sleep off")
     if settings.flag("train.partial_rollout_enable") and not asynchronous:
         text = "--train.partial_rollout_enable requires --train.async_enable"
-        yield refuse("partial-rollout", "train.partial_rollout_enable", text, "train.async_enable on")
+        yield _refuse("partial-rollout", "train.partial_rollout_enable", text, "train.async_enable on")
     rollout, generated = settings.number("rollout.batch_size"), settings.number("rollout.vllm_generate_batch_size")
     if generated and rollout is not None and generated > rollout and not asynchronous:
         text = f"--rollout.vllm_generate_batch_size ({generated}) > --rollout.batch_size ({rollout}) requires async"
-        yield refuse("generate-batch", "rollout.vllm_generate_batch_size", text, f"{rollout} or less")
-    if settings.get("eval.dataset") and not remote:
-        text = "--eval.dataset requires a remote reward or an agent function"
-        yield refuse("eval-reward", "eval.dataset", text, "reward.remote_url or train.agent_func_path")
-    packs = settings.flag("ds.packing_samples") or (settings.number("ds.ring_attn_size") or 1) > 1
-    if (packs or settings.flag("train.dynamic_batch_enable")) and settings.number("vllm.num_engines") == 0:
-        yield refuse("packing-vllm", "ds.packing_samples", "packing needs vLLM", "vllm.num_engines 1 or more")
+        yield _refuse("generate-batch", "rollout.vllm_generate_batch_size", text, f"{rollout} or less")
+
+
+def _colocated(settings: Settings) -> Iterator[Violation]:
+    asynchronous, colocated = settings.flag("train.async_enable"), settings.flag("train.colocate_all")
     engines = settings.number("vllm.num_engines") or 0
     served, gpus = engines * (settings.number("vllm.tensor_parallel_size") or 1), actor_gpus(settings)
     if colocated and not asynchronous and engines > 0 and served != gpus:
         text = f"colocated: the actor's GPUs ({gpus}) must equal num_engines * vllm.tensor_parallel_size ({served})"
-        yield refuse("colocate-vllm", "vllm.num_engines", text, f"vllm.num_engines {nearest(engines, divisors(gpus))}")
+        yield _refuse("colocate-vllm", "vllm.num_engines", text, f"vllm.num_engines {nearest(engines, divisors(gpus))}")
     beside = colocated or settings.flag("train.colocate_actor_ref")
     if beside and (settings.real("algo.kl.init_coef") or 0.0) > 0 and actor_gpus(settings, "ref") != gpus:
         text = "num_nodes and num_gpus_per_node must be the same when colocating actor and reference"
-        yield refuse("colocate-ref", "ref.num_gpus_per_node", text, "the actor's numbers")
-    clip = settings.real("actor.dual_clip")
-    if clip is not None and clip <= 1.0:
-        text = f"dual_clip must be > 1.0, got {clip:g}"
-        yield refuse("dual-clip", "actor.dual_clip", text, "actor.dual_clip 3.0, or unset")
-    if settings.flag("algo.dynamic_filtering_enable"):
-        bounds = settings.get("algo.dynamic_filtering_range")
-        if isinstance(bounds, (list, tuple)) and len(bounds) == 2 and float(bounds[0]) >= float(bounds[1]):
-            text = f"the lower end ({bounds[0]}) must be less than the upper ({bounds[1]})"
-            yield refuse("filter-range", "algo.dynamic_filtering_range", text, "0 1")
-        if not remote:
-            text = "remote_rm_url or agent_func_path must be specified when using dynamic filtering"
-            yield refuse("filter-reward", "algo.dynamic_filtering_enable", text, "reward.remote_url")
-        if n is not None and n <= 1:
-            text = "n_samples_per_prompt must be greater than 1 when using dynamic filtering"
-            yield refuse("filter-group", "rollout.n_samples_per_prompt", text, "2 or more")
+        yield _refuse("colocate-ref", "ref.num_gpus_per_node", text, "the actor's numbers")
+
+
+def _filtering(settings: Settings, remote: bool, n: int | None) -> Iterator[Violation]:
+    bounds = settings.get("algo.dynamic_filtering_range")
+    if isinstance(bounds, (list, tuple)) and len(bounds) == 2 and float(bounds[0]) >= float(bounds[1]):
+        text = f"the lower end ({bounds[0]}) must be less than the upper ({bounds[1]})"
+        yield _refuse("filter-range", "algo.dynamic_filtering_range", text, "0 1")
+    if not remote:
+        text = "remote_rm_url or agent_func_path must be specified when using dynamic filtering"
+        yield _refuse("filter-reward", "algo.dynamic_filtering_enable", text, "reward.remote_url")
+    if n is not None and n <= 1:
+        text = "n_samples_per_prompt must be greater than 1 when using dynamic filtering"
+        yield _refuse("filter-group", "rollout.n_samples_per_prompt", text, "2 or more")

@@ -1,12 +1,12 @@
-"""Logs whose names belong to no trainer we know: which column is probably meant by which of our metrics.
+"""Guesses what the columns of an unknown log mean.
 
-Every guess is told to the user, and `--map` corrects it.
+A note lists every guess, and `--map` corrects it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from stabilizer.core.metrics import VOCABULARY
@@ -89,7 +89,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
 """Our metric -> what its names come down to (`plain_names.plainly`), for whatever `GUESSES` does not list."""
 
 _AMBIGUOUS = ("score", "total score", "return", *SPELLINGS["accuracy/train"], *SPELLINGS["accuracy/val"])
-"""Words that other trainings use as well: they count where something else speaks of a policy."""
+"""Words that other kinds of training use as well: they count only beside signs of a policy."""
 _OF_A_POLICY = re.compile(
     r"kl(?![a-z])|(?<!cross)(?<!cross[_\- ])entropy|advantage|clip_?frac|rollout|episod|completion|reward"
     r"|(?:response|generat[a-z]*)[^a-z]*(?:len|token)|p[ig]_?loss|policy[^a-z]*(?:loss|grad|lr)"
@@ -127,31 +127,35 @@ def run_of(log: NumberLog, mapping: Mapping[str, str], config: Mapping[str, Any]
 
 
 def guessed(rows: list[Row], seen: Iterable[str], mapping: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Our name for each of theirs, and what to tell the user. Names of ours in the log are taken at their word."""
-    plain: dict[str, str] = {}
-    for key in sorted(seen, key=lambda key: (len(key), key)):
-        plain.setdefault(_plain(key), key)
+    """Our name for each of theirs, and notes for the user. Names in the log that are ours are kept."""
     names = {key: key for key in seen}
     taken = set(mapping) | {key for key in seen if key in VOCABULARY}
     said: dict[str, str] = {}
-    for ours, words in GUESSES.items():
-        theirs = next((plain[word] for word in words if word in plain and plain[word] not in VOCABULARY), None)
-        if ours in taken or theirs is None or not _possible(ours, theirs, rows):
-            continue
-        names[theirs] = said[theirs] = ours
-        taken.add(ours)
-    for key, ours in _spelled(seen, names, rows).items():
-        if ours not in taken:
-            names[key] = said[key] = ours
-            taken.add(ours)
-    for key in sorted(seen):
-        if names[key] == key and (ours := _component(key)) and ours not in taken:
-            names[key] = said[key] = ours
-            taken.add(ours)
+
+    def take(pairs: Iterable[tuple[str, str]]) -> None:
+        for theirs, ours in pairs:
+            if ours not in taken:
+                names[theirs] = said[theirs] = ours
+                taken.add(ours)
+
+    take(_listed(seen, rows))
+    take(_spelled(seen, names, rows).items())
+    take((key, ours) for key in sorted(seen) if names[key] == key and (ours := _component(key)))
     names.update({theirs: ours for ours, theirs in mapping.items()})
     pairs = [f"{key} as {ours}" for key, ours in said.items() if key not in mapping.values()]
     notes = [f"guessed from the names: {', '.join(pairs[:8])}; correct it with --map OURS=THEIRS"] if pairs else []
     return names, notes
+
+
+def _listed(seen: Iterable[str], rows: list[Row]) -> Iterator[tuple[str, str]]:
+    """Their name and ours, for what `GUESSES` lists."""
+    plain: dict[str, str] = {}
+    for key in sorted(seen, key=lambda key: (len(key), key)):
+        plain.setdefault(_plain(key), key)
+    for ours, words in GUESSES.items():
+        theirs = next((plain[word] for word in words if word in plain and plain[word] not in VOCABULARY), None)
+        if theirs is not None and _possible(ours, theirs, rows):
+            yield theirs, ours
 
 
 def _spelled(seen: Iterable[str], names: Mapping[str, str], rows: list[Row]) -> dict[str, str]:
@@ -164,7 +168,7 @@ def _spelled(seen: Iterable[str], names: Mapping[str, str], rows: list[Row]) -> 
     found: dict[str, str] = {}
     for ours, words in SPELLINGS.items():
         for word in words:
-            key = plain.get(word)
+            key = plain.get(word, "")
             if key and key not in found and (policy or word not in _AMBIGUOUS) and _possible(ours, key, rows):
                 found[key] = ours
                 break
@@ -176,7 +180,7 @@ def _plain(key: str) -> str:
 
 
 def _possible(ours: str, theirs: str, rows: list[Row]) -> bool:
-    """A share that leaves [0, 1] (a percentage, a count) is not what we call by that name."""
+    """Whether the values fit the metric: a fraction must stay in [0, 1]."""
     if VOCABULARY[ours].kind != "fraction":
         return True
     return all(not (value < 0 or value > 1) for _, values in rows if (value := values.get(theirs)) is not None)

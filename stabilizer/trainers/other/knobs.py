@@ -51,4 +51,4 @@ UNKNOWN = Spelling(
     },
     procedures={"roll-back": "start from the newest checkpoint from before step {onset}"},
 )
-"""A log of which nobody knows whose it is: our words, and no key."""
+"""For a log of an unknown trainer: plain words and no key."""

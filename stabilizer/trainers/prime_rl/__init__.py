@@ -16,6 +16,10 @@ FAMILY = Family(
             checks=Checks(newest=validity.NEWEST, rules=validity.prime_rl, defaults=lambda version: validity.DEFAULTS),
             advice=knobs.PRIME_RL,
             metrics=(log.NAMES,),
+            gpu_memory=(
+                "lower inference.gpu_memory_utilization if the traceback is vLLM's; in the trainer shorten"
+                " seq_len, which is what one pass holds"
+            ),
         ),
     ),
     readers=(

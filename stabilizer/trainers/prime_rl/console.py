@@ -3,8 +3,8 @@
     Step 12 | 12.3s | Loss 0.0012 | Entropy 0.3100 | Mismatch KL 0.0003 | Grad. Norm 0.1200 | LR 1.00e-06 | ...
     Step 12 | 12.3s | Reward 0.4312 | Trainable 96/128 (75.0%) | Turns 1.0 | ... | Truncation 6.2%
 
-Until spring 2026 with colons, `Step 12 | Time: 12.30s | Loss: 0.0012 | ...`. Where there is a `metrics.jsonl` it says
-more (`prime_rl`). Given a folder with both logs, they are read as one run. Traps:
+Until spring 2026 with colons, `Step 12 | Time: 12.30s | Loss: 0.0012 | ...`. A `metrics.jsonl` has more numbers
+(`prime_rl`). A folder with both logs is read as one run. Traps:
 
 - Numbers have four decimals: a loss or a KL of 0.0000 is too small to be printed and counts as not logged; a KL of
   exactly 0 can't be told from it. The learning rate has three digits.
@@ -58,7 +58,7 @@ DIFFERS: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 ROUNDED_AWAY = frozenset({"Loss", "Mismatch KL"})
-"""Small by nature: their 0.0000 says nothing."""
+"""Small numbers whose 0.0000 is only rounding."""
 
 _LOGS = ("orchestrator.log", "trainer.log")
 """In the order they are read: what both print is the trainer's."""
@@ -105,19 +105,23 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
     entries = parts[0] if len(parts) == 1 else _merged(parts)
     if len(parts) > 1:
         notes.append("two logs of one training read together: " + ", ".join(file.name for file in files))
-    tests = sorted({key for entry in entries if not isinstance(entry, Event) for key in entry[1] if "eval/" in key})
-    rewards = [key for key in tests if key.endswith("/Reward")]
+    return named_run(
+        (path.resolve().name or "run") if path.is_dir() else path.stem, _naming(entries), entries, format=NAME,
+        files=files, mapping=mapping, config=config, skipped=torn, notes=notes,
+    )  # fmt: skip
+
+
+def _naming(entries: list[Row | Event]) -> Naming:
+    """The names of one log: of several environments none is the accuracy until a mapping says which."""
+    seen = {key for entry in entries if not isinstance(entry, Event) for key in entry[1]}
+    rewards = sorted(key for key in seen if "eval/" in key and key.endswith("/Reward"))
     several = f"validation stays under prime_rl/ ({len(rewards)} environments); say which: --map"
     one = {rewards[0]: "accuracy/val"} if len(rewards) == 1 else {}
-    said = {rewards[0]: {"estimator": "held-out problems, mean reward of sampled answers", **_BATCH}} if one else {}
-    naming = Naming(
-        trainer="prime_rl", prefix="prime_rl", names={**NAMES, **one}, differs={**DIFFERS, **said},
+    differs = {rewards[0]: {"estimator": "held-out problems, mean reward of sampled answers", **_BATCH}} if one else {}
+    return Naming(
+        trainer="prime_rl", prefix="prime_rl", names={**NAMES, **one}, differs={**DIFFERS, **differs},
         asks={"accuracy/val": f"{several} 'accuracy/val={rewards[0]}'"} if len(rewards) > 1 else {},
         clock="optimizer_step", aggregation="over the step's tokens",
-    )  # fmt: skip
-    return named_run(
-        (path.resolve().name or "run") if path.is_dir() else path.stem, naming, entries, format=NAME, files=files,
-        mapping=mapping, config=config, skipped=torn, notes=notes,
     )  # fmt: skip
 
 
@@ -176,7 +180,7 @@ def _seconds(text: str) -> float | None:
 
 
 def _merged(parts: list[list[Row | Event]]) -> list[Row | Event]:
-    """Rows of both processes by step, each with what the later file says last; what failed comes where it failed."""
+    """Rows of both processes by step, where the later file wins; failures keep their place."""
     rows: dict[int, dict[str, float]] = {}
     events: list[tuple[int, Event]] = []
     for part in parts:

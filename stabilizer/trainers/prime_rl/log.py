@@ -5,7 +5,7 @@ one, rewards and lengths in the other. Given the folder above, both are read as 
 
 - Non-finite numbers are dropped: a NaN shows as a key that is missing beside its siblings, and is read as NaN.
 - A resumed run appends, from an earlier step on.
-- There is no reference model: what is called KL is trainer against inference engine. Masked tokens stand for clipping.
+- There is no reference model: its KL compares trainer and inference engine. Masked tokens take the place of clipping.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def wrote(keys: Iterable[str]) -> bool:
 
 
 def naming(keys: Iterable[str]) -> Naming:
-    """The aggregate over environments and the one agent; of several agents none speaks for the run."""
+    """The names of one log: the aggregate over environments and the only agent. Of several agents none is chosen."""
     keys = set(keys)
     matches = [match for key in keys if (match := _AGENT.match(key))]
     envs = {match["env"] for match in matches}

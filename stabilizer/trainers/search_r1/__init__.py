@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stabilizer.trainers.search_r1 import config, knobs, validity
-from stabilizer.trainers.trainer import Checks, Family, Trainer
+from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
 from stabilizer.trainers.verl import names
 
 FAMILY = Family(
@@ -19,6 +19,12 @@ FAMILY = Family(
             advice=knobs.SEARCH_R1,
             metrics=({"actor/entropy_loss": "policy/entropy"}, names.SEARCH_R1_NAMES, names.NAMES),
             switches={"policy/kl_ref": names.KL_SWITCH},
+            groups=Groups("actor_rollout_ref.rollout.n_agent", "algorithm.adv_estimator", ("grpo",)),
+            gpu_memory=(
+                "halve actor_rollout_ref.actor.ppo_micro_batch_size and the log_prob_micro_batch_size of"
+                " rollout and ref (they change memory and speed alone; not ppo_mini_batch_size, which changes"
+                " the optimisation), or lower actor_rollout_ref.rollout.gpu_memory_utilization"
+            ),
         ),
     ),
 )

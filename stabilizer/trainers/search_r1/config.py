@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from stabilizer.trainers.quantities import Ask, Quantity
 from stabilizer.trainers.schema import Schema
-from stabilizer.trainers.verl.config import ACTOR, DEFAULTS, ROLLOUT, VERL, kl_in_loss, quantities
+from stabilizer.trainers.verl.config import ACTOR, DEFAULTS, ROLLOUT, VERL, kl_in_loss, shared
+
+GROUP = f"{ROLLOUT}n_agent"
+
+
+def quantities(ask: Ask) -> dict[str, Quantity]:
+    """The neutral words for a Search-R1 configuration. Each prompt is repeated `n_agent` times in the mini-batch."""
+    return shared(ask, GROUP, repeats=ask.num(GROUP), old=True)
+
 
 SEARCH_R1 = Schema(
     name="search-r1",
@@ -24,5 +33,7 @@ SEARCH_R1 = Schema(
     memory=VERL.memory,
     validity="search-r1",
     parent="verl",
+    read_with=VERL.read_with,
+    strict_yaml=True,
     kl_fix=kl_in_loss,
 )  # fmt: skip

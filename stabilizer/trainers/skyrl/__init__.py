@@ -16,6 +16,11 @@ FAMILY = Family(
             checks=Checks(newest=validity.NEWEST, rules=validity.skyrl, defaults=lambda version: validity.DEFAULTS),
             advice=knobs.SKYRL,
             metrics=(log.NAMES,),
+            gpu_memory=(
+                "halve trainer.micro_train_batch_size_per_gpu and trainer.micro_forward_batch_size_per_gpu"
+                " (they change memory and speed alone), or lower"
+                " generator.inference_engine.gpu_memory_utilization"
+            ),
         ),
     ),
     readers=(reader(log, Rank.CONSOLE, printed=True),),

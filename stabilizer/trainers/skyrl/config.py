@@ -96,5 +96,7 @@ SKYRL = Schema(
     recipe_name="SkyRL's defaults",
     memory=("micro_train_batch_size_per_gpu", "micro_forward_batch_size_per_gpu", "gpu_memory_utilization"),
     validity="skyrl",
+    read_with={f"{ALGO}kl_loss_coef": f"{ALGO}use_kl_loss"},
+    strict_yaml=True,
     kl_fix=kl_in_loss,
 )  # fmt: skip

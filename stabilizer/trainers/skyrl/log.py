@@ -72,7 +72,7 @@ DIFFERS = {
 ROUNDED_AWAY = frozenset(
     {"policy/policy_lr", "critic/critic_lr", "policy/policy_kl", "loss/avg_kl", "loss/kl_loss_coef"}
 )
-"""Numbers that are small by nature: printed with four decimals, their 0.0000 says nothing."""
+"""Small numbers, printed with four decimals, whose 0.0000 is only rounding."""
 
 NAMING = Naming(
     trainer="skyrl", prefix="skyrl", names=NAMES, instead=INSTEAD, differs=DIFFERS,

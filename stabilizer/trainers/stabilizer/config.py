@@ -1,6 +1,6 @@
-"""This project's trainer. Its keys and defaults stand here, because importing them needs the trainer's extra.
+"""This project's trainer. Its keys and defaults are repeated here, because importing them needs the `train` extra.
 
-A test compares them with `stabilizer.training.config`, so they can't drift apart.
+A test compares them with `stabilizer.training.config`.
 """
 
 from __future__ import annotations
@@ -101,6 +101,6 @@ OWN = Schema(
     signs=("task", "policy.beta", "policy.inner_epochs", "policy.minibatches", "rollout.prompts", "optim.warmup_steps"),
     commands=("stabilizer",),
     key_files=("stabilizer/keys.txt",),
-    validity="",
+    strict_yaml=True,
     kl_fix=small_beta,
 )

@@ -21,10 +21,10 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
-    """The run with what its status says: `state` and `state_step` stand beside the rest in `about`.
+    """The run with its status: `about` also holds `state` and `state_step`.
 
-    A run that calls itself running and has no heartbeat gets its silence beside them, with the step it followed: the
-    clock is read here and nowhere after.
+    For a run whose status is "running" but whose heartbeat stopped, it also holds the length of the silence and the
+    step before it. The clock is read only here.
     """
     folder = path.parent if path.name == "run.json" else path
     if mapping:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stabilizer.trainers.constraints import Version
+from stabilizer.configs.config import Version
 from stabilizer.trainers.reader import Rank, reader
-from stabilizer.trainers.trainer import Checks, Family, Trainer
+from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
 from stabilizer.trainers.trl import completions, config, console, jsonl, knobs, old_ppo, state, tracked, validity
 
 
@@ -17,6 +17,26 @@ def _rloo_defaults(version: Version) -> Mapping[str, Any]:
 
 _METRICS = (state.NAMES,)
 _SWITCHES = {"policy/kl_ref": "with beta above 0"}
+_GPU_MEMORY = (
+    "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation stays the"
+    " same); with a colocated vLLM also lower vllm_gpu_memory_utilization, or shorten max_completion_length"
+)
+_GROUPS = Groups("num_generations")
+_SETTINGS = {
+    "task": ("dataset_name",),
+    "reward": ("reward_funcs",),
+    "reward_weights": ("reward_weights",),
+    "model": ("model_name_or_path",),
+    "steps": ("max_steps",),
+    "per_device": ("per_device_train_batch_size",),
+    "accumulation": ("gradient_accumulation_steps",),
+    "schedule": ("lr_scheduler_type",),
+    "warmup": ("warmup_steps", "warmup_ratio"),
+    "engine": ("use_vllm",),
+    "vllm_mode": ("vllm_mode",),
+    "logging": ("logging_steps",),
+    "processes": ("num_processes",),
+}
 
 FAMILY = Family(
     trainers=(
@@ -29,6 +49,9 @@ FAMILY = Family(
             advice=knobs.TRL,
             metrics=_METRICS,
             switches=_SWITCHES,
+            settings=_SETTINGS,
+            groups=_GROUPS,
+            gpu_memory=_GPU_MEMORY,
         ),
         Trainer(
             id="trl-rloo",
@@ -39,6 +62,10 @@ FAMILY = Family(
             checks=Checks(newest="1.12.0", rules=validity.ppo, defaults=validity.defaults),
             advice=knobs.PPO,
             metrics=(state.PPO_NAMES,),
+            gpu_memory=(
+                "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation"
+                " stays the same), lower local_rollout_forward_batch_size, or shorten response_length"
+            ),
         ),
         Trainer(
             id="open-r1",
@@ -51,11 +78,47 @@ FAMILY = Family(
             advice=knobs.TRL,
             metrics=_METRICS,
             switches=_SWITCHES,
+            gpu_memory=_GPU_MEMORY,
         ),
-        Trainer(id="unsloth", parent="trl", advice=knobs.TRL, metrics=_METRICS, switches=_SWITCHES),
-        Trainer(id="ms-swift", parent="trl", advice=knobs.SWIFT, metrics=_METRICS, switches=_SWITCHES),
-        Trainer(id="llama-factory", parent="trl", advice=knobs.LLAMA_FACTORY, metrics=_METRICS, switches=_SWITCHES),
-        Trainer(id="trl-old-ppo", advice=knobs.OLD_PPO, metrics=(old_ppo.NAMES,)),
+        Trainer(
+            id="unsloth",
+            parent="trl",
+            advice=knobs.TRL,
+            metrics=_METRICS,
+            switches=_SWITCHES,
+            gpu_memory=_GPU_MEMORY,
+        ),
+        Trainer(
+            id="ms-swift",
+            parent="trl",
+            advice=knobs.SWIFT,
+            metrics=_METRICS,
+            switches=_SWITCHES,
+            gpu_memory=(
+                "halve --per_device_train_batch_size and double --gradient_accumulation_steps (the"
+                " optimisation stays the same); with a colocated vLLM also lower"
+                " --vllm_gpu_memory_utilization, or shorten --max_completion_length"
+            ),
+        ),
+        Trainer(
+            id="llama-factory",
+            parent="trl",
+            advice=knobs.LLAMA_FACTORY,
+            metrics=_METRICS,
+            switches=_SWITCHES,
+            gpu_memory=(
+                "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation"
+                " stays the same), or shorten max_new_tokens"
+            ),
+        ),
+        Trainer(
+            id="trl-old-ppo",
+            advice=knobs.OLD_PPO,
+            metrics=(old_ppo.NAMES,),
+            gpu_memory=(
+                "halve mini_batch_size and double gradient_accumulation_steps (the optimisation stays the same)"
+            ),
+        ),
         Trainer(id="transformers", dumps_as="trl"),
     ),
     readers=(

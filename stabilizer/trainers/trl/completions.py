@@ -7,9 +7,9 @@ optimizer step. Needs pyarrow.
 - A file holds the newest batch of completions, whereas the log's own numbers are means over the logging window. Where
   several optimizer steps learn from one batch it is written again; the repetition counts once.
 - The reward is the weighted sum of the functions, and the file knows neither the weights nor which columns are
-  functions (they come first). Whatever sum the advantages follow is taken; where they follow none, the reward is left
-  out and only advantages say which groups had nothing to teach.
-- A function that does not apply to a completion left it empty; that is no NaN.
+  functions (they come first). The sum that the advantages follow is used; where they follow none, the reward is left
+  out and only the advantages show which groups have no signal.
+- A function that does not apply to a completion leaves it empty; this is not NaN.
 - An evaluation at a step replaces the file of that step by its own completions.
 """
 
@@ -41,7 +41,7 @@ STEP_FILE = re.compile(r"completions_(\d{1,12})\.parquet")
 MAX_ROWS = 200_000
 """Of one file: a few kilobytes can hold billions of equal rows."""
 TRIED = 8
-"""Files by which it is found out what the reward is made of."""
+"""Files that are used to find the parts of the reward."""
 
 _OWN = frozenset({"step", "prompt", "completion", "advantage"})
 _RIGHT = re.compile(r"accuracy|correct|solve|exact_match", re.I)
@@ -64,7 +64,7 @@ class _Reward(NamedTuple):
 
     weights: dict[str, float]
     right: str
-    """The one that says whether an answer is right, empty when none does."""
+    """The column that says whether an answer is right; empty for none."""
 
 
 def recognises(path: Path) -> bool:
@@ -275,7 +275,7 @@ def _right(functions: list[str]) -> str:
 def _followed(tables: list[_Table], weights: dict[str, float]) -> bool:
     """Whether, within groups, advantages are the rewards' distances from their mean times something positive.
 
-    Of a pair that says no more than who got more, so larger groups decide where there are some.
+    A pair shows only which answer got more, so larger groups decide where there are some.
     """
     asked = [(table, members) for table in tables for members in _groups(table) if len(members) > 1]
     asked = [(table, members) for table, members in asked if len(members) > 2] or asked
@@ -291,7 +291,7 @@ def _followed(tables: list[_Table], weights: dict[str, float]) -> bool:
             told.append(max(sizes) < 1e-3)
         else:
             told.append(float(apart @ paid) / (sizes[0] * sizes[1]) > 0.999)
-    return sum(told) >= 0.95 * len(told)  # without a group that can say so, the sum is taken
+    return sum(told) >= 0.95 * len(told)  # without such a group, the sum is used
 
 
 def _total(table: _Table, weights: dict[str, float]) -> np.ndarray:
@@ -310,7 +310,8 @@ def _groups(table: _Table) -> list[list[int]]:
 
 
 def _told(table: _Table, key: str) -> np.ndarray:
-    return np.isfinite(table.columns[key])
+    finite: np.ndarray = np.isfinite(table.columns[key])
+    return finite
 
 
 def _row(table: _Table, reward: _Reward) -> dict[str, float]:

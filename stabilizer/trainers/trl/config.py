@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stabilizer.configs.config import release
+from stabilizer.configs.config import parse_version
 from stabilizer.trainers.configuration import Config
 from stabilizer.trainers.quantities import Ask, Quantity, Since, divided, times
 from stabilizer.trainers.schema import Schema
@@ -62,7 +62,7 @@ def algorithm(config: Config) -> str:
 
 
 def world(ask: Ask) -> float | None:
-    """Training processes: as told, else the GPUs less the one a vLLM server takes for itself."""
+    """Training processes: as given, else the GPUs less the one of a vLLM server."""
     config = ask.config
     if config.processes:
         return config.processes
@@ -73,23 +73,23 @@ def world(ask: Ask) -> float | None:
 
 def serves_apart(ask: Ask) -> bool:
     """Whether vLLM has GPUs of its own: always before 0.18, in server mode from then on."""
-    old = release(ask.config.version_used) < (0, 18)
+    old = parse_version(ask.config.version_used) < (0, 18)
     return ask.flag("use_vllm") and (old or ask.raw("vllm_mode") == "server")
 
 
 def counts_prompts(ask: Ask, kind: str) -> bool:
     """Whether `per_device_train_batch_size` counts prompts, each with all its answers; else it counts answers."""
-    return kind == "grpo" and release(ask.config.version_used) < (0, 15)
+    return kind == "grpo" and parse_version(ask.config.version_used) < (0, 15)
 
 
 def _group_key(ask: Ask, kind: str) -> str:
     """Where the answers per prompt are set. Before 0.22 RLOO was another trainer."""
-    return "rloo_k" if kind == "rloo" and release(ask.config.version_used) < (0, 22) else "num_generations"
+    return "rloo_k" if kind == "rloo" and parse_version(ask.config.version_used) < (0, 22) else "num_generations"
 
 
 def _generation_batch_keys(ask: Ask) -> tuple[str, ...]:
     """The keys that let one batch of rollouts serve several updates, which TRL has from 0.18 on."""
-    new = release(ask.config.version_used) >= (0, 18)
+    new = parse_version(ask.config.version_used) >= (0, 18)
     return ("generation_batch_size", "steps_per_generation") if new else ()
 
 
@@ -100,38 +100,16 @@ def quantities(ask: Ask) -> dict[str, Quantity]:
         return _ppo(ask)
     if kind == "rloo":
         ask.defaults = {**ask.defaults, **RLOO_DEFAULTS}
-    group_key = _group_key(ask, kind)
-    processes, device = world(ask), ask.num("per_device_train_batch_size")
-    accumulation, group = ask.num("gradient_accumulation_steps"), ask.num(group_key)
-    batch_keys = _generation_batch_keys(ask)
-    given = ask.num("generation_batch_size") if batch_keys else None
-    steps = ask.num("steps_per_generation") if batch_keys else None
-    per_generation = (divided(given, times(device, processes)) if given else steps) or accumulation
-    answers = 1.0 if counts_prompts(ask, kind) else group
-    prompts = divided(times(device, processes, accumulation), answers)
-    rollout = divided(times(device, processes, per_generation), answers)
-    inner = ask.num("num_iterations")
-    how = (
-        f"{device:g} per device x {processes:g} processes x {accumulation:g} accumulated"
-        + (f" / {group:g} answers each" if answers == group else "")
-        if prompts is not None and device and processes and accumulation and group
-        else ""
-    )
-    grown = ("gradient_accumulation_steps", *(key for key in batch_keys if key in ask.config.settings))
-    beta = ask("beta")
+    group_key, inner, beta = _group_key(ask, kind), ask.num("num_iterations"), ask("beta")
+    batch = _batch(ask, kind, group_key, inner)
     return {
         "algorithm": ask.made(kind, "beta"),
         "groups": ask.made(True, group_key),
-        **_common(ask, prompts, inner),
+        **_common(ask, batch["prompts_update"].value, inner),
         "kl_loss" if kind == "grpo" else "kl_reward": beta,
         "kl_reward" if kind == "grpo" else "kl_loss": Quantity(value=0.0, key="beta"),
         "group_size": ask(group_key),
-        "prompts_update": ask.made(prompts, "gradient_accumulation_steps", how, scale=grown),
-        "prompts_rollout": ask.made(rollout, "steps_per_generation" if batch_keys else "gradient_accumulation_steps"),
-        "updates": ask.made(divided(times(per_generation, inner), accumulation), "num_iterations",
-                            f"{per_generation:g} steps per generation x {inner:g} iterations"
-                            f" / {accumulation:g} accumulated"
-                            if per_generation and inner and accumulation else ""),
+        **batch,
         "inner": ask("num_iterations"),
         "max_completion": ask("max_completion_length"),
         "max_prompt": ask("max_prompt_length"),
@@ -143,6 +121,34 @@ def quantities(ask: Ask) -> dict[str, Quantity]:
         "clip_low": ask("epsilon"),
         "clip_high": ask("epsilon_high") if ask.raw("epsilon_high") is not None else ask("epsilon"),
         "max_grad_norm": ask("max_grad_norm"),
+    }  # fmt: skip
+
+
+def _batch(ask: Ask, kind: str, group_key: str, inner: float | None) -> dict[str, Quantity]:
+    """Prompts and updates of one batch, counted as the version counts them."""
+    processes, device = world(ask), ask.num("per_device_train_batch_size")
+    accumulation, group = ask.num("gradient_accumulation_steps"), ask.num(group_key)
+    batch_keys = _generation_batch_keys(ask)
+    given = ask.num("generation_batch_size") if batch_keys else None
+    steps = ask.num("steps_per_generation") if batch_keys else None
+    per_generation = (divided(given, times(device, processes)) if given else steps) or accumulation
+    answers = 1.0 if counts_prompts(ask, kind) else group
+    prompts = divided(times(device, processes, accumulation), answers)
+    rollout = divided(times(device, processes, per_generation), answers)
+    how = (
+        f"{device:g} per device x {processes:g} processes x {accumulation:g} accumulated"
+        + (f" / {group:g} answers each" if answers == group else "")
+        if prompts is not None and device and processes and accumulation and group
+        else ""
+    )
+    grown = ("gradient_accumulation_steps", *(key for key in batch_keys if key in ask.config.settings))
+    return {
+        "prompts_update": ask.made(prompts, "gradient_accumulation_steps", how, scale=grown),
+        "prompts_rollout": ask.made(rollout, "steps_per_generation" if batch_keys else "gradient_accumulation_steps"),
+        "updates": ask.made(divided(times(per_generation, inner), accumulation), "num_iterations",
+                            f"{per_generation:g} steps per generation x {inner:g} iterations"
+                            f" / {accumulation:g} accumulated"
+                            if per_generation and inner and accumulation else ""),
     }  # fmt: skip
 
 
@@ -224,6 +230,12 @@ VERSIONS = ("0.14.0", "0.15.2", "0.16.1", "0.17.0", "0.18.0", "0.19.1", "0.20.0"
                 "0.24.0", "0.25.1", "0.26.2", "0.27.2", "0.28.0", "0.29.1", "1.0.0", "1.3.0", "1.6.0", "1.9.0",
                 "1.12.0", "1.16.0")  # fmt: skip
 
+TOGETHER = {
+    "num_generations": ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"),
+    "generation_batch_size": ("num_generations",),
+    "per_device_train_batch_size": ("num_generations",),
+}
+
 TRL = Schema(
     name="trl",
     title="TRL",
@@ -236,6 +248,7 @@ TRL = Schema(
     instead=INSTEAD,
     memory=("gradient_checkpointing", "vllm_gpu_memory_utilization"),
     validity="trl",
+    together=TOGETHER,
     versions=VERSIONS,
     kl_fix=small_beta,
 )
@@ -253,6 +266,7 @@ OPEN_R1 = Schema(
     instead=INSTEAD,
     memory=TRL.memory,
     validity="open-r1",
+    together=TOGETHER,
     versions=VERSIONS,
     parent="trl",
     words=("open-r1",),

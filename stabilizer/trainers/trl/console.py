@@ -1,12 +1,12 @@
 """TRL: the dictionaries that transformers' Trainer prints, `{'loss': 0.01, 'grad_norm': 0.2, 'reward': 0.6, ...}`.
 
-Found wherever GRPOTrainer, RLOOTrainer or what inherits from them (Open-R1, Unsloth, ms-swift) had its output kept: a
-redirected console, W&B's `output.log`, a service's JSON of it. Names and meanings are those of `trl_state`. Traps:
+The kept output of GRPOTrainer, RLOOTrainer or a trainer that inherits from them (Open-R1, Unsloth, ms-swift): a
+redirected console, W&B's `output.log`, or a service's JSON of it. Names and meanings are those of `trl_state`. Traps:
 
-- No step is printed. It is taken from the progress bar, ` 10/300 [07:58<3:37:31, 45.01s/it]`, which stands on the same
-  line or shortly before; other bars (loading shards, mapping data) are told apart by their total. Without a bar the
-  step is the number of the printed line, times `logging_steps` where the configuration says it. A bar is drawn ten
-  times a second at most, and once more behind every printed line: quicker steps are told apart by the latter.
+- No step is printed. It is taken from the progress bar, ` 10/300 [07:58<3:37:31, 45.01s/it]`, on the same line or
+  shortly before; other bars (loading shards, mapping data) have another total. Without a bar the step is the number of
+  the printed line, times `logging_steps` where the configuration has it. A bar is drawn at most ten times a second, and
+  once more behind every printed line; the latter separates quicker steps.
 - transformers 5 prints numbers as text with four digits, `'0.01234'`; 4 prints them bare, `nan` included, and rounds
   the loss to four decimals.
 - Progress bars and warnings share lines with the numbers; a line may end in the middle of a dictionary.
@@ -55,7 +55,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
     entries, notes = parser.ended()
     torn = parser.torn
     steps, planned = _steps([bars for _, bars in parser.printed])
-    if steps is not None:
+    if steps is not None and planned is not None:
         steps = _redrawn(steps, [record for record, _ in parser.printed], [bar.get(planned) for bar in parser.behind])
     else:
         printed = [record for record, _ in parser.printed]
@@ -151,18 +151,21 @@ def _steps(bars: list[dict[int, int]]) -> tuple[list[int] | None, int | None]:
 
 
 def _redrawn(steps: list[int], printed: list[dict[str, Any]], behind: list[int | None]) -> list[int]:
-    """Steps too quick for the bar to be drawn at each of them: their lines then seem to be of one step. The bar is
-    always drawn anew behind a line, and tells them apart."""
+    """Steps for a log whose steps were quicker than the bar, so that several lines seem to be of one step.
+
+    The bar is always redrawn behind a line, which separates them."""
     trained = [place for place, record in enumerate(printed) if _of_training(record)]
     if len({steps[place] for place in trained}) == len(trained):
         return steps
     told = [behind[place] for place in trained]
     if told[-1] is None:  # the log ends right here
         told[-1] = steps[trained[-1]]
-    if None in told or any(later <= step for step, later in zip(told, told[1:-1], strict=False)):
+    known = [step for step in told if step is not None]
+    if len(known) < len(told) or any(later <= step for step, later in zip(known, known[1:-1], strict=False)):
         return steps
-    found = dict(zip(trained, told, strict=True))
-    return [found.get(place, steps[place] if behind[place] is None else behind[place]) for place in range(len(steps))]
+    drawn = [step if bar is None else bar for step, bar in zip(steps, behind, strict=True)]
+    found = dict(zip(trained, known, strict=True))
+    return [found.get(place, step) for place, step in enumerate(drawn)]
 
 
 def _of_training(record: dict[str, Any]) -> bool:
@@ -184,7 +187,7 @@ def _every(config: Mapping[str, Any] | None, printed: list[dict[str, Any]]) -> i
     """Steps between two lines: as configured, else as the summary's steps per second x runtime tell, else 1."""
     if config and (every := step_number(config.get("logging_steps"))):
         return every
-    summary = next((record for record in reversed(printed) if "train_runtime" in record), {})
+    summary: dict[str, Any] = next((record for record in reversed(printed) if "train_runtime" in record), {})
     rate, runtime = str(summary.get("train_steps_per_second", "")), number(summary.get("train_runtime"))
     speed = number(rate)
     count = (_counted(printed, 1) or [0])[-1]

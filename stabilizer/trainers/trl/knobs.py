@@ -34,7 +34,7 @@ TRL = Spelling(
             scales="learning_rate",
         ),
         "control/epsilon_low": Key("epsilon={value} in GRPOConfig", _NO_LIVE),
-        "control/epsilon_high": Key("epsilon_high={value} in GRPOConfig", _NO_LIVE),
+        "control/epsilon_high": Key("epsilon_high={value} in GRPOConfig", _NO_LIVE, at=("epsilon_high", "epsilon")),
         "control/temperature": Key("temperature={value} in GRPOConfig", SAMPLING),
         "control/max_grad_norm": Key("max_grad_norm={value} in GRPOConfig", _NO_LIVE),
         "control/entropy_coef": Key(
@@ -172,7 +172,7 @@ SWIFT = Spelling(
         "control/beta": Key("--beta {value}", _ARGUMENTS),
         "control/lr_scale": Key("--learning_rate {value}", _ARGUMENTS, scales="learning_rate"),
         "control/epsilon_low": Key("--epsilon {value}", _ARGUMENTS),
-        "control/epsilon_high": Key("--epsilon_high {value}", _ARGUMENTS),
+        "control/epsilon_high": Key("--epsilon_high {value}", _ARGUMENTS, at=("epsilon_high", "epsilon")),
         "control/temperature": Key("--temperature {value}", SAMPLING),
         "control/max_grad_norm": Key("--max_grad_norm {value}", _ARGUMENTS),
         "control/prompts": Key(f"--{_BATCH}", BUILT_ONCE),

@@ -1,12 +1,11 @@
 """TRL up to 0.11: what its PPOTrainer meant by `ppo/...`, `objective/...`, `env/...` and `tokens/...`.
 
-`log_stats` hands these to W&B or TensorBoard and writes nothing of its own, so there is no file of this format: the
-readers of trackers and tables come here for the names. The trainer that took its place (0.12-1.12) logs as GRPO's
-does and is read by `trl_state`. Traps:
+`log_stats` hands these to W&B or TensorBoard, so there is no file of this format; readers of trackers and tables use
+these names. The trainer that replaced it (0.12-1.12) logs as GRPO's does and is read by `trl_state`. Traps:
 
 - A step is one call of `step()`, a batch of rollouts, with `ppo_epochs` x mini-batches updates in it.
 - `objective/kl` is a sum over a sequence, k1 and signed unless `kl_penalty` says otherwise. Divided by the mean length
-  logged beside it, it is the KL per token that detectors and other trainers speak of.
+  logged beside it, it is the KL per token that detectors and other trainers use.
 - `ppo/policy/approxkl` is k2 against the policy that sampled; `objective/entropy` is a sum of -log p, not the entropy.
 - Neither a gradient norm nor a truncation is logged.
 """
@@ -77,8 +76,9 @@ def per_token(rows: list[Row]) -> list[Row]:
     found: list[Row] = []
     for step, values in rows:
         kl, length = values.get("objective/kl"), values.get("tokens/responses_len_mean")
-        known = kl is not None and length is not None and length > 0
-        found.append((step, {**values, "objective/kl / tokens": kl / length} if known else values))
+        if kl is not None and length is not None and length > 0:
+            values = {**values, "objective/kl / tokens": kl / length}
+        found.append((step, values))
     return found
 
 

@@ -1,7 +1,7 @@
-"""TRL's records, gathered into tables where they follow one another with the same keys and hold numbers alone.
+"""Gathers TRL's records into tables: consecutive records with the same keys and only numbers.
 
-That is most of a log. A few records are turned at a time, and each is let go at once when nobody else holds it: what
-was just touched lies in the processor's cache, and coming back for it later costs more than all the rest.
+Most of a log is like that. Records are converted a few at a time and released at once, while they are still in the
+processor's cache.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from stabilizer.formats.rows import LARGEST_STEP
 from stabilizer.runs.blocks import Block
 
 FEW = 8
-"""Records below which a table costs more than it saves."""
+"""Fewest records for which a table is faster."""
 AT_ONCE = 32
 """Records that are turned into numbers together."""
 SUMMARY = "train_runtime"
-"""Key of the final summary, which has a step but is none."""
+"""Key of the final summary, which has a step but is not a row of training."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,15 @@ class Table:
                 yield step, dict(zip(names, row, strict=True))
             return
         back = np.flatnonzero(np.diff(steps) <= 0) + 1
-        cuts = np.unique(np.concatenate((back, back + 1))) if len(back) * FEW <= len(steps) else []
+        few = len(back) * FEW <= len(steps)
+        cuts: list[int] = np.unique(np.concatenate((back, back + 1))).tolist() if few else []
         for some, rows in zip(np.split(steps, cuts), np.split(values, cuts), strict=True):
             if len(some):
                 yield Block.of(names, some.tolist(), rows)
 
 
 def taken(records: list[Any]) -> Iterator[Any]:
-    """The records of a list that nobody needs afterwards: it is empty then."""
+    """The records of a list, which is emptied on the way."""
     records.reverse()
     while records:
         yield records.pop()
@@ -86,7 +87,7 @@ def keys_of(record: Any) -> tuple[str, ...]:
 
 
 def _numbers(keys: tuple[str, ...], records: list[dict[str, Any]]) -> np.ndarray | None:
-    """A row of numbers per record; None when anything in them is not plainly a number, or a step is none."""
+    """A row of numbers per record; None when any value is not a number or a step is missing."""
     if "step" not in keys or SUMMARY in keys or not {type(record["step"]) for record in records} <= {int, float}:
         return None
     count = len(records) * len(keys)

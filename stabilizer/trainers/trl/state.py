@@ -3,14 +3,14 @@
 Written by GRPOTrainer and RLOOTrainer (Open-R1, Unsloth and others that inherit from them) and by the experimental
 PPOTrainer (0.12-1.12). The numbers are the flat list `log_history`; the last checkpoint holds all of them. Traps:
 
-- NaN and Infinity stand in the file as such. `null` is the mean of a window of nothing but NaN, except for a reward
-  function, where it means that no completion of the window was its business.
+- NaN and Infinity are written as such. `null` is the mean of a window of only NaN, except for a reward function, where
+  it means that the function applied to no completion of the window.
 - `grad_norm` and `learning_rate` belong to the last optimizer step of the logging window, the rest are means over
   the window. `step` counts optimizer steps; one batch of completions may serve several.
 - `reward_std` is the mean of the groups' deviations up to 0.26 and that of the whole batch from 0.27 on.
 - `kl` exists only with beta > 0 (before 0.16 always); it is k3 for GRPO and k1, signed, for RLOO.
-- The final summary (`train_runtime`, ...) has a step but is none. SFT, DPO, KTO and reward-model trainers write such
-  files too; DPO's `rewards/chosen` is not a reward function.
+- The final summary (`train_runtime`, ...) has a step but is not a row of training. SFT, DPO, KTO and reward-model
+  trainers write such files too; DPO's `rewards/chosen` is not a reward function.
 - `training_args.bin` beside it is a pickle and is never opened; the configuration comes from `--config` or a file.
 """
 
@@ -212,7 +212,7 @@ def _states(folder: Path) -> list[Path]:
 
 
 def _newest(folder: Path) -> tuple[Path, dict[str, Any], list[str]]:
-    """The state that reaches furthest. One that is damaged is passed over, said aloud, for the checkpoint before."""
+    """The state that reaches furthest. A damaged one is skipped with a note, for the checkpoint before it."""
     notes: list[str] = []
     states = _states(folder)
     if not states:
@@ -287,7 +287,7 @@ def _config(file: Path, given: Mapping[str, Any] | None) -> tuple[dict[str, Any]
 
 
 def _online(seen: Iterable[str]) -> bool:
-    """Whether this is a trainer that generates and is paid: SFT and preference trainers write the same kind of file."""
+    """Whether this trainer generates and gets rewards: SFT and preference trainers write the same kind of file."""
     keys = set(seen)
     if keys.intersection(OFFLINE):
         return False
@@ -389,7 +389,7 @@ def _all_zero(parts: list[Any], key: str) -> bool:
 
 
 def _disambiguate(names: dict[str, str], mapping: Mapping[str, str]) -> None:
-    """Two keys never share one of our names: what `--map` asks for wins, the other keeps its own name."""
+    """Resolve two keys with one of our names: `--map` wins, the other keeps its own name."""
     for theirs, ours in list(names.items()):
         if ours in mapping and mapping[ours] != theirs:
             names[theirs] = f"trl/{theirs}"

@@ -44,8 +44,9 @@ def named(log: NumberLog, mapping: Mapping[str, str], config: Mapping[str, Any] 
 
 
 def _unprefixed(seen: Iterable[str]) -> dict[str, str]:
-    """What transformers' log calls its metrics: `train/x` is `x`, `eval/x` is `eval_x`. A name of the user's own that
-    would then be the same as one of the trainer's is set apart."""
+    """The names in transformers' own log: `train/x` is `x`, `eval/x` is `eval_x`.
+
+    A name of the user's that would then equal one of the trainer's gets the prefix `own/`."""
     keys = set(seen)
     flat = {key: key.removeprefix("train/") for key in keys if key.startswith("train/")}
     flat |= {key: "eval_" + key.removeprefix("eval/") for key in keys if key.startswith("eval/")}

@@ -1,7 +1,6 @@
 """TRL's GRPOConfig, RLOOConfig and PPOConfig: what each version refuses.
 
-The rule that people meet is one sentence, "the batch must hold whole groups", but the batch it speaks of changed
-three times:
+The main rule is "the batch must hold whole groups", but the meaning of "batch" changed three times:
 
     0.14         none: every device generates `per_device_train_batch_size` prompts times `num_generations`
     0.15, 0.16   processes x per_device_train_batch_size; gradient accumulation does not count
@@ -18,7 +17,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from stabilizer.trainers.constraints import Settings, Version, Violation, divisors, near_multiple, nearest, positive
+from stabilizer.configs.config import Version
+from stabilizer.trainers.constraints import Settings, Violation, divisors, near_multiple, nearest, positive
 
 NEWEST = "1.16.0"
 _BOTH = "'generation_batch_size' and 'steps_per_generation' can not be both configured"
@@ -292,6 +292,10 @@ def _grpo_only(settings: Settings) -> Iterator[Violation]:
             yield _excluded(settings, "vespo-mode", key, text, change, "GRPOTrainer.__init__")
     if version >= (1, 6, 0):
         yield from _clip_bounds(settings)
+    yield from _reward_weights(settings)
+
+
+def _reward_weights(settings: Settings) -> Iterator[Violation]:
     weights, functions = settings.get("reward_weights"), settings.get("reward_funcs")
     if isinstance(weights, (list, tuple)) and isinstance(functions, (list, tuple)) and len(weights) != len(functions):
         text = f"number of reward weights ({len(weights)}) must match number of reward functions ({len(functions)})"

@@ -1,4 +1,4 @@
-"""veRL (Hydra) and Search-R1, a fork of its first releases with the same keys and other habits.
+"""veRL (Hydra), and what Search-R1, a fork of its first releases with the same keys, shares with it.
 
 In veRL `ppo_mini_batch_size` counts prompts and is multiplied by `rollout.n` inside; Search-R1 repeats its prompts by
 `n_agent` first and cuts answers. Sources: `verl/trainer/config/` of 0.9.1, `verl/trainer/config/ppo_trainer.yaml` and
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stabilizer.configs.config import release
+from stabilizer.configs.config import parse_version
 from stabilizer.trainers.quantities import Ask, Quantity, Since, divided, every, times
 from stabilizer.trainers.schema import Schema
 
@@ -49,29 +49,28 @@ DEFAULTS: dict[str, Any] = {
 
 def quantities(ask: Ask) -> dict[str, Quantity]:
     """The neutral words for a veRL configuration."""
-    search = ask.config.trainer.name == "search-r1"
+    return shared(ask, f"{ROLLOUT}n", repeats=1.0, old=parse_version(ask.config.version_used) < (0, 4))
+
+
+def shared(ask: Ask, group: str, *, repeats: float | None, old: bool) -> dict[str, Quantity]:
+    """The neutral words for veRL or a fork with its keys.
+
+    `group` is the key of the answers per prompt, `repeats` the answers that each prompt of a mini-batch stands for, and
+    `old` says that the KL's keys are those of veRL before 0.4.
+    """
     estimator = str(ask.raw("algorithm.adv_estimator")).rpartition(".")[2].lower()
     grouped = estimator in GROUPED
     kind = "ppo" if estimator == "gae" else "grpo" if "grpo" in estimator else "rloo" if grouped else "reinforce"
-    repeats = ask.num(f"{ROLLOUT}n_agent") if search else 1
     train, mini, epochs = ask.num("data.train_batch_size"), ask.num(MINI), ask.num(f"{ACTOR}ppo_epochs")
     prompts = divided(mini, repeats)
     steps = _steps(ask, train)
-    ratio = ask.num(f"{ACTOR}optim.lr_warmup_steps_ratio") or 0.0
-    warm = ask.num(f"{ACTOR}optim.lr_warmup_steps")
-    by_steps = warm is not None and warm > 0
-    warm_key = f"{ACTOR}optim.lr_warmup_steps{'' if by_steps else '_ratio'}"
-    high = f"{ACTOR}clip_ratio_high"
-    in_loss, in_reward = _kl(ask, search)
-    group = f"{ROLLOUT}{'n_agent' if search else 'n'}"
-    clip = ask(f"{ACTOR}clip_ratio")
+    in_loss, in_reward = _kl(ask, old)
     return {
         "algorithm": ask.made(kind, "algorithm.adv_estimator"),
         "groups": ask.made(grouped, "algorithm.adv_estimator"),
         "lr": ask(f"{ACTOR}optim.lr"),
         "steps": steps,
-        "warmup_frac": ask.made(divided(warm, steps.value) if by_steps else ratio, warm_key),
-        "warmup_steps": ask.made(warm if by_steps else times(ratio, steps.value), warm_key),
+        **_warmup(ask, steps.value),
         "kl_loss": in_loss,
         "kl_reward": in_reward,
         "group_size": ask(group),
@@ -96,12 +95,27 @@ def quantities(ask: Ask) -> dict[str, Quantity]:
         "save_every": ask.made(every(ask.raw("trainer.save_freq")), "trainer.save_freq"),
         "fp16": ask.made(str(ask.raw(f"{ACTOR}fsdp_config.model_dtype")).lower() in ("fp16", "float16", "half"),
                          f"{ACTOR}fsdp_config.model_dtype"),
-        "clip_low": ask(f"{ACTOR}clip_ratio_low") if f"{ACTOR}clip_ratio_low" in ask.config.settings else clip,
-        "clip_high": ask(high) if high in ask.config.settings else clip,
+        **_clip(ask),
         "max_grad_norm": ask(f"{ACTOR}grad_clip"),
         "lora": ask.made((ask.num("actor_rollout_ref.model.lora_rank") or 0) > 0, "actor_rollout_ref.model.lora_rank"),
         "model": ask("actor_rollout_ref.model.path"),
     }  # fmt: skip
+
+
+def _warmup(ask: Ask, steps: float | None) -> dict[str, Quantity]:
+    key = f"{ACTOR}optim.lr_warmup_steps"
+    warm, ratio = ask.num(key), ask.num(f"{key}_ratio") or 0.0
+    if warm is not None and warm > 0:
+        return {"warmup_frac": ask.made(divided(warm, steps), key), "warmup_steps": ask.made(warm, key)}
+    key = f"{key}_ratio"
+    return {"warmup_frac": ask.made(ratio, key), "warmup_steps": ask.made(times(ratio, steps), key)}
+
+
+def _clip(ask: Ask) -> dict[str, Quantity]:
+    """The bounds of the ratio: `clip_ratio` for each that has no key of its own in the file."""
+    keys = {"clip_low": f"{ACTOR}clip_ratio_low", "clip_high": f"{ACTOR}clip_ratio_high"}
+    both = f"{ACTOR}clip_ratio"
+    return {name: ask(key if key in ask.config.settings else both) for name, key in keys.items()}
 
 
 def _steps(ask: Ask, train: float | None) -> Quantity:
@@ -112,11 +126,10 @@ def _steps(ask: Ask, train: float | None) -> Quantity:
     return ask.made(known, "trainer.total_epochs")
 
 
-def _kl(ask: Ask, search: bool) -> tuple[Quantity, Quantity]:
-    """Up to 0.3, and in Search-R1, the reward carries the KL whenever the loss does not."""
+def _kl(ask: Ask, old: bool) -> tuple[Quantity, Quantity]:
+    """Before 0.4 the reward carries the KL whenever the loss does not."""
     uses = ask.flag(f"{ACTOR}use_kl_loss")
     in_loss = ask.made((ask.num(f"{ACTOR}kl_loss_coef") or 0.0) if uses else 0.0, f"{ACTOR}use_kl_loss")
-    old = search or release(ask.config.version_used) < (0, 4)
     rewards = not uses if old else ask.flag("algorithm.use_kl_in_reward")
     key = "algorithm.kl_ctrl.kl_coef" if old else "algorithm.use_kl_in_reward"
     return in_loss, ask.made((ask.num("algorithm.kl_ctrl.kl_coef") or 0.0) if rewards else 0.0, key)
@@ -126,6 +139,8 @@ def kl_in_loss(ask: Ask) -> Mapping[str, Any]:
     """The keys that bring in a small KL term."""
     return {f"{ACTOR}use_kl_loss": True, f"{ACTOR}kl_loss_coef": 0.001}
 
+
+READ_WITH = {f"{ACTOR}kl_loss_coef": f"{ACTOR}use_kl_loss"}
 
 VERL = Schema(
     name="verl",
@@ -145,5 +160,7 @@ VERL = Schema(
             "log_prob_micro_batch_size_per_gpu", "ppo_max_token_len_per_gpu", "forward_micro_batch_size",
             "forward_micro_batch_size_per_gpu", "gpu_memory_utilization"),
     validity="verl",
+    read_with=READ_WITH,
+    strict_yaml=True,
     kl_fix=kl_in_loss,
 )  # fmt: skip

@@ -5,9 +5,9 @@ Written by the trainer's driver process when `console` is among `trainer.logger`
 - Three styles of number: `0.431` with three decimals (up to 0.4.1, and Search-R1), which turns a learning rate of 1e-6
   into `0.000`; `0.4312` as Python prints it (0.5-0.8); `np.float64(0.4312)` (0.9, and 0.7 beside numpy 2).
 - Ray's `(TaskRunner pid=12345) ` before it, colours around that, a progress bar on the same line.
-- Lines that end too early, because the process was killed or something cut them. The number at the cut is no number.
-- The configuration stands before the first step, as Python prints a dictionary, over some hundred lines.
-- `step:0` holds the validation before training, alone. A restarted run that appends begins anew at a lower step.
+- Lines that end too early, because the process was killed or they were cut. The number at the cut is dropped.
+- The configuration is printed before the first step as a Python dictionary of some hundred lines.
+- `step:0` holds only the validation before training. A restarted run that appends starts again at a lower step.
 - Answers of the model are printed in between, and may say "step:1 - ..." too.
 """
 
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.core.records import Event
+from stabilizer.core.settings import setting_at
 from stabilizer.formats.console import ConsoleParser, Line, head
 from stabilizer.formats.files import beside
 from stabilizer.formats.rows import Row, step_number
@@ -68,7 +69,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
         notes.append("configuration taken from the log itself")
     settings = settings or beside(path, notes)
     settings = names.with_beta(settings)
-    planned = names.at(settings, "trainer.total_training_steps")
+    planned = setting_at(settings, "trainer.total_training_steps")
     return named_run(
         path.stem,
         names.naming(trainer, rows, settings, notes),
@@ -84,7 +85,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
 
 
 class _Parser(ConsoleParser):
-    """Line by line to rows; keeps what only the whole log can tell: which lines were cut, and the configuration."""
+    """Turns lines into rows; keeps what needs the whole log: which lines were cut, and the configuration."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,8 +136,9 @@ class _Parser(ConsoleParser):
         return True
 
     def without_what_was_cut(self) -> tuple[list[Row], int]:
-        """All rows, and how many of their lines were cut. One that stops before the key all others end with was: its
-        last number may have lost digits."""
+        """All rows, and how many of their lines were cut.
+
+        A line that stops before the last key of all others was cut; its last number may have lost digits."""
         usual, count = (Counter(key for key in self._last if key).most_common(1) or [("", 0)])[0]
         rows, torn = list(self._rows), self._torn
         if 2 * count > len(rows):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from stabilizer.core.settings import setting_at
 from stabilizer.formats.console import head
 from stabilizer.formats.files import beside, json_lines
 from stabilizer.formats.rows import Row, number, step_number
@@ -56,7 +57,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
         files=[path],
         mapping=mapping,
         config=settings,
-        planned=step_number(names.at(settings, "trainer.total_training_steps")) or None,
+        planned=step_number(setting_at(settings, "trainer.total_training_steps")) or None,
         skipped=skipped,
         notes=notes,
     )

@@ -15,7 +15,9 @@ KEYS = {
     ),
     "control/lr_scale": Key(f"{ACTOR}.optim.lr={{value}}", WORKERS, scales=f"{ACTOR}.optim.lr"),
     "control/epsilon_low": Key(f"{ACTOR}.clip_ratio_low={{value}}", WORKERS),
-    "control/epsilon_high": Key(f"{ACTOR}.clip_ratio_high={{value}}", WORKERS),
+    "control/epsilon_high": Key(
+        f"{ACTOR}.clip_ratio_high={{value}}", WORKERS, at=(f"{ACTOR}.clip_ratio_high", f"{ACTOR}.clip_ratio")
+    ),
     "control/temperature": Key(f"{ROLLOUT}.temperature={{value}}", SAMPLING),
     "control/max_grad_norm": Key(f"{ACTOR}.grad_clip={{value}}", WORKERS),
     "control/entropy_coef": Key(f"{ACTOR}.entropy_coeff={{value}}", WORKERS),

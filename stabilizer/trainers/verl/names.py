@@ -7,7 +7,7 @@ One step is one batch of rollouts; actor and critic metrics are means over its m
 - `actor/entropy` is the true entropy; up to 0.3 the same number was `actor/entropy_loss`. EasyR1's `actor/entropy_loss`
   is the mean of -log p, an estimate.
 - `actor/pg_clipfrac` counts both sides, `actor/pg_clipfrac_lower` the dual clip. EasyR1 splits by side.
-- `critic/score` is what the reward function paid, `critic/rewards` what is left of it after a KL penalty.
+- `critic/score` is the reward function's value, `critic/rewards` the same after a KL penalty.
 - An update whose gradient is not finite is skipped (not in Search-R1), but its norm still counts in the step's mean.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from stabilizer.core.settings import setting_at
 from stabilizer.formats.rows import Row
 from stabilizer.trainers.naming import Naming
 
@@ -75,7 +76,7 @@ EASYR1_NAMES = {
     "val/accuracy_reward":            "accuracy/val",
     "reward/overall":                 "reward/mean",
 }  # fmt: skip
-"""Where a log has `critic/score/mean` or `actor/kl_loss` too, those are taken and these keep their own names."""
+"""Where a log also has `critic/score/mean` or `actor/kl_loss`, those are used and these keep their own names."""
 
 _K1 = {"estimator": "k1 estimate, signed, mean over completion tokens"}
 _K3 = {"estimator": "k3 estimate of KL(policy, reference) (kl_loss_type low_var_kl), averaged as loss_agg_mode says"}
@@ -113,7 +114,7 @@ ROUNDED_AWAY = frozenset({
     "actor/lr", "critic/lr", "actor/kl_loss", "actor/ppo_kl", "actor/kl_coef", "actor/reward_kl_penalty",
     "actor/reward_kl_penalty_coeff", "critic/kl", "critic/kl_coeff", "rollout_corr/kl", "rollout_corr/k3_kl",
 })  # fmt: skip
-"""Numbers that are small by nature: printed with three decimals, their 0.000 says nothing."""
+"""Small numbers, printed with three decimals, whose 0.000 is only rounding."""
 
 
 UNMEASURED = {
@@ -132,7 +133,7 @@ def trainer_of(seen: Iterable[str]) -> str:
 
 
 def naming(trainer: str, rows: Iterable[Row], config: Mapping[str, Any], notes: list[str]) -> Naming:
-    """The names of one log of the family; what stays unclear is said in `notes`."""
+    """The names of one log of the family; `notes` lists what is unclear."""
     keys = {key for _, values in rows for key in values}
     names, instead, differs = dict(NAMES), dict(INSTEAD), {key: dict(value) for key, value in DIFFERS.items()}
     if trainer == "search_r1":
@@ -143,7 +144,7 @@ def naming(trainer: str, rows: Iterable[Row], config: Mapping[str, Any], notes: 
         differs["actor/kl_loss"] = {**_K3, "aggregation": "last micro-batch of each update"}
     elif "actor/entropy" not in keys:
         differs["actor/entropy_loss"] = {"estimator": "softmax entropy of the policy over completion tokens"}
-    kind = at(config, "algorithm.kl_penalty" if trainer == "easyr1" else "actor_rollout_ref.actor.kl_loss_type")
+    kind = setting_at(config, "algorithm.kl_penalty" if trainer == "easyr1" else "actor_rollout_ref.actor.kl_loss_type")
     if isinstance(kind, str) and kind not in ("low_var_kl", "k3"):
         differs["actor/kl_loss"] |= {"estimator": f"KL(policy, reference), kl_loss_type {kind}"}
     asks: dict[str, str] = {}
@@ -164,7 +165,7 @@ def _component(key: str) -> str | None:
 def _validation(
     trainer: str, keys: set[str], differs: dict[str, dict[str, str]], asks: dict[str, str]
 ) -> dict[str, str]:
-    """The one key that is the held-out accuracy. Of several data sets none is, and a score is not yet an accuracy."""
+    """The key of the held-out accuracy. With several data sets there is none, and a score need not be an accuracy."""
     if trainer == "easyr1":
         return {}
     scores = sorted(key for key in keys if key.startswith(("val-core/", "val/test_score/", "test_score/")))
@@ -185,26 +186,20 @@ def with_beta(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with `beta`, our word for the weight of the KL term, wherever veRL's keys put it."""
     if "beta" in config or not config:
         return dict(config)
-    actor = at(config, "actor_rollout_ref.actor")
+    actor = setting_at(config, "actor_rollout_ref.actor")
     if isinstance(actor, Mapping):
-        reward = at(config, "algorithm.use_kl_in_reward")
+        reward = setting_at(config, "algorithm.use_kl_in_reward")
         loss = actor.get("use_kl_loss")
         if loss is None and reward is None:
             return dict(config)
         in_loss = actor.get("kl_loss_coef") if loss else 0.0
-        in_reward = at(config, "algorithm.kl_ctrl.kl_coef") if reward or (reward is None and not loss) else 0.0
-    elif at(config, "worker.actor") is not None and isinstance(algorithm := at(config, "algorithm"), Mapping):
-        in_loss = at(config, "worker.actor.kl_loss_coef") or 0.0
+        in_reward = setting_at(config, "algorithm.kl_ctrl.kl_coef") if reward or (reward is None and not loss) else 0.0
+    elif setting_at(config, "worker.actor") is not None and isinstance(
+        algorithm := setting_at(config, "algorithm"), Mapping
+    ):
+        in_loss = setting_at(config, "worker.actor.kl_loss_coef") or 0.0
         in_reward = 0.0 if algorithm.get("disable_kl") else algorithm.get("kl_coef")
     else:
         return dict(config)
     weights = [weight for weight in (in_loss, in_reward) if isinstance(weight, (int, float))]
     return {**config, "beta": max(weights)} if weights else dict(config)
-
-
-def at(config: Mapping[str, Any], key: str) -> Any:
-    """A value by dotted key, or None."""
-    node: Any = config
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node

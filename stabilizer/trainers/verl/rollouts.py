@@ -7,9 +7,9 @@ whatever the reward function returned (`acc`, `format_reward`, ...). It is the o
 - The batch was reordered to balance its lengths: a group is what has one input (and one ground truth), not neighbours.
 - `score` is the sum of the reward function's token scores, before any KL penalty. Advantages are not in the dump.
 - Texts are without special tokens and without counts of tokens, so neither lengths nor truncation are known.
-- A validation dump has `reward` beside `score`, the same number; what is in it is no training.
-- A resumed run writes over the files of its steps. Files of steps it has not reached again are older than those before
-  them: they belong to an abandoned attempt and are left out.
+- A validation dump has `reward` beside `score`, the same number; it is held out, not trained on.
+- A resumed run overwrites the files of its steps. Files of steps that it has not reached again are older than those
+  before them; they belong to an abandoned attempt and are left out.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _named(
 
 
 def _held_out(values: dict[str, float]) -> dict[str, float]:
-    """A step's numbers under names that say what they are of. Of several answers a problem the best one counts too."""
+    """A step's numbers under names of held-out data. With several answers a problem, the best one counts as well."""
     found = {f"val/{key}": value for key, value in values.items()}
     if "reward/all_fail_frac" in values:
         found["val/solved/best"] = 1 - values["reward/all_fail_frac"]
@@ -163,7 +163,7 @@ def _is_dump(file: Path) -> bool:
 
 
 def _records(file: Path) -> tuple[dict[int, list[dict[str, Any]]], int]:
-    """A file's completions by step, and how many lines were none."""
+    """A file's completions by step, and the number of other lines."""
     found: dict[int, list[dict[str, Any]]] = {}
     skipped = 0
     for line in _lines(file):
@@ -183,7 +183,7 @@ def _lines(file: Path) -> Iterator[bytes]:
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
-    """A completion, its score a float and its step an int; None when it is none. NaN may stand in it."""
+    """A completion, with its score as float and its step as int; None for anything else. NaN is allowed."""
     try:
         record = json_text.loads_python(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""veRL 0.9.1: what `validate_config` and the actor and critic configurations refuse, and what the workers die of.
+"""veRL 0.9.1: what `validate_config`, the actor and critic configurations and the workers refuse.
 
 Batches count prompts; every worker multiplies them by `rollout.n` and divides by the data-parallel size. Only
 `*_micro_batch_size*` are memory knobs; `ppo_mini_batch_size` is the batch of one optimizer step.
@@ -229,7 +229,7 @@ def _critic(settings: Settings, gpus: int) -> Iterator[Violation]:
 
 
 def _at_work(settings: Settings, gpus: int, dynamic: bool) -> Iterator[Violation]:
-    """What no configuration check sees and a worker asserts: whole mini-batches and micro-batches per rank."""
+    """What only a worker asserts: whole mini-batches and micro-batches per rank."""
     keys = ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size")
     engine = math.prod(settings.number(f"{_ROLLOUT}.{key}") or 1 for key in keys)
     if gpus % engine:
@@ -269,10 +269,12 @@ def _at_work(settings: Settings, gpus: int, dynamic: bool) -> Iterator[Violation
     if dynamic:
         return
     per_rank, padded = mini * n // parallel, math.ceil(train / mini) * mini * n // parallel
-    named = ((f"{_ACTOR}.ppo_micro_batch_size_per_gpu", per_rank),)
-    named += ((f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu", padded),)
+    named = [
+        (f"{_ACTOR}.ppo_micro_batch_size_per_gpu", per_rank),
+        (f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu", padded),
+    ]
     if settings.flag("algorithm.use_kl_in_reward") or settings.flag(f"{_ACTOR}.use_kl_loss"):
-        named += ((f"{_REF}.log_prob_micro_batch_size_per_gpu", padded),)
+        named.append((f"{_REF}.log_prob_micro_batch_size_per_gpu", padded))
     for key, size in named:
         micro = settings.number(key)
         if micro and micro > 0 and size % micro:
