@@ -145,7 +145,7 @@ def test_what_was_asked_for_by_hand_is_listed_with_its_answer(tmp_path, capsys) 
         if tick.step == 1:
             assert main(["fix", str(tmp_path / "run"), "set", "prompts=6"]) == 0
             assert main(["fix", str(tmp_path / "run"), "set", "kl_kind=k2"]) == 2
-    assert "control/kl_kind would change nothing in this run; its knobs are lr_scale, beta" in capsys.readouterr().err
+    assert "control/kl_kind has no effect in this run; its knobs are lr_scale, beta" in capsys.readouterr().err
     assert main(["fix", str(tmp_path / "run"), "list"]) == 0
     told = capsys.readouterr().out
     assert "h1" in told and "by-hand" in told
@@ -379,7 +379,7 @@ def test_an_order_nobody_knows_is_refused_with_those_there_are(tmp_path, capsys)
             assert main(["fix", str(tmp_path / "run"), "do", "restore:99999"]) == 2
             assert main(["fix", str(tmp_path / "run"), "set", "entropycoef=0.1"]) == 2
     told = capsys.readouterr().err
-    assert "no checkpoint of step 99999 to return to; there are: 0" in told
+    assert "no checkpoint of step 99999 to return to; available: 0" in told
     assert not list((tmp_path / "run" / "requests").glob("*.json"))
     assert "restore:STEP" in told and "nearest is 'control/entropy_coef'" in told
 
@@ -441,7 +441,7 @@ def test_who_ends_a_run_at_once_is_told_how_to_go_on(tmp_path) -> None:
     out = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
         follow(session, Console(file=out, width=500), json=False)
-    assert f"stopped at once; what was saved last is gone on with by: {command()} train --resume" in out.getvalue()
+    assert f"stopped at once; resume from the last checkpoint with: {command()} train --resume" in out.getvalue()
 
 
 def test_a_return_that_is_broken_off_leaves_a_run_that_is_stopped_and_can_go_on(tmp_path, monkeypatch) -> None:
@@ -498,7 +498,7 @@ def test_who_asks_a_run_to_end_is_told_at_once_that_it_was_heard(tmp_path, capfd
     def amid_a_step(*args):
         if session.trainer.step == 2 and not session.stop_reason:
             signal.raise_signal(signal.SIGINT)
-            assert "ends after this step, and saves; Ctrl-C again ends it at once" in capfd.readouterr().err
+            assert "ends after this step and saves its state; press Ctrl-C again to end at once" in capfd.readouterr().err
         return score(*args)
 
     session.trainer.task.score = amid_a_step
@@ -588,7 +588,7 @@ def test_a_final_state_that_is_not_on_disk_is_told_and_is_no_success(tmp_path, m
     said = out.getvalue()
     assert said.count("checkpoint could not be saved") == 1, "once, not at every checkpoint"
     assert (
-        "the final state is not on disk ([Errno 28] No space left on device): the newest one there is of step 0" in said
+        "the final state could not be saved ([Errno 28] No space left on device): the newest checkpoint is of step 0" in said
     )
 
 

@@ -289,6 +289,6 @@ def test_import_refuses_what_it_would_overwrite_or_escape(tmp_path, capsys) -> N
     sample = str(SAMPLES / "verl-0.5.log")
     assert main(["import", sample, "--runs", str(tmp_path), "--name", "a"]) == 0
     assert main(["import", sample, "--runs", str(tmp_path), "--name", "a"]) == 2
-    assert "there is a run here already; give another name with --name NAME" in capsys.readouterr().err
+    assert "a run of this name exists; choose another one with --name NAME" in capsys.readouterr().err
     assert main(["import", sample, "--runs", str(tmp_path), "--name", "../b"]) == 2
     assert "must be a plain name" in capsys.readouterr().err
