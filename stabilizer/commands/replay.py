@@ -46,7 +46,10 @@ def _replay(args: argparse.Namespace, out: Path, *, kept: bool) -> int:
 
     with Console(stderr=True).status("replaying") as status:
         done = replay(
-            args.run_directory, out, steps=args.steps, told=lambda n, of: status.update(f"replaying: step {n} of {of}")
+            args.run_directory,
+            out,
+            steps=args.steps,
+            progress=lambda n, of: status.update(f"replaying: step {n} of {of}"),
         )
     code = int(args.check and done.first is not None)
     if args.json:

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     """Follow the run until there is a reason to end."""
     wanted = mapping(args.map)
     followed, news = _begin(args, lambda path: load(path, format=args.format, mapping=wanted, config=args.config))
-    notices = Notices(args.path.name, args.on_critical, args.notify, tell=lambda text: print(text, file=sys.stderr))
+    notices = Notices(args.path.name, args.on_critical, args.notify, report=lambda text: print(text, file=sys.stderr))
     following = _Following(args, notices)
     try:
         while (code := following.take(news, followed.newest)) is None:
@@ -136,14 +136,14 @@ class _Following:
         if last is not None:
             changed = self._watch.end(last)
             self._printer.end(changed)
-            self._notices.tell_of(changed)
+            self._notices.send(changed)
             self.verdict = self._watch.verdict(last)[0]
         return int(_reached(self.verdict, self._args.fail_on))
 
     def _judge(self, view: RunView) -> None:
         changed = self._watch.tick(view)
         self._printer.tick(_tick(view, self._watch, changed))
-        self._notices.tell_of(changed)
+        self._notices.send(changed)
         self.verdict = self._watch.verdict(view)[0]
         now = time.monotonic()
         if self._view is not None and not self._ended:  # the pause before a restart is no step
