@@ -95,8 +95,8 @@ class Session:
         if session.host.unsaved:
             session._close("failed")
             raise RunError(
-                f"{path / 'checkpoints'}: the first checkpoint could not be saved ({session.host.unsaved}), and without one"
-                f" the run can't be resumed, rolled back or exported: free disk space, or choose another folder"
+                f"{path / 'checkpoints'}: the first checkpoint could not be saved ({session.host.unsaved}), and without"
+                " one the run can't be resumed, rolled back or exported: free disk space, or choose another folder"
             )
         session._found_at_start = session.monitor.look(0)
         return session
