@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("the installed package has no benchmarks; run `stabilizer bench` in a clone of the repository")
     from bench import command  # not part of the wheel
 
-    return command.run(args)
+    return int(command.run(args))
 
 
 def _present() -> bool:
