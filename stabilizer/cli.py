@@ -1,7 +1,7 @@
-"""The command `stabilizer`: a list of verbs, and what happens when one of them can't go on.
+"""The command `stabilizer`: the list of its verbs, and how errors are reported.
 
 A verb's module is imported only when that verb is used, so `stabilizer --help` stays quick and nothing post-hoc
-ever imports torch. Errors say what, where and what to do next; a traceback is shown only under `--debug`.
+ever imports torch. Error messages name the problem, the place and the next step; only `--debug` shows a traceback.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from typing import NoReturn
 from stabilizer.core.version import __version__
 
 VERBS = {
-    "train": "train a model, with detectors, remedies and a dashboard beside it",
-    "demo": "train the built-in task in about two minutes and look at it",
-    "preflight": "say what will hurt in a trainer's configuration, before the first step",
-    "plan": "list every valid batch for a trainer and a number of GPUs, ready to paste",
-    "diagnose": "say what went wrong in finished or running runs, when it began and what to change",
-    "watch": "follow a live run or a growing log, with the same detectors, in the terminal",
-    "report": "write one self-contained page about a run",
-    "import": "make a run directory of another trainer's log, for the dashboard",
-    "compare": "say how a run differs from a reference, why, and what to change first",
-    "dashboard": "look at runs in the browser",
-    "runs": "list runs, their state and verdict",
-    "fix": "answer the remedies of a running run, or turn its knobs by hand",
-    "replay": "train a run again with its interventions, and say whether the numbers agree",
-    "webhook": "take signed answers to proposals over the network, for the runs of a folder",
-    "export": "write a run's policy as a folder with a model card, or its metrics as CSV",
+    "train": "train a model with detectors, remedies and an optional dashboard",
+    "demo": "train the built-in task in about two minutes and show the result",
+    "preflight": "check a trainer's configuration for problems before the first step",
+    "plan": "list the valid batch settings for a trainer and a number of GPUs, ready to paste",
+    "diagnose": "report what went wrong in a run, when it began and what to change",
+    "watch": "follow a live run or a growing log in the terminal, with the same detectors",
+    "report": "write a self-contained page about a run",
+    "import": "convert another trainer's log to a run directory",
+    "compare": "explain how a run differs from a reference, and what to change first",
+    "dashboard": "show runs in the browser",
+    "runs": "list runs with their state and verdict",
+    "fix": "answer the proposals of a live run, or change its knobs manually",
+    "replay": "train a run again with its interventions and check that the numbers agree",
+    "webhook": "accept signed answers to proposals over the network, for a folder of runs",
+    "export": "export a run's model with a model card, or its metrics",
     "detectors": "list the detectors, or explain one",
-    "bench": "measure this installation: cost of monitoring, reading, training, quality of detection",
+    "bench": "measure this installation: monitoring cost, log reading, training speed, detection quality",
     "doctor": "check this installation",
 }
 
 
 class UsageError(ValueError):
-    """Something the user can mend: shown as one line, exit code 2."""
+    """A mistake in the command line: shown as one line, exit code 2."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with the words on stdout as well, where `--json` is one of them."""
+    """With `--json`, also prints errors as JSON on stdout."""
 
     as_json = False
     chosen: _Parser | None = None
-    """The parser of the verb that was called: what it does not know is told in its words."""
+    """The parser of the verb that was called: it reports unknown arguments."""
 
     def error(self, message: str) -> NoReturn:
         if self.as_json:
@@ -57,18 +57,18 @@ class _Parser(argparse.ArgumentParser):
         super().error(message)
 
     def unknown(self, word: str) -> NoReturn:
-        """Say that there is no such argument, and which one may have been meant."""
+        """Report an unknown argument, with the nearest known one."""
         known = [name for action in self._actions for name in action.option_strings]
         near = difflib.get_close_matches(word.partition("=")[0], known, 1) if word.startswith("-") else []
-        hint = f"did you mean {near[0]}?" if near else f"`{self.prog} --help` explains what it takes"
+        hint = f"did you mean {near[0]}?" if near else f"see `{self.prog} --help`"
         self.error(f"unrecognized argument {word}; {hint}")
 
 
 def build_parser(verb: str | None = None, *, as_json: bool = False) -> _Parser:
-    """The parser; only the chosen verb's module is imported to fill in its arguments."""
+    """The parser. Only the chosen verb's module is imported."""
     parser = _Parser(
         prog="stabilizer",
-        description="Keeps GRPO/PPO training of language models stable: trains, watches, explains and repairs runs.",
+        description="Keeps GRPO/PPO training of language models stable: trains, monitors, explains and repairs runs.",
         epilog="`stabilizer VERB --help` explains a verb. Start with `stabilizer demo` or `stabilizer diagnose PATH`.",
     )
     parser.as_json = as_json
@@ -80,8 +80,8 @@ def build_parser(verb: str | None = None, *, as_json: bool = False) -> _Parser:
         if name == verb:
             _module(name).add_arguments(sub)
             parser.chosen = sub
-        sub.add_argument("--json", action="store_true", help="print JSON on stdout and nothing else")
-        sub.add_argument("--debug", action="store_true", help="show a traceback when something fails")
+        sub.add_argument("--json", action="store_true", help="print only JSON on stdout")
+        sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
 
 
@@ -113,8 +113,8 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser = build_parser(verb, as_json="--json" in words)
     if verb is not None and verb not in VERBS:
         near = difflib.get_close_matches(verb, VERBS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(VERBS)}"
-        parser.error(f"no verb {verb!r}; {hint}")
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(VERBS)}"
+        parser.error(f"unknown verb {verb!r}; {hint}")
     args, unknown = parser.parse_known_args(words)
     if unknown:
         (parser.chosen or parser).unknown(unknown[0])
@@ -122,7 +122,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
 
 
 def _module(verb: str) -> ModuleType:
-    """A verb's module: that of `import` has an underscore more, because the word is Python's."""
+    """A verb's module; `import` is a Python keyword, so its module is `import_`."""
     return importlib.import_module(f"stabilizer.commands.{'import_' if verb == 'import' else verb}")
 
 
@@ -130,7 +130,7 @@ def _fail(error: Exception, args: argparse.Namespace) -> int:
     expected = isinstance(error, (ValueError, OSError, ImportError))
     message = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.filename:
-        rights = "; check the path and its rights" if isinstance(error, PermissionError) else ""
+        rights = "; check the path and its permissions" if isinstance(error, PermissionError) else ""
         message = f"{error.filename}: {error.strerror}{rights}"
     if not expected:
         message = f"{type(error).__name__}: {message} (this is a bug in stabilizer; --debug shows where)"
@@ -141,7 +141,7 @@ def _fail(error: Exception, args: argparse.Namespace) -> int:
 
 
 def error_line(verb: str, message: object) -> str:
-    """What is said on stderr. Messages quote files and names in them, so they are shown without control characters."""
-    from stabilizer.core.text import plain  # only now: `--help` must not wait for what the reports need
+    """An error as stderr shows it, without the control characters that quoted file content may hold."""
+    from stabilizer.core.text import plain  # imports rich, which `--help` need not wait for
 
     return f"stabilizer {verb}: {plain(message, 4000)}"

@@ -109,12 +109,12 @@ def test_words_that_make_no_command_are_an_error_in_json_too(words: tuple[str, .
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("diagnos", "x"), "stabilizer: error: no verb 'diagnos'; did you mean 'diagnose'?"),
-        (("xyzzy",), "stabilizer: error: no verb 'xyzzy'; there are train, demo, "),
+        (("diagnos", "x"), "stabilizer: error: unknown verb 'diagnos'; did you mean 'diagnose'?"),
+        (("xyzzy",), "stabilizer: error: unknown verb 'xyzzy'; choose from train, demo, "),
         (("diagnose", "x", "--fail-one=warn"), "stabilizer diagnose: error: unrecognized argument --fail-one=warn;"
                                                " did you mean --fail-on?"),
-        (("diagnose", "x", "--xyzzy"), "unrecognized argument --xyzzy; `stabilizer diagnose --help` explains"),
-        (("watch", "a", "b"), "stabilizer watch: error: unrecognized argument b; `stabilizer watch --help`"),
+        (("diagnose", "x", "--xyzzy"), "unrecognized argument --xyzzy; see `stabilizer diagnose --help`"),
+        (("watch", "a", "b"), "stabilizer watch: error: unrecognized argument b; see `stabilizer watch --help`"),
     ],
 )  # fmt: skip
 def test_a_word_that_is_not_known_is_answered_with_the_nearest_in_its_verbs_own_usage(words, said, capsys) -> None:
@@ -134,7 +134,7 @@ def test_the_dashboard_says_that_a_folder_is_not_there_and_opens_all_the_same(tm
     assert main(["dashboard", str(tmp_path / "rusn"), str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert out == f"served {tmp_path / 'rusn'} {tmp_path}\n"
-    assert err == f"stabilizer dashboard: {tmp_path / 'rusn'}: not there (yet); what appears there is shown\n"
+    assert err == f"stabilizer dashboard: {tmp_path / 'rusn'}: does not exist yet; it is shown once it does\n"
 
 
 def test_a_mistake_ends_the_process_with_exit_code_2(tmp_path) -> None:
@@ -266,7 +266,7 @@ def test_the_command_line_says_what_an_approval_would_cost(tmp_path, capsys) -> 
     run = str(tmp_path / "run")
     assert main(["fix", run, "list"]) == 0
     listed = " ".join(capsys.readouterr().out.split())
-    assert "If it is approved: 25 steps would be thrown away" in listed and "reward/mean: 0.355 now, 0.105" in listed
+    assert "Cost of approval: 25 steps would be thrown away" in listed and "reward/mean: 0.355 now, 0.105" in listed
     assert main(["fix", run, "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["cost"][0].startswith("25 steps")
     assert main(["fix", run, "approve", "a1"]) == 0
@@ -296,7 +296,7 @@ def test_several_knobs_are_asked_for_at_once_or_none(tmp_path, capsys) -> None:
     assert "set minibatches=4 prompts=12" in capsys.readouterr().out
     assert [(r.kind, r.action) for r in waiting(run)] == [("set", "minibatches=4"), ("set", "prompts=12")]
     assert main(["fix", str(run), "approve", "a1", "a2"]) == 2
-    assert "one at a time" in capsys.readouterr().err
+    assert "takes one argument" in capsys.readouterr().err
 
 
 def test_an_unknown_verb_lists_the_verbs() -> None:

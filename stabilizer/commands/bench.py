@@ -1,4 +1,4 @@
-"""`stabilizer bench`: measure this checkout. Benchmarks are part of the source tree and not of the wheel."""
+"""`stabilizer bench`: measure this checkout. The wheel does not contain the benchmarks."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from stabilizer.cli import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the benchmarks, where they are present."""
+    """The arguments of the benchmarks, if they are installed."""
     if _present():
         from bench import command  # not part of the wheel
 
         command.add_arguments(parser)
     else:
-        parser.add_argument("which", nargs="*", help="needs a source checkout")
+        parser.add_argument("which", nargs="*", help="(requires a source checkout)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, or say where the benchmarks are."""
+    """Measure, or say where to get the benchmarks."""
     if not _present():
-        raise UsageError("the benchmarks are not part of an installation; clone the repository and run it there")
+        raise UsageError("the installed package has no benchmarks; run `stabilizer bench` in a clone of the repository")
     from bench import command  # not part of the wheel
 
-    return command.run(args)
+    return int(command.run(args))
 
 
 def _present() -> bool:

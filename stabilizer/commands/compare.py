@@ -1,7 +1,6 @@
-"""`stabilizer compare RUN REFERENCE [RUN...]`: is it like the reference, and if not, why, and what to change first.
+"""`stabilizer compare RUN REFERENCE [RUN...]`: how a run differs from a reference, why, and what to change first.
 
-Exit codes: 0 when the question was answered, whatever the answer ("undetermined" is one), 2 when something could not
-be read or compared.
+Exit codes: 0 when the comparison was made, whatever its result, 2 when something could not be read or compared.
 """
 
 from __future__ import annotations
@@ -23,30 +22,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = CURVE_HELP
-    parser.add_argument("run", metavar="RUN", help="a run or log; A,B,C are seeds of one configuration")
-    parser.add_argument("reference", metavar="REFERENCE", help="a run, seeds of a run, a CSV, or a curve (see below)")
+    parser.add_argument("run", metavar="RUN", help="a run or log; A,B,C for several seeds of one configuration")
+    parser.add_argument(
+        "reference", metavar="REFERENCE", help="a run, several seeds of a run, a CSV file, or a curve (see below)"
+    )
     parser.add_argument(
         "more",
         nargs="*",
         metavar="RUN",
-        help="further seeds of RUN or REFERENCE, where only the seed differs; others are compared one by one",
+        help="more runs: seeds of RUN or REFERENCE join them, others are compared one by one",
     )
-    parser.add_argument("--by", choices=CLOCKS, help="what to align by (default: chosen, and said why)")
+    parser.add_argument(
+        "--by", choices=CLOCKS, help="axis to align by (default: chosen automatically, with the reason shown)"
+    )
     parser.add_argument(
         "--metric",
         action="append",
         default=[],
         metavar="NAME[=NAME]",
-        help="metric to compare, RUN's name and the reference's where it differs; the first is judged; may be repeated",
+        help="metric to compare (NAME=NAME if the reference calls it differently); the first one decides the verdict;"
+        " may be repeated",
     )
     parser.add_argument(
         "--map",
         action="append",
         default=[],
         metavar="OURS=THEIRS",
-        help="read THEIRS of a foreign log or CSV as our OURS, e.g. reward/mean=score; may be repeated",
+        help="read the metric THEIRS of another trainer's log or CSV as OURS, e.g. reward/mean=score; may be repeated",
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write one self-contained page (.html)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write a self-contained page (.html)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,12 +73,12 @@ def run(args: argparse.Namespace) -> int:
             out.rule(style="dim")
         show(answer, out)
     if args.output:
-        out.print(f"\nThe same with charts: {plain(args.output)}", style="dim", soft_wrap=True)
+        out.print(f"\nWith charts: {plain(args.output)}", style="dim", soft_wrap=True)
     return 0
 
 
 def _read(word: str, wanted: dict[str, str]) -> Side:
-    """A side; --map applies to whichever inputs are foreign logs or tables."""
+    """A side. `--map` applies to the inputs that are logs or tables of other trainers."""
     try:
         return read_side(word, mapping=wanted)
     except OwnNames:

@@ -1,4 +1,4 @@
-"""`stabilizer dashboard`: look at runs in the browser."""
+"""`stabilizer dashboard`: show runs in the browser."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host",
         default="127.0.0.1",
-        help="the one address to listen on; any but a loopback one needs --token (default: %(default)s)",
+        help="address to listen on; an address other than loopback requires --token (default: %(default)s)",
     )
-    parser.add_argument("--token", action="store_true", help="require the token that the printed address contains")
-    parser.add_argument("--port", type=int, default=8050, help="0 picks a free one (default: %(default)s)")
+    parser.add_argument(
+        "--token", action="store_true", help="require the secret token contained in the printed address"
+    )
+    parser.add_argument("--port", type=int, default=8050, help="port; 0 picks a free one (default: %(default)s)")
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
 
 
@@ -36,7 +38,10 @@ def run(args: argparse.Namespace) -> int:
 
     for path in args.paths:  # no error: training that makes it may start later
         if not path.exists():
-            print(error_line("dashboard", f"{path}: not there (yet); what appears there is shown"), file=sys.stderr)
+            print(
+                error_line("dashboard", f"{path}: does not exist yet; it is shown once it does"),
+                file=sys.stderr,
+            )
     announce = (lambda address: print(json.dumps({"address": address}), flush=True)) if args.json else say
     serve(
         args.paths,

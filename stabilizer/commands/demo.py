@@ -1,4 +1,4 @@
-"""`stabilizer demo`: a real run on the built-in task, the dashboard live beside it, a report at the end."""
+"""`stabilizer demo`: a real run on a built-in task with the live dashboard, and a report at the end."""
 
 from __future__ import annotations
 
@@ -24,23 +24,28 @@ if TYPE_CHECKING:
     from stabilizer.live.session import Session  # imports torch
 
 _RUN = ("variant", "steps", "seed")
-"""Arguments that the same run is trained with again."""
+"""Arguments that repeat the same run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
-    parser.add_argument("--variant", help="`unstable`: a learning rate far too high, to see incidents and fixes")
-    parser.add_argument("--task", default="addition", help="built-in task (addition, sorting, length, search)")
-    parser.add_argument("--steps", type=int, help="outer iterations, when the task's own number is too long")
-    parser.add_argument("--seed", type=int, help="seed of everything random")
-    parser.add_argument("--posthoc", action="store_true", help="no training: the dashboard on the sample runs")
+    parser.add_argument("--variant", help="`unstable` sets a far too high learning rate, to show incidents and fixes")
+    parser.add_argument(
+        "--task", default="addition", help="built-in task: addition, sorting, length or search (default: addition)"
+    )
+    parser.add_argument("--steps", type=int, help="number of training steps (default: set by the task)")
+    parser.add_argument("--seed", type=int, help="random seed")
+    parser.add_argument("--posthoc", action="store_true", help="do not train; show the sample runs in the dashboard")
     parser.add_argument("--no-dashboard", action="store_true", help="train without the dashboard")
     add_run_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train and report; with `--posthoc` only show the sample runs. What was found is no failure of the demo: the exit
-    code is 0 when training came to its end, and 1 when it was stopped or its state could not be saved."""
+    """Train and report; with `--posthoc` only show the sample runs.
+
+    The exit code does not depend on the findings: it is 0 when training ended by itself, and 1 when it was stopped or
+    its state could not be saved.
+    """
     if args.posthoc:
         return _posthoc(args)
     need_train_extra()
@@ -66,45 +71,45 @@ def _train(session: Session, console: Console, args: argparse.Namespace, address
         console.print(Text(f"  {advice}"), soft_wrap=True)
     again = f"{command()} dashboard {session.writer.path.parent}"
     if address and sys.stdin.isatty() and sys.stdout.isatty():
-        console.print(Text(f"  dashboard stays at {address} until Ctrl-C"), soft_wrap=True)
+        console.print(Text(f"  the dashboard stays at {address} until Ctrl-C"), soft_wrap=True)
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 time.sleep(3600)
     elif address:
-        told = f"the dashboard ends with the training, for there is no terminal; open it again: {again}"
+        told = f"without a terminal the dashboard ends with the training; open it again with: {again}"
         console.print(Text(f"  {told}"), soft_wrap=True)
     else:
-        console.print(Text(f"  look at it:    {again}"), soft_wrap=True)
+        console.print(Text(f"  dashboard:     {again}"), soft_wrap=True)
     return 1 if session.stop_reason or session.host.unsaved else 0
 
 
 def _next(args: argparse.Namespace, findings: list[Finding]) -> str:
-    """What to try after this demo, by what it found and by what it was allowed to do."""
+    """What to try next, depending on what was found and on the remedy mode."""
     demo = f"{command()} demo" + (f" --task {args.task}" if args.task != "addition" else "")
-    standing = [finding for finding in findings if finding.severity != "info" and finding.state != "resolved"]
-    if not standing:
+    unresolved = [finding for finding in findings if finding.severity != "info" and finding.state != "resolved"]
+    if not unresolved:
         return "" if args.variant else f"see a run go wrong: {demo} --variant unstable"
-    mendable = any(remedy.safety != "advice" for finding in standing for remedy in finding.remedies)
+    mendable = any(remedy.safety != "advice" for finding in unresolved for remedy in finding.remedies)
     if not mendable or args.remedy not in ("off", "suggest", "approve"):
         return ""
     same = [f" --{name} {value}" for name in _RUN if (value := getattr(args, name)) is not None]
     meant = "this variant breaks on purpose; " if args.variant else ""
-    return f"{meant}let it mend itself: {demo}{''.join(same)} --remedy auto-full"
+    return f"{meant}let remedies repair it: {demo}{''.join(same)} --remedy auto-full"
 
 
 def _posthoc(args: argparse.Namespace) -> int:
-    """The dashboard on runs that are already there: the repository's samples, or those shipped in the wheel."""
+    """Show the sample runs of the repository or of the wheel."""
     from dashboards.server import serve  # imports Dash
 
     samples = sample_runs()
     if not samples.is_dir():
-        raise FileNotFoundError("the sample runs are not part of this installation; see `stabilizer dashboard PATH`")
+        raise FileNotFoundError("this installation has no sample runs; use `stabilizer dashboard PATH`")
     serve([samples], "127.0.0.1", args.port, browser=sys.stdout.isatty())
     return 0
 
 
 def _report(run: Path) -> Path:
-    """The page about the run, beside its directory."""
+    """Write the report about the run, beside its directory."""
     from stabilizer.output.report import write  # imports plotly
 
     return write(analyse(load(run)), run.parent / f"{run.name}-report.html")

@@ -1,4 +1,4 @@
-"""`stabilizer detectors`: what is looked for, and the page of each detector."""
+"""`stabilizer detectors`: the list of detectors, and the page of each."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from stabilizer.remedies.base import SECTIONS, Remedy
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
     parser.add_argument("action", nargs="?", choices=("list", "explain"), default="list", help="default: list")
-    parser.add_argument("--markdown", action="store_true", help="the list as the README's table")
+    parser.add_argument("--markdown", action="store_true", help="print the list as a Markdown table")
     parser.add_argument(
-        "id", nargs="?", help="the detector to explain, e.g. policy/entropy-collapse, or a remedy, e.g. roll-back"
+        "id", nargs="?", help="detector to explain, e.g. policy/entropy-collapse, or remedy, e.g. roll-back"
     )
 
 
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """List all detectors, or print the page of one."""
     if args.action == "list":
         if args.id:
-            raise UsageError(f"list takes no id; for one detector's page: stabilizer detectors explain {args.id}")
+            raise UsageError(f"list takes no id; to read one page, run `stabilizer detectors explain {args.id}`")
         print(markdown()) if args.markdown else _list(args.json)
     elif remedy := next((remedy for remedy in REMEDIES if remedy.id == args.id), None):
         _explain_remedy(remedy, args.json)
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def markdown() -> str:
-    """The README's table: what is looked for, what must be logged for it, and how good it was when last measured."""
+    """A Markdown table: what each detector looks for, the metrics it needs, and its measured quality."""
     rows = [f"| `{d.id}` | {page(d)['title']} | {needs_words(d)} | {in_words(d.id)} |" for d in DETECTORS]
     return "\n".join(["| id | fires when | needs | recall; false alarms |", "|---|---|---|---|", *rows])
 
@@ -51,13 +51,13 @@ def markdown() -> str:
 def _named(id: str | None) -> Detector:
     by_id = all_detectors()
     if id is None:
-        raise UsageError(f"explain needs an id: stabilizer detectors explain {DETECTORS[0].id}")
+        raise UsageError(f"explain needs an id, e.g. `stabilizer detectors explain {DETECTORS[0].id}`")
     if id in by_id:
         return by_id[id]
     endings = [known for known in by_id if known.rpartition("/")[2] == id.rpartition("/")[2]]
     near = endings or difflib.get_close_matches(id, (*by_id, *(remedy.id for remedy in REMEDIES)), 1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise UsageError(f"no detector or remedy {id!r}; {hint}`stabilizer detectors` lists all")
+    raise UsageError(f"unknown detector or remedy {id!r}; {hint}`stabilizer detectors` lists all")
 
 
 def _list(as_json: bool) -> None:
@@ -65,7 +65,7 @@ def _list(as_json: bool) -> None:
         print(json.dumps([page(detector) for detector in DETECTORS], indent=2))
         return
     out = console()
-    for detector in DETECTORS:  # below one another: columns would break names of metrics in the middle
+    for detector in DETECTORS:  # one below the other: columns would break metric names
         known = page(detector)
         out.print(Text(known["id"], "bold"))
         out.print(Text(known["title"]))
@@ -73,9 +73,9 @@ def _list(as_json: bool) -> None:
         out.print(Text(f"recall; false alarms: {in_words(detector.id)}", "dim"))
     if measured := kept():
         said = f"{measured['half']} half, {measured['date']}, version {measured['version']}"
-        out.print(Text(f"\nrecall: share of the faults made for it (95 % interval) of how many; false alarms per 1,000"
+        out.print(Text(f"\nrecall: share of its faults found (95 % interval) and their number; false alarms per 1,000"
                        f" healthy steps; {said}: {measured['command']}", "dim"))  # fmt: skip
-    out.print(Text("\nstabilizer detectors explain ID prints a detector's page.", "dim"))
+    out.print(Text("\n`stabilizer detectors explain ID` prints the page of a detector.", "dim"))
 
 
 def _explain(detector: Detector, as_json: bool) -> None:
@@ -102,7 +102,7 @@ def _explain(detector: Detector, as_json: bool) -> None:
 
 
 def _explain_remedy(remedy: Remedy, as_json: bool) -> None:
-    """The page of a fix, under the id that findings, the journal and other pages call it by."""
+    """The page of a remedy."""
     said = remedy.by_hand or f"{remedy.why}; expected: {remedy.expects}"
     text = said if remedy.safety == "advice" else inspect.getdoc(type(remedy)) or said
     if as_json:

@@ -1,7 +1,7 @@
 """`stabilizer diagnose PATH...`: what went wrong, when it began, why, and what to change.
 
-Exit codes follow the verdict: 0 below the level of `--fail-on`, 1 at or above it (or crashed), 2 when a path could
-not be read; for several paths the highest.
+Exit codes: 0 for a verdict below `--fail-on`, 1 at or above it or for a crash, 2 when a path could not be read; for
+several paths the highest.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
     add_source_arguments(parser)
     parser.add_argument("path", nargs="+", type=Path, help="a run directory, a log, or the folder that holds it")
-    parser.add_argument("--all", action="store_true", help="also list each check that lacks a metric, and what to log")
+    parser.add_argument(
+        "--all", action="store_true", help="also list each check that lacks a metric, and what to log for it"
+    )
     parser.add_argument(
         "--fail-on",
         choices=("info", "warn", "critical", "never"),
         default="warn",
-        help="the verdict from which on the exit code is 1 (default: warn)",
+        help="lowest verdict that makes the exit code 1 (default: warn)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Analyse every path and print one answer each."""
+    """Analyse every path and print the results."""
     wanted = mapping(args.map)
     if len(args.path) == 1:
         analysis = _analysis(args.path[0], args, wanted)
@@ -63,7 +65,7 @@ def _analysis(path: Path, args: argparse.Namespace, wanted: dict[str, str]) -> A
     with progress(f"reading {path}") as say:
         try:
             run = load(path, format=args.format, mapping=wanted, config=args.config)
-        except NoMetrics as told:  # training failed before its first number: that is an answer
+        except NoMetrics as told:  # training failed before its first metric: that is a result too
             run = told.run
         return analyse(run, told=lambda row, rows: say(f"judging row {row:,} of {rows:,}: {path}"))
 

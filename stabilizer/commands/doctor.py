@@ -1,4 +1,4 @@
-"""`stabilizer doctor`: whether this installation can do what it is asked to. Looks only; imports nothing heavy."""
+"""`stabilizer doctor`: check the packages of this installation without importing them."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ NEEDS = (
     Need("datasets", "datasets", "3.0", "data"),
     Need("math-verify", "math_verify", "0.7", "math"),
 )
-"""As in pyproject.toml; a test holds the two together."""
+"""The same as in pyproject.toml, which a test ensures."""
 PURPOSES = {
     "train": "`train`",
     "lora": "lora.rank",
     "data": "Parquet files and Hugging Face data sets",
     "math": "the reward `boxed_math`",
 }
-"""What an extra is for."""
+"""What each extra is for."""
 
 
 class Check(NamedTuple):
-    """One thing looked at. `ok` is None where something optional is not there."""
+    """The result of one check. `ok` is None when something optional is missing."""
 
     name: str
     ok: bool | None
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was found; 1 when something needed is missing or too old."""
+    """Print the checks; 1 when something required is missing or too old."""
     packages = [_package(need) for need in NEEDS]
     checks = [_python(), *packages, _vllm()]
     ok = all(check.ok is not False for check in checks)
@@ -85,13 +85,13 @@ def run(args: argparse.Namespace) -> int:
     out = console()
     out.print(Text(f"stabilizer {__version__} on {platform.system()} {platform.machine()}", "bold"))
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    styles = {True: ("ok", "green"), False: ("PROBLEM", "bold red"), None: ("absent", "yellow")}
+    styles = {True: ("ok", "green"), False: ("PROBLEM", "bold red"), None: ("missing", "yellow")}
     for check in checks:
         word, style = styles[check.ok]
         table.add_row(Text(word, style), Text(check.name), Text(check.found), Text(check.advice, "dim"))
     out.print(table)
-    reading = "Reading, diagnosing and reporting runs works." if ok else "Mend the problems above first."
-    training = "Training works." if trains else "Training does not: pip install '.[train]' in the project's folder."
+    reading = "Reading, diagnosing and reporting runs works." if ok else "Fix the problems above first."
+    training = "Training works." if trains else "Training does not: run `pip install '.[train]'` in the project folder."
     out.print(Text(f"{reading} {training}"))
     return int(not ok)
 
@@ -100,7 +100,7 @@ def _python() -> Check:
     found = platform.python_version()
     ok = sys.version_info >= OLDEST_PYTHON
     oldest = ".".join(map(str, OLDEST_PYTHON))
-    return Check("python", ok, found, "" if ok else f"needs {oldest} or later")
+    return Check("python", ok, found, "" if ok else f"requires {oldest} or later")
 
 
 def _package(need: Need) -> Check:
@@ -116,7 +116,7 @@ def _package(need: Need) -> Check:
             f"for {PURPOSES[need.extra]}: {upgrade}" if need.extra else upgrade,
         )  # fmt: skip
     if _numbers(found) and _numbers(found) < _numbers(need.oldest):
-        return Check(need.package, False, found, f"needs {need.oldest} or later: {upgrade}")
+        return Check(need.package, False, found, f"requires {need.oldest} or later: {upgrade}")
     return Check(need.package, True, found, "")
 
 

@@ -1,4 +1,4 @@
-"""`stabilizer export RUN --to model|csv|parquet|TRACKER`: what a run made, in a form that other programs take."""
+"""`stabilizer export RUN --to model|csv|parquet|TRACKER`: a run's model or metrics for other programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stabilizer.trainers.reading import load
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
     parser.add_argument(
-        "run_directory", type=Path, metavar="RUN", help="run directory; for all but model any readable log"
+        "run_directory", type=Path, metavar="RUN", help="run directory; for metrics also any readable log"
     )
     parser.add_argument(
         "--to",
@@ -32,18 +32,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="model: a folder that transformers and vLLM load, with a model card; "
         "csv, parquet: all metrics, one row per step; "
         + "; ".join(f"{name}: {tracker.what}" for name, tracker in TRACKERS.items())
-        + ". Nothing is sent anywhere",
+        + ". Nothing is sent over the network",
     )
-    parser.add_argument("-o", "--out", type=Path, help="folder, or file (csv, parquet); default: beside the run")
-    parser.add_argument("--checkpoint", default="best", help="for model: best (by validation), last, or a step")
+    parser.add_argument("-o", "--out", type=Path, help="folder, or file for csv and parquet (default: beside the run)")
+    parser.add_argument(
+        "--checkpoint", default="best", help="for model: best (by validation), last, or a step (default: best)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export, and say where to."""
+    """Export and print the path."""
     path: Path = args.run_directory
     path = path if path.name.strip(".") else path.resolve()
     if args.out and (inside := run_around(args.out)):
-        raise ValueError(f"{args.out}: lies inside the run directory {inside}, which only training writes to")
+        raise ValueError(f"{args.out}: is inside the run directory {inside}, where only training may write")
     if args.to == "model":
         row, words = _model(path, args.out, args.checkpoint)
     else:
@@ -58,10 +60,10 @@ def _model(path: Path, out: Path | None, checkpoint: str) -> tuple[dict[str, Any
     from stabilizer.output.export_model import export_model  # imports torch
 
     if path.exists() and not (path / "run.json").is_file():
-        raise ValueError(f"{path}: no run of `stabilizer train`, so no policy; --to csv writes its metrics")
+        raise ValueError(f"{path}: not a run of `stabilizer train`, so it has no model; --to csv exports its metrics")
     out = out or path.with_name(f"{path.name}-model")
     step, note = export_model(path, out, checkpoint)
-    words = f"the policy of step {step} written to {out}: weights, tokenizer, README.md (model card), training.svg"
+    words = f"model of step {step} written to {out}: weights, tokenizer, README.md (model card), training.svg"
     return {"out": str(out), "step": step} | ({"note": note} if note else {}), words + (f"\n{note}" if note else "")
 
 
@@ -73,14 +75,14 @@ def _metrics(path: Path, out: Path | None, to: str) -> tuple[dict[str, Any], str
     if write := TABLES.get(to):
         out = out or path.with_name(f"{name}.{to}")
         if out.exists():
-            raise ValueError(f"{out}: exists already; remove it, or name another file with -o")
+            raise ValueError(f"{out}: already exists; remove it, or choose another file with -o")
         out.parent.mkdir(parents=True, exist_ok=True)
         rows = write(run, out)
         words = f"{rows} steps written to {out}" + (f"; the run was {made['text']}" if made["count"] else "")
         return {"out": str(out), "rows": rows, "interventions": made}, words
     out = out or path.with_name(f"{name}-{to}")
     rows = export(run, to, out)
-    words = f"{rows} steps written to {out}; to see them: {TRACKERS[to].look.format(out=shlex.quote(str(out)))}"
+    words = f"{rows} steps written to {out}; open it with: {TRACKERS[to].look.format(out=shlex.quote(str(out)))}"
     words += f"\nthe run was {made['text']}" if made["count"] else ""
     return {"out": str(out), "steps": rows, "interventions": made}, words
 

@@ -1,4 +1,4 @@
-"""`stabilizer fix RUN …`: see what was changed and what is proposed, answer it, turn a knob, from outside the run."""
+"""`stabilizer fix RUN …`: list and answer the proposals of a live run, or change its knobs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from stabilizer.runs.history import History
 from stabilizer.runs.journal import newest, verify
 from stabilizer.runs.reader import RunReader
 
-MAX_BY_HAND = 20
-"""Newest requests by hand that changed nothing and are listed; all of them are in events.jsonl."""
+MAX_UNCHANGED = 20
+"""Number of listed requests that changed nothing; events.jsonl has all."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,20 +35,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "ids",
         metavar="id",
         nargs="*",
-        help="an action as `list` shows it (a1, a2, …, and h1, … by hand); for `set` knobs and their values (beta=0.01"
-        " filter_groups=drop), turned in this order;"
-        f" for `do` one of {', '.join(ORDERS)} (restore:120 returns to the state after step 120)",
+        help="for approve, reject and revert: an action as `list` shows it (a1, a2, … of remedies, h1, h2, … of users);"
+        " for set: knobs and values, set in this order (beta=0.01 filter_groups=drop);"
+        f" for do: one of {', '.join(ORDERS)} (restore:120 returns to the state after step 120)",
     )
     parser.epilog = "Knobs: " + ", ".join(_words(knob) for knob in KNOBS.values()) + "."
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the journal or check it, or leave a request for the training process."""
+    """List or verify the journal, or leave a request for the training process."""
     reader = RunReader(args.run_directory)
     if args.ids and args.what in ("list", "verify", "pause", "resume"):
-        raise ValueError(f"{args.what} takes nothing after it, and {args.ids[0]!r} was given")
+        raise ValueError(f"{args.what} takes no argument, but {args.ids[0]!r} was given")
     if len(args.ids) > 1 and args.what != "set":
-        raise ValueError(f"{args.what} takes one at a time, and {len(args.ids)} were given: {', '.join(args.ids)}")
+        raise ValueError(f"{args.what} takes one argument, but {len(args.ids)} were given: {', '.join(args.ids)}")
     if args.what == "verify":
         return _verify(args.run_directory, as_object=args.json)
     latest = newest(reader.actions)
@@ -62,17 +62,17 @@ def run(args: argparse.Namespace) -> int:
     for what in asked:
         _ask(args, what, latest, reader)
     if not args.json:
-        words = f"asked the run to {args.what} {' '.join(asked)}".rstrip()
-        when = "it answers after its present step, or when it goes on"
-        print(f"{words}; {when}: `stabilizer fix {args.run_directory} list`")
+        words = f"request sent: {args.what} {' '.join(asked)}".rstrip()
+        when = "the run answers after its current step, or when it resumes"
+        print(f"{words}; {when}; see `stabilizer fix {args.run_directory} list`")
     return 0
 
 
 def _check_alive(args: argparse.Namespace, reader: RunReader) -> None:
-    """Refuse a request that no process would answer, or that the run's mode rules out."""
+    """Refuse a request that no process would answer, or that the remedy mode rules out."""
     if why := over(reader.status, time.time()):
-        goes_on = f"`stabilizer train --resume {args.run_directory}` goes on with it"
-        hint = "see `fix RUN list`" if reader.status.get("state") == "finished" else goes_on
+        resume = f"resume it with `stabilizer train --resume {args.run_directory}`"
+        hint = "see `fix RUN list`" if reader.status.get("state") == "finished" else resume
         raise ValueError(f"{args.run_directory}: {why}; {hint}")
     if args.what == "approve" and (why := idle(reader.status, args.run_directory)):
         raise ValueError(f"{args.run_directory}: {why}")
@@ -102,7 +102,7 @@ def _ask(args: argparse.Namespace, what: str, latest: Mapping[str, Action], read
 
 
 def _verify(run: Path, *, as_object: bool) -> int:
-    """Whether the journal is as it was written; exit code 1 when it is not."""
+    """Check that the journal was not changed; exit code 1 when it was."""
     chain = verify(run / "actions.jsonl")
     if as_object:
         print(
@@ -111,8 +111,8 @@ def _verify(run: Path, *, as_object: bool) -> int:
     elif chain.broken:
         print(f"{run / 'actions.jsonl'}: the chain is broken after {chain.entries} entries: {chain.broken}")
     else:
-        torn = f"; {chain.torn} torn by a crash, and nothing is missing for it" if chain.torn else ""
-        print(f"the journal is whole: {chain.entries} entries, each follows the one before{torn}")
+        torn = f"; {chain.torn} incomplete lines of a crash, which lost no entry" if chain.torn else ""
+        print(f"the journal is intact: {chain.entries} entries in an unbroken chain{torn}")
     return int(bool(chain.broken))
 
 
@@ -122,24 +122,24 @@ def _words(knob: Knob) -> str:
 
 
 def _check_knob(turn: str, history: History) -> None:
-    """Refuse a knob or a value that can't be; which knobs a run has is in what it logs."""
+    """Refuse an unknown knob or value; a run logs the knobs it has."""
     name, _ = parse_turn(turn)
     present = [knob.removeprefix("control/") for knob in KNOBS if knob in history.names()]
     if present and name not in history.names():
-        raise ValueError(f"{name} would change nothing in this run; its knobs are {', '.join(present)}")
+        raise ValueError(f"{name} has no effect in this run; its knobs are {', '.join(present)}")
 
 
 def _check_order(order: str, reader: RunReader) -> None:
-    """Refuse an order that can't be, and one for a state that was not kept."""
+    """Refuse an unknown order, or a return to a checkpoint that does not exist."""
     _, step = parse_order(order)
     there = sorted({state.step for state in reader.checkpoints() if state.step < reader.history.step})
     if step is not None and step not in there:
         steps = ", ".join(map(str, there)) or "none yet"
-        raise ValueError(f"no checkpoint of step {step} to return to; there are: {steps}")
+        raise ValueError(f"no checkpoint of step {step} to return to; available: {steps}")
 
 
 def _cost(action: Action, reader: RunReader) -> tuple[str, ...]:
-    """What approving it would cost by now; empty for what waits for no answer."""
+    """What approving the action would cost now; empty when it does not wait for approval."""
     if action.entry != "proposed" or action.safety == "advice":
         return ()
     view = reader.history.view()
@@ -155,13 +155,13 @@ def _list(latest: dict[str, Action], reader: RunReader, *, as_object: bool) -> N
         return
     console = Console(highlight=False)
     events = reader.history.events
-    by_hand = [event for event in events if event.data.get("by") and event.data.get("action") not in latest]
-    if by_hand:
-        console.print("Asked for by hand, without a change:")
-        for event in by_hand[-MAX_BY_HAND:]:
+    by_users = [event for event in events if event.data.get("by") and event.data.get("action") not in latest]
+    if by_users:
+        console.print("User requests that changed nothing:")
+        for event in by_users[-MAX_UNCHANGED:]:
             console.print(Text(f"  step {event.step}: {plain(event.text)}"))
     if not latest:
-        console.print("the journal is empty: nothing was proposed")
+        console.print("the journal is empty: no remedy was proposed")
     for name, action in latest.items():
         _print_action(console, action, costs[name])
 
@@ -170,7 +170,7 @@ def _print_action(console: Console, action: Action, price: tuple[str, ...]) -> N
     about = f" · incident {action.incident}" if action.incident else ""
     console.print(Text(plain(f"{action.action}  {action.remedy}  {action.entry} at step {action.step:,}{about}")))
     change = ", ".join(_turned(knob, before, after) for knob, (before, after) in action.change.items())
-    costs = f"If it is approved: {' '.join(price)}" if price else ""
+    costs = f"Cost of approval: {' '.join(price)}" if price else ""
     for line in ("" if change in action.text else change, action.text, costs):
         if line:
             console.print(Padding(Text(plain(line)), (0, 0, 0, 4), expand=False))

@@ -1,6 +1,6 @@
-"""`stabilizer import PATH`: a run directory made of what another trainer left behind.
+"""`stabilizer import PATH`: convert the log of another trainer to a run directory.
 
-So it can be kept, listed and looked at like a run of ours. The log itself stays where and as it is.
+The run can then be listed and shown like any other. The log itself is not changed.
 """
 
 from __future__ import annotations
@@ -21,23 +21,21 @@ from stabilizer.trainers.reading import load
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
     parser.add_argument("path", type=Path, help="a log, or the folder that holds it")
-    parser.add_argument(
-        "--runs", type=Path, default=Path("runs"), metavar="DIR", help="where runs live (default: runs)"
-    )
-    parser.add_argument("--name", help="name of the new run (default: that of the log)")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="folder of runs (default: runs)")
+    parser.add_argument("--name", help="name of the new run (default: the name of the log)")
     add_source_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read, write, say where it is."""
+    """Read, write, and print the path of the run."""
     loaded = load(args.path, format=args.format, mapping=mapping(args.map), config=args.config)
     if loaded.source.format == "stabilizer":
-        raise ValueError(f"{args.path}: a run directory already; `stabilizer dashboard {args.path}` shows it as it is")
+        raise ValueError(f"{args.path}: already a run directory; `stabilizer dashboard {args.path}` shows it")
     name = args.name or loaded.name
     if Path(name).name != name or name in ("", ".", ".."):
-        raise ValueError(f"--name {name!r}: must be a plain name, without a folder")
+        raise ValueError(f"--name {name!r}: must be a plain name without a folder")
     if (args.runs / name / "run.json").exists():
-        raise FileExistsError(f"{args.runs / name}: there is a run here already; give another name with --name NAME")
+        raise FileExistsError(f"{args.runs / name}: a run of this name exists; choose another one with --name NAME")
     began = time.perf_counter()
     path = write_run(replace(loaded, name=name), args.runs / name)
     rows = len(loaded.ticks)

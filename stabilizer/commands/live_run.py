@@ -1,4 +1,4 @@
-"""Following a live run to its end in the terminal, with the dashboard beside it: what `train` and `demo` share."""
+"""Following a live run in the terminal, with the dashboard if wanted: what `train` and `demo` share."""
 
 from __future__ import annotations
 
@@ -32,22 +32,26 @@ MOST_FOUND = 5
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags that `train` and `demo` share."""
-    parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where run directories go")
+    """Options that `train` and `demo` share."""
+    parser.add_argument(
+        "--runs", type=Path, default=Path("runs"), metavar="DIR", help="folder for run directories (default: runs)"
+    )
     parser.add_argument(
         "--remedy", choices=MODES, default="suggest",
-        help="what may be done about incidents (suggest; a run that is resumed keeps what it had)",
+        help="what remedies may do about incidents (default: suggest; a resumed run keeps its mode)",
     )  # fmt: skip
     parser.add_argument(
         "--fork", type=int, default=0, metavar="N",
-        help="try a fix on a copy of the run for N steps, beside one without it, before it is applied (0: don't)",
+        help="try a fix for N steps on a copy of the run, beside an unchanged copy, before it is applied (default: 0)",
     )  # fmt: skip
-    parser.add_argument("--dashboard", action="store_true", help="start the dashboard beside the run")
-    parser.add_argument("--port", type=int, default=8050, help="port of the dashboard; 0 picks a free one")
+    parser.add_argument("--dashboard", action="store_true", help="start the dashboard too")
+    parser.add_argument(
+        "--port", type=int, default=8050, help="port of the dashboard; 0 picks a free one (default: %(default)s)"
+    )
 
 
 def follow(session: Session, console: Console, *, json: bool) -> int:
-    """Run a session to its end, printing; the exit code follows the verdict as `diagnose` does."""
+    """Run a session to its end and print it; returns the exit code, as `diagnose` does."""
     asks = f"{command()} fix {session.writer.path}" if session.arbiter.mode == "approve" else None
     known = session.monitor.history.view().latest("accuracy/val")
     baseline = {} if known is None else {"accuracy/val": known}
@@ -56,12 +60,12 @@ def follow(session: Session, console: Console, *, json: bool) -> int:
     console.print(Text(f"run {run} · remedies: {session.arbiter.mode} · Ctrl-C stops and saves", style="dim"))
     for note in session.trainer.notes:
         console.print(Text(note, style="dim"))
-    session.on_signal = _say_heard
+    session.on_signal = _acknowledge
     try:
         for tick in session.run():
             printer.tick(tick)
     except KeyboardInterrupt:
-        words = f"stopped at once; what was saved last is gone on with by: {command()} train --resume {run}"
+        words = f"stopped at once; resume from the last checkpoint with: {command()} train --resume {run}"
         console.print(Text(words, style="bold"), soft_wrap=True)
         raise
     return _conclude(session, console, json=json)
@@ -71,31 +75,31 @@ def _conclude(session: Session, console: Console, *, json: bool) -> int:
     """Print how the run ended; returns the exit code."""
     verdict, ever = session.monitor.watch.verdict(session.monitor.history.view())
     if problems := session.writer.problems():
-        console.print(Text("not everything could be written: " + "; ".join(problems), style="bold red"))
+        console.print(Text("some records could not be written: " + "; ".join(problems), style="bold red"))
     if not json:
         console.print(ending(session, verdict, ever), soft_wrap=True)  # commands in it are copied: never broken
     if session.host.unsaved:
         newest = max((checkpoint.step for checkpoint in session.trainer.checkpoints()), default=None)
-        there = "there is none of it" if newest is None else f"the newest one there is of step {newest}"
-        console.print(Text(f"the final state is not on disk ({session.host.unsaved}): {there}", style="bold red"))
+        there = "there is no checkpoint" if newest is None else f"the newest checkpoint is of step {newest}"
+        console.print(Text(f"the final state could not be saved ({session.host.unsaved}): {there}", style="bold red"))
         return 1
     if session.stop_reason == "SIGTERM":
-        return 0  # asked to make room, and everything is saved: that is no failure, whatever the verdict
+        return 0  # preempted with everything saved: no failure, whatever the verdict
     return 1 if verdict in ("warn", "critical") else 0
 
 
-def _say_heard(name: str) -> None:
-    """By the shortest way there is: a signal may come amid a line that is being printed."""
-    more = "; Ctrl-C again ends it at once, without saving" if name == "SIGINT" else ""
+def _acknowledge(name: str) -> None:
+    """Write directly to stderr: the signal may arrive while a line is printed."""
+    more = "; press Ctrl-C again to end at once without saving" if name == "SIGINT" else ""
     with contextlib.suppress(OSError):
-        os.write(2, f"\n{name}: the run ends after this step, and saves{more}\n".encode())
+        os.write(2, f"\n{name}: the run ends after this step and saves its state{more}\n".encode())
 
 
 def ending(session: Session, verdict: str, ever: str | None) -> Text:
     """The last lines: verdict, what happened on the way, what to do next."""
     run, words = plain(session.writer.path), _verdict_line(verdict, ever)
     for finding in found(session):
-        over = ", over" if finding.state == "resolved" else ""
+        over = ", resolved" if finding.state == "resolved" else ""
         head = f"{ICONS[finding.severity]} {plain(finding.id)} ({WORDS[finding.severity]}{over})"
         words.append(f"\n  {head} since step {finding.onset_step}: {plain(finding.summary)}")
     accuracy = session.monitor.history.view().series("accuracy/val").finite()
@@ -106,11 +110,11 @@ def ending(session: Session, verdict: str, ever: str | None) -> Text:
         words.append(f"\n  accuracy on {asked} held-out problems: {last}")
     if session.stop_reason:
         words.append(f"\n  stopped by {session.stop_reason} at step {session.trainer.step}; ")
-        words.append(f"go on with: {command()} train --resume {run}")
+        words.append(f"resume with: {command()} train --resume {run}")
     elif session.trainer.step < session.trainer.config.steps:
         words.append(f"\n  ended early: {session.trainer.finished or session.host.ended_by}")
     words.append(f"\n  run directory: {run}")
-    words.append(f"\n  look closer:   {command()} diagnose {run}")
+    words.append(f"\n  full report:   {command()} diagnose {run}")
     return words
 
 
@@ -120,25 +124,25 @@ def _verdict_line(verdict: str, ever: str | None) -> Text:
         return Text.assemble((f"\n▲ verdict: {verdict} at the end, after an incident ({ever})", "bold yellow"))
     marks = {"too-short": ("…", "bold"), "warn": ("▲", "bold yellow")}
     icon, style = marks.get(verdict, ("✔", "bold green") if good else ("✖", "bold red"))
-    shown = "healthy, with a remark" if verdict == "info" else verdict
+    shown = "healthy, with remarks" if verdict == "info" else verdict
     return Text.assemble((f"\n{icon} verdict: {shown}", style))
 
 
 def found(session: Session) -> list[Finding]:
-    """The gravest finding of each incident that still stands, or was a warning or more; the gravest incident first."""
+    """The worst finding of each incident that is open or was at least a warning; the worst incident first."""
 
     def order(finding: Finding) -> tuple[int, int, int]:
         return -SEVERITIES.index(finding.severity), finding.onset_step, finding.detected_step
 
-    gravest: dict[int, Finding] = {}
+    worst: dict[int, Finding] = {}
     for finding in sorted(session.monitor.watch.findings(), key=order):
         if finding.state != "resolved" or finding.severity != "info":
-            gravest.setdefault(finding.incident, finding)
-    return list(gravest.values())[:MOST_FOUND]
+            worst.setdefault(finding.incident, finding)
+    return list(worst.values())[:MOST_FOUND]
 
 
 def command() -> str:
-    """How this program is called from here: by its name where that is found, else by its path."""
+    """The command that calls this program: its name if it is on PATH, else its path."""
     if shutil.which("stabilizer"):
         return "stabilizer"
     beside = Path(sys.executable).with_name("stabilizer")
@@ -149,17 +153,17 @@ def command() -> str:
 
 @contextlib.contextmanager
 def dashboard(runs: Path, run: str, port: int, console: Console) -> Iterator[str | None]:
-    """The dashboard as a process of its own: it can't slow or stop training, and its failure is only reported."""
+    """The dashboard in its own process, so that it can't slow or stop training."""
     runs.mkdir(parents=True, exist_ok=True)
     process, address, why = _serve(runs, port)
     if process.poll() == PORT_IN_USE:
-        console.print(Text(f"port {port} is in use; taking a free one", style="dim"))
+        console.print(Text(f"port {port} is in use; using a free one", style="dim"))
         process, address, why = _serve(runs, 0)
     if address:
         address += f"run?run={quote(run)}"
         console.print(Text(f"dashboard: {address}", style="bold"), soft_wrap=True)
     else:
-        console.print(Text(f"no dashboard ({why}); training goes on without it", style="yellow"))
+        console.print(Text(f"no dashboard ({why}); training continues without it", style="yellow"))
     try:
         yield address
     finally:
@@ -169,7 +173,7 @@ def dashboard(runs: Path, run: str, port: int, console: Console) -> Iterator[str
 
 
 def _serve(runs: Path, port: int) -> tuple[subprocess.Popen[str], str | None, str]:
-    """Start the dashboard; its address, or None and what it said instead."""
+    """Start the dashboard; returns its address, or None and its error message."""
     command = [sys.executable, "-m", "dashboards", str(runs), "--port", str(port)]
     with tempfile.TemporaryFile("w+") as errors:  # a file, not a pipe: nobody reads it while training goes on
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)  # noqa: S603

@@ -1,4 +1,4 @@
-"""`stabilizer plan`: every valid way to cut a batch over GPUs, nearest to what was asked for first."""
+"""`stabilizer plan`: the valid batch settings for a number of GPUs, nearest to the wanted ones first."""
 
 from __future__ import annotations
 
@@ -26,37 +26,45 @@ _SIZES = ("group", "prompts", "memory", "prompt_length", "completion_length", "p
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
     parser.epilog = (
-        "Group size and prompts per update are what plans come near to; what --processes, --per-device, --accumulation "
-        "and --vllm say is kept. Exit code 1: no valid plan fits."
+        "Plans come as near as possible to the group size and the prompts per update. --processes, --per-device, "
+        "--accumulation and --vllm are kept exactly. Exit code 1: no valid plan fits."
     )
     add = parser.add_argument
     add("--trainer", required=True, metavar="NAME", help=", ".join(planner.TRAINERS))
-    add("--gpus", required=True, type=int, metavar="N", help="GPUs there are, those for vLLM included")
-    add("--version", metavar="V", help="of the trainer (for open-r1: of its TRL); default: the newest known")
-    add("--model-size", default="7B", metavar="S", help="parameters, like 7B or 500M (default 7B)")
+    add("--gpus", required=True, type=int, metavar="N", help="number of GPUs, including those for vLLM")
+    add("--version", metavar="V", help="version of the trainer (for open-r1: of its TRL); default: the newest known")
+    add("--model-size", default="7B", metavar="S", help="number of parameters, e.g. 7B or 500M (default 7B)")
     add("--num-generations", dest="group", type=int, metavar="G", help="completions per prompt (default 8)")
-    add("--prompts-per-update", dest="prompts", type=int, metavar="P", help="behind one optimizer update (default 32)")
-    add("--memory", type=float, metavar="GIB", help="of one GPU (default 80)")
-    add("--prompt-length", type=int, metavar="L", help="tokens (default 512)")
-    add("--completion-length", type=int, metavar="L", help="tokens (default 1024)")
+    add("--prompts-per-update", dest="prompts", type=int, metavar="P", help="prompts per optimizer update (default 32)")
+    add("--memory", type=float, metavar="GIB", help="memory of one GPU (default 80)")
+    add("--prompt-length", type=int, metavar="L", help="tokens per prompt (default 512)")
+    add("--completion-length", type=int, metavar="L", help="tokens per completion (default 1024)")
     add("--vllm", choices=planner.PLACEMENTS, help="where generation runs (default: the trainer's usual place)")
     add(
         "--processes",
         type=int,
         metavar="N",
-        help="training processes, for TRL (default: every GPU left, or a few less)",
+        help="training processes, for TRL (default: all remaining GPUs, or slightly fewer)",
     )
-    add("--per-device", type=int, metavar="B", help="completions per forward pass of a GPU, kept as given")
-    add("--accumulation", type=int, metavar="A", help="passes per optimizer update, kept as given")
-    add("--sharding", choices=SHARDINGS, default="zero3", help="what the memory estimate assumes (default zero3)")
-    add("--limit", type=int, default=8, metavar="K", help="plans to show (default 8)")
-    add("--paste", type=int, default=1, metavar="K", help="the plan whose configuration is printed (default 1)")
+    add("--per-device", type=int, metavar="B", help="completions per forward pass on one GPU")
+    add("--accumulation", type=int, metavar="A", help="forward passes per optimizer update")
+    add(
+        "--sharding", choices=SHARDINGS, default="zero3", help="sharding assumed by the memory estimate (default zero3)"
+    )
+    add("--limit", type=int, default=8, metavar="K", help="number of plans to show (default 8)")
+    add(
+        "--paste",
+        type=int,
+        default=1,
+        metavar="K",
+        help="number of the plan whose configuration is printed (default 1)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Find the plans and show them."""
     if args.limit < 1:
-        raise UsageError(f"--limit {args.limit} shows nothing; at least 1")
+        raise UsageError(f"--limit {args.limit}: must be at least 1")
     asked = planner.wanted(
         args.trainer,
         args.gpus,
@@ -68,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     )
     found = planner.plans(asked)
     if found and not 1 <= args.paste <= len(found):
-        raise UsageError(f"--paste {args.paste}: there are plans 1 to {len(found)}")
+        raise UsageError(f"--paste {args.paste}: must be from 1 to {len(found)}")
     trouble = _trouble(asked, found)
     if args.json:
         print(json.dumps(_as_json(args, asked, found, trouble), indent=2))
@@ -78,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _trouble(asked: Wanted, found: list[Plan]) -> dict[str, str] | None:
-    """Why not what was asked, and the nearest change after which it is."""
+    """Why the request can't be met exactly, and the nearest change that would allow it."""
     if not found:
         why, change = planner.impossible(asked)
         return {"why": why, "change": change}
@@ -118,7 +126,7 @@ def _show(args: argparse.Namespace, asked: Wanted, found: list[Plan], trouble: d
     out.print()
     out.print(_table(asked, found, args.limit))
     if len(found) > args.limit:
-        out.print(Text(f"{len(found):,} valid plans among the nearest, nearest first; --limit shows more.", "dim"))
+        out.print(Text(f"{len(found):,} valid plans, nearest first; --limit shows more.", "dim"))
     for note in _notes(asked, found[args.paste - 1]):
         out.print(Text(note, "dim"))
     out.print()
@@ -143,10 +151,9 @@ def _title(args: argparse.Namespace, asked: Wanted, found: list[Plan]) -> str:
     if found and asked.vllm == "server":
         plan = found[0]
         return (
-            f"{title}: the vLLM server takes {plan.vllm_gpus}, {asked.gpus} - {plan.vllm_gpus} = "
-            f"{asked.gpus - plan.vllm_gpus} are left to train"
+            f"{title}: the vLLM server takes {plan.vllm_gpus}, which leaves {asked.gpus - plan.vllm_gpus} for training"
         )
-    where = {"none": "the trainer generates itself", "colocate": "vLLM shares them", "server": "vLLM beside"}
+    where = {"none": "the trainer generates itself", "colocate": "vLLM shares them", "server": "vLLM on a server"}
     return f"{title}: {where[asked.vllm]}"
 
 
@@ -199,17 +206,17 @@ def _notes(asked: Wanted, plan: Plan) -> list[str]:
         [f"vLLM {memory.vllm:.0f}{' (asleep while training)' if memory.vllm_sleeps else ''}"] if memory.vllm else []
     )
     notes = [
-        f"GiB of the plan below: {', '.join(parts)}; full fine-tuning with AdamW, 16 bytes a parameter, checkpointed "
-        f'activations. "Fits" keeps {1 - planner.MARGIN:.0%} free; take it within 20 %.'
+        f"GiB per GPU, plan below: {', '.join(parts)}; full fine-tuning with AdamW, 16 bytes a parameter, checkpointed "
+        f'activations. "Fits" keeps {1 - planner.MARGIN:.0%} free; the estimate is within 20 %.'
     ]
     if asked.planned.per_process:
-        notes.insert(0, "1 is never a valid number of generations: there would be nothing to compare with.")
+        notes.insert(0, "1 generation is never valid: there would be nothing to compare it with.")
     asked_for = asked.prompts * asked.group
     if plan.group == asked.group and asked_for % plan.processes:
         step = plan.processes // math.gcd(plan.processes, plan.group)
         notes.insert(
             0,
-            f"{asked.prompts} x {asked.group} = {asked_for} completions do not divide among {plan.processes} "
-            f"processes: prompts per update come in steps of {step}.",
+            f"{asked.prompts} x {asked.group} = {asked_for} completions can't be divided among {plan.processes} "
+            f"processes: the prompts per update must be a multiple of {step}.",
         )
     return notes

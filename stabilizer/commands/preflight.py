@@ -1,7 +1,7 @@
-"""`stabilizer preflight CONFIG`: what will hurt in a configuration, before the first step.
+"""`stabilizer preflight CONFIG`: problems of a configuration, before the first step.
 
-Exit codes follow the verdict as those of `diagnose` do: 0 below the level of `--fail-on`, 1 at or above it, 2 when the
-configuration can't be read. With `--fix` a corrected copy is written, and the verdict is still that of CONFIG.
+Exit codes are those of `diagnose`: 0 for a verdict below `--fail-on`, 1 at or above it, 2 when the configuration can't
+be read. `--fix` writes a corrected copy; the verdict is still that of CONFIG.
 """
 
 from __future__ import annotations
@@ -25,32 +25,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
     parser.add_argument(
         "config", type=Path, metavar="CONFIG",
-        help="a YAML, JSON, TOML or shell file, or a Python script with GRPOConfig(...): read, never run",
+        help="a YAML, JSON, TOML or shell file, or a Python script with GRPOConfig(...); it is read, never run",
     )  # fmt: skip
-    parser.add_argument("--trainer", metavar="NAME", help="the trainer, where it is not recognised")
+    parser.add_argument("--trainer", metavar="NAME", help="the trainer, if it is not recognised")
     parser.add_argument("--version", dest="trainer_version", metavar="V", help="the trainer's version, e.g. 0.18.0")
     parser.add_argument("--processes", type=_count, metavar="N", help="training processes")
-    parser.add_argument("--gpus", type=_count, metavar="N", help="GPUs; a vLLM server's own is taken off")
-    parser.add_argument("--model-size", type=_billions, metavar="SIZE", help="parameters, e.g. 7B or 500M")
-    parser.add_argument("--prompts", type=_count, metavar="N", help="prompts in the data set: tells the run's length")
+    parser.add_argument("--gpus", type=_count, metavar="N", help="GPUs, including those of a vLLM server")
+    parser.add_argument("--model-size", type=_billions, metavar="SIZE", help="number of parameters, e.g. 7B or 500M")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting given elsewhere; may be repeated"
+        "--prompts", type=_count, metavar="N", help="prompts in the data set; they determine the length of the run"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting that is not in CONFIG, e.g. one given on the command line; may be repeated",
     )
     parser.add_argument(
         "--fix", nargs="?", const="", metavar="OUT",
-        help="write a corrected copy (default: CONFIG with .fixed before its suffix); in place only if OUT is CONFIG",
+        help="write a corrected copy to OUT (default: CONFIG with .fixed before its suffix)",
     )  # fmt: skip
-    parser.add_argument("--only", metavar="RULE", help="with --fix: mend what this rule found and nothing else")
+    parser.add_argument("--only", metavar="RULE", help="with --fix: apply only the fixes of this rule")
     parser.add_argument(
         "--fail-on",
         choices=("info", "warn", "critical", "never"),
         default="warn",
-        help="the verdict from which on the exit code is 1 (default: warn)",
+        help="lowest verdict that makes the exit code 1 (default: warn)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Judge, mend if asked, print."""
+    """Check, correct if asked, print."""
     options = Options(
         trainer=args.trainer, version=args.trainer_version, processes=args.processes, gpus=args.gpus,
         model_size=args.model_size, prompts=args.prompts, overrides=tuple(args.set),
@@ -74,12 +80,12 @@ def _check_only(args: argparse.Namespace) -> None:
     if args.only is None:
         return
     if args.fix is None:
-        raise ConfigError(f"--only {args.only}: goes with --fix")
+        raise ConfigError(f"--only {args.only}: requires --fix")
     ids = [rule.ID for rule in RULES]
     if args.only not in ids:
         near = difflib.get_close_matches(args.only, ids, 1, 0.3)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(f"--only {args.only}: no such rule; {hint}There are {', '.join(ids)}")
+        raise ConfigError(f"--only {args.only}: unknown rule; {hint}The rules are {', '.join(ids)}")
 
 
 def _fixed_json(fixed: Fixed | None, target: Path | None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What `train` and `demo` print while a run goes on: one line now and then, incidents and fixes at once.
+"""What `train`, `demo` and `watch` print: a progress line now and then, incidents and fixes at once.
 
-Plain lines rather than a redrawn screen: they survive a pipe, a log file and a lost ssh connection.
+Plain lines instead of a redrawn screen survive a pipe, a log file and a lost ssh connection.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _COLUMNS = (
     ("KL(ref)", "policy/kl_ref", "{:.3g}"),
 )
 _WIDTH = 10
-LEGEND = "train, held-out: share solved, sampled and greedy; KL(ref): nats a token"
+LEGEND = "train: share solved, sampled; held-out: share solved, greedy; KL(ref): nats per token"
 
 
 class LivePrinter:
-    """Progress for people. Values are those of the printed step; held-out accuracy is the newest measured."""
+    """Progress for people: the values of the printed step, and the newest of those that are not measured every step."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class LivePrinter:
         self._catching_up = catching_up
         self._asks = asks
         self._latest: dict[str, float] = dict(baseline or {})
-        self._told: dict[tuple[int, str], tuple[str, str]] = {}
+        self._printed_state: dict[tuple[int, str], tuple[str, str]] = {}
         self._explained: dict[int, str] = {}
         self._printed = 0.0
         self._began = time.monotonic()
@@ -59,11 +59,11 @@ class LivePrinter:
         self._step = -1
 
     def tick(self, tick: Tick) -> None:
-        """Take one step in."""
+        """Print one step."""
         if not self._done:
             self._heading()
         if tick.step <= self._step:
-            self.console.print(Text(f"── back to step {tick.step - 1}, and on from there ──", style="cyan"))
+            self.console.print(Text(f"── returned to step {tick.step - 1} ──", style="cyan"))
         self._advanced += max(0, tick.step - self._step) if self._done else 1
         self._done, self._step = self._done + 1, tick.step
         self._latest |= {name: tick.metrics[name] for _, name, _ in _COLUMNS if name in tick.metrics}
@@ -84,24 +84,26 @@ class LivePrinter:
         self.console.print(Text(f"{'step':>9}{head}{'incidents':>11}{'left':>8}", style="dim"))
 
     def caught_up(self) -> None:
-        """What came until now was there already: its pace is that of reading, so the time left is told from here on."""
+        """Everything so far was read from a file, not waited for: estimate the time left from here on."""
         self._catching_up, self._began, self._advanced = False, time.monotonic(), 0
 
     def end(self, findings: Iterable[Finding]) -> None:
-        """Take in what only the end of the run shows."""
+        """Print findings that only the end of the run shows."""
         for finding in findings:
             self._finding(finding)
 
     def _action(self, action: Action) -> None:
         self._print(*action_lines(action))
         if self._asks and action.entry == "proposed" and action.safety != "advice":
-            self._print(None, f"waits for you: {self._asks} approve {action.action}   (or reject {action.action})")
+            self._print(
+                None, f"waiting for your answer: {self._asks} approve {action.action}   (or reject {action.action})"
+            )
 
     def _finding(self, finding: Finding) -> None:
-        """Only what a person should look up for; the cause once per incident."""
+        """Print a finding if it is news, and the cause once per incident."""
         if not self._is_news(finding):
             return
-        self._told[finding.incident, finding.id] = (finding.state, finding.severity)
+        self._printed_state[finding.incident, finding.id] = (finding.state, finding.severity)
         self._print(*finding_lines(finding))
         cause = finding.causes[0] if finding.causes and finding.state == "open" else None
         if cause and self._explained.get(finding.incident) != cause.id:
@@ -111,7 +113,7 @@ class LivePrinter:
 
     def _is_news(self, finding: Finding) -> bool:
         """Whether it opened, got worse, or is over; a finding that wavers is no news."""
-        known = self._told.get((finding.incident, finding.id))
+        known = self._printed_state.get((finding.incident, finding.id))
         if known is None:
             return finding.state not in ("mitigating", "recovering")
         state, severity = known
@@ -141,13 +143,13 @@ class LivePrinter:
 
 
 class JsonPrinter:
-    """The same for machines: one object per line on stdout."""
+    """The same as JSON: one object per line on stdout."""
 
     def __init__(self, out: TextIO | None = None):
         self.out = out or sys.stdout
 
     def tick(self, tick: Tick) -> None:
-        """Take one step in."""
+        """Print one step."""
         self._write({"kind": "step", "step": tick.step, "steps": tick.steps, "metrics": as_json(tick.metrics)})
         for trouble in tick.troubles:
             self._write({"kind": "trouble", "step": tick.step, "text": plain(trouble)})
@@ -156,10 +158,10 @@ class JsonPrinter:
             self._write({"kind": "action", **as_json(action)})
 
     def caught_up(self) -> None:
-        """Nothing a machine needs to be told."""
+        """Nothing to print."""
 
     def end(self, findings: Iterable[Finding]) -> None:
-        """Take in what only the end of the run shows."""
+        """Print findings that only the end of the run shows."""
         for finding in findings:
             self._write({"kind": "finding", **as_json(finding)})
 
@@ -169,7 +171,7 @@ class JsonPrinter:
 
 
 def finding_lines(finding: Finding) -> tuple[Text, str]:
-    """What happened to an incident, and the evidence."""
+    """A finding: what happened, and its summary."""
     mark = {"critical": "✖", "warn": "▲", "info": "●"}[finding.severity]
     over = finding.state == "resolved"
     incident = f" · incident {finding.incident}" if finding.incident else ""
@@ -179,7 +181,7 @@ def finding_lines(finding: Finding) -> tuple[Text, str]:
 
 
 def action_lines(action: Action) -> tuple[Text, str]:
-    """An entry of the journal, and why."""
+    """A journal entry and its reason."""
     change = ", ".join(
         f"{knob} {in_words(knob, before)} → {in_words(knob, after)}" for knob, (before, after) in action.change.items()
     )

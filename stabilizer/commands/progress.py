@@ -1,4 +1,4 @@
-"""One line on the terminal about work that runs on, and nothing of it left behind."""
+"""A progress line on the terminal that is erased at the end."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from rich.cells import set_cell_size
 from stabilizer.core.text import plain
 
 FIRST_S = 2.0
-"""Seconds of silence before the line appears: most work is done by then."""
+"""Seconds before the line appears; most work is done by then."""
 EVERY_S = 0.5
-"""Seconds between two looks at the line."""
+"""Seconds between updates of the line."""
 CLEAR = "\r\x1b[2K"
 """Back to the start of the line, and erase it."""
 
 
 @contextlib.contextmanager
 def progress(words: str) -> Iterator[Callable[[str], None]]:
-    """Show the newest words on standard error while the block runs, where that is a terminal; clear them at the end.
+    """While the block runs, show the newest text on standard error if that is a terminal.
 
-    The block says how far it is by calling what it is given, as often as it likes: the words are only kept for a
-    thread that prints them now and then.
+    The block gets a function that sets the text. Calling it is cheap: a thread prints the text now and then.
     """
     newest = words
 

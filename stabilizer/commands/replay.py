@@ -1,7 +1,6 @@
-"""`stabilizer replay RUN`: train a run again with its interventions, and say whether the numbers are the same.
+"""`stabilizer replay RUN`: train a run again with its interventions and compare the numbers.
 
-Exit codes: 0 when every number agrees (or without --check), 1 with --check when one does not, 2 when the run can't be
-replayed.
+Exit codes: 1 with `--check` when a number differs, 2 when the run can't be replayed, else 0.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
     parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory of `stabilizer train`")
     parser.add_argument(
-        "-o", "--out", type=Path, metavar="DIR", help="the new run directory (default: RUN-replay beside it)"
+        "-o", "--out", type=Path, metavar="DIR", help="new run directory (default: RUN-replay beside RUN)"
     )
-    parser.add_argument("--steps", type=int, metavar="N", help="only the first N steps that were trained")
+    parser.add_argument("--steps", type=int, metavar="N", help="replay only the first N steps")
     parser.add_argument(
-        "--check", action="store_true", help="exit code 1 when a number differs; nothing is kept unless -o is given"
+        "--check", action="store_true", help="exit with code 1 when a number differs; the new run is kept only with -o"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay, compare, and say so."""
+    """Replay and compare."""
     need_train_extra()
     if args.steps is not None and args.steps < 1:
-        raise ValueError(f"--steps {args.steps}: give at least one step")
+        raise ValueError(f"--steps {args.steps}: must be at least 1")
     if args.check and args.out is None:
         with tempfile.TemporaryDirectory(prefix="stabilizer-replay-") as folder:
             return _replay(args, Path(folder) / "run", kept=False)
@@ -47,7 +46,10 @@ def _replay(args: argparse.Namespace, out: Path, *, kept: bool) -> int:
 
     with Console(stderr=True).status("replaying") as status:
         done = replay(
-            args.run_directory, out, steps=args.steps, told=lambda n, of: status.update(f"replaying: step {n} of {of}")
+            args.run_directory,
+            out,
+            steps=args.steps,
+            progress=lambda n, of: status.update(f"replaying: step {n} of {of}"),
         )
     code = int(args.check and done.first is not None)
     if args.json:
@@ -64,9 +66,9 @@ def _replay(args: argparse.Namespace, out: Path, *, kept: bool) -> int:
         return code
     changes = {0: "no intervention", 1: "1 intervention"}.get(done.interventions, f"{done.interventions} interventions")
     if done.first is None:
-        print(f"the same: {done.values:,} values in {done.rows:,} rows agree to the last bit, with {changes} in place")
+        print(f"identical: {done.values:,} values in {done.rows:,} rows agree to the last bit, with {changes}")
     else:
-        print(f"not the same, from {plain(done.first.words())}")
+        print(f"different from {plain(done.first.words())}")
     for note in done.notes:
         print(f"note: {plain(note)}")
     if kept:

@@ -1,4 +1,4 @@
-"""`stabilizer report PATH -o FILE`: one page about a run, complete in itself. The suffix says which form."""
+"""`stabilizer report PATH -o FILE`: a self-contained page about a run. The suffix of FILE chooses its format."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="where to write; .html, .md or .json (default: NAME-report.html here)",
+        help="output file: .html, .md or .json (default: NAME-report.html in this folder)",
     )
     add_source_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Analyse and write; prints where the report is."""
+    """Analyse, write, and print the path of the report."""
     from stabilizer.output.report import default_name, write  # imports plotly, which `--help` need not wait for
 
     try:
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     except NoMetrics as told:
         if not told.run.history.events:
             raise  # a document: nothing to report on
-        loaded = told.run  # training failed before its first number: the page says of what
+        loaded = told.run  # training failed before its first metric: the page says why
     analysis = analyse(loaded)
     target = write(analysis, args.output or Path(default_name(analysis)))
     if args.json:

@@ -1,6 +1,6 @@
-"""`stabilizer runs`: list runs, their state and verdict, from their small JSON files and their findings.
+"""`stabilizer runs`: list runs with their state and verdict.
 
-No metrics are opened, so a folder of a thousand long runs lists as quickly as one of short ones.
+Only small JSON files and findings are read, no metrics, so that long runs list as quickly as short ones.
 """
 
 from __future__ import annotations
@@ -28,18 +28,20 @@ COLUMNS = ("run", "state", "step", "verdict", "reward", "accuracy", "changed", "
 NUMBERS = frozenset({"step", "reward", "accuracy", "changed", "age"})
 """Columns that are aligned to the right."""
 HIDDEN = frozenset({"numbers", "settings", "recipe", "source", "measured", "reach", "note"})
-"""What a list line holds for the dashboard alone."""
+"""Fields of a list line that only the dashboard uses."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where to look."""
-    parser.add_argument("dir", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="folder of runs (runs/)")
+    """The arguments of this verb."""
+    parser.add_argument(
+        "dir", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="folder of runs (default: runs)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the list, newest run first."""
     if not args.dir.is_dir():
-        raise ValueError(f"{args.dir}: no such folder; give the folder of the runs (`stabilizer demo` makes one)")
+        raise ValueError(f"{args.dir}: no such folder; give a folder of runs (`stabilizer demo` creates one)")
     now = time.time()
     lines = [run_line(path, path.name, now) for path in list_runs(args.dir)]
     lines.sort(key=lambda line: line.created or 0.0, reverse=True)
@@ -52,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _row(line: RunLine) -> dict[str, Any]:
-    """What a script is told of a run; settings and courses of metrics are for the dashboard."""
+    """A run as JSON."""
     row = {**asdict(line), "path": str(line.path)}
     return {key: value for key, value in row.items() if key not in HIDDEN}
 
@@ -62,7 +64,7 @@ def _print(lines: list[RunLine], folder: Path, now: float) -> None:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 160  # a name that is cut or folded can't be pasted
     if not lines:
-        console.print(Text(f"No runs in {plain(folder)} yet. `stabilizer demo` makes one in about two minutes."))
+        console.print(Text(f"No runs in {plain(folder)} yet. `stabilizer demo` creates one in about two minutes."))
         return
     table = Table(box=None, pad_edge=False, header_style="dim", collapse_padding=True)
     for title in COLUMNS:
@@ -72,7 +74,7 @@ def _print(lines: list[RunLine], folder: Path, now: float) -> None:
         table.add_row(*_cells(line, now))
     console.print(table)
     if any(line.interventions for line in lines):
-        console.print(Text("changed: how often a remedy or a person intervened; such a run is no baseline", "dim"))
+        console.print(Text("changed: interventions by remedies or users; such a run is no baseline", "dim"))
 
 
 def _cells(line: RunLine, now: float) -> tuple[Text | str, ...]:

@@ -1,4 +1,4 @@
-"""Arguments that say how a log is to be read, shared by the verbs that read one."""
+"""Arguments of the verbs that read a log."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="the trainer's configuration (YAML, JSON, TOML), or the script that starts it",
+        help="the trainer's configuration (YAML, JSON, TOML), or its launch script",
     )
     parser.add_argument(
         "--map",
         action="append",
         default=[],
         metavar="OURS=THEIRS",
-        help="read the log's metric THEIRS as our OURS, e.g. accuracy/val=eval_accuracy; may be repeated",
+        help="read the log's metric THEIRS as OURS, e.g. accuracy/val=eval_accuracy; may be repeated",
     )
     parser.add_argument(
         "--format",
         metavar="NAME",
-        help=f"the log's format, where it is not recognised: {', '.join(r.name for r in READERS)}",
+        help=f"the log's format, if it is not recognised: {', '.join(r.name for r in READERS)}",
     )
 
 
@@ -39,6 +39,6 @@ def mapping(pairs: list[str]) -> dict[str, str]:
         if not (equals and ours and theirs):
             raise RunError(f"--map {pair}: write it as OURS=THEIRS, e.g. --map reward/mean=train/score")
         if ours in found:
-            raise RunError(f"--map {pair}: {ours} is mapped to {found[ours]!r} already")
+            raise RunError(f"--map {pair}: {ours} is already mapped to {found[ours]!r}")
         found[ours] = theirs
     return found

@@ -1,4 +1,4 @@
-"""`stabilizer train`: a run with detectors, remedies and, if wanted, the dashboard beside it."""
+"""`stabilizer train`: a run with detectors, remedies and, if wanted, the dashboard."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FIXED_AT_START = {
     "config": "CONFIG", "task": "--task", "set": "--set", "variant": "--variant", "steps": "--steps", "seed": "--seed",
 }  # fmt: skip
-"""What a run is given when it starts and keeps: arguments that mean nothing beside `--resume`."""
+"""Arguments that are fixed when a run starts, and so can't be combined with `--resume`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,16 +33,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config", nargs="?", help="YAML file, or the name of a built-in task (addition, sorting, length, search)"
     )
-    parser.add_argument("--task", help="built-in task; alone it is a full configuration")
+    parser.add_argument("--task", help="built-in task, used with its default configuration")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="change one key, e.g. optim.lr=1e-4"
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set one configuration key, e.g. optim.lr=1e-4; may be repeated",
     )
-    parser.add_argument("--variant", help="a named set of changes, e.g. `unstable`: a run that breaks on purpose")
-    parser.add_argument("--steps", type=int, help="outer iterations")
-    parser.add_argument("--seed", type=int, help="seed of everything random")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with this run directory")
+    parser.add_argument("--variant", help="named set of changes, e.g. `unstable` for a run that breaks on purpose")
+    parser.add_argument("--steps", type=int, help="number of training steps")
+    parser.add_argument("--seed", type=int, help="random seed")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="resume this run")
     add_run_arguments(parser)
-    parser.set_defaults(remedy=None)  # a run that goes on keeps its mode unless told otherwise
+    parser.set_defaults(remedy=None)  # a resumed run keeps its mode unless --remedy is given
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = key_reference()
 
@@ -52,16 +56,16 @@ def key_reference() -> str:
     try:
         need_train_extra()
     except ImportError as error:
-        return f"The keys of a configuration are listed here once the trainer is installed: {error}."
+        return f"The configuration keys are listed here once the trainer is installed: {error}."
     from stabilizer.training.key_help import as_text  # imports torch
 
     return as_text(min(shutil.get_terminal_size().columns, 120) - 2)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Start a run, or go on with one, and follow it to its end."""
+    """Start or resume a run, and follow it to its end."""
     if args.fork < 0:
-        raise UsageError(f"--fork {args.fork}: must be 0 (don't) or a number of steps")
+        raise UsageError(f"--fork {args.fork}: must be 0 (off) or a number of steps")
     if args.resume:
         _check_resume(args)
     need_train_extra()
@@ -82,13 +86,13 @@ def _check_something_to_train(args: argparse.Namespace) -> None:
     paths = [value.strip() for key, _, value in overrides if key.strip() == "data.path"]
     if not (args.config or args.task or args.variant or args.resume or any(paths)):
         raise UsageError(
-            "what should be trained? Give a YAML file or a built-in task (addition, sorting, length or search), or"
-            f" --set data.path=FILE for problems of your own{' (data.path is empty)' if paths else ''}"
+            "nothing to train: give a YAML file, a built-in task (addition, sorting, length or search), or"
+            f" --set data.path=FILE for your own problems{' (data.path is empty)' if paths else ''}"
         )
 
 
 def _begun(args: argparse.Namespace) -> Session:
-    """The run that was asked for, new or gone on with."""
+    """The new or resumed run."""
     from stabilizer.live.session import Session  # imports torch
     from stabilizer.training.config import load_config
 
@@ -103,8 +107,10 @@ def _begun(args: argparse.Namespace) -> Session:
 
 @contextlib.contextmanager
 def _asked_to_end() -> Iterator[dict[str, str]]:
-    """While a run is set up SIGTERM is noted (`by`), and heeded as soon as there is a state to save. The run's own way
-    of heeding it takes over while it trains."""
+    """Note a SIGTERM (as `by`) while the run is set up, so that it ends as soon as there is a state to save.
+
+    While the run trains, it handles the signal itself.
+    """
     asked: dict[str, str] = {}
 
     def note(number: int, frame: Any) -> None:
@@ -122,7 +128,7 @@ def _asked_to_end() -> Iterator[dict[str, str]]:
 
 
 def _check_overrides(overrides: list[str]) -> None:
-    """A group of keys is no key: `--set optim=` would say nothing, and train with what it was meant to change."""
+    """Refuse `--set optim=`: a group of keys can't be set, and would be ignored."""
     from stabilizer.training.config import GROUPS, SCHEMA  # imports torch
 
     for text in overrides:
@@ -133,7 +139,7 @@ def _check_overrides(overrides: list[str]) -> None:
 
 
 def _mode_of(run: Path) -> Mode:
-    """What a run was allowed to do about incidents: one that was killed in `auto-full` goes on in it."""
+    """The remedy mode of a run that is resumed without `--remedy`."""
     said = read_json(run / "status.json").get("remedy")
     return next((mode for mode in MODES if mode == said), "suggest")
 
@@ -142,6 +148,6 @@ def _check_resume(args: argparse.Namespace) -> None:
     ignored = [shown for name, shown in FIXED_AT_START.items() if getattr(args, name) not in (None, [])]
     if ignored:
         raise UsageError(
-            f"--resume goes on with the configuration in {args.resume / 'run.json'}, so {', '.join(ignored)} can't be"
-            f" given beside it; leave it out, or start a new run without --resume"
+            f"--resume uses the configuration in {args.resume / 'run.json'}, so {', '.join(ignored)} can't be"
+            f" given with it; leave it out, or start a new run without --resume"
         )

@@ -1,9 +1,8 @@
 """`stabilizer watch PATH`: follow a run or a log of any readable format, with the same detectors, in the terminal.
 
-Ends when a run directory says that its run is over, when the verdict reaches `--fail-on`, when a log ended (in an
-error, or with the trainer's own last line) and rested for a while, after `--idle` seconds without a new row, or with
-Ctrl-C.
-Exit code 1 when `--fail-on` was reached, which a crash does unless it is `never`; else 0.
+It ends when the run is over, when the verdict reaches `--fail-on`, when a log ended (with an error or the trainer's
+last line) and did not grow for a while, after `--idle` seconds without a new row, or with Ctrl-C. The exit code is 1
+when `--fail-on` was reached, which a crash does at every level but `never`; else 0.
 """
 
 from __future__ import annotations
@@ -34,58 +33,58 @@ from stabilizer.runs.reader import RunError
 from stabilizer.trainers.reading import load
 
 POLL_S = 0.5
-"""Seconds between looks at the files."""
+"""Seconds between checks of the files."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
-    parser.add_argument("path", type=Path, help="a run directory, a log that grows, or the folder that holds it")
+    parser.add_argument("path", type=Path, help="a run directory, a growing log, or the folder that holds it")
     add_source_arguments(parser)
     parser.add_argument(
         "--fail-on",
         choices=("info", "warn", "critical", "crash", "never"),
         default="crash",
-        help="end with exit code 1 as soon as the verdict reaches this level; a run or a log that ended in an error"
-        " (see --grace) reaches every level but never, and nothing else reaches crash (default: crash)",
+        help="end with exit code 1 as soon as the verdict reaches this level. A run that ended with an error (see"
+        " --grace) reaches every level except never; nothing else reaches crash (default: crash)",
     )
     parser.add_argument(
         "--on-critical",
         metavar="CMD",
-        help="run this command when an incident becomes critical; the finding is on its standard input, as JSON",
+        help="run this command when an incident becomes critical, with the finding as JSON on its standard input",
     )
     parser.add_argument(
         "--notify",
         action="append",
         default=[],
         metavar="URL",
-        help="tell this address of incidents: http(s) gets a JSON object by POST, anything else is apprise's"
+        help="send incidents to this address: http(s) receives JSON by POST, other addresses go through apprise"
         " (pip install apprise); may be repeated",
     )
     parser.add_argument(
         "--answer-at",
         metavar="URL",
-        help="where answers to proposals are taken (see `stabilizer webhook`); told with each proposal under --notify",
+        help="address that accepts answers to proposals (see `stabilizer webhook`); sent with each proposal",
     )
     parser.add_argument(
-        "--wait", action="store_true", help="if there is no such file yet, or no metrics in it, wait for them"
+        "--wait", action="store_true", help="wait for a file that does not exist yet or holds no metrics"
     )
     parser.add_argument("--idle", type=_seconds, metavar="S", help="end after S seconds without a new row")
     parser.add_argument(
         "--grace",
         type=_seconds,
         metavar="S",
-        help=f"a log that ended in an error, or with its trainer's last line, is waited for S seconds without growth"
-        f" (default: {GRACE_S:g}, or {PACE} steps where they take longer; {LONGER} times as long where something was"
-        " written after the error, or the last planned step is there but no last line). What a restart writes is"
-        " followed on. `inf` waits for ever; with --idle alone only that counts",
+        help="end S seconds after the last growth of a log that ended with an error or with its trainer's last line"
+        f" (default: {GRACE_S:g} or the time of {PACE} steps, whichever is longer; {LONGER} times as long if something"
+        " was written after the error, or if the last planned step has no last line after it). What a restart writes"
+        " is followed. `inf` waits forever. With --idle and without --grace, only --idle counts",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Follow until there is a reason to end."""
+    """Follow the run until there is a reason to end."""
     wanted = mapping(args.map)
     followed, news = _begin(args, lambda path: load(path, format=args.format, mapping=wanted, config=args.config))
-    notices = Notices(args.path.name, args.on_critical, args.notify, tell=lambda text: print(text, file=sys.stderr))
+    notices = Notices(args.path.name, args.on_critical, args.notify, report=lambda text: print(text, file=sys.stderr))
     following = _Following(args, notices)
     try:
         while (code := following.take(news, followed.newest)) is None:
@@ -101,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Following:
-    """What is known of the run that is followed, and what was printed of it."""
+    """The state of the run that is followed."""
 
     def __init__(self, args: argparse.Namespace, notices: Notices):
         self.verdict = "too-short"
@@ -112,7 +111,7 @@ class _Following:
         self._view: RunView | None = None
         """The newest row that was judged."""
         self._newest = time.monotonic()
-        """When it came."""
+        """When it arrived."""
         grace = math.inf if args.grace is None and args.idle is not None else args.grace
         self._rest = Rest(grace, self._newest)
         self._slowest = 0.0
@@ -123,7 +122,7 @@ class _Following:
         """Judge what one look brought; the exit code once there is a reason to end. `newest` is all that was read."""
         if news.anew:
             self._watch = new_watch()
-        _tell_of_log(self._args, news, self._view)
+        _report_log(self._args, news, self._view)
         self._notices.ask(news.asked, self._args.answer_at)
         for view in news.views:
             self._judge(view)
@@ -138,17 +137,17 @@ class _Following:
         if last is not None:
             changed = self._watch.end(last)
             self._printer.end(changed)
-            self._notices.tell_of(changed)
+            self._notices.send(changed)
             self.verdict = self._watch.verdict(last)[0]
         return int(_reached(self.verdict, self._args.fail_on))
 
     def _judge(self, view: RunView) -> None:
         changed = self._watch.tick(view)
         self._printer.tick(_tick(view, self._watch, changed))
-        self._notices.tell_of(changed)
+        self._notices.send(changed)
         self.verdict = self._watch.verdict(view)[0]
         now = time.monotonic()
-        if self._view is not None and not self._ended:  # a restart's pause is no step
+        if self._view is not None and not self._ended:  # the pause before a restart is no step
             self._slowest = max(self._slowest, now - self._newest)
         self._newest, self._view, self._ended = now, view, False
 
@@ -158,54 +157,54 @@ class _Following:
         wait = _ended(newest, self._rest, news.grew, self._slowest)
         self._ended = self._ended or wait is not None
         if wait and wait.new:
-            _tell(self._args, wait)
+            _report_end(self._args, wait)
         return (news.over and not news.views) or idle or bool(wait and wait.over)
 
 
 def _ended(newest: RunView | None, rest: Rest, grew: bool, slowest: float) -> Wait | None:
-    """How long what has ended is waited for. `slowest` is the longest that was waited for a row so far."""
+    """Whether the log has ended, and how long to wait for more. `slowest` is the longest wait for a row so far."""
     if newest is None:
         return None
     return rest.look(log_end(newest), grew=grew, now=time.monotonic(), step_s=max(pace(newest), slowest))
 
 
-def _tell(args: argparse.Namespace, wait: Wait) -> None:
-    """That the log seems to be over, why, and how long it is waited for more."""
+def _report_end(args: argparse.Namespace, wait: Wait) -> None:
+    """Report that the log seems to have ended, why, and how long it is still followed."""
     if args.json:
         waits = {} if math.isinf(wait.seconds) else {"waits_s": wait.seconds}
         said = {"crashed": wait.end.crashed, "what": wait.end.what, "wrote_on": wait.wrote_on}
         row = {"kind": "log-end", **said, **waits}
         print(json.dumps(row), flush=True)
-    how = "ended in an error" if wait.end.crashed else "is over"
-    more = "; something was written after it, which is followed" if wait.wrote_on else ""
-    until = f"this ends after {spoken(wait.seconds)} in which nothing is written (--grace); a restart is followed on"
+    how = "ended with an error" if wait.end.crashed else "ended"
+    more = "; something was written after it" if wait.wrote_on else ""
+    until = f"watching for a restart for {spoken(wait.seconds)} (--grace)"
     if math.isinf(wait.seconds):
-        until = "waiting on; Ctrl-C ends it" if args.idle is None else f"--idle {args.idle:g} ends this"
+        until = "watching until Ctrl-C" if args.idle is None else f"watching until --idle {args.idle:g} ends it"
     print(f"stabilizer watch: {plain(args.path)} {how}: {plain(wait.end.what)}{more}; {until}", file=sys.stderr)
 
 
-def _tell_of_log(args: argparse.Namespace, news: News, judged: RunView | None) -> None:
-    """What happened to the log other than that it grew."""
+def _report_log(args: argparse.Namespace, news: News, judged: RunView | None) -> None:
+    """Report what happened to the log other than growth."""
     at = f"step {judged.step}" if judged else "its beginning"
     if news.anew:
-        _tell_change(args, "log-replaced", "was replaced by another training; starting anew", judged)
+        _report_change(args, "log-replaced", "was replaced by another run; starting over", judged)
     if news.cut:
-        stands = f"what was judged, up to {at}, stands, and what follows is judged as before"
-        _tell_change(args, "log-cut", f"was rotated or cut; {stands}", judged)
+        rest = f"results up to {at} are kept, and new rows are judged as before"
+        _report_change(args, "log-cut", f"was rotated or truncated; {rest}", judged)
     if news.trouble:
-        stands = f"what was judged, up to {at}, stands, and it is looked at again when it changes"
-        text = f"can't be read now: {plain(news.trouble)}; {stands}"
-        _tell_change(args, "log-unreadable", text, judged, what=news.trouble)
+        rest = f"results up to {at} are kept, and it is read again when it changes"
+        text = f"can't be read now: {plain(news.trouble)}; {rest}"
+        _report_change(args, "log-unreadable", text, judged, what=news.trouble)
 
 
-def _tell_change(args: argparse.Namespace, kind: str, text: str, judged: RunView | None, **data: str) -> None:
+def _report_change(args: argparse.Namespace, kind: str, text: str, judged: RunView | None, **data: str) -> None:
     if args.json:
         print(json.dumps({"kind": kind, **({"judged": judged.step} if judged else {}), **data}), flush=True)
     print(f"stabilizer watch: {plain(args.path)} {text}", file=sys.stderr)
 
 
 def _begin(args: argparse.Namespace, load: Load) -> tuple[FollowedRun | FollowedLog, News]:
-    """What is followed, and the first look at it: with --wait as soon as there is something to see."""
+    """The run to follow and the first look at it; with --wait as soon as there is something to read."""
     began, said = time.monotonic(), False
     while True:
         looked = time.monotonic()
@@ -217,9 +216,9 @@ def _begin(args: argparse.Namespace, load: Load) -> tuple[FollowedRun | Followed
             if not args.wait or (args.idle is not None and now - began >= args.idle):
                 raise
             if not said:
-                print(f"waiting for metrics in {args.path} (Ctrl-C ends it)", file=sys.stderr)
+                print(f"waiting for metrics in {args.path} (press Ctrl-C to stop)", file=sys.stderr)
             said = True
-            time.sleep(max(POLL_S, 9 * (now - looked)))  # a tenth of the time goes into reading
+            time.sleep(max(POLL_S, 9 * (now - looked)))  # reading takes a tenth of the time at most
 
 
 def _tick(view: RunView, watch: Watch, changed: list[Finding]) -> Tick:
@@ -243,11 +242,11 @@ def _print_end(args: argparse.Namespace, verdict: str, code: int) -> None:
 
 
 def _seconds(text: str) -> float:
-    """A time of zero or more. argparse would take `nan` and `-5` for one."""
+    """A time of zero or more; argparse's float would accept `nan` and `-5`."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not value >= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds; write it as 60, 0.5 or inf")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time in seconds; write it as 60, 0.5 or inf")
     return value

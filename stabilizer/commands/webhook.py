@@ -1,4 +1,4 @@
-"""`stabilizer webhook RUNS`: take signed answers to proposals over the network; they become files in `requests/`."""
+"""`stabilizer webhook RUNS`: accept signed answers to proposals over the network, as files in `requests/`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from stabilizer.live.webhook import MAX_BODY, WINDOW_S, Answers, Server, checked
 
 SECRET_ENV = "STABILIZER_WEBHOOK_SECRET"  # noqa: S105 (a name, not a secret)
 EXAMPLE = """\
-sign and send, with the shared secret in $SECRET and what the notification holds under `answer` in $body:
+To sign and send an answer, put the shared secret in $SECRET and the `answer` of the notification in $body:
   t=$(date +%s); n=$(openssl rand -hex 16)
   s=$(printf '%s.%s.%s' "$t" "$n" "$body" | openssl dgst -sha256 -hmac "$SECRET" -r | cut -d' ' -f1)
   curl -d "$body" -H "Stabilizer-Timestamp: $t" -H "Stabilizer-Nonce: $n" \\
        -H "Stabilizer-Signature: sha256=$s" http://127.0.0.1:8060/answer
-`stabilizer watch RUN --notify URL` sends the proposals. Anything but loopback should sit behind TLS: messages are
-signed, not hidden."""
+`stabilizer watch RUN --notify URL` sends the proposals. Put TLS in front of any address other than loopback:
+messages are signed but not encrypted."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,19 +27,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLE
     parser.add_argument(
-        "runs", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="folder of runs (runs/)"
+        "runs", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="folder of runs (default: runs)"
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (this machine only)")
-    parser.add_argument("--port", type=int, default=8060, help="port; 0 picks a free one")
     parser.add_argument(
-        "--secret-env", default=SECRET_ENV, metavar="NAME", help=f"environment variable with the secret ({SECRET_ENV})"
+        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)"
+    )
+    parser.add_argument("--port", type=int, default=8060, help="port; 0 picks a free one (default: %(default)s)")
+    parser.add_argument(
+        "--secret-env",
+        default=SECRET_ENV,
+        metavar="NAME",
+        help="environment variable with the secret (default: %(default)s)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Listen until Ctrl-C."""
     if not args.runs.is_dir():
-        raise ValueError(f"{args.runs}: no such folder; give the folder of the runs")
+        raise ValueError(f"{args.runs}: no such folder; give a folder of runs")
     secret = checked_secret(os.environ.get(args.secret_env, ""), args.secret_env)
 
     def told(line: str) -> None:
@@ -52,10 +57,14 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps({"kind": "listening", "url": url}), flush=True)
         else:
             print(
-                f"listening on {url}: signed messages, at most {MAX_BODY} bytes and {spoken(WINDOW_S)} old", flush=True
+                f"listening on {url}: signed messages of at most {MAX_BODY} bytes, at most {spoken(WINDOW_S)} old",
+                flush=True,
             )
             if not _loopback(args.host):
-                print("this is not loopback: put TLS in front, for messages are signed but not hidden", flush=True)
+                print(
+                    "this address is not loopback: put TLS in front, because messages are not encrypted",
+                    flush=True,
+                )
         server.serve_forever()
     return 0
 

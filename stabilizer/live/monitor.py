@@ -129,9 +129,9 @@ class Monitor:
                 self._reasons.add(reason)
                 self.trouble(step, f"{what} failed: {reason}")
         if failed := trainer.ungraded:
-            rest = "accuracy/val is that of the others"
+            rest = "accuracy/val covers only the others"
             if "accuracy/val" not in metrics:
-                rest = "too few are left for accuracy/val"
+                rest = "too few are left to compute accuracy/val"
             self.trouble(step, f"{failed} held-out problems got no reward, so {rest}")
 
     def note_crash(self, step: int, error: Exception) -> None:

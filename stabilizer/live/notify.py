@@ -1,7 +1,7 @@
-"""Telling somebody of an incident, or of a proposal that waits: a command of theirs, a webhook, or apprise.
+"""Notifications of incidents and of proposals that wait, through a user's command, a webhook or apprise.
 
-Nothing a log says becomes part of a command line or an address: a finding travels as JSON, on standard input or in the
-body. Sending happens in a thread, so that a slow receiver delays nobody, and a failure is said once per address.
+A finding is sent as JSON, on standard input or as the body, so that no text of a log becomes part of a command line or
+an address. Sending happens in a thread: a slow receiver delays nothing. A failure is reported once per address.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from stabilizer.core.records import Action, Finding, as_json
 from stabilizer.core.text import change_words, plain
 
 TIMEOUT_S = 10.0
-TOLD = ("open", "resolved")
-"""States that are told of; the ones between are for those who look on."""
+SENT = ("open", "resolved")
+"""States that are sent."""
 
 
 _KINDS = {"warn": "warning", "critical": "failure"}
-"""Apprise's words for how bad a thing is; a question or a proposal is "info"."""
+"""Apprise's words for severities; a proposal is "info"."""
 
 
 class Notices:
-    """Where the incidents of one run are told. ValueError when something that was asked for can't work."""
+    """Sends the incidents of one run. ValueError when a receiver can't work."""
 
-    def __init__(self, run: str, command: str | None, urls: Sequence[str], *, tell: Callable[[str], None]):
-        self._run, self._tell = run, tell
+    def __init__(self, run: str, command: str | None, urls: Sequence[str], *, report: Callable[[str], None]):
+        self._run, self._report = run, report
         self._command = _words(command)
         self._urls = list(urls)
         for url in urls:
@@ -41,11 +41,11 @@ class Notices:
         self._loud: set[tuple[int, str]] = set()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="notify")
 
-    def tell_of(self, changed: Sequence[Finding]) -> None:
-        """Take in what changed at a step: warnings and worse go to the addresses, criticals to the command."""
+    def send(self, changed: Sequence[Finding]) -> None:
+        """Send changed findings: warnings and worse to the addresses, critical ones to the command."""
         for finding in changed:
             key = (finding.incident, finding.id)
-            if finding.severity != "info" and finding.state in TOLD:
+            if finding.severity != "info" and finding.state in SENT:
                 for url in self._urls:
                     self._threads.submit(self._send, url, self._body(finding))
             if self._command and finding.severity == "critical" and finding.state == "open" and key not in self._loud:
@@ -53,13 +53,13 @@ class Notices:
                 self._threads.submit(self._call, self._body(finding))
 
     def ask(self, proposals: Sequence[Action], answer_at: str | None) -> None:
-        """Tell the addresses of proposals that wait, with all that an answer needs."""
+        """Send proposals that wait, with all that an answer needs, to the addresses."""
         for proposal in proposals:
             for url in self._urls:
                 self._threads.submit(self._send, url, self._question(proposal, answer_at))
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for notifications that are being sent."""
         self._threads.shutdown()
 
     def _body(self, finding: Finding) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Notices:
 
     def _call(self, body: dict[str, Any]) -> None:
         try:
-            done = subprocess.run(  # noqa: S603 (the user's own command; nothing of a log is part of it)
+            done = subprocess.run(  # noqa: S603 (the user's own command; no text of a log is in it)
                 self._command, input=json.dumps(body), text=True, timeout=60, check=False
             )
             if done.returncode:
@@ -99,17 +99,19 @@ class Notices:
                     return
             import apprise
 
-            told = f"{body['severity']} at step {body['last_step']}: {body['summary']}"
+            text = f"{body['severity']} at step {body['last_step']}: {body['summary']}"
             title, kind = f"{body['run']}: {body['id']}", _KINDS.get(body["severity"], "info")
-            if not apprise.Apprise([url]).notify(title=title, body=told, notify_type=kind):
+            if not apprise.Apprise([url]).notify(title=title, body=text, notify_type=kind):
                 raise OSError("apprise could not deliver it")
-        except Exception as error:  # whatever a receiver does, following goes on
+        except Exception as error:  # a failing receiver must not stop the watch
             self._complain(url, f"{type(error).__name__}: {error}")
 
     def _complain(self, receiver: str, why: str) -> None:
         if receiver not in self._complained:
             self._complained.add(receiver)
-            self._tell(f"stabilizer watch: {plain(receiver)} could not be told: {plain(why)}; not said again")
+            self._report(
+                f"stabilizer watch: notification to {plain(receiver)} failed: {plain(why)}; not reported again"
+            )
 
 
 def _words(command: str | None) -> list[str]:
@@ -124,7 +126,7 @@ def _words(command: str | None) -> list[str]:
 
 
 def _check(url: str) -> None:
-    """ValueError when nobody can ever be told at this address."""
+    """ValueError when nothing can be sent to this address."""
     try:
         parts = urlsplit(url)
         scheme, host = parts.scheme, parts.hostname
@@ -134,15 +136,15 @@ def _check(url: str) -> None:
         raise ValueError(f"--notify {url}: {error}; write it as https://host/path") from None
     if scheme in ("http", "https"):
         if not host:
-            raise ValueError(f"--notify {url}: no host in it; write it as https://host/path")
+            raise ValueError(f"--notify {url}: it has no host; write it as https://host/path")
         return
     if find_spec("apprise") is None:
-        raise ValueError(f"--notify {url}: only http and https go without apprise; pip install apprise")
+        raise ValueError(f"--notify {url}: addresses other than http and https require apprise: pip install apprise")
     try:
         import apprise
 
         known = apprise.Apprise().add(url)
-    except Exception as error:  # whatever is wrong with an installation, it is said before the run is followed
+    except Exception as error:  # report a broken installation before the run is followed
         raise ValueError(f"--notify {url}: apprise does not work here ({type(error).__name__}: {error})") from None
     if not known:
-        raise ValueError(f"--notify {url}: no address that apprise knows; its README lists them")
+        raise ValueError(f"--notify {url}: apprise does not know this kind of address; its README lists them")

@@ -1,9 +1,9 @@
-"""A run made again from its configuration, with every intervention of its journal at the step it was made at.
+"""Training a run again from its configuration, with every intervention of its journal at its step.
 
-Nothing is decided anew: remedies are off, and knobs go where the journal puts them. Attempts follow each other as
-`run.json` lists them: a resume takes up the state after its step, a return to a checkpoint does too and draws other
-prompts from there. So the replay agrees with the run, bit for bit on one machine, exactly when the journal is complete;
-where they first differ is where something was not written down, or the machine computes differently.
+The replay decides nothing: remedies are off, and knobs follow the journal. Attempts follow each other as `run.json`
+lists them: a resume continues from the state after its step; a rollback does too, with other prompts. On the same
+machine the replay therefore agrees with the run, bit for bit, if and only if the journal is complete. They first differ
+where something was not recorded, or where the machine computes differently.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from stabilizer.training.config import config_from_dict
 from stabilizer.training.settings import TrainConfig
 
 NOT_COMPARED = ("time/", "rank/")
-"""Metrics that say something of the machine and not of the training."""
+"""Metrics of the machine, not of the training."""
 OBEYED = ("skip-update", "reset-optimizer", "reset-reference")
-"""Orders that change what is learned; the others are attempts of their own, or end the run."""
+"""Orders that change what is learned; other orders begin an attempt or end the run."""
 KEEP_ALL = 1_000_000
+"""Number of checkpoints to keep: more than any run has."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Where replay and run first part."""
+    """Where replay and run first differ."""
 
     attempt: int
     step: int
@@ -48,25 +49,25 @@ class Difference:
     replay: float | None
 
     def words(self) -> str:
-        """In a sentence, to all digits."""
+        """The difference as a sentence, with all digits."""
         where = f"step {self.step}" + (f" of attempt {self.attempt}" if self.attempt else "")
-        why = "; the journal does not say why this knob moved" if self.metric.startswith("control/") else ""
+        why = "; the journal has no entry for this change" if self.metric.startswith("control/") else ""
         if not why and self.rounding():
-            why = "; a difference of rounding, as another number of threads makes: set OMP_NUM_THREADS as for the run"
+            why = "; this is rounding, e.g. from another number of threads: set OMP_NUM_THREADS as for the run"
         return f"{where}: {self.metric} was {_number(self.run)} in the run and is {_number(self.replay)} here{why}"
 
     def rounding(self) -> bool:
-        """Whether the numbers are as near as sums in another order leave them."""
+        """Whether the difference is as small as that of sums in another order."""
         return self.run is not None and self.replay is not None and math.isclose(self.run, self.replay, rel_tol=1e-6)
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What came of a replay."""
+    """The result of a replay."""
 
     path: Path
     rows: int
-    """Rows that were trained again and compared, those of abandoned branches included."""
+    """Rows that were trained again and compared, including those of abandoned branches."""
     values: int
     interventions: int
     first: Difference | None
@@ -74,7 +75,7 @@ class Replayed:
 
 
 class Plan:
-    """What happened when, as the journal and `run.json` tell it."""
+    """What happened when, according to the journal and `run.json`."""
 
     def __init__(self, reader: RunReader):
         self.actions = reader.actions
@@ -97,11 +98,11 @@ class Plan:
         return max(int(attempt["from_step"]) - 1, 0)
 
     def ends(self, attempt: Mapping[str, Any]) -> int:
-        """The last step an attempt has a row of."""
+        """The last step with a row in an attempt."""
         return max((step for step in self.rows[attempt["attempt"]]), default=self.begins(attempt))
 
     def knobs(self, initial: Mapping[str, float]) -> dict[tuple[int, int], dict[str, float]]:
-        """Where the journal has every knob during each step: (attempt, step) -> knobs."""
+        """The knobs during each step, according to the journal: (attempt, step) -> knobs."""
         stands = Knobs(initial)
         during = {}
         for attempt in self.attempts:
@@ -115,8 +116,8 @@ class Plan:
 class Knobs:
     """The knobs as the journal moves them, boundary by boundary.
 
-    A remedy may take a knob to its new value over some steps: `course`, beside the change it applied, has the value for
-    each of them. It goes on while the trial does, and as long as nobody else turned the knob.
+    A remedy may move a knob to its new value over several steps; `course` in the applied entry lists the values. The
+    course continues while its trial does, and as long as nothing else changes the knob.
     """
 
     def __init__(self, initial: Mapping[str, float]):
@@ -125,7 +126,7 @@ class Knobs:
         self._courses: dict[str, tuple[int, Mapping[str, Sequence[float]]]] = {}
 
     def pass_boundary(self, step: int, entries: Sequence[Action]) -> None:
-        """What was journaled after `step`, and the next value of what is under way."""
+        """Apply what was journaled after `step`, and the next value of each course."""
         for entry in entries:
             self._take(step, entry)
         for began, course in self._courses.values():
@@ -156,11 +157,12 @@ class Knobs:
 
 
 def replay(
-    run: Path, out: Path, *, steps: int | None = None, told: Callable[[int, int], None] = lambda step, of: None
+    run: Path, out: Path, *, steps: int | None = None, progress: Callable[[int, int], None] = lambda step, of: None
 ) -> Replayed:
     """Train `run` again into the new run directory `out`, at most `steps` steps, and compare row by row.
 
-    Raises RunError when the run can't be replayed. `told` hears of every step: how many are done, of how many.
+    Raises RunError when the run can't be replayed. `progress` is called after every step with the steps done and in
+    total.
     """
     reader = RunReader(run)
     config, plan = _replayable(reader)
@@ -168,7 +170,7 @@ def replay(
     again = _Again(plan, Session.start(wanted, out, "off"), reader.events)
     total = sum(len([s for s in rows if s > 0]) for rows in again.plan.rows.values())
     limit = total if steps is None else min(steps, total)
-    again.follow(limit, told)
+    again.follow(limit, progress)
     first, rows, values = _compare(again.plan, Plan(RunReader(out)), limit)
     made = len(journal.interventions(RunReader(out).actions))
     return Replayed(out, rows, values, made, first, tuple(_notes(reader)))
@@ -178,26 +180,28 @@ def _replayable(reader: RunReader) -> tuple[TrainConfig, Plan]:
     """The configuration and the plan of a run; RunError when it can't be replayed."""
     run = reader.path
     if reader.about.get("trainer") != "stabilizer":
-        raise RunError(f"{run}: only runs of this trainer can be replayed, not {reader.about.get('trainer')}'s")
+        raise RunError(
+            f"{run}: only runs of `stabilizer train` can be replayed, not those of {reader.about.get('trainer')}"
+        )
     try:
         config = config_from_dict(reader.about["config"])
         plan = Plan(reader)
         hidden = hidden_keys(reader.about["config"])
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         why = f"{type(error).__name__}: {error}"
-        raise RunError(f"{run}: run.json or actions.jsonl is not as this trainer writes it ({why})") from None
+        raise RunError(f"{run}: run.json or actions.jsonl is damaged ({why})") from None
     if not any(step > 0 for rows in plan.rows.values() for step in rows):
         raise RunError(f"{run / 'metrics'}: no step was recorded, so there is nothing to compare")
     if hidden:
-        raise RunError(f"{run / 'run.json'}: {hidden[0]} was not stored; put its value in place of {HIDDEN!r} first")
+        raise RunError(f"{run / 'run.json'}: {hidden[0]} was not stored; first replace {HIDDEN!r} there by its value")
     chain = journal.verify(run / "actions.jsonl")
     if chain.broken:
-        raise RunError(f"{run / 'actions.jsonl'}: the journal can't be trusted: {chain.broken}")
+        raise RunError(f"{run / 'actions.jsonl'}: the journal was changed: {chain.broken}")
     return config, plan
 
 
 class _Again:
-    """A session that is led along a plan."""
+    """A session that follows a plan."""
 
     def __init__(self, plan: Plan, session: Session, events: Sequence[Event]):
         self.plan, self.session = plan, session
@@ -212,19 +216,19 @@ class _Again:
     def _attempt(self) -> Mapping[str, Any]:
         return self.plan.attempts[self._place]
 
-    def follow(self, limit: int, told: Callable[[int, int], None]) -> None:
+    def follow(self, limit: int, progress: Callable[[int, int], None]) -> None:
         done = 0
         if not self._boundary(0) or not limit:
             self.session.writer.close()
             return
         for tick in self.session.run():
             done += 1
-            told(done, limit)
+            progress(done, limit)
             if done >= limit or not self._boundary(tick.step):
-                self.session.stop_reason = "SIGINT"  # no more is known
+                self.session.stop_reason = "SIGINT"  # the plan ends here
 
     def _boundary(self, step: int) -> bool:
-        """Do what was done after a step; False when the story ends here."""
+        """Repeat what was done after a step; False at the end of the plan."""
         self._act(step)
         while step >= self.plan.ends(self._attempt):
             if self._place + 1 >= len(self.plan.attempts):
@@ -235,7 +239,7 @@ class _Again:
         return True
 
     def _act(self, step: int) -> None:
-        """Knobs and orders of this boundary, and the events that tell detectors of them."""
+        """Apply the knobs, orders and events that follow this step."""
         number, session = self._attempt["attempt"], self.session
         controls = session.trainer.controls
         for event in self._events:
@@ -253,7 +257,7 @@ class _Again:
         for action, (began, repeats, orders) in list(self._orders.items()):
             for order in orders:
                 controls.obey(order)
-            if step + 1 - began >= repeats:  # given for the last time: a later attempt may pass this step again
+            if step + 1 - began >= repeats:  # the last time; a later attempt may pass this step again
                 del self._orders[action]
         if step in self._needed:
             session.host.save_checkpoint()
@@ -270,12 +274,12 @@ class _Again:
         return repeats, _obeyed(orders if isinstance(orders, list) else [])
 
     def _branch(self) -> int:
-        """Take up the state the next attempt began with; returns its step."""
+        """Load the state the next attempt began with; returns its step."""
         attempt, session = self._attempt, self.session
         self._orders.clear()
         state = self._state(self.plan.begins(attempt), attempt.get("parent"))
         if attempt["reason"] == "rollback":
-            session.host.roll_back(state, f"as in the run: back to step {state.step}", replayed=True)
+            session.host.roll_back(state, f"as in the run: returned to step {state.step}", replayed=True)
             return state.step
         session.trainer.load_checkpoint(state, vary_data=False)
         session.trainer.attempt = attempt["attempt"]
@@ -283,11 +287,11 @@ class _Again:
         session.host.declare(state.step + 1, "resume", f"as in the run: resumed from step {state.step}", replayed=True)
         for entry in self.plan.entries.get((attempt.get("parent", -1), state.step), ()):
             if entry.entry == "applied" and entry.data.get("order") == "skip-update":
-                session.trainer.controls.obey("skip-update")  # the step it was meant for was made anew
+                session.trainer.controls.obey("skip-update")  # the step it was meant for was made again
         return state.step
 
     def _state(self, step: int, parent: int | None) -> Checkpoint:
-        """The state after a step, as the attempt it branched off, or one that led there, left it."""
+        """The state after a step, of the attempt that was branched off or of one that led to it."""
         line, known = [], {entry["attempt"]: entry.get("parent") for entry in self.plan.attempts}
         while parent is not None:
             line.append(parent)
@@ -295,7 +299,9 @@ class _Again:
         there = scan(self.session.writer.path / "checkpoints")
         found = [state for state in there if state.step == step and state.attempt in line]
         if not found:
-            raise RunError(f"attempt {self._attempt['attempt']} began after step {step}, which the run has no row of")
+            raise RunError(
+                f"attempt {self._attempt['attempt']} began after step {step}, but the run has no row of that step"
+            )
         return found[-1]
 
 
@@ -332,17 +338,17 @@ def _same(a: float | None, b: float | None) -> bool:
 
 
 def _notes(reader: RunReader) -> list[str]:
-    """What may make honest numbers differ."""
+    """Reasons why numbers may differ although the journal is complete."""
     notes = []
     versions, hardware = (reader.about.get(name) for name in ("versions", "hardware"))
     versions, hardware = (value if isinstance(value, dict) else {} for value in (versions, hardware))
     if versions.get("torch") not in (None, torch.__version__):
-        notes.append(f"the run used torch {versions['torch']}, and this is {torch.__version__}")
+        notes.append(f"the run used torch {versions['torch']}; the replay uses {torch.__version__}")
     machine = hardware.get("machine")
     if machine not in (None, platform.machine()):
-        notes.append(f"the run was made on {machine}, and this is {platform.machine()}")
+        notes.append(f"the run was trained on {machine}; the replay ran on {platform.machine()}")
     if config_from_dict(reader.about["config"]).device != "cpu" and torch.cuda.is_available():
-        notes.append("on a GPU sums are not taken in the same order every time, so the last digits may differ")
+        notes.append("on a GPU the order of sums varies, so the last digits may differ")
     return notes
 
 

@@ -62,19 +62,19 @@ class RequestHost(Protocol):
 
 
 def _check_batch(controls: Controls) -> None:
-    """What a configuration may not ask for, nobody may turn it to either."""
+    """ValueError when the knobs together are not a valid configuration."""
     parts = controls.get("control/minibatches")
     rows = controls.get("control/prompts") * controls.get("control/group_size")
     if parts > rows:
         raise ValueError(
-            f"control/minibatches = {parts:g} would be more than prompts x group_size = {rows:g}, and a minibatch be"
-            " empty: turn the others first"
+            f"control/minibatches = {parts:g} would be more than prompts x group_size = {rows:g}, so that a"
+            " minibatch would be empty: change the others first"
         )
 
 
 @dataclass(frozen=True)
 class _Return:
-    """A state somebody wants back."""
+    """A requested return to a checkpoint."""
 
     entry: Action
     checkpoint: Checkpoint
@@ -90,11 +90,11 @@ class Requests:
         self._folder = str(run / "requests")
         self._controls = controls
         self._open: dict[str, Request] = {}
-        """Answers that were handed on and are not on record yet; their files stay."""
+        """Answers that went to the arbiter and are not on record yet; their files stay."""
         self._asked: list[Request] = []
         self._complained: set[str] = set()
         self._stuck: set[str] = set()
-        """Requests that were answered and whose files can't be taken away: they are not answered again."""
+        """Answered requests whose files can't be removed: they are not answered again."""
         self._return: _Return | None = None
 
     def look(self, *, on_trial: str = "") -> None:
@@ -108,14 +108,14 @@ class Requests:
         for name, why in seen.refused.items():
             self._complained.add(name)
             if len(self._complained) <= MAX_COMPLAINTS:
-                self._host.note(f"requests/{name[:80]} is not heeded: {why}")
+                self._host.note(f"requests/{name[:80]} is ignored: {why}")
         if not seen.requests:
             return
         done = {entry.data.get("request") for entry in self._host.entries if entry.entry in ("applied", "failed")}
         for request in seen.requests:
             # A request that is done already was left by a crash between acting on it and removing it.
             if request.id in done or self._answered(request, on_trial):
-                self._take_away(request)
+                self._remove(request)
 
     def _answered(self, request: Request, on_trial: str) -> bool:
         """Answer a request; a failure is the answer too, and costs neither other requests nor training."""
@@ -127,12 +127,12 @@ class Requests:
             return True
 
     def _answer(self, request: Request, on_trial: str) -> bool:
-        """Do at once what can be; False when the policy is to answer it."""
+        """Carry out a request; False when the arbiter is to answer it."""
         if request.kind in ("pause", "resume"):
             self._host.hold(request.kind == "pause")
-            self._host.note(f"{request.kind} asked for by {request.by}", by=request.by)
+            self._host.note(f"{request.kind} requested by {request.by}", by=request.by)
         elif request.kind in ("set", "do"):
-            self._by_hand(request, on_trial)
+            self._change(request, on_trial)
         elif why := self._too_late(request):
             self._host.note(f"request to {request.kind} {request.action} by {request.by}: {why}", by=request.by)
         elif request.kind == "revert" and self._newest(request.action).remedy == BY_HAND:
@@ -144,15 +144,15 @@ class Requests:
         return True
 
     def _known(self) -> set[str]:
-        """Files in `requests/` that were looked at."""
+        """Names of the files in `requests/` that were read already."""
         return {f"{id}.json" for id in self._open} | self._complained | self._stuck
 
-    def _take_away(self, request: Request) -> None:
+    def _remove(self, request: Request) -> None:
         if not settle(self._run, request):
             self._stuck.add(f"{request.id}.json")
 
     def answers(self) -> list[Request]:
-        """Answers for the policy, each handed on once."""
+        """Answers for the arbiter, each handed over once."""
         asked, self._asked = self._asked, []
         return asked
 
@@ -165,14 +165,14 @@ class Requests:
             if request in self._asked or (waits and approvals_wait):
                 continue
             del self._open[request.id]
-            self._take_away(request)
+            self._remove(request)
 
     def return_if_asked(self) -> None:
-        """Go back after everything else of the step is done: the view the others judged by is of the old branch."""
+        """Return to a requested checkpoint, after everything that judges by the old branch is done."""
         if self._return is None:
             return
         wanted, self._return = self._return, None
-        text = f"returned to step {wanted.checkpoint.step}, asked for by {wanted.by}"
+        text = f"returned to step {wanted.checkpoint.step}, requested by {wanted.by}"
         try:
             self._host.roll_back(wanted.checkpoint, text, by=wanted.by, action=wanted.entry.action)
         except OSError as error:
@@ -181,7 +181,7 @@ class Requests:
             self._close(wanted.entry, "applied", text, step=wanted.checkpoint.step)
 
     def recover(self, initial: dict[str, float]) -> None:
-        """After a restart: finish what was begun, and put knobs where the journal says. `initial`: as configured."""
+        """After a restart, finish what was begun and reset knobs to the journal. `initial` are the configured knobs."""
         host = self._host
         for entry in journal.newest(host.entries).values():
             if entry.remedy == BY_HAND and entry.entry == "approved":
@@ -199,35 +199,35 @@ class Requests:
         if wrong:
             words = ", ".join(f"{knob} {in_words(knob, value)}" for knob, value in wrong.items())
             controls.set_all(wrong)
-            host.declare(host.step + 1, "note", f"put back where the journal has them: {words}")
+            host.declare(host.step + 1, "note", f"knobs reset to the journal: {words}")
             host.save_checkpoint()
 
-    # --- by hand ----------------------------------------------------------------------------------------------------
+    # --- changes -----------------------------------------------------------------------------------------------------
 
-    def _by_hand(self, request: Request, on_trial: str) -> None:
-        """Turn a knob, or carry out an order, as somebody asked."""
+    def _change(self, request: Request, on_trial: str) -> None:
+        """Set a knob or carry out an order."""
         try:
             if request.kind == "set":
-                self._turn(request, *parse_turn(request.action))
-            elif request.action == "snapshot":  # a copy disturbs nothing
+                self._set(request, *parse_turn(request.action))
+            elif request.action == "snapshot":  # it changes nothing, so no journal entry
                 saved = self._controls.snapshot(keep=True)
-                self._declare("checkpoint", f"snapshot of step {saved.step}, asked for by {request.by}", by=request.by)
+                self._declare("checkpoint", f"snapshot of step {saved.step}, requested by {request.by}", by=request.by)
             else:
                 order, _ = parse_order(request.action)
                 state = self._state_before(request.action, on_trial) if order == "restore" else None
                 data = {"order": request.action} | ({"state": state.path.name} if state else {})
-                self._finish(self._begin(request, {}, f"{request.action}, asked for by {request.by}", **data))
+                self._finish(self._begin(request, {}, f"{request.action}, requested by {request.by}", **data))
         except (ValueError, OSError) as error:
             self._host.note(f"{request.kind} {request.action!r} refused: {error}", by=request.by)
 
-    def _turn(self, request: Request, knob: str, value: float | str) -> None:
+    def _set(self, request: Request, knob: str, value: float | str) -> None:
         controls = self._controls
         before, after = controls.set(knob, value)
         try:
             if after != before:
                 _check_batch(controls)
         finally:
-            controls.set(knob, before)  # it can be done; now it is written down, and then done
+            controls.set(knob, before)  # it is valid: first journal it, then set it
         words = f"{knob} {in_words(knob, before)} → {in_words(knob, after)}, set by {request.by}"
         if after == before:
             self._declare("note", words, by=request.by)
@@ -235,14 +235,14 @@ class Requests:
         self._finish(self._begin(request, {knob: (before, after)}, words))
 
     def _undo(self, request: Request) -> None:
-        """Turn a knob back that a person had turned: a change by hand like any other."""
+        """Undo a user's change of a knob, which is a change like any other."""
         made, controls = self._newest(request.action), self._controls
         if made.entry != "applied" or not made.change:
             why = f"{made.text or made.action} can't be undone" if made.entry == "applied" else f"it is {made.entry}"
             self._host.note(f"request to revert {made.action} by {request.by}: {why}", by=request.by)
             return
         if any(controls.get(knob) != after for knob, (_, after) in made.change.items()):
-            why = "its knob was turned again since; undo that first"
+            why = "its knob was changed again since; undo that first"
             self._host.note(f"request to revert {made.action} by {request.by}: {why}", by=request.by)
             return
         change = {knob: (after, before) for knob, (before, after) in made.change.items()}
@@ -250,17 +250,17 @@ class Requests:
             self._close(made, "reverted", f"undone by {request.by}")
 
     def _begin(self, request: Request, change: dict[str, Any], text: str, **data: Any) -> Action:
-        """The journal says what is about to be done."""
+        """Journal what is about to be done."""
         number = 1 + len(requested(self._host.entries))
         data = {"request": request.id, "by": request.by, **data}
         entry = Action(f"h{number}", "approved", BY_HAND, self._host.step, change=change, text=text, data=data)
         return self._host.journal(entry)
 
     def _finish(self, entry: Action) -> bool:
-        """Do what the journal says is to be done. May be called again after a death in the middle of it."""
+        """Do what the journal says is to be done. It may be repeated after a crash in the middle."""
         controls = self._controls
         order = str(entry.data.get("order", ""))
-        by = str(entry.data.get("by", "somebody"))
+        by = str(entry.data.get("by", "a user"))
         if order.startswith("restore"):
             return self._plan_return(entry, by)
         try:
@@ -272,7 +272,7 @@ class Requests:
             self._close(entry, "failed", f"could not be done: {error}")
             return False
         try:
-            controls.snapshot()  # so that the knobs of a run that is killed now are what its journal says
+            controls.snapshot()  # so that a crash now leaves the knobs as journaled
         except OSError as error:
             controls.set_all(before)
             if not order:
@@ -293,12 +293,12 @@ class Requests:
             self._close(entry, "failed", f"checkpoint {entry.data.get('state')} is gone")
             return False
         if self._return:
-            self._close(self._return.entry, "failed", f"another return was asked for after it, {entry.action}")
+            self._close(self._return.entry, "failed", f"replaced by a later return, {entry.action}")
         self._return = _Return(entry, state, by)
         return True
 
     def _state_before(self, order: str, on_trial: str) -> Checkpoint:
-        """The state a person wants back; ValueError when there is none, or when it would cut into a trial."""
+        """The checkpoint to return to; ValueError when there is none, or while a fix is on trial."""
         if on_trial:
             raise ValueError(f"{on_trial} is on trial; revert it first (fix RUN revert {on_trial})")
         _, wanted = parse_order(order)
@@ -307,24 +307,24 @@ class Requests:
         if not found:
             there = ", ".join(str(state.step) for state in states) or "none yet"
             raise ValueError(
-                f"no checkpoint {'to return to' if wanted is None else f'of step {wanted}'}; there are: {there}"
+                f"no checkpoint {'to return to' if wanted is None else f'of step {wanted}'}; available: {there}"
             )
         return found[-1]
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def _too_late(self, request: Request) -> str:
-        """Why an answer can't be heeded any more, or is not for this proposal; empty when the policy shall see it."""
+        """Why an answer comes too late or is for another proposal; empty when the arbiter is to see it."""
         life = [entry for entry in self._host.entries if entry.action == request.action]
         if not life:
             return ""
         if request.proposal and request.proposal not in {entry.hash for entry in life}:
-            return "it answers another proposal, which this run did not make; see `fix RUN list`"
+            return "it answers another proposal, not one of this run; see `fix RUN list`"
         newest = life[-1]
         if request.kind in ("approve", "reject") and newest.entry != "proposed":
             if newest.entry == "expired":
                 return f"it has expired: {newest.text}"
-            return f"it is {newest.entry} already, at step {newest.step}"
+            return f"it was {newest.entry} already, at step {newest.step}"
         return ""
 
     # --- inside -----------------------------------------------------------------------------------------------------

@@ -16,6 +16,10 @@ from stabilizer.training.loop import Trainer
 from stabilizer.training.settings import TrainConfig
 
 
+class RunComplete(ValueError):
+    """A run that has nothing left to train."""
+
+
 def resumed_trainer(reader: RunReader, writer: RunWriter) -> Trainer:
     """The trainer at the newest verified checkpoint, with a new attempt begun. ValueError when that is impossible."""
     path = writer.path
@@ -26,9 +30,9 @@ def resumed_trainer(reader: RunReader, writer: RunWriter) -> Trainer:
     trainer = Trainer(config, checkpoints=path / "checkpoints", attempt=attempt)
     checkpoint = trainer.resume()
     if checkpoint is None:
-        raise ValueError(f"{path / 'checkpoints'}: no checkpoint that can be verified; start the run anew")
+        raise ValueError(f"{path / 'checkpoints'}: no checkpoint passes verification; start a new run")
     if trainer.finished and reader.status.get("state") == "finished":
-        raise ValueError(f"{path}: {trainer.finished}; there is nothing to go on with; {how_to_train_on(path)}")
+        raise RunComplete(f"{path}: {trainer.finished}; the run is complete; {how_to_train_on(path)}")
     # A checkpoint newer than every attempt was saved just before its attempt could be declared: it goes on from the
     # newest attempt that was declared.
     parent = min(checkpoint.attempt, writer.attempt)
@@ -44,15 +48,15 @@ def refuse_a_second_writer(reader: RunReader) -> None:
     status = reader.status
     if run_state(status, time.time()) not in ("running", "paused", "created") or not status.get("t"):
         return
-    if writer_lives(status) is False or status.get("pid") == os.getpid():  # it was killed and could not say so
+    if writer_lives(status) is False or status.get("pid") == os.getpid():  # it was killed
         return
     where = f"process {status.get('pid')} on {status.get('host')}"
-    raise ValueError(f"{reader.path}: {where} still trains this run; stop it first (SIGTERM saves and ends it)")
+    raise ValueError(f"{reader.path}: {where} is still training this run; stop it first (SIGTERM saves and ends it)")
 
 
 def how_to_train_on(path: Path) -> str:
     """How to train on from the weights of a finished run."""
-    return f"to train on from its weights, `stabilizer export {path} -o FOLDER`, and a new run with --set model=FOLDER"
+    return f"to train its weights further, `stabilizer export {path} -o FOLDER` and start a run with --set model=FOLDER"
 
 
 def _config(reader: RunReader) -> TrainConfig:
@@ -61,11 +65,11 @@ def _config(reader: RunReader) -> TrainConfig:
     try:
         config = config_from_dict(reader.about["config"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{about}: no usable configuration in it ({error}); start the run anew") from None
+        raise RunError(f"{about}: no usable configuration ({error}); start a new run") from None
     if hidden := hidden_keys(reader.about["config"]):
         raise ValueError(
-            f"{about}: {hidden[0]} looked like a secret and was not stored; put its value in place"
-            f" of {HIDDEN!r} there to go on, and take secrets from the environment next time"
+            f"{about}: {hidden[0]} looked like a secret and was not stored; replace {HIDDEN!r} there by its"
+            f" value to resume, and read secrets from the environment next time"
         )
     return config
 

@@ -22,7 +22,7 @@ from stabilizer.core.records import Finding, RunState
 from stabilizer.live.host import RunHost
 from stabilizer.live.monitor import Monitor
 from stabilizer.live.requests import Requests, requested
-from stabilizer.live.resuming import how_to_train_on, refuse_a_second_writer, resumed_trainer
+from stabilizer.live.resuming import RunComplete, how_to_train_on, refuse_a_second_writer, resumed_trainer
 from stabilizer.live.tick import Tick
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunError, RunReader
@@ -83,7 +83,11 @@ class Session:
         for note in trainer.notes:
             writer.event(0, "note", note)
         for key in hidden_keys(writer.about["config"]):
-            writer.event(0, "note", f"{key} looks like a secret and is not stored: the run can't be resumed without it")
+            writer.event(
+                0,
+                "note",
+                f"{key} looks like a secret and is not stored: add its value to run.json to resume",
+            )
         metrics = trainer.validate()
         trainer.note_validation(metrics)
         session.monitor.note_failed_rewards(trainer, 0, metrics)
@@ -92,8 +96,8 @@ class Session:
         if session.host.unsaved:
             session._close("failed")
             raise RunError(
-                f"{path / 'checkpoints'}: the first state could not be saved ({session.host.unsaved}), and without one"
-                f" nothing could be resumed, gone back to or exported: make room, or choose another place for the run"
+                f"{path / 'checkpoints'}: the first checkpoint could not be saved ({session.host.unsaved}), and without"
+                " one the run can't be resumed, rolled back or exported: free disk space, or choose another folder"
             )
         session._found_at_start = session.monitor.look(0)
         return session
@@ -109,8 +113,8 @@ class Session:
             session = cls(trainer, writer, mode, reader, fork_steps=fork_steps)
             if trainer.finished:  # it was killed after its last step: close what was under way, and the run
                 session._close("finished")
-                raise ValueError(
-                    f"{path}: {trainer.finished}; there is nothing to go on with, and its records are closed;"
+                raise RunComplete(
+                    f"{path}: {trainer.finished}; the run is complete, and its records are closed now;"
                     f" {how_to_train_on(path)}"
                 )
         except BaseException:

@@ -1,4 +1,4 @@
-"""Answers to proposals from outside the machine: signed, fresh, heeded once, and never more than a file in `requests/`.
+"""Signed answers to proposals over the network. All an answer can do is create one file in `requests/`.
 
 A message is a POST to /answer with three headers,
 
@@ -6,10 +6,10 @@ A message is a POST to /answer with three headers,
     Stabilizer-Nonce: 16 to 64 letters, digits, - or _, never used before
     Stabilizer-Signature: sha256=HMAC-SHA256(secret, TIMESTAMP "." NONCE "." BODY) in hexadecimal
 
-and as its body what the notification of a proposal holds under `answer`, with the kind filled in. The signature is
-checked before anything of the message is looked at. A message counts for `WINDOW_S` after its time and once; one
-from before the server started is refused, so that a restart forgets no nonce that still matters. What can be asked for
-is an answer (approve, reject, revert) or a pause: no knob is turned from here.
+and, as its body, the `answer` of a proposal's notification with the kind filled in. The signature is checked before
+anything else. A message is valid once, for `WINDOW_S` after its time. Messages from before the server started are
+refused, so that a restart can't forget a nonce that is still valid. A message can answer (approve, reject, revert) or
+pause a run, but not set a knob.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ KINDS: tuple[Kind, ...] = ("approve", "reject", "revert", "pause", "resume")
 WINDOW_S = 300.0
 """Longest age of a message, in seconds."""
 AHEAD_S = 5.0
-"""Seconds by which a clock may run ahead: a message from the future could be sent again after a restart."""
+"""Seconds by which a clock may run ahead: a message from the future could be replayed after a restart."""
 MAX_BODY = 16 * 1024
 MAX_NONCES = 100_000
-"""Messages of one window that are remembered; more are refused, not forgotten."""
+"""Nonces remembered per window; further messages are refused."""
 MIN_SECRET = 16
 TIMEOUT_S = 10.0
-"""Seconds a sender may take over its message."""
+"""Seconds a sender may take to send its message."""
 MAX_AT_ONCE = 16
 STALE_S = 60.0
 
@@ -60,7 +60,7 @@ _ALREADY = {"approve": ("approved", "applied", "verified"), "reject": ("rejected
 
 
 class Refused(Exception):
-    """A message that is not heeded, with the HTTP status that says so."""
+    """A message that is refused, with its HTTP status."""
 
     def __init__(self, status: int, why: str):
         super().__init__(why)
@@ -79,24 +79,24 @@ class Answer:
 
 
 def signature(secret: bytes, timestamp: str, nonce: str, body: bytes) -> str:
-    """What the signature header must hold."""
+    """The value of the signature header."""
     signed = f"{timestamp}.{nonce}.".encode() + body
     return "sha256=" + hmac.new(secret, signed, hashlib.sha256).hexdigest()
 
 
 def checked_secret(secret: str, name: str) -> bytes:
-    """The shared secret as bytes; ValueError when there is none worth the name."""
+    """The shared secret as bytes; ValueError when it is missing or too short."""
     if len(secret) < MIN_SECRET:
         state = "is not set" if not secret else f"has {len(secret)} characters"
         raise ValueError(
-            f"{name} {state}: put a shared secret of at least {MIN_SECRET} characters there, for example"
+            f"{name} {state}: set it to a shared secret of at least {MIN_SECRET} characters, for example with"
             f" export {name}=$(openssl rand -hex 32)"
         )
     return secret.encode()
 
 
 class Answers:
-    """What the server does with a message, apart from the network. `now` is the wall clock, in seconds."""
+    """Handles messages, independently of the network. `now` is the wall clock, in seconds."""
 
     def __init__(self, runs: Path, secret: bytes, now: Callable[[], float] = time.time):
         self._runs, self._secret, self._now = runs, secret, now
@@ -104,12 +104,12 @@ class Answers:
         self._nonces: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def heed(self, headers: Headers, body: bytes) -> dict[str, Any]:
-        """Check a message and leave the request; raises Refused. The answer says what became of the proposal."""
+    def handle(self, headers: Headers, body: bytes) -> dict[str, Any]:
+        """Check a message and leave the request; returns the state of the proposal. Raises Refused."""
         nonce = self._authentic(headers, body)
         answer = _answer(body)
         run = self._run(answer.run)
-        already = _standing(run, answer)
+        already = _state_already(run, answer)
         if already:
             return {"run": run.name, "action": answer.action, "state": already, "request": None}
         made = self._ask(run, answer, nonce)
@@ -119,9 +119,11 @@ class Answers:
         stamp, nonce, given = (headers.get(f"Stabilizer-{name}") or "" for name in ("Timestamp", "Nonce", "Signature"))
         wanted = signature(self._secret, stamp, nonce, body)
         if not hmac.compare_digest(wanted.encode(), given.encode("utf-8", "replace")):
-            raise Refused(401, "not signed with this server's secret")
+            raise Refused(401, "the signature does not match this server's secret")
         if not stamp.isascii() or not stamp.isdigit() or len(stamp) > 12 or not _NONCE.fullmatch(nonce):
-            raise Refused(400, "Stabilizer-Timestamp is whole seconds, Stabilizer-Nonce 16 to 64 of A-Z a-z 0-9 - _")
+            raise Refused(
+                400, "Stabilizer-Timestamp must be whole seconds, Stabilizer-Nonce 16 to 64 of A-Z a-z 0-9 - _"
+            )
         self._check_age(float(stamp))
         self._check_unused(nonce)
         return nonce
@@ -130,16 +132,16 @@ class Answers:
         now = self._now()
         if not -AHEAD_S <= now - sent <= WINDOW_S:
             age = f"{spoken(now - sent)} old" if now >= sent else f"dated {spoken(sent - now)} in the future"
-            raise Refused(401, f"the message is {age}; {spoken(WINDOW_S)} is the most (check the clocks)")
+            raise Refused(401, f"the message is {age}; the limit is {spoken(WINDOW_S)} (check the clocks)")
         if sent < int(self._began):
-            raise Refused(401, "the message is from before this server started; sign it anew")
+            raise Refused(401, "the message is older than this server process; sign it again")
 
     def _check_unused(self, nonce: str) -> None:
         now = self._now()
         with self._lock:
             self._nonces = {n: t for n, t in self._nonces.items() if now - t <= 2 * WINDOW_S}
             if nonce in self._nonces:
-                raise Refused(409, "this nonce was used already; a message counts once")
+                raise Refused(409, "this nonce was used already; a message is valid once")
             if len(self._nonces) >= MAX_NONCES:
                 raise Refused(503, "too many messages; try again later")
             self._nonces[nonce] = now
@@ -147,21 +149,21 @@ class Answers:
     def _run(self, name: str) -> Path:
         found = [path for path in list_runs(self._runs) if path.name == name]
         if len(found) != 1:
-            raise Refused(404, "no such run here" if not found else "several runs here have this name")
+            raise Refused(404, "no run of this name" if not found else "several runs have this name")
         return found[0]
 
     def _ask(self, run: Path, answer: Answer, nonce: str) -> Request:
         status = read_json(run / "status.json")
         state = run_state(status, self._now(), STALE_S)
         if state not in ("running", "paused") and not (state == "stalled" and writer_lives(status) is not False):
-            raise Refused(409, f"the run is {state}, so nothing would answer")
+            raise Refused(409, f"the run is {state}, so it does not answer")
         if answer.kind == "approve" and status.get("remedy") in ("off", "suggest"):
-            raise Refused(409, f"the run has --remedy {status['remedy']}, so it carries nothing out")
+            raise Refused(409, f"the run has --remedy {status['remedy']}, so it applies no fix")
         id = hashlib.sha256(nonce.encode()).hexdigest()[:32]
         try:
             return ask(run, answer.kind, answer.action, f"webhook: {answer.by}", proposal=answer.proposal, id=id)
         except OSError as error:
-            raise Refused(500, f"the request could not be left: {error.strerror}") from None
+            raise Refused(500, f"the request could not be written: {error.strerror}") from None
 
 
 def _strings(body: bytes) -> dict[str, str]:
@@ -173,7 +175,7 @@ def _strings(body: bytes) -> dict[str, str]:
     if not isinstance(row, dict) or not all(isinstance(value, str) for value in row.values()):
         raise Refused(400, "the body must be an object of strings: run, kind, action, proposal, by")
     if unknown := sorted(set(row) - _FIELDS):
-        raise Refused(400, f"nothing is known of {unknown[0][:40]!r}; there are run, kind, action, proposal, by")
+        raise Refused(400, f"unknown field {unknown[0][:40]!r}; the fields are run, kind, action, proposal, by")
     return row
 
 
@@ -185,49 +187,49 @@ def _answer(body: bytes) -> Answer:
     if kind is None:
         raise Refused(400, f"kind must be one of {', '.join(KINDS)}")
     if kind in ("approve", "reject") and not proposal:
-        raise Refused(400, f"{kind} needs the proposal's hash, as the notification gives it")
+        raise Refused(400, f"{kind} requires the proposal's hash, which the notification holds")
     return Answer(run, kind, action, proposal, by)
 
 
-def _standing(run: Path, answer: Answer) -> str:
-    """The state the proposal has already, when that is what was asked for; raises Refused when it can't be had."""
+def _state_already(run: Path, answer: Answer) -> str:
+    """The state of the proposal if it is the requested one already, else ""; raises Refused when it can't become it."""
     if answer.kind in ("pause", "resume"):
         return ""
     actions = read_records(run / "actions.jsonl", Action).records
     life = [entry for entry in actions if entry.action == answer.action]
     if not life:
-        raise Refused(404, "no such action in the run's journal")
+        raise Refused(404, "the run's journal has no such action")
     if answer.proposal and answer.proposal not in {entry.hash for entry in life}:
-        raise Refused(409, "this action is another proposal than the one that was answered")
+        raise Refused(409, "the action is now another proposal than the one answered")
     entry = newest(life)[answer.action].entry
     if entry in _ALREADY[answer.kind]:
         return entry
     if entry == "expired":
         raise Refused(410, f"it has expired: {life[-1].text}")
     if answer.kind not in _TAKES.get(entry, ()):
-        raise Refused(409, f"it is {entry}, so it can't be asked to {answer.kind}")
+        raise Refused(409, f"the action is {entry}, so {answer.kind} does not apply")
     return ""
 
 
 class Server(ThreadingHTTPServer):
-    """Listens; every message in a thread of its own, a bounded number at once."""
+    """Listens; handles each message in its own thread, a bounded number at once."""
 
     daemon_threads = True
 
-    def __init__(self, answers: Answers, host: str, port: int, told: Callable[[str], None] = lambda line: None):
-        self.answers, self.told = answers, told
+    def __init__(self, answers: Answers, host: str, port: int, report: Callable[[str], None] = lambda line: None):
+        self.answers, self.report = answers, report
         self._places = threading.BoundedSemaphore(MAX_AT_ONCE)
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Turn away what comes while all places are taken, rather than pile up threads."""
+        """Close new connections while all places are taken, instead of piling up threads."""
         if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Give the place back whatever happens, and soon: a sender who sends a byte now and then waits on nobody."""
+        """Free the place in any case, and after `TIMEOUT_S` at the latest: a slow sender can't hold it."""
         ends = threading.Timer(TIMEOUT_S, _hang_up, (request,))
         ends.daemon = True
         ends.start()
@@ -247,7 +249,7 @@ NO_POST = {"error": "POST a signed message to /answer"}
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One message; the connection ends with it."""
+    """One message per connection."""
 
     server: Server
     server_version, sys_version = "stabilizer", ""
@@ -255,33 +257,33 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         try:
-            told = self.server.answers.heed(self.headers, self._body())
+            state = self.server.answers.handle(self.headers, self._body())
         except Refused as refused:
-            self._say(refused.status, {"error": str(refused)})
+            self._send(refused.status, {"error": str(refused)})
             return
-        self._say(200, told)
+        self._send(200, state)
 
     def do_GET(self) -> None:
-        self._say(405, NO_POST)
+        self._send(405, NO_POST)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Whatever is no message, by its method or its words, gets a short answer like all others, not a page."""
-        if code == 501:  # a method there is no function for
-            self._say(405, NO_POST)
+        """Answer malformed requests in JSON too, instead of with an HTML page."""
+        if code == 501:  # unsupported method
+            self._send(405, NO_POST)
         else:
-            self._say(code, {"error": message or "that is no request"})
+            self._send(code, {"error": message or "invalid request"})
 
     def _body(self) -> bytes:
         if self.path != "/answer":
-            raise Refused(404, "there is only /answer")
+            raise Refused(404, "the only path is /answer")
         length = self.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdigit():
-            raise Refused(411, "Content-Length must say how long the body is")
+            raise Refused(411, "Content-Length must be the length of the body")
         if int(length[:9]) > MAX_BODY or len(length) > 9:
-            raise Refused(413, f"a message holds at most {MAX_BODY} bytes")
+            raise Refused(413, f"a message may have at most {MAX_BODY} bytes")
         return self.rfile.read(int(length))
 
-    def _say(self, status: int, row: Mapping[str, Any]) -> None:
+    def _send(self, status: int, row: Mapping[str, Any]) -> None:
         text = orjson.dumps(row) + b"\n"
         self.send_response(status)
         for name, value in (("Content-Type", "application/json"), ("Content-Length", str(len(text)))):
@@ -291,7 +293,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(text)
         self.close_connection = True
-        self.server.told(f"{status} {row.get('error') or row.get('state')}")
+        self.server.report(f"{status} {row.get('error') or row.get('state')}")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """What is worth saying is said by `_say`; a sender's words are not printed."""
+        """Print nothing: `_send` reports each answer, without the sender's text."""

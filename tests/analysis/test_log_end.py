@@ -66,7 +66,7 @@ def test_a_log_that_a_process_left_in_an_error_ends_the_watch_with_1(tmp_path, m
     assert main(["watch", str(log)]) == 1
     told = capsys.readouterr()
     line = next(n for n, text in enumerate(log.read_text().splitlines(), 1) if text.startswith("ValueError"))
-    assert "ended in an error: ValueError: the reward server is gone" in told.err and f"line {line})" in told.err
+    assert "ended with an error: ValueError: the reward server is gone" in told.err and f"line {line})" in told.err
     assert f"{GRACE_S:g} s" in told.err and "--grace" in told.err
     assert "verdict: crashed" in told.out and "system/crashed" in told.out
     assert GRACE_S <= clock.now < GRACE_S + 5

@@ -21,6 +21,7 @@ from stabilizer.analysis.watching import advice
 from stabilizer.core.records import Action, Cause, Finding
 from stabilizer.detectors.base import Detector
 from stabilizer.incidents.watch import Watch
+from stabilizer.live.resuming import RunComplete
 from stabilizer.live.session import Session
 from stabilizer.remedies import REMEDIES
 from stabilizer.runs.history import RunView
@@ -149,10 +150,8 @@ def train(path: Path, scenario: str, steps: int, die_before: int | None) -> None
     if resumed:
         try:
             session = Session.resume(path, mode)
-        except ValueError as error:
-            if "there is nothing to go on with" in str(error):
-                return
-            raise
+        except RunComplete:
+            return
     else:
         session = Session.start(load_config("addition", SMALL, steps=steps), path, mode)
     journal, written = session.writer.action, os.open(f"{path}.acknowledged", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -39,7 +39,7 @@ def test_a_slow_machine_is_a_note_and_never_the_verdict_on_the_training(tmp_path
     paid = ("--set", f"reward.functions=[{file}:paid]")
     trained = run("train", "addition", "--steps", "80", "--runs", str(tmp_path / "runs"), *paid)
     assert trained.returncode == 0, trained.stdout + trained.stderr
-    assert "verdict: healthy, with a remark" in trained.stdout
+    assert "verdict: healthy, with remarks" in trained.stdout
     assert re.search(r"system/slowdown \(info\) since step \d+: a step takes", trained.stdout.split("verdict:")[1])
     (path,) = (tmp_path / "runs").iterdir()
     diagnosed = run("diagnose", str(path), "--json")
@@ -55,7 +55,7 @@ def test_the_demo_ends_well_with_its_dashboard_and_says_how_to_open_it_again(tmp
     assert shown.returncode == 0, shown.stdout + shown.stderr
     (told,) = [line for line in shown.stdout.splitlines() if "the dashboard ends with the training" in line]
     assert told.endswith(f"dashboard {tmp_path}")
-    assert "demo --variant unstable" in shown.stdout and "mend itself" not in shown.stdout
+    assert "demo --variant unstable" in shown.stdout and "repair it" not in shown.stdout
 
 
 def test_the_unstable_demo_ends_well_and_says_what_broke_and_how_it_is_mended(tmp_path: Path) -> None:

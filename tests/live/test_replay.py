@@ -74,7 +74,7 @@ def test_an_intervention_that_the_journal_lacks_shows_where_it_was_made(run, tmp
     copy(run, forged, b"".join(encode(entry) for entry in kept))
     assert main(["replay", str(forged), "--check"]) == 1
     told = capsys.readouterr().out
-    assert "step 4: control/prompts was 6 in the run and is 4 here; the journal does not say why" in told
+    assert "step 4: control/prompts was 6 in the run and is 4 here; the journal has no entry for this change" in told
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def copy(run: Path, to: Path, journal: bytes) -> None:
 
 def test_a_broken_journal_is_not_replayed(run, tmp_path) -> None:
     copy(run, tmp_path / "cut", b"".join((run / "actions.jsonl").read_bytes().splitlines(keepends=True)[1:]))
-    with pytest.raises(RunError, match="the journal can't be trusted: line 1"):
+    with pytest.raises(RunError, match="the journal was changed: line 1"):
         replay(tmp_path / "cut", tmp_path / "again")
     assert not (tmp_path / "again").exists()
 
@@ -124,7 +124,7 @@ def test_a_damaged_run_is_refused_in_words(run, tmp_path, key, value) -> None:
     shutil.copytree(run, tmp_path / "run")
     about = json.loads((tmp_path / "run/run.json").read_text())
     (tmp_path / "run/run.json").write_text(json.dumps({**about, key: value}))
-    with pytest.raises(RunError, match="not as this trainer writes it"):
+    with pytest.raises(RunError, match="run.json or actions.jsonl is damaged"):
         replay(tmp_path / "run", tmp_path / "again")
     assert not (tmp_path / "again").exists()
 

@@ -60,7 +60,7 @@ def test_a_knob_turned_by_hand_is_in_the_journal_before_and_after(turned) -> Non
     assert (made.remedy, made.data["by"], dict(made.change)) == ("by-hand", "ada", {"control/prompts": (3, 2)})
     assert not verify(turned / "actions.jsonl").broken
     assert list(RunReader(turned).history.view().series("control/prompts").values) == [2, 2, 2, 3, 3, 3, 2, 2]
-    assert "request to revert h2 by cli: reset-optimizer, asked for by cli can't be undone" in said(turned)
+    assert "request to revert h2 by cli: reset-optimizer, requested by cli can't be undone" in said(turned)
     assert not list((turned / "requests").iterdir())
 
 
@@ -188,8 +188,8 @@ def test_what_lies_in_the_folder_and_is_no_request_is_told_once(tmp_path) -> Non
     (path / "requests/rubbish.json").write_text("{")
     (path / "requests/link.json").symlink_to("/etc/passwd")
     list(session.run())
-    assert said(path).count("requests/rubbish.json is not heeded: no request") == 1
-    assert said(path).count("requests/link.json is not heeded: a symbolic link") == 1
+    assert said(path).count("requests/rubbish.json is ignored: no request") == 1
+    assert said(path).count("requests/link.json is ignored: a symbolic link") == 1
 
 
 BAD_REQUESTS = {
@@ -222,10 +222,10 @@ def test_a_bad_request_costs_only_itself(tmp_path) -> None:
     reader, told = RunReader(path), said(path)
     assert "monitor failed" not in told and reader.history.view().latest("batch/prompts") == 3
     for name in (*BAD_REQUESTS, "folder.json", "huge.json"):
-        assert told.count(f"requests/{name} is not heeded: ") == 1, name
-    assert "folder.json is not heeded: not a plain file" in told
-    assert "huge.json is not heeded: larger than 65536 bytes" in told
-    assert "deep-list.json is not heeded: no request: nested more than 100 levels deep" in told
+        assert told.count(f"requests/{name} is ignored: ") == 1, name
+    assert "folder.json is ignored: not a plain file" in told
+    assert "huge.json is ignored: larger than 65536 bytes" in told
+    assert "deep-list.json is ignored: no request: nested more than 100 levels deep" in told
     assert {file.name for file in folder.iterdir()} == {*BAD_REQUESTS, "folder.json", "huge.json"}
 
 
@@ -262,7 +262,7 @@ def test_a_knob_that_a_crash_left_elsewhere_is_put_where_the_journal_says(tmp_pa
             session.stop_reason = "SIGTERM"
     resumed = Session.resume(path)
     assert resumed.trainer.controls.get("control/beta") == 0.05
-    assert "put back where the journal has them: control/beta 0.05" in said(path)
+    assert "knobs reset to the journal: control/beta 0.05" in said(path)
     list(resumed.run())
 
 

@@ -243,7 +243,7 @@ def test_watch_says_in_a_line_and_an_object_that_its_log_was_cut(tmp_path, monke
     rows = [json.loads(line) for line in told.out.splitlines()]
     assert [row for row in rows if row["kind"] == "log-cut"] == [{"kind": "log-cut", "judged": 40}]
     assert [row["step"] for row in rows if row["kind"] == "step"] == list(range(1, 61))
-    assert told.err.count("was rotated or cut") == 1
+    assert told.err.count("was rotated or truncated") == 1
 
 
 def test_watch_says_in_an_object_that_its_log_is_another_training(tmp_path, monkeypatch, capsys) -> None:

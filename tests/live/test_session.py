@@ -119,11 +119,11 @@ def test_a_knob_is_turned_by_hand_from_outside(tmp_path) -> None:
     assert list(view.series("batch/prompts").values) == [4, 4, 4, 6, 6]
     assert list(view.series("control/kl_kind").values) == [2, 2, 2, 1, 1]
     told = {event.text: event.kind for event in reader.history.events if event.step >= 3}
-    assert told["control/prompts 4 → 6, set by cli"] == told["reset-reference, asked for by cli"] == "intervention"
+    assert told["control/prompts 4 → 6, set by cli"] == told["reset-reference, requested by cli"] == "intervention"
     assert told["control/kl_kind k3 → k2, set by cli"] == "intervention"
     # what changes nothing is no new beginning for the detectors
     assert told["control/filter_groups off → off, set by cli"] == "note"
-    assert told["snapshot of step 3, asked for by cli"] == "checkpoint"
+    assert told["snapshot of step 3, requested by cli"] == "checkpoint"
     assert any("refused" in text and "between 1 and 4096" in text for text in told)
     assert any("refused" in text and "compares the answers of a group" in text for text in told)
     assert all(event.data["by"] == "cli" for event in reader.history.events if event.step >= 3)
@@ -146,7 +146,7 @@ def test_what_was_asked_for_by_hand_is_listed_with_its_answer(tmp_path, capsys) 
         if tick.step == 1:
             assert main(["fix", str(tmp_path / "run"), "set", "prompts=6"]) == 0
             assert main(["fix", str(tmp_path / "run"), "set", "kl_kind=k2"]) == 2
-    assert "control/kl_kind would change nothing in this run; its knobs are lr_scale, beta" in capsys.readouterr().err
+    assert "control/kl_kind has no effect in this run; its knobs are lr_scale, beta" in capsys.readouterr().err
     assert main(["fix", str(tmp_path / "run"), "list"]) == 0
     told = capsys.readouterr().out
     assert "h1" in told and "by-hand" in told
@@ -306,7 +306,7 @@ def test_a_run_that_still_trains_can_not_be_resumed_by_another(tmp_path) -> None
     process = small_process(tmp_path, 400)
     read_until(process, 2)
     try:
-        with pytest.raises(ValueError, match="still trains this run"):
+        with pytest.raises(ValueError, match="is still training this run"):
             Session.resume(the_run(tmp_path))
     finally:
         process.kill()
@@ -368,8 +368,8 @@ def test_a_run_returns_to_an_earlier_state_by_hand(tmp_path, order: str, back_to
     assert (begun["reason"], begun["from_step"]) == ("rollback", back_to + 1)
     steps = reader.history.view().series("reward/mean").steps
     assert list(steps) == [1, 2, 3, 4, 5, 6]
-    assert "no checkpoint of step 3; there are: 0, 2, 4" in (tmp_path / "run" / "events.jsonl").read_text()
-    assert f"returned to step {back_to}, asked for by cli" in [event.text for event in reader.history.events]
+    assert "no checkpoint of step 3; available: 0, 2, 4" in (tmp_path / "run" / "events.jsonl").read_text()
+    assert f"returned to step {back_to}, requested by cli" in [event.text for event in reader.history.events]
 
 
 def test_an_order_nobody_knows_is_refused_with_those_there_are(tmp_path, capsys) -> None:
@@ -380,7 +380,7 @@ def test_an_order_nobody_knows_is_refused_with_those_there_are(tmp_path, capsys)
             assert main(["fix", str(tmp_path / "run"), "do", "restore:99999"]) == 2
             assert main(["fix", str(tmp_path / "run"), "set", "entropycoef=0.1"]) == 2
     told = capsys.readouterr().err
-    assert "no checkpoint of step 99999 to return to; there are: 0" in told
+    assert "no checkpoint of step 99999 to return to; available: 0" in told
     assert not list((tmp_path / "run" / "requests").glob("*.json"))
     assert "restore:STEP" in told and "nearest is 'control/entropy_coef'" in told
 
@@ -442,7 +442,7 @@ def test_who_ends_a_run_at_once_is_told_how_to_go_on(tmp_path) -> None:
     out = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
         follow(session, Console(file=out, width=500), json=False)
-    assert f"stopped at once; what was saved last is gone on with by: {command()} train --resume" in out.getvalue()
+    assert f"stopped at once; resume from the last checkpoint with: {command()} train --resume" in out.getvalue()
 
 
 def test_a_return_that_is_broken_off_leaves_a_run_that_is_stopped_and_can_go_on(tmp_path, monkeypatch) -> None:
@@ -499,7 +499,9 @@ def test_who_asks_a_run_to_end_is_told_at_once_that_it_was_heard(tmp_path, capfd
     def amid_a_step(*args):
         if session.trainer.step == 2 and not session.stop_reason:
             signal.raise_signal(signal.SIGINT)
-            assert "ends after this step, and saves; Ctrl-C again ends it at once" in capfd.readouterr().err
+            assert (
+                "ends after this step and saves its state; press Ctrl-C again to end at once" in capfd.readouterr().err
+            )
         return score(*args)
 
     session.trainer.task.score = amid_a_step
@@ -513,7 +515,7 @@ def full_disk(*args: object) -> None:
 
 def test_a_run_whose_first_state_can_not_be_saved_does_not_begin(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("stabilizer.training.checkpoint.write", full_disk)
-    with pytest.raises(RunError, match="the first state could not be saved .*No space left.*make room"):
+    with pytest.raises(RunError, match="the first checkpoint could not be saved .*No space left.*free disk space"):
         Session.start(small_config(3), tmp_path / "run")
     assert RunReader(tmp_path / "run").status["state"] == "failed"
 
@@ -589,7 +591,8 @@ def test_a_final_state_that_is_not_on_disk_is_told_and_is_no_success(tmp_path, m
     said = out.getvalue()
     assert said.count("checkpoint could not be saved") == 1, "once, not at every checkpoint"
     assert (
-        "the final state is not on disk ([Errno 28] No space left on device): the newest one there is of step 0" in said
+        "the final state could not be saved ([Errno 28] No space left on device): the newest checkpoint is of step 0"
+        in said
     )
 
 
@@ -599,7 +602,7 @@ def test_why_a_reward_fails_is_told_at_its_first_failure_and_once(tmp_path) -> N
     session = Session.start(small_config(3, f"reward.functions=['{rewards}:right']"), tmp_path / "run")
     told = [trouble for tick in session.run() for trouble in tick.troubles]
     assert [t for t in told if "AssertionError" in t] == ["a reward failed: right: AssertionError (rewards.py line 2)"]
-    assert any("held-out problems got no reward, so too few are left for accuracy/val" in t for t in told)
+    assert any("held-out problems got no reward, so too few are left to compute accuracy/val" in t for t in told)
     reader = RunReader(tmp_path / "run")
     assert set(told) <= {event.text for event in reader.events}
     assert "accuracy/val" not in reader.history.names(), "what could be graded is what was right"

@@ -60,7 +60,7 @@ def answers(run: Path, now: float = NOW) -> Answers:
 
 def test_a_signed_answer_becomes_a_request_and_nothing_else(run) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    told = answers(run).heed(*message(run))
+    told = answers(run).handle(*message(run))
     (request,) = look(run).requests
     assert told == {"run": "run", "action": "a1", "state": "asked", "request": request.id}
     assert (request.kind, request.action, request.by) == ("approve", "a1", "webhook: ops")
@@ -71,13 +71,13 @@ def test_a_signed_answer_becomes_a_request_and_nothing_else(run) -> None:
 
 def refused(run: Path, status: int, *, now: float = NOW, **changes) -> str:
     with pytest.raises(Refused) as error:
-        answers(run, now).heed(*message(run, **changes))
+        answers(run, now).handle(*message(run, **changes))
     assert error.value.status == status and look(run).requests == []
     return str(error.value)
 
 
 def test_what_is_not_signed_with_the_secret_is_refused(run) -> None:
-    assert "not signed" in refused(run, 401, secret=b"another secret, as long")
+    assert "signature does not match" in refused(run, 401, secret=b"another secret, as long")
     headers, body = message(run)
     for changed in (
         (headers | {"Stabilizer-Signature": ""}, body),
@@ -89,22 +89,22 @@ def test_what_is_not_signed_with_the_secret_is_refused(run) -> None:
         ({}, body),
     ):
         with pytest.raises(Refused, match="not signed"):
-            answers(run).heed(*changed)
+            answers(run).handle(*changed)
     assert look(run).requests == []
 
 
 def test_an_old_message_and_one_from_before_the_server_are_refused(run) -> None:
     assert "check the clocks" in refused(run, 401, at=NOW - WINDOW_S - 2)
     assert "check the clocks" in refused(run, 401, at=NOW + WINDOW_S + 2)
-    assert "before this server started" in refused(run, 401, at=NOW - 101)
+    assert "older than this server process" in refused(run, 401, at=NOW - 101)
 
 
 def test_a_message_counts_once(run) -> None:
     server = answers(run)
-    server.heed(*message(run))
+    server.handle(*message(run))
     with pytest.raises(Refused, match="counts once"):
-        server.heed(*message(run))
-    server.heed(*message(run, nonce="m" * 16))  # asked twice, and the run acts once
+        server.handle(*message(run))
+    server.handle(*message(run, nonce="m" * 16))  # asked twice, and the run acts once
     assert len(look(run).requests) == 2
 
 
@@ -124,7 +124,7 @@ def test_what_can_not_be_asked_for_is_refused(run, status, changes) -> None:
 def test_what_was_done_already_is_said_and_not_asked_again(run) -> None:
     writer = RunWriter.reopen(run)
     writer.action(Action("a1", "applied", "lower-lr", 9))
-    told = answers(run).heed(*message(run))
+    told = answers(run).handle(*message(run))
     assert (told["state"], told["request"]) == ("applied", None) and look(run).requests == []
 
 
@@ -192,7 +192,7 @@ def test_a_proposal_that_waits_is_told_once_with_all_an_answer_needs(run) -> Non
     with HTTPServer(("127.0.0.1", 0), Receiver) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        notices = Notices("run", None, [f"http://127.0.0.1:{server.server_address[1]}/"], tell=pytest.fail)
+        notices = Notices("run", None, [f"http://127.0.0.1:{server.server_address[1]}/"], report=pytest.fail)
         followed = follow(run, load)
         for _ in range(2):
             notices.ask(followed.look().asked, "https://here/answer")
@@ -205,7 +205,7 @@ def test_a_proposal_that_waits_is_told_once_with_all_an_answer_needs(run) -> Non
     headers, _ = message(run)
     signed = json.dumps(body["answer"]).encode()
     headers["Stabilizer-Signature"] = signature(SECRET, headers["Stabilizer-Timestamp"], "n" * 16, signed)
-    assert answers(run).heed(headers, signed)["state"] == "asked"
+    assert answers(run).handle(headers, signed)["state"] == "asked"
 
 
 def test_a_run_that_waits_for_nobody_asks_nobody(run) -> None:

@@ -239,8 +239,8 @@ def test_the_launch_line_names_the_planned_processes_and_the_gpu_of_the_server()
 def test_the_command_prints_the_table_and_the_configuration(capsys):
     assert main(["plan", "--trainer", "open-r1", "--gpus", "8", "--vllm", "server", "--num-generations", "8"]) == 0
     out = " ".join(capsys.readouterr().out.split())  # wherever lines break
-    assert "8 - 1 = 7 are left to train" in out and "num_generations: 8" in out and "estimate" in out
-    assert "1 is never a valid number of generations" in out
+    assert "leaves 7 for training" in out and "num_generations: 8" in out and "estimate" in out
+    assert "1 generation is never valid" in out
     assert "32 x 8 = 256 completions do not divide among 7 processes" in out and "steps of 7" in out
 
 
