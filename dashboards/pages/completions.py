@@ -102,7 +102,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
 
 
 def register(app: Dash, runs: Runs) -> None:
-    """What happens on this page."""
+    """Register the callbacks of this page."""
 
     @app.callback(
         output={
@@ -422,7 +422,7 @@ def _controls(found: StepView, wanted: CompletionsQuery) -> html.Div:
                         id="completions-low",
                         value="" if wanted.low is None else wanted.low,
                         hideControls=True,
-                        placeholder="reward from",
+                        placeholder="reward ≥",
                         debounce=WAIT_MS,
                         size="xs",
                         w=90,
@@ -433,7 +433,7 @@ def _controls(found: StepView, wanted: CompletionsQuery) -> html.Div:
                         id="completions-high",
                         value="" if wanted.high is None else wanted.high,
                         hideControls=True,
-                        placeholder="to",
+                        placeholder="≤",
                         debounce=WAIT_MS,
                         size="xs",
                         w=60,

@@ -1,4 +1,4 @@
-"""What will hurt in a configuration, before the first step: paste one, take a run's, or look at an example."""
+"""Problems in a configuration before the first step: paste one, take a run's, or open an example."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
 
 
 def register(app: Dash, runs: Runs) -> None:
-    """Judge what stands in the form; a chosen run goes into the address."""
+    """Judge the text in the form; a chosen run goes into the address."""
 
     @app.callback(
         output=Output("preflight-found", "children"),

@@ -20,7 +20,7 @@ class Chart:
     title: str
     metrics: tuple[str, ...]
     settings: bool = False
-    """Shows what was set rather than what came of it: of no interest as long as nothing was turned."""
+    """Shows settings rather than results; hidden while none of them changed."""
 
 
 CORE: tuple[Chart, ...] = (

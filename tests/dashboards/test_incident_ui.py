@@ -80,6 +80,6 @@ def test_a_pasted_configuration_is_judged_and_none_of_the_pages_asks_another_hos
     page.get_by_role("link", name="Detectors").click()
     page.get_by_label("search detectors").fill("mismatch")
     page.get_by_role("link", name="policy/mismatch").click()
-    page.get_by_role("heading", name="ViewerSettings-alikes").wait_for()
+    page.get_by_role("heading", name="Look-alikes").wait_for()
     assert watched.errors == []
     assert {url for url in watched.requests if not url.startswith((watched.address, "data:", "blob:"))} == set()

@@ -95,7 +95,7 @@ def test_pages_lead_to_one_another(walking: Watched) -> None:
     page.locator(".headline .ways").wait_for()
     incident = page.url
     page.locator(".pills .code-link").click()
-    page.get_by_role("heading", name="ViewerSettings-alikes").wait_for()
+    page.get_by_role("heading", name="Look-alikes").wait_for()
     page.go_back()
     page.locator(".facts a", has_text="near step").click()
     page.locator(".sample").first.wait_for()
