@@ -181,7 +181,8 @@ def _incident(incident: Incident, run: str) -> html.Article:
     if incident.causes:
         facts.append(f"likely cause: {cause_words(incident)}")
     if incident.others:
-        facts.append(f"{len(incident.others)} more findings")
+        count = len(incident.others)
+        facts.append(f"{count} more {'finding' if count == 1 else 'findings'}")
     return html.Article(
         [
             html.Div(

@@ -112,7 +112,7 @@ def _cause(incident: Incident) -> str:
 def _ended(actions: Sequence[Action]) -> str:
     latest = {action.action: action for action in actions}
     told = [f"{action.remedy} {action.entry}" for action in latest.values() if action.entry != "proposed"]
-    return ", ".join(told[:4]) or ("only proposed: " + next(iter(latest.values())).remedy if latest else "")
+    return ", ".join(told[:4]) or (f"{next(iter(latest.values())).remedy} proposed" if latest else "")
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -537,7 +537,7 @@ def _list(found: StepView, wanted: CompletionsQuery) -> list[Any]:
                 "Widen the search, the reward range or the filters above.",
             )
         ]
-    legend = [_legend()] if wanted.tokens else []
+    legend = [_legend()] if wanted.tokens and found.has_tokens else []
     return [*legend, *[_group(group, wanted) for group in found.groups]]
 
 

@@ -159,7 +159,7 @@ def _form(runs: Runs, asked: PreflightInput, run: str | None) -> html.Section:
                             dmc.TextInput(id="preflight-size", label="Model size", value="", placeholder="7B", **small),
                             dmc.TextInput(
                                 id="preflight-prompts",
-                                label="Prompts in the data set",
+                                label="Dataset prompts",
                                 value="",
                                 placeholder="12000",
                                 **small,
@@ -211,7 +211,7 @@ def _found(done: PreflightAnswer) -> list[Any]:
         html.Div(
             [
                 html.H2(f"{icon} {VERDICTS[verdict]}", className=f"severity {verdict}"),
-                html.P("; ".join(facts), className="quiet small text"),
+                html.P(inline("; ".join(facts)), className="quiet small text"),
                 html.Ul([html.Li(text) for text in notes], className="points quiet small") if notes else None,
             ],
             className="card pad",

@@ -149,10 +149,10 @@ def test_a_press_on_the_run_page_survives_its_redraws(browser: Any, served: tupl
         watched.until(lambda step=step: watched.last_step() == step)
         assert page.evaluate("document.activeElement.textContent") == "Approve"
     page.keyboard.press("Enter")
-    page.locator("#now").get_by_text("approve asked by dashboard").wait_for()
+    page.locator("#now").get_by_text("approve requested by dashboard").wait_for()
     assert [row["kind"] for row in requests(served[1] / ASKING)] == ["approve"]
     page.locator("#asks").get_by_role("button", name="Pause").click()
-    page.locator("#asks").get_by_text("pause asked").wait_for()
+    page.locator("#asks").get_by_text("pause requested").wait_for()
     take(served[1] / ASKING)
     writer.status("paused", 303, remedy="approve", force=True)
     page.locator("#asks").get_by_role("button", name="Resume").wait_for()
