@@ -12,7 +12,7 @@ PORT_IN_USE = 3
 
 def main(argv: list[str] | None = None) -> int:
     """Serve until interrupted; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m dashboards", description="ViewerSettings at runs in the browser.")
+    parser = argparse.ArgumentParser(prog="python -m dashboards", description="Look at runs in the browser.")
     parser.add_argument(
         "paths",
         nargs="*",

@@ -46,12 +46,12 @@ def build(roots: Sequence[Path], access: Access | None = None) -> Dashboard:
         serve_locally=True,
         enable_mcp=False,
         add_log_handler=False,
-        suppress_callback_exceptions=True,  # a page's parts are there only while it is shown
+        suppress_callback_exceptions=True,  # a page's components exist only while it is shown
         index_string=_default_index.replace("<html>", '<html lang="en">'),  # a screen reader must know how to read it
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
     app.runs = runs
-    app.server.debug = False  # whatever the environment says: a debugger is for people who may run code here
+    app.server.debug = False  # whatever the environment sets: a debugger would let viewers run code
     app.enable_dev_tools(
         debug=False,
         dev_tools_ui=False,
@@ -95,7 +95,7 @@ def _frame(app: Dash, runs: Runs) -> None:
     )
     def open_page(path: str | None, search: str | None, theme: str | None) -> dict[str, Any]:
         if theme not in ("light", "dark"):
-            raise PreventUpdate  # the browser says which in a moment
+            raise PreventUpdate  # the browser reports its scheme in a moment
         path = path if isinstance(path, str) and path else "/"
         page, query = next((page for page in PAGES if page.PATH == path), None), query_of(search)
         if page is None:

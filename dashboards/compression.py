@@ -1,7 +1,7 @@
-"""Answers that are large and text travel compressed: a page's scripts are 7 MB plain, which an ssh tunnel notices.
+"""Compress large text responses: a page's scripts are 7 MB plain, which is slow over an ssh tunnel.
 
 Scripts and styles never change while the server runs, so they are compressed once, in the background, as soon as the
-server is there; until then they go out as they are. Other answers are compressed lightly when that pays.
+server is up; until then they are sent plain. Other answers are compressed lightly when that pays.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FILES = ("/_dash-component-suites/", "/assets/")
 LAZY = ("/_dash-component-suites/plotly/package_data/plotly.min.js", "/_dash-component-suites/dash/dcc/async-graph.js")
 """Scripts the first page does not name but every page with a chart loads."""
 LEAST = 20_000
-"""Bytes from which packing another answer pays."""
+"""Bytes from which compressing another answer pays."""
 TEXT = frozenset({"application/javascript", "text/javascript", "text/css", "application/json", "text/html"})
 MAX_FILES = 200
 
@@ -29,7 +29,7 @@ class CompressedFiles:
         self._known: dict[str, bytes] = {}
 
     def take(self, server: Flask) -> None:
-        """Pack from now on what `server` answers."""
+        """Compress the answers of `server` from now on."""
 
         @server.after_request
         def pack(response: Response) -> Response:
@@ -46,7 +46,7 @@ class CompressedFiles:
             return _with(response, _gzip(body, 1)) if len(body) >= LEAST else response
 
     def begin(self, server: Flask, headers: Mapping[str, str]) -> None:
-        """Pack the scripts of the first page in the background; `headers` are those with which one may ask."""
+        """Compress the scripts of the first page in the background; `headers` are those of an allowed request."""
         threading.Thread(target=self._begin, args=(server, headers), daemon=True).start()
 
     def _begin(self, server: Flask, headers: Mapping[str, str]) -> None:
@@ -61,7 +61,7 @@ class CompressedFiles:
         return [*LAZY, *(address for address in named if address.startswith(FILES))]
 
     def keep(self, address: str, body: bytes) -> None:
-        """Pack a file and keep it; its address says which state of it."""
+        """Compress a file and keep it; its address contains its version."""
         if len(self._known) < MAX_FILES:
             self._known[address] = _gzip(body, 6)
 

@@ -1,4 +1,4 @@
-"""Serving the app: bind first, so that a taken port is an error one can act on, then say where, then answer."""
+"""Serve the app: bind first, so that a taken port is a clear error, then print the address, then answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PortInUse(ValueError):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens on one address of this machine. ValueError or OSError say what to do when there is none."""
+    """A socket that listens on one address of this machine. ValueError or OSError explain what to do otherwise."""
     if not 0 <= port <= 65535:
         raise ValueError(f"--port {port}: a port is a number from 0 to 65535; 0 picks a free one")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -46,7 +46,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def say(address: str) -> None:
-    """One line for a person, at once: whoever started us may be waiting for it."""
+    """Print the address at once: a parent process may wait for it."""
     print(f"dashboard: {address}", flush=True)
 
 
@@ -56,7 +56,7 @@ def prepare(
     """A server that is bound but does not answer yet, and its address, with the token in it where there is one."""
     access = Access.of(host, token)
     listener = bind(host, port)
-    import waitress  # after binding: a taken port is said at once
+    import waitress  # after binding, so that a taken port is reported at once
 
     from dashboards.app import build
     from dashboards.compression import CompressedFiles

@@ -1,4 +1,4 @@
-"""What is around every page: the bar with the run that is looked at, the ways to other pages, light and dark."""
+"""The frame around every page: the run picker, links to the pages, light and dark."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def skeleton(runs: Sequence[RunLine], token: str = "") -> dmc.MantineProvider:
 
 
 def tabs(pages: Sequence[ModuleType], path: str, run: str) -> list[Any]:
-    """The ways to other pages; those about one run keep the run, and are there once there is one."""
+    """Links to the other pages. Those about one run keep the run and appear once there is one."""
     shown = [page for page in pages if page.NAME and (run or not page.OF_A_RUN)]
     return [_tab(page, page.PATH == path, run) for page in shown]
 

@@ -72,7 +72,7 @@ def _choice(id: str, label: str, value: str, of: Sequence[tuple[str, str]]) -> d
 
 
 def mounted(ids: Any, kind: str) -> list[str]:
-    """The charts that are on a page, as its browser tells them; what it can't have told is no chart."""
+    """The charts mounted on a page, from ids that a browser sent; anything malformed is ignored."""
     told = [id.get(kind) for id in ids if isinstance(id, dict)] if isinstance(ids, list) else []
     return sorted(name for name in told if isinstance(name, str))
 
@@ -205,7 +205,7 @@ def _glimpse(there: Preview | None) -> list[Any]:
 
 
 def _key(item: ChartView, index: int) -> html.Span:
-    """A metric's name behind its line colour: the chart's legend, when there is something to tell apart."""
+    """A metric's name beside its line colour: the legend of a chart with several metrics."""
     metrics = item.chart.metrics
     if metrics == (item.chart.title,):
         return html.Span()

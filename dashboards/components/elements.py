@@ -87,7 +87,7 @@ def saved(title: str, chart: str = "") -> html.Details:
 
 
 def explained(title: str, meaning: str) -> dmc.Tooltip:
-    """A question mark that says what a metric is, to mouse, finger and keyboard."""
+    """A question mark with the definition of a metric, for mouse, touch and keyboard."""
     return dmc.Tooltip(
         html.Button("?", className="help", **attributes(aria_label=f"what {title} means")),
         label=meaning,
@@ -101,7 +101,7 @@ def explained(title: str, meaning: str) -> dmc.Tooltip:
 
 
 def empty(title: str, text: str, command: str = "", *, whole: bool = False) -> html.Div:
-    """An empty place that says what comes next; of a `whole` page its title is the page's heading."""
+    """A notice for an empty place, with the next step. With `whole` its title is the heading of the page."""
     return html.Div(
         [
             html.H1(title) if whole else html.Strong(title),

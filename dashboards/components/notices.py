@@ -32,7 +32,7 @@ def unknown(run: str) -> html.Div:
 
 
 def broken(run: str, problem: str) -> html.Div:
-    """The page of a run that can't be read, which it says and waits for."""
+    """The page of a run that can't be read; it tries again at every poll."""
     return html.Div(
         empty(
             "This run can't be read",
@@ -44,8 +44,10 @@ def broken(run: str, problem: str) -> html.Div:
 
 
 def without_data(verdict: RunVerdict) -> html.Details | None:
-    """Which detectors had no data; nothing where the verdict says enough without it. It is in a part of the page that a
-    poll seldom draws anew, for that would fold it."""
+    """The detectors that had no data, folded; None where there are none.
+
+    It belongs in a part of the page that polls seldom redraw, because redrawing would fold it again.
+    """
     if not verdict.without_data:
         return None
     rows = [
@@ -60,7 +62,7 @@ def _joined(needs: Sequence[str]) -> str:
 
 
 def nothing_found(verdict: RunVerdict, run: str) -> html.Div:
-    """What is said of a run without incidents: only what the detectors that were asked can say."""
+    """The notice of a run without incidents, which claims no more than the detectors checked."""
     title, text = {
         "unchecked": ("Not checked", "No detector has examined this run yet."),
         "waiting": ("Being checked", "Findings appear here."),

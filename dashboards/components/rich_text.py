@@ -18,7 +18,7 @@ _QUOTED = re.compile(r"`([^`\n]{1,120})`")
 
 
 def inline(text: str) -> list[Any]:
-    """A text with what stands in backticks as code; a detector's id leads to its page."""
+    """A text with its backticked words as code; a detector's id links to its page."""
     parts: list[Any] = []
     for index, piece in enumerate(_QUOTED.split(text)):
         if index % 2:

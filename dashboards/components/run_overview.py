@@ -95,7 +95,7 @@ def head(page: Page) -> html.Div:
 
 
 def state_words(page: Page) -> str:
-    """What the state means for whoever waits; the browser puts the age where {age} stands."""
+    """The state of a run in words; the browser fills in {age}."""
     if page.state in ("running", "paused", "created", "stalled") and page.lives is False:
         return "the training process is gone; last heartbeat {age} ago. `stabilizer train --resume` continues the run"
     return STATE_WORDS.get(page.state, "last written {age} ago")
@@ -165,7 +165,7 @@ def _page_of(incident: Incident, run: str) -> str:
 
 
 def incident_list(found: Sequence[Incident], run: str, verdict: RunVerdict) -> list[Any]:
-    """The incidents as short cards, those that stand first; each leads to its page."""
+    """The incidents as short cards, the open ones first; each links to its page."""
     opened = sum(incident.open for incident in found)
     count = f"{opened} open, {len(found) - opened} resolved" if found else ""
     title = html.H2(["Incidents ", html.Span(count, className="quiet small")])
@@ -181,7 +181,8 @@ def _incident(incident: Incident, run: str) -> html.Article:
     if incident.causes:
         facts.append(f"likely cause: {cause_words(incident)}")
     if incident.others:
-        facts.append(f"{len(incident.others)} more findings")
+        count = len(incident.others)
+        facts.append(f"{count} more {'finding' if count == 1 else 'findings'}")
     return html.Article(
         [
             html.Div(

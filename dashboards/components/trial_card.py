@@ -40,7 +40,7 @@ def trial_card(
         href = address("/incident", run=run, n=str(trial.incident))
         head.append(dcc.Link(f"incident {trial.incident}", href=href, className="small"))
     hypothesis = None if brief else trial.hypothesis
-    answers = buttons(runs, run, trial.action, reasons=trial.waiting or not brief)
+    answers = buttons(runs, run, trial.action, reasons=trial.waiting)
     return html.Article(
         [
             html.Div(head, className="incident-head"),

@@ -1,4 +1,4 @@
-"""What a viewer may ask a run to do, and what it says where it may not: the data behind the buttons.
+"""The requests that a viewer may send to a run, or why there are none: the data behind the buttons.
 
 A request is a file until the training process takes it. Between that and its entry in the journal nothing on disk
 tells that somebody asked, so this server remembers what it asked itself, for a while.
@@ -41,7 +41,7 @@ class AllowedRequest:
     label: str
     warning: str = ""
     cost: tuple[str, ...] = ()
-    """What it would cost the run as it stands now."""
+    """What it would cost the run now."""
 
 
 @dataclass(frozen=True)
@@ -56,23 +56,23 @@ class AllowedRequests:
 
 
 def allowed_requests(runs: Runs, run: str, action: str = "") -> AllowedRequests:
-    """What may be asked of a run now. `action` is one of its journal; empty for the run as a whole."""
+    """The requests a run accepts now. `action` is a trial of its journal; empty for the run as a whole."""
     followed = runs.get(run)
     if followed is None:
         return AllowedRequests(run, action, refused="there is no such run")
     try:
-        if brief := followed.brief():  # a page that opens says what may be asked before the numbers are read
+        if brief := followed.brief():  # a page that opens shows them before the metrics are read
             return _allowed(runs, run, followed, brief, action)
         with followed.lock:
             return _allowed(runs, run, followed, followed.refresh(), action)
-    except Exception as error:  # whatever a directory holds, the page stays up and says so
+    except Exception as error:  # whatever a directory holds, the page stays up and reports it
         return AllowedRequests(
             run, action, refused=f"the run can't be read: {str(error)[:300] or type(error).__name__}"
         )
 
 
 def submit(runs: Runs, run: str, kind: str, action: str = "") -> AllowedRequests:
-    """Ask, if that is on offer, and say how things stand then. Asking twice is asking once."""
+    """Send a request if it is allowed, and return what is allowed then. Sending twice sends once."""
     followed = runs.get(run)
     if followed is None:
         return allowed_requests(runs, run, action)
@@ -125,13 +125,13 @@ def _cost(proposed: Action, reader: Reader | Brief) -> tuple[str, ...]:
 
 
 def _too_late(followed: FollowedRun, kind: str, action: str) -> str:
-    """Why an answer to a proposal can't be given any more."""
+    """Why a proposal can't be answered any more."""
     latest = newest(followed.refresh().actions)
     return asking.misplaced(kind, action, latest) if action in latest else ""
 
 
 def _waits(runs: Runs, followed: FollowedRun, reader: Reader | Brief, action: str, now: float) -> str:
-    """What was asked and is not on record yet, in words."""
+    """In words, a request that was sent and is not recorded yet."""
     for request in asking.waiting(followed.path):
         kind: str = "snapshot" if request.kind == "do" and request.action == "snapshot" else request.kind
         of = "" if kind in ("pause", "resume", "snapshot") else request.action
@@ -147,13 +147,13 @@ def _waits(runs: Runs, followed: FollowedRun, reader: Reader | Brief, action: st
 
 
 def _situation(reader: Reader | Brief, action: str, now: float) -> Any:
-    """What changes when a request was heeded: the newest entry of its action, or the state of the run."""
+    """What changes once a request is applied: the newest entry of its trial, or the state of the run."""
     entry = newest(reader.actions).get(action) if action else None
     return (entry.n, entry.hash) if entry else state_of(reader.status, now)
 
 
 def _warning(kind: str, latest: Action, actions: Sequence[Action]) -> str:
-    """What a person must know before a hard change."""
+    """The warning before a hard change."""
     if kind == "reject" or latest.safety == "soft":
         return ""
     proposed = next((entry for entry in actions if entry.action == latest.action), latest)

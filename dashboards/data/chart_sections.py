@@ -1,4 +1,4 @@
-"""Which charts a page shows and where: what was pinned, then what is asked for first, then families that are open."""
+"""Which charts a page shows and where: pinned ones, then the core charts, then the open families."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _section(id: str, members: Sequence[Chart]) -> Section:
 
 
 def _never_changed(view: RunView, chart: Chart) -> bool:
-    """Whether it is a knob, and stands where it stood at first."""
+    """Whether it is a knob that was never changed."""
     values = view.series(chart.metrics[0]).values
     knob = len(chart.metrics) == 1 and chart.metrics[0].startswith("control/")
     return bool(knob and len(values) and values[0] == values[-1] and (values == values[0]).all())

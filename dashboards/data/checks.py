@@ -18,7 +18,7 @@ from stabilizer.trainers.reading import load
 SECONDS = 900.0
 """The longest a check may take; a log of 200,000 rows takes about four minutes."""
 KEPT = 200
-"""Answers kept in memory; the one asked for longest ago goes first."""
+"""Answers kept in memory; the least recently used one goes first."""
 WAITING = 50
 """Checks that may wait; more are refused."""
 GIVEN_UP = (
@@ -62,7 +62,7 @@ NO_CHECK = Check()
 
 
 def checked(asked: ToCheck) -> Checked:
-    """The analysis of `stabilizer diagnose`, as much of it as a page shows."""
+    """The part of the analysis of `stabilizer diagnose` that pages show."""
     try:  # beside event files there may be other logs, listed by themselves
         run = load(asked.path, format=asked.format if asked.format == tensorboard.NAME else None)
     except NoMetrics as failed:
@@ -72,7 +72,7 @@ def checked(asked: ToCheck) -> Checked:
 
 
 class Checks:
-    """All checks that were asked for, one at a time, in a process that ends when none is left. Safe to share."""
+    """All requested checks, one at a time, in a process that ends when none is left. Safe to share."""
 
     def __init__(
         self, stamp: Callable[[Path], Any], compute: Callable[[ToCheck], Any], done: Callable[[], None] = lambda: None
@@ -120,7 +120,7 @@ class Checks:
             stamp = self._stamp(asked.path)
             try:
                 answer = (stamp, self._compute(asked), "")
-            except Exception as error:  # whatever a run holds, the page stays up and says so
+            except Exception as error:  # whatever a run holds, the page stays up and reports it
                 answer = (before[0], before[1], str(error) or type(error).__name__)
             with self._lock:
                 self._working = None

@@ -49,7 +49,7 @@ MAX_MARKS = 60
 ANSWERS = 12
 """Answers that are kept."""
 WAITING = 16
-"""Questions that may wait; beyond, a page is told to come back."""
+"""Questions that may wait; beyond that a page asks again later."""
 
 Stamp = tuple[tuple[int, int], ...]
 
@@ -87,7 +87,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What `stabilizer compare` says of a group beside the reference."""
+    """The result of `stabilizer compare` for a group and the reference."""
 
     label: str
     verdict: str = ""
@@ -158,7 +158,7 @@ def _ids(words: str, known: Mapping[str, Path]) -> tuple[list[str], list[str]]:
 
 
 def stamp(path: Path) -> Stamp:
-    """What tells that a run was written to: time and size of its files, without opening one."""
+    """Modification times and sizes of a run's files, to detect changes without opening one."""
     found = []
     for name in ("run.json", "findings.jsonl", "actions.jsonl", "metrics"):
         part = path / name
@@ -171,8 +171,8 @@ def stamp(path: Path) -> Stamp:
 
 
 class Comparisons:
-    """Questions and answers of all viewers; `compute` answers one question and may take its time. Of one that takes
-    long it answers a part, and is asked for the rest after whoever else waits."""
+    """Questions and answers of all viewers. `compute` answers one question and may take long; it may answer a part,
+    and is asked for the rest after the other waiting questions."""
 
     def __init__(self, compute: Callable[[Question], Answer]):
         self._compute = compute
@@ -209,7 +209,7 @@ class Comparisons:
                 asked = self._working = self._waiting.popleft()
             try:
                 answer, problem = self._compute(asked), ""
-            except Exception as error:  # whatever a directory holds, the page stays up and says so
+            except Exception as error:  # whatever a directory holds, the page stays up and reports it
                 answer, problem = None, str(error) or type(error).__name__
             with self._lock:
                 before = self._answers.get(asked.without_stamps, (None, Progress()))[1]
@@ -252,7 +252,7 @@ class Comparer:
         return _answered(asked, found, notes)
 
     def _verdicts(self, asked: Question, found: Sequence[tuple[str, _Read]]) -> Answer:
-        """One more judgement than there was; those that are out of date stand until their turn comes."""
+        """The answer with one more judgement; outdated ones are kept until they are judged again."""
         groups, reference = _groups(asked, found)
         others = [group for place, group in enumerate(groups) if place != reference]
         paths, stamps = dict(asked.runs), dict(zip((id for id, _ in asked.runs), asked.stamps, strict=False))

@@ -19,7 +19,7 @@ from stabilizer.figures.completions import GroupRewards
 
 PER_PAGE = 40
 SHOWN = 700
-"""Characters of a completion that are there at once; the rest comes when asked for."""
+"""Characters of a completion shown at first; the rest follows on demand."""
 SHOWN_WHOLE = 20_000
 PAGE_CHARACTERS = 400_000
 """Of all texts of a page together, when they are wanted whole."""
@@ -39,7 +39,7 @@ TOKEN_CLASSES = ((0.9, "t0"), (0.5, "t1"), (0.2, "t2"), (0.05, "t3"), (0.0, "t4"
 
 @dataclass(frozen=True)
 class CompletionsQuery:
-    """How a step is looked at. Every field has a word in the address; what is as usual is left out of it."""
+    """How a step is shown. Every field has a word in the address; defaults are left out."""
 
     q: str = ""
     regex: bool = False
@@ -57,7 +57,7 @@ class CompletionsQuery:
 
     @classmethod
     def of(cls, query: Mapping[str, Any]) -> CompletionsQuery:
-        """From an address or from a page's controls; a value that means nothing counts as not given."""
+        """From an address or from a page's controls; invalid values are ignored."""
         made: dict[str, Any] = {}
         for field in fields(cls):
             value = query.get(field.name)
@@ -127,7 +127,7 @@ class PromptGroup:
 
 @dataclass(frozen=True)
 class StepView:
-    """A step as it was asked for."""
+    """A step as the query asks for it."""
 
     steps: tuple[int, ...]
     step: int
@@ -217,7 +217,7 @@ def nearest(steps: Sequence[int], step: int | None) -> int:
 
 
 class _Judge:
-    """Who is right: as the task said where it was logged, otherwise by the middle between the rewards of the step."""
+    """Which completions are correct: by the task's own verdict where logged, else by the middle of the rewards."""
 
     def __init__(self, rows: Sequence[LoggedCompletion]):
         rewards = [row.sample.reward for row in rows if math.isfinite(row.sample.reward)]
@@ -366,7 +366,7 @@ def _by_prompt(step: LoggedStep | None) -> dict[str, list[LoggedCompletion]]:
 
 
 def _partners(here: list[LoggedCompletion], there: list[LoggedCompletion]) -> dict[int, LoggedCompletion]:
-    """Who is held against whom: the best against the best, and so on."""
+    """Pairs of completions to compare: the best with the best, and so on."""
     ranked = [sorted(side, key=lambda row: (-row.sample.reward, row.index)) for side in (here, there)]
     return {row.index: other for row, other in zip(*ranked, strict=False)}
 
@@ -417,7 +417,7 @@ def _unit(*rows: LoggedCompletion) -> str:
 
 
 def tokens_of(row: LoggedCompletion, most: int) -> tuple[tuple[str, str, str], ...]:
-    """The beginning of a completion token by token: text, colour class, and what to say of it."""
+    """The beginning of a completion token by token: text, colour class and hover text."""
     out: list[tuple[str, str, str]] = []
     length = 0
     for token, logp in zip(row.sample.tokens, row.sample.logps, strict=True):
@@ -457,7 +457,7 @@ def _summary(rows: list[LoggedCompletion], judge: _Judge, by: str) -> tuple[tupl
         ("all correct / all wrong", f"{outcomes.count('right'):,} / {outcomes.count('wrong'):,} groups"),
         ("length, mean and max", f"{fmean(lengths):,.1f}, {max(lengths):,} {unit}"),
     ]
-    if unit == "tokens":  # a log that counted none says nothing of a limit either
+    if unit == "tokens":  # a log without token counts has no limit either
         facts.append(("cut off", f"{sum(row.sample.truncated for row in rows) / len(rows):.0%}"))
     return tuple(facts)
 

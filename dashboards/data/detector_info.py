@@ -1,4 +1,4 @@
-"""A detector as its page tells it: its manual, how good it was when measured, and the fixes it leads to."""
+"""The data of a detector's page: its manual, its measured quality and the fixes it can lead to."""
 
 from __future__ import annotations
 

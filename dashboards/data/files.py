@@ -1,4 +1,4 @@
-"""Size and age of files that may be gone by the time they are asked for."""
+"""Size and modification time of files that may be gone already."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Record = TypeVar("Record", Finding, Action)
 FRESH_S = 0.2
 """Several viewers of one run share a refresh this long."""
 LARGE = 4 << 20
-"""Bytes of metrics that take a moment to read: until then a page says what the small files say."""
+"""Bytes of metrics that take a moment to read; until then a page shows the small files alone."""
 MAX_STORY = 8 << 20
 """Bytes of findings or of a journal that are read for that."""
 
@@ -47,7 +47,7 @@ class Brief:
 
     @classmethod
     def of(cls, path: Path) -> Brief:
-        """The brief of a run directory; a file that is no story, or a very long one, tells nothing yet."""
+        """The brief of a run directory; files that are unreadable or very long are left out."""
         status, findings, actions = (path / name for name in cls.FILES)
         return cls(read_json(status), _story(findings, Finding), _story(actions, Action))
 
@@ -69,7 +69,7 @@ class FollowedRun:
         self._newest: dict[str, int] = {}
         self._attempt = -1
         self._checked: Any = None
-        """What a check found, as far as viewers were told."""
+        """The result of a check that viewers already have."""
         self._told = 0
         """How often that changed."""
         self._verdict: tuple[Any, RunVerdict] | None = None
@@ -122,7 +122,7 @@ class FollowedRun:
                     self._check()
                     fresh = reader.refresh()
                 except Exception:
-                    self.reader = None  # half-taken records would be counted twice: start anew next time
+                    self.reader = None  # half-read records would be counted twice: start over next time
                     raise
                 if reader.history.attempt != self._attempt:
                     self._settle(reader)
@@ -135,7 +135,7 @@ class FollowedRun:
             return reader
 
     def warm(self) -> None:
-        """Begin to read in the background: a page of this run is on its way. Problems are told when it is there."""
+        """Begin to read in the background, before the page asks. Problems are raised when it does."""
         if self._unread:
             threading.Thread(target=self._warm, daemon=True).start()
 
@@ -144,8 +144,7 @@ class FollowedRun:
             self.refresh()
 
     def brief(self) -> Brief | None:
-        """What a large run's small files say while it was not read yet, without waiting for whoever reads it; None of
-        a run that is read, or read in no time."""
+        """The small files of a large run that was not read yet, without waiting for the reader; else None."""
         if not self._unread:
             return None
         self._check()
@@ -159,13 +158,13 @@ class FollowedRun:
         return self.reader is None and _bytes(self.path / "metrics") >= LARGE
 
     def chart(self, id: str) -> tuple[tuple[str, ...], RunView]:
-        """The metrics of one of this run's charts, and the view to take them from; KeyError for no chart of it."""
+        """The metrics of one of this run's charts, and the view that holds them. KeyError for an unknown chart."""
         with self.lock:
             view = self.refresh().history.view()
         return every_chart(view)[id].metrics, view
 
     def _check(self) -> None:
-        """A folder that is gone is said; a pipe in place of a small file would block its reader, and every viewer."""
+        """Raise when the folder is gone, or when a small file is a pipe, which would block all viewers."""
         if not self.path.is_dir():
             raise ValueError(f"{self.path}: the folder of this run is gone")
         for name in SMALL_FILES:
@@ -188,7 +187,7 @@ class FollowedLogFile(FollowedRun):
         self.log: Log = log
 
     def brief(self) -> None:
-        """Nothing: reading goes on elsewhere, so there is never anything to wait for."""
+        """None: a log is read by a thread of its own, so there is nothing to wait for."""
         return None
 
     def _up_to_date(self) -> LogReader:

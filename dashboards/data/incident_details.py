@@ -1,4 +1,4 @@
-"""One incident as its page tells it: when it began, what moved first, what else it could be, what was tried."""
+"""The data of an incident's page: its onset, the order of events, look-alikes and trials."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MAX_SIGNALS = 20
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing a look-alike hangs on, and what this run says of it."""
+    """One detector or metric that a look-alike depends on, and what this run shows of it."""
 
     name: str
     says: str
@@ -50,7 +50,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class LookAlikes:
-    """What a detector's page says can be taken for its failure, and what this run measured of that."""
+    """The look-alikes named by a detector's page, and what this run measured of them."""
 
     detector: str
     texts: tuple[str, ...]
@@ -59,7 +59,7 @@ class LookAlikes:
 
 @dataclass(frozen=True)
 class IncidentDetails:
-    """An incident with everything its page says, figures excepted."""
+    """Everything the page of an incident shows, without the figures."""
 
     incident: Incident
     advice: tuple[RemedyAdvice, ...]
@@ -70,11 +70,11 @@ class IncidentDetails:
     low: int
     high: int
     until: int
-    """The step up to which the charts follow the run while it goes on; that of `high` when it shows all there is."""
+    """The step up to which the charts follow a live run; equal to `high` once they show everything."""
     rows: float
     attempt: int
     left_behind: int | None
-    """The step from which what is shown was rolled back; None when it is the present course of the run."""
+    """The step from which the shown branch was rolled back; None on the current lineage."""
     lookalikes: tuple[LookAlikes, ...]
     trials: tuple[Trial, ...]
     previous: str
@@ -138,7 +138,7 @@ def timeline(page: IncidentDetails, theme: Theme) -> go.Figure | None:
 
 @dataclass(frozen=True)
 class ChartWindow:
-    """What the charts of an incident show, enough to tell what must be added when the run went on."""
+    """What the charts of an incident show: enough to decide what to add as the run grows."""
 
     attempt: int
     low: int
@@ -175,7 +175,7 @@ class ChartUpdate:
 
 
 def charts(reader: Reader, page: IncidentDetails, theme: Theme) -> tuple[list[tuple[str, go.Figure]], ChartWindow]:
-    """The metrics concerned, around the onset: those the findings speak of, then those that left their course."""
+    """Charts of the metrics involved, around the onset: those the findings mention, then those that departed."""
     incident = page.incident
     view, _ = _course(reader, incident)
     spoken = [name for finding in incident.findings for name in sorted(concerns(finding)) if name in view]
@@ -208,7 +208,7 @@ def grown(reader: Reader, sheet: ChartWindow, theme: Theme) -> tuple[dict[str, C
 
 
 def _around(reader: Reader, view: RunView, name: str, low: int, high: int, theme: Theme) -> go.Figure:
-    made = [action for action in reader.actions if action.attempt <= view.attempt]  # later ones are of another course
+    made = [action for action in reader.actions if action.attempt <= view.attempt]  # later attempts are another lineage
     figure = around(
         view, name, low, high, findings=_found(reader, view), events=view.events(), actions=made, theme=theme
     )
@@ -217,13 +217,15 @@ def _around(reader: Reader, view: RunView, name: str, low: int, high: int, theme
 
 
 def _found(reader: Reader, view: RunView) -> list[Finding]:
-    """What was found on the course that is shown."""
+    """The findings on the lineage that is shown."""
     return on_course(reader.findings, Course.of(view.attempt, reader.about))
 
 
 def _course(reader: Reader, incident: Incident) -> tuple[RunView, int | None]:
-    """The run on the attempt in which the incident opened, and the step from which that attempt was left behind. One
-    that began before the run was taken up again, and goes on, is of the present course."""
+    """The run on the attempt in which the incident opened, and the step from which that attempt was rolled back.
+
+    An incident that began before a resume and is still open belongs to the current lineage.
+    """
     ids = {finding.id for finding in incident.findings}
     opened = [f.attempt for f in reader.findings if f.incident == incident.number and f.id in ids]
     current = reader.history
@@ -244,7 +246,7 @@ def _course(reader: Reader, incident: Incident) -> tuple[RunView, int | None]:
 
 def _lookalikes(id: str, incident: Incident, found: Sequence[Incident], view: RunView) -> LookAlikes:
     detector = all_detectors().get(id)
-    section = next((s for s in sections(detector) if s.title == "ViewerSettings-alikes"), None) if detector else None
+    section = next((s for s in sections(detector) if s.title == "Look-alikes"), None) if detector else None
     texts = tuple(paragraph.text for paragraph in section.paragraphs) if section else ()
     facts = [_fact(name, incident, found, view) for name in _quoted(texts)]
     return LookAlikes(id, texts, tuple(fact for fact in facts if fact))
@@ -256,7 +258,7 @@ def _quoted(texts: Iterable[str]) -> list[str]:
 
 
 def _fact(name: str, incident: Incident, found: Sequence[Incident], view: RunView) -> Fact | None:
-    """What this run says of a detector or a metric that a page names; None for any other word."""
+    """What this run shows of a detector or metric that a page names; None for any other word."""
     if detector := all_detectors().get(name):
         if any(finding.id == name for finding in incident.findings):
             return Fact(name, "also found in this incident", True)

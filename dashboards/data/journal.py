@@ -1,4 +1,4 @@
-"""The journal of a run as its page tells it: every fix as an experiment, what people turned, and every new start."""
+"""The data of the journal page: trials, manual actions and attempts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_MANUAL = 100
 
 @dataclass(frozen=True)
 class ManualAction:
-    """Something a person asked for: a knob, an order, a pause."""
+    """Something a person requested: a changed knob, an order, a pause."""
 
     step: int
     by: str
@@ -42,7 +42,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Journal:
-    """Everything the page says."""
+    """Everything the page shows."""
 
     trials: tuple[Trial, ...]
     manual: tuple[ManualAction, ...]
@@ -99,7 +99,7 @@ def _manual(event: Event) -> ManualAction:
 
 
 def _attempts(reader: Reader) -> tuple[Attempt, ...]:
-    """Every start, the first one included, with the event that says why."""
+    """Every attempt, the first one included, with the event that explains it."""
     rows = reader.about.get("attempts")
     found = []
     for row in rows if isinstance(rows, list) else []:

@@ -25,12 +25,12 @@ draws charts takes a browser half a second to start."""
 SOON = 2
 """Charts that take the place of their pictures first: drawing each takes a moment."""
 BATCH = 6
-"""Charts that follow with each poll, until all are there."""
+"""Charts added with each poll, until the page has all."""
 
 
 @dataclass(frozen=True)
 class BrowserState:
-    """A viewer's picture of a run: how it is looked at, and how much of everything is there."""
+    """What a browser shows of a run: the viewer's settings, and how much of everything is there."""
 
     settings: ViewerSettings
     rev: tuple[Any, ...] = ()
@@ -40,9 +40,9 @@ class BrowserState:
     rest: tuple[str, ...] = ()
     """Charts the page does not hold yet."""
     behind: tuple[str, ...] = ()
-    """Charts that were out of sight when something came, and are drawn anew when they come into view."""
+    """Charts that were out of sight when points came; they are redrawn when they come into view."""
     broken: bool = False
-    """Whether the page says that the run can't be read."""
+    """Whether the page reports that the run can't be read."""
 
     @property
     def problem(self) -> str:
@@ -122,7 +122,7 @@ def update_since(
     settings: ViewerSettings | None = None,
     visible: Sequence[str] | None = None,
 ) -> Update | None:
-    """What a viewer who wants `settings` must be told; None for nothing.
+    """The update for a viewer with these `settings`; None when there is nothing new.
 
     With `visible`, only those charts get their news now: drawing is what a poll costs the browser.
     """
@@ -180,7 +180,7 @@ def _whole(figures: RunFigures, rev: tuple[Any, ...], now: float, first: int | N
 
 
 def _moved(figures: RunFigures, seen: BrowserState, places: Mapping[str, Section], now: float) -> Update:
-    """Sections with other charts than before are drawn anew, the others stay."""
+    """Redraw sections whose charts changed; keep the others."""
     new = keys(places)
     moved = tuple(section for id, section in places.items() if new[id] != seen.sections.get(id))
     stay = {chart.id for section in places.values() if section not in moved for chart in section.charts}
@@ -242,9 +242,9 @@ def _grown(
     due: Sequence[str],
     visible: Sequence[str] | None,
 ) -> Update:
-    """The charts on the page with what is new in them; `anew` draws each once more, as one does with other axes."""
+    """New points and marks of the charts on the page; `anew` redraws each, as changed axes require."""
     story = rev[3:7] != seen.rev[3:7]
-    asks = rev[7:] != seen.rev[7:]  # the state, how the run stands, and what was asked of it
+    asks = rev[7:] != seen.rev[7:]  # the state, the verdict and the pending requests
     changes: dict[str, Change] = {}
     shown: dict[str, Drawn] = {}
     fresh = anew or rev != seen.rev

@@ -36,9 +36,9 @@ MAX_BYTES = 256 * 2**20
 """Larger logs are listed and not read."""
 MAX_FILES = 1000
 BUDGET_S = 20.0
-"""For judging one log; detectors that have not come to its end by then stop, and the page says so."""
+"""Time to judge one log; detectors stop after it, and the page reports the step they reached."""
 HELD = 12
-"""Logs kept in memory as a whole: those looked at last."""
+"""Logs kept in memory as a whole: the most recently viewed."""
 WANTED_S = 60.0
 """A log somebody looked at less than this long ago comes before the others."""
 SCAN_S, PAUSE_S = 10.0, 1.0
@@ -100,7 +100,7 @@ class Later(Exception):
 
 
 class Log:
-    """One log: what is known of it, and when it is looked at again."""
+    """One log: what is known of it, and when it is examined next."""
 
     def __init__(self, path: Path, format: str):
         self.path, self.format = path, format
@@ -169,7 +169,7 @@ class Log:
                 self._judge_after = time.monotonic() + (time.monotonic() - began) * (1 / DUTY - 1)
         except Later:
             raise
-        except Exception as error:  # whatever a log holds, the list stays up and says so
+        except Exception as error:  # whatever a log holds, the list stays up and reports it
             self._refuse(error, files)
 
     def _to_read(self, files: tuple[Any, ...], now: float) -> bool:
@@ -198,7 +198,7 @@ class Log:
 
     @property
     def waits(self) -> bool:
-        """Whether whoever opens it has to wait for its numbers."""
+        """Whether a viewer has to wait for its metrics."""
         return self._held is None and not self._refused
 
     @property
@@ -226,7 +226,7 @@ class Log:
             before = self._reader
             if not _grown(before, reader):
                 self._rewrites += 1
-            # what was found stands until it is judged anew
+            # keep the findings until the log is judged again
             reader = replace(reader, findings=before.findings, verdict=before.verdict, reach=before.reach)
             self._held, self._files, self._reader = run, files, reader
             self._line, self._status = _line(reader, run, self.format), status
@@ -314,13 +314,13 @@ class Logs:
         self._stopped.set()
 
     def scan(self) -> None:
-        """Look for logs anew; those that are known keep what was learnt of them."""
+        """Search for logs again; known ones keep their state."""
         before, self._formats = self._formats, {}
 
         def ask(path: Path) -> str:
             return self._format(path, before)
 
-        inside = Containment(self.roots)  # asked anew each time: a link may come deep in a folder
+        inside = Containment(self.roots)  # new each time: a link may appear deep in a folder
         places = [place for root in self.roots for place in find(root, ask)][:MAX_LOGS]
         found = [place for place in places if inside.holds(place.path)]
         with self._lock:
@@ -407,7 +407,7 @@ def _told(run: LoadedRun) -> tuple[str, ...]:
 
 
 def _timed(status: dict[str, Any], now: float) -> dict[str, Any]:
-    """The status with a state as far as a log tells one: whether training is over it mostly doesn't say."""
+    """The status with a state derived from the log, which rarely records that training ended."""
     if status.get("state") != "log":
         return status
     if status.get("crashed"):
@@ -422,7 +422,7 @@ def _timed(status: dict[str, Any], now: float) -> dict[str, Any]:
 def _loaded(path: Path, format: str) -> LoadedRun:
     try:  # beside event files there may be other logs, listed by themselves
         return load(path, format=format if format == tensorboard.NAME else None)
-    except NoMetrics as failed:  # training ended before its first number, and the log says why
+    except NoMetrics as failed:  # training ended before its first metric, and the log explains why
         return failed.run
 
 
@@ -459,7 +459,7 @@ def _line(reader: LogReader, run: LoadedRun, format: str) -> RunLine:
 
 
 def _grown(before: LogReader, after: LogReader) -> bool:
-    """Whether all that was there is there still, so that a viewer needs only what is new."""
+    """Whether all earlier points are still there, so that a viewer needs only the new ones."""
     if before.histories.keys() != after.histories.keys():
         return False
     old, new = before.history.view(), after.history.view()

@@ -63,12 +63,12 @@ class PreflightAnswer:
 
 
 def judged(asked: PreflightInput) -> PreflightAnswer:
-    """Judge a text. Nothing raises: what can't be judged is said in words."""
+    """Judge a text. Never raises: problems are returned in words."""
     try:
         return _judged(asked)
     except ConfigError as error:
         return PreflightAnswer(problem=str(error)[:2000])
-    except Exception as error:  # a fault of ours is said, and the page stays up
+    except Exception as error:  # a bug of ours is reported, and the page stays up
         return PreflightAnswer(
             problem=f"this could not be judged ({type(error).__name__}); please report it with the text"
         )
@@ -81,7 +81,7 @@ def example(name: str) -> PreflightInput | None:
 
 
 def from_run(runs: Runs, id: str) -> PreflightInput | None:
-    """The configuration a run was started with, as JSON; None when there is no such run or it tells none."""
+    """The configuration a run was started with, as JSON; None when the run or its configuration is unknown."""
     followed = runs.get(id)
     about = read_json(followed.path / "run.json") if followed else {}
     config = about.get("config")

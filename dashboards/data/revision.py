@@ -1,4 +1,4 @@
-"""Whether a page that tells a run's story must be drawn anew: a cheap answer for a poll that mostly says no."""
+"""Whether a page about incidents or trials must be redrawn: a cheap test for polls, most of which find no change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stabilizer.runs.listing import state_of
 
 def revision(runs: Runs, followed: FollowedRun) -> list[Any]:
     """What must be the same for the page to be the same: findings, journal, events and attempt, then the state, the
-    mode, how the run stands, and the requests that wait. Empty when the run can't be read."""
+    mode, the verdict and the pending requests. Empty when the run can't be read."""
     try:
         with followed.lock:
             reader = followed.refresh()
@@ -20,6 +20,6 @@ def revision(runs: Runs, followed: FollowedRun) -> list[Any]:
             rows += [state_of(reader.status, runs.clock()), str(reader.status.get("remedy"))]
             verdict = followed.verdict()
             rows += [verdict.verdict, verdict.note, verdict.ask, verdict.problem]
-    except Exception:  # the page says so when it is drawn
+    except Exception:  # the page reports it when it is drawn
         return []
     return [*rows, *(request.id for request in waiting(followed.path))]

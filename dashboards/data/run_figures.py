@@ -25,7 +25,7 @@ from stabilizer.figures.preview import Preview, preview
 from stabilizer.runs.history import RunView
 
 PREVIEW_POINTS = 600
-"""Points of a line in the picture that stands in for a figure."""
+"""Points of a line in the picture shown until the figure is ready."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class RunFigures:
 
     @cached_property
     def findings(self) -> list[Finding]:
-        """What was found on the present course."""
+        """The findings on the current lineage."""
         return on_course(self.reader.findings, Course.of(self.view.attempt, self.reader.about))
 
     @cached_property
@@ -101,11 +101,11 @@ class RunFigures:
         return replace(self.card(chart), figure=self._figure(chart)), self._drawn(chart)
 
     def redrawn(self, chart: Chart) -> tuple[Change, Drawn]:
-        """A chart that is on the page, drawn once more."""
+        """A chart that is on the page already, drawn again."""
         return Change(self._lines(chart), figure=self._figure(chart)), self._drawn(chart)
 
     def change(self, chart: Chart, before: Drawn, story: bool) -> tuple[Change | None, Drawn]:
-        """What to add to a chart; `story` says that what is marked on all of them changed."""
+        """What to add to a chart. `story`: the marks that all charts share changed."""
         grown = tuple(len(self.view.series(name)) for name in chart.metrics) != before.counts
         if not grown and not story:
             return None, before

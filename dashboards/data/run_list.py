@@ -51,7 +51,7 @@ VERDICTS = (
 )
 """The worst first."""
 UNKNOWN = ("unchecked", "waiting", "not-rl")
-"""Verdicts beside which it is not said what a run went through."""
+"""Verdicts that are shown without the worst severity the run went through."""
 SHOWN_NUMBERS = {"reward": "Reward", "accuracy": "Accuracy", "kl": "KL", "grad_norm": "Grad norm"}
 SORTS = ("name", "state", "verdict", "progress", *SHOWN_NUMBERS, "started", "task")
 DOWN_FIRST = frozenset({"progress", "reward", "accuracy", "kl", "grad_norm", "started"})
@@ -76,7 +76,7 @@ class ListSettings:
 
     @classmethod
     def from_query(cls, query: Mapping[str, str]) -> ListSettings:
-        """The view an address means; what it doesn't say, or says wrongly, is as at first."""
+        """The settings in an address; missing or invalid ones get their defaults."""
         asked = query.get("sort", "")
         sort = asked.lstrip("-")
         shown = query.get("show", "")
@@ -92,7 +92,7 @@ class ListSettings:
         )
 
     def as_query(self) -> dict[str, str]:
-        """The address of the view, without what goes without saying."""
+        """The settings as a query, without the defaults."""
         sort = f"{'-' * self.down}{self.sort}"
         told = {
             "q": self.find,
@@ -278,7 +278,7 @@ def _among(text: str, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def _telling(first: Sequence[RunLine]) -> tuple[str, ...]:
-    """Settings that tell configurations apart: few enough to be read beside a name."""
+    """Settings that distinguish the configurations: few enough to show beside a name."""
     return tuple(key for key in choices(first) if key.rpartition(".")[2] not in NOT_RECIPE)[:4]
 
 
@@ -348,7 +348,7 @@ def _seeds_name(members: tuple[RunLine, ...]) -> str:
 
 
 def _trainer(line: RunLine) -> str:
-    """The trainer where it is worth saying: another than ours, and not what stands as the task already."""
+    """The trainer where it is worth showing: not ours, and not equal to the task."""
     return line.trainer if line.trainer not in (line.task, "stabilizer", "unknown") else ""
 
 
@@ -376,7 +376,7 @@ def _state_note(line: RunLine, now: float) -> str:
 
 
 def _ago(then: float | None, now: float) -> str:
-    """How long ago; seconds are not counted, for a row that changes is sent anew."""
+    """How long ago. Seconds are left out, because every change of a row is sent again."""
     if then is None:
         return ""
     return f"{age_words(now - then)} ago" if now - then >= MINUTE else "just now"
@@ -419,7 +419,7 @@ def _courses(readings: Sequence[Reading]) -> tuple[tuple[float | None, ...], ...
 
 
 def _tag(name: str) -> str:
-    """Which of two quantities a column shows, where it is not the one its head says."""
+    """Which of two quantities a column shows, where it differs from its heading."""
     return {"accuracy/train": "training", "policy/kl_old": "to old"}.get(name, "")
 
 

@@ -1,4 +1,4 @@
-"""What the page of a run says, charts excepted, as plain data: a header, incidents and trials."""
+"""The page of a run as plain data, without the charts: a header, incidents and trials."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class KeyNumber:
 
 @dataclass(frozen=True)
 class Page:
-    """Everything the page says about a run, charts excepted."""
+    """Everything the page of a run shows, without the charts."""
 
     name: str
     task: str
@@ -100,7 +100,7 @@ class Page:
 
 
 def page_now(followed: FollowedRun) -> Page:
-    """The page of a run; of a large run that was not read yet, what its small files say."""
+    """The page of a run; of a large run that was not read yet, only what its small files contain."""
     if brief := followed.brief():
         return page_of_brief(followed.path, brief, followed.clock(), followed.check())
     with followed.lock:

@@ -24,7 +24,7 @@ from dashboards.security.containment import Containment
 from stabilizer.runs.listing import FINDINGS, SMALL_FILES, RunLine, as_of, list_runs, read_line
 
 FOLLOWED = 12
-"""Runs kept in memory; the one looked at longest ago goes first."""
+"""Runs kept in memory; the least recently viewed one goes first."""
 
 
 class Runs:
@@ -34,9 +34,9 @@ class Runs:
         self.roots = tuple(Path(root) for root in roots)
         self.clock = clock
         self.token = secrets.token_urlsafe(32)
-        """Known to the pages of this server alone: without it nothing is asked of a run."""
+        """Known only to pages of this server; requests without it are refused."""
         self.asked: dict[tuple[str, str, str], tuple[Any, float]] = {}
-        """What was asked of which run about which action, how things stood then, and when."""
+        """Requests sent from here: (run, kind, action) -> the situation at that time, and when."""
         self._lock = threading.Lock()
         self._paths: dict[str, Path] = {}
         self.logs = Logs(self.roots)

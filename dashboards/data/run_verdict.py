@@ -1,4 +1,4 @@
-"""How a run stands and what that rests on: decided here alone, for the list of runs and for every page of a run."""
+"""The verdict on a run and what it rests on. The list of runs and all pages take it from here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stabilizer.runs.reader import RunReader, read_json
 UNCHECKED = "unchecked"
 WAITING = "waiting"
 CALM = ("healthy", "info")
-"""Verdicts that say little unless it is said beside them how many detectors had no data."""
+"""Verdicts that mean little without the number of detectors that had no data."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class MissingData:
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """The verdict on a run, and all that must be said beside it."""
+    """The verdict on a run, and everything shown beside it."""
 
     verdict: str
     reach: str = ""
@@ -40,7 +40,7 @@ class RunVerdict:
     without_data: tuple[MissingData, ...] = ()
     """Detectors without data, where the verdict is a calm one."""
     ask: str = ""
-    """What the button that checks the run says; empty where there is nothing to check."""
+    """Label of the button that checks the run; empty where nothing is left to check."""
     problem: str = ""
     """Why the last check failed."""
 
@@ -51,13 +51,16 @@ class RunVerdict:
 
     @property
     def note(self) -> str:
-        """What stands beside the verdict where there is room for a line."""
+        """One line to show beside the verdict."""
         return " · ".join(filter(None, (self.reach, self.without_data_words)))
 
 
 def run_verdict(recorded: str, names: frozenset[str], check: Check = NO_CHECK, reach: int | None = None) -> RunVerdict:
-    """How a run stands. `recorded` is the verdict of its own records, empty where no detector was asked, and `reach`
-    the step at which detectors stopped; a check counts where the records don't tell of the whole run."""
+    """The verdict on a run.
+
+    `recorded` is the verdict of its own records, empty where no detector ran; `reach` is the step at which detectors
+    stopped. A check counts where the records do not cover the whole run.
+    """
     if recorded == "not-rl" or not checkable(recorded, reach):
         return _with_missing_data(recorded, names)
     if check.working:
@@ -78,7 +81,7 @@ def checkable(recorded: str, reach: int | None) -> bool:
 
 
 def verdict_of_reader(reader: RunReader | LogReader, check: Check = NO_CHECK) -> RunVerdict:
-    """The verdict on a run, by its records and by a check of it."""
+    """The verdict on a run from its records and from a check of it."""
     verdict, reach, names = recorded(reader)
     return run_verdict(verdict, names, check, reach)
 

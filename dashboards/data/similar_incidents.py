@@ -29,7 +29,7 @@ class Past:
     run: str
     incident: Incident
     ended: str
-    """What was tried and what came of it, in words; empty when nothing was tried."""
+    """The trials and their outcomes in words; empty without any."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Archive:
         if known is None or known[0] != stamp:
             small = stamp[1] <= MAX_BYTES and stamp[3] <= MAX_BYTES
             found: tuple[Past, ...] = ()
-            with contextlib.suppress(Exception):  # whatever another run holds, it costs only what is told of it
+            with contextlib.suppress(Exception):  # a damaged run costs only its own entries
                 found = _read(id, files) if small else ()
             known = self._known[path] = (stamp, found)
         return known[1]
@@ -90,7 +90,7 @@ def _read(id: str, files: Sequence[Path]) -> tuple[Past, ...]:
     try:
         findings = read_records(files[0], Finding).records
         return _past(id, findings, read_records(files[1], Action).records if findings else ())
-    except (OSError, RunError):  # its own page says why it can't be read
+    except (OSError, RunError):  # its own page shows why
         return ()
 
 
@@ -112,7 +112,7 @@ def _cause(incident: Incident) -> str:
 def _ended(actions: Sequence[Action]) -> str:
     latest = {action.action: action for action in actions}
     told = [f"{action.remedy} {action.entry}" for action in latest.values() if action.entry != "proposed"]
-    return ", ".join(told[:4]) or ("only proposed: " + next(iter(latest.values())).remedy if latest else "")
+    return ", ".join(told[:4]) or (f"{next(iter(latest.values())).remedy} proposed" if latest else "")
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -43,7 +43,7 @@ _COMMAND = (sys.executable, "-I", "-S", "-c", _CHILD)
 
 
 class PatternError(ValueError):
-    """A pattern that can't be used: the message says why and what to do."""
+    """A pattern that can't be used; the message explains why and what to do."""
 
 
 def find(words: str, texts: Sequence[str], *, regex: bool = False, seconds: float = SECONDS) -> list[Hits | None]:

@@ -1,4 +1,4 @@
-"""What a viewer chose to see: the address says it, the browser keeps it, and the same words mean the same in both."""
+"""Viewer settings of a run's page: the same words in the address and in the browser's store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEYS = ("x", "y", "smooth", "find", "open", "pin", "link", "zoom")
 
 @dataclass(frozen=True)
 class ViewerSettings:
-    """A run and how it is looked at."""
+    """A run, and how its page shows it."""
 
     run: str
     theme: Theme = "light"
@@ -39,7 +39,7 @@ class ViewerSettings:
 
     @classmethod
     def read(cls, run: str, theme: str, query: Mapping[str, Any]) -> ViewerSettings:
-        """The words of an address; what they do not say, or say wrongly, is as usual."""
+        """The settings in an address; missing or invalid ones get their defaults."""
         said = {key: str(query.get(key) or "")[:2000] for key in KEYS}
         smooth = int(said["smooth"]) if said["smooth"].isascii() and said["smooth"].isdigit() else 0
         linked = said["link"] == "1"
@@ -57,7 +57,7 @@ class ViewerSettings:
         )
 
     def words(self) -> dict[str, str]:
-        """What an address says of it, the usual left out."""
+        """The settings as words of an address, without the defaults."""
         said = {
             "x": self.x if self.x != "step" else "",
             "y": self.y if self.y != "auto" else "",

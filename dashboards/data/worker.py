@@ -35,7 +35,7 @@ class Worker(Generic[Asked, Answered]):
         self._process: subprocess.Popen[bytes] | None = None
 
     def __call__(self, asked: Asked) -> Answered:
-        """The answer; ValueError says what went wrong."""
+        """The answer. ValueError describes what went wrong."""
         process = self._process
         if process is None or process.poll() is not None:
             process = self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell

@@ -43,7 +43,7 @@ PATH = "/compare"
 NAME = "Compare"
 OF_A_RUN = False
 WAITING_MS, RESTING_MS = 400, 5000
-"""Polls while an answer is on its way, and afterwards: a run that goes on has more to say."""
+"""Poll interval while an answer is pending, and afterwards, because a live run changes."""
 AXES = {"step": "step", "tokens": "tokens", "share": "% of the run"}
 TONES = {
     "identical": "verdict-healthy",
@@ -59,7 +59,7 @@ COMPARISONS = Comparisons(Worker[Question, Answer]())
 
 
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
-    """The choice of runs, and the answers as far as they are there."""
+    """The choice of runs, and the answers that are ready."""
     lines = runs.lines()
     if not lines:
         return html.Div(notices.no_runs([str(root) for root in runs.roots]), className="page")
@@ -86,7 +86,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
 
 
 def register(app: Dash, runs: Runs) -> None:
-    """What happens on this page."""
+    """Register the callbacks of this page."""
 
     @app.callback(
         output={
@@ -148,7 +148,7 @@ def register(app: Dash, runs: Runs) -> None:
         known = {line.id: line.path for line in runs.lines()}
         before = dict(parse_qsl(search.lstrip("?") if isinstance(search, str) else ""))
         if question_of(chosen_now, known)[0] == question_of(before, known)[0]:
-            raise PreventUpdate  # the controls say what the address says already
+            raise PreventUpdate  # the controls match the address already
         return "?" + urlencode(chosen_now)
 
 

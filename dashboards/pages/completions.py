@@ -102,7 +102,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
 
 
 def register(app: Dash, runs: Runs) -> None:
-    """What happens on this page."""
+    """Register the callbacks of this page."""
 
     @app.callback(
         output={
@@ -422,7 +422,7 @@ def _controls(found: StepView, wanted: CompletionsQuery) -> html.Div:
                         id="completions-low",
                         value="" if wanted.low is None else wanted.low,
                         hideControls=True,
-                        placeholder="reward from",
+                        placeholder="reward ≥",
                         debounce=WAIT_MS,
                         size="xs",
                         w=90,
@@ -433,7 +433,7 @@ def _controls(found: StepView, wanted: CompletionsQuery) -> html.Div:
                         id="completions-high",
                         value="" if wanted.high is None else wanted.high,
                         hideControls=True,
-                        placeholder="to",
+                        placeholder="≤",
                         debounce=WAIT_MS,
                         size="xs",
                         w=60,
@@ -537,7 +537,7 @@ def _list(found: StepView, wanted: CompletionsQuery) -> list[Any]:
                 "Widen the search, the reward range or the filters above.",
             )
         ]
-    legend = [_legend()] if wanted.tokens else []
+    legend = [_legend()] if wanted.tokens and found.has_tokens else []
     return [*legend, *[_group(group, wanted) for group in found.groups]]
 
 

@@ -1,4 +1,4 @@
-"""The page of one detector: what it fires on, what it must not be confused with, and how good it was when measured."""
+"""The page of one detector: when it fires, its look-alikes and its measured quality."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
 
 
 def register(app: Dash, runs: Runs) -> None:
-    """Nothing happens here."""
+    """This page has no callbacks."""
 
 
 def _section(title: str, children: list[Any]) -> html.Div:

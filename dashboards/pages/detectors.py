@@ -1,4 +1,4 @@
-"""What is looked for in every run, what must be logged for it, and how good it was when last measured."""
+"""The list of detectors: when each fires, what it needs and its measured quality."""
 
 from __future__ import annotations
 

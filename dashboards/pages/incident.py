@@ -1,4 +1,4 @@
-"""One incident with all that is known of it, or, without a number, all incidents of a run, those that stand first."""
+"""One incident with all that is known of it, or without a number all incidents of a run, the open ones first."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NAME = "Incidents"
 OF_A_RUN = True
 TICK_MS = 1000
 MAX_LISTED = 200
-"""Incidents in the list: those that stand, then the newest."""
+"""Incidents in the list: the open ones, then the newest."""
 FAR = (
     "Change: median of up to 100 rows before the onset → of up to 30 since the departure; where a finding gave the"
     " onset itself, its own baseline and value."
@@ -53,7 +53,7 @@ FAR = (
 
 
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
-    """The incident, or the list of all, as it is now; callbacks keep it so."""
+    """The incident, or the list of all, as it is now; callbacks keep it current."""
     run, key = query.get("run", ""), query.get("n", "")
     if not run:
         return html.Div(notices.no_runs([str(root) for root in runs.roots]), className="page")
@@ -78,8 +78,8 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
 
 
 def register(app: Dash, runs: Runs) -> None:
-    """The page is drawn anew when something was found, written down or asked for; charts follow the run meanwhile; the
-    past is looked up once."""
+    """The page is redrawn when findings, journal or requests change; charts follow the run meanwhile; similar
+    incidents are looked up once."""
     archive = Archive(runs)
 
     @app.callback(
@@ -149,7 +149,7 @@ def register(app: Dash, runs: Runs) -> None:
         try:
             with followed.lock:
                 found = next((one for one in incidents(followed.refresh().findings) if one.key == key), None)
-        except Exception:  # the page says so already
+        except Exception:  # the page shows it already
             raise PreventUpdate from None
         return _similar(archive.similar(run, found)) if found else None
 
@@ -170,7 +170,7 @@ def _grown(followed: FollowedRun, kept: Any, theme: Theme, there: Any) -> tuple[
     try:
         with followed.lock:
             found = grown(followed.refresh(), sheet, theme)
-    except Exception:  # the page says so when its story is next drawn
+    except Exception:  # the page reports it when it is next redrawn
         raise PreventUpdate from None
     if found is None:
         raise PreventUpdate
@@ -202,7 +202,7 @@ def _now(runs: Runs, run: str, key: str, followed: FollowedRun, theme: Theme) ->
             drawn, sheet = charts(reader, page, theme)
             said = {name: meaning_words(reader.history.view(), name) for name, _ in drawn}
             rest = [*_charts(drawn, page, said), html.Section(_lookalikes(page), className="column")]
-    except Exception as error:  # whatever a directory holds, the page stays up and says so
+    except Exception as error:  # whatever a directory holds, the page stays up and reports it
         return [notices.broken(run, str(error) or type(error).__name__)], [], None
     return words, rest, sheet.as_json()
 
@@ -495,7 +495,7 @@ def _lookalike(one: LookAlikes, first: bool) -> html.Details:
     ]
     return html.Details(
         [
-            html.Summary(f"ViewerSettings-alikes of {one.detector}"),
+            html.Summary(f"Look-alikes of {one.detector}"),
             *[html.P(inline(text)) for text in one.texts],
             html.P("What this run shows:", className="quiet small") if rows else None,
             html.Table(html.Tbody(rows), className="facts-table") if rows else None,

@@ -1,4 +1,4 @@
-"""What was done to a run while it trained: every fix as an experiment, what people turned, and every new start."""
+"""What was done to a run while it trained: trials, manual actions and attempts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _chains = Chains()
 
 
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
-    """The journal as it is now; a callback keeps it so."""
+    """The journal as it is now; a callback keeps it current."""
     run = query.get("run", "")
     if not run:
         return html.Div(notices.no_runs([str(root) for root in runs.roots]), className="page")
@@ -47,7 +47,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
 
 
 def register(app: Dash, runs: Runs) -> None:
-    """The page is drawn anew when something was written down or asked for."""
+    """The page is redrawn when the journal or the requests change."""
 
     @app.callback(
         output={"body": Output("journal-body", "children"), "seen": Output("journal-seen", "data")},
@@ -72,7 +72,7 @@ def _now(runs: Runs, run: str, followed: FollowedRun) -> tuple[Any, list[Any]]:
     try:
         with followed.lock:
             page = journal(followed.refresh(), _chains.of(followed.path))
-    except Exception as error:  # whatever a directory holds, the page stays up and says so
+    except Exception as error:  # whatever a directory holds, the page stays up and reports it
         return notices.broken(run, str(error) or type(error).__name__), []
     return _page(runs, run, page), rev
 

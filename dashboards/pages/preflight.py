@@ -1,4 +1,4 @@
-"""What will hurt in a configuration, before the first step: paste one, take a run's, or look at an example."""
+"""Problems in a configuration before the first step: paste one, take a run's, or open an example."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
 
 
 def register(app: Dash, runs: Runs) -> None:
-    """Judge what stands in the form; a chosen run goes into the address."""
+    """Judge the text in the form; a chosen run goes into the address."""
 
     @app.callback(
         output=Output("preflight-found", "children"),
@@ -159,7 +159,7 @@ def _form(runs: Runs, asked: PreflightInput, run: str | None) -> html.Section:
                             dmc.TextInput(id="preflight-size", label="Model size", value="", placeholder="7B", **small),
                             dmc.TextInput(
                                 id="preflight-prompts",
-                                label="Prompts in the data set",
+                                label="Dataset prompts",
                                 value="",
                                 placeholder="12000",
                                 **small,
@@ -211,7 +211,7 @@ def _found(done: PreflightAnswer) -> list[Any]:
         html.Div(
             [
                 html.H2(f"{icon} {VERDICTS[verdict]}", className=f"severity {verdict}"),
-                html.P("; ".join(facts), className="quiet small text"),
+                html.P(inline("; ".join(facts)), className="quiet small text"),
                 html.Ul([html.Li(text) for text in notes], className="points quiet small") if notes else None,
             ],
             className="card pad",

@@ -46,11 +46,11 @@ PARTS = {
 }
 """What a poll may change beside the charts: a name for each, and the property of the page it is."""
 SOON_MS, LIVE_MS, OVER_MS = 60, 1000, 5000
-"""Polls while charts are still to come, of a run that goes on, and of one that is over (a resume may revive it)."""
+"""Poll intervals: while charts are pending, of a live run, and of a finished one (a resume may revive it)."""
 
 
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
-    """The whole page as it is now, but for the charts; callbacks bring them and keep it so."""
+    """The whole page as it is now, without the charts; callbacks add them and keep it current."""
     if not query.get("run"):
         waiting = notices.no_runs([str(root) for root in runs.roots])
         return html.Div([dcc.Interval(id="wait", interval=LIVE_MS), waiting], className="page")
@@ -97,7 +97,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
 
 
 def register(app: Dash, runs: Runs) -> None:
-    """What happens on this page."""
+    """Register the callbacks of this page."""
     _in_the_browser(app)
 
     def read_ahead() -> None:
@@ -106,7 +106,7 @@ def register(app: Dash, runs: Runs) -> None:
             followed.warm()
 
     def preload_charts(response: Response) -> Response:
-        """Have the browser fetch what draws charts while it starts, rather than when the first chart is there."""
+        """Have the browser fetch the chart library while it starts, before the first chart."""
         if request.method == "GET" and request.path == PATH and runs.get(request.args.get("run", "")):
             response.headers["Link"] = ", ".join(f"<{script}>; rel=preload; as=script" for script in LAZY)
         return response
@@ -161,7 +161,7 @@ def register(app: Dash, runs: Runs) -> None:
             seen = BrowserState(seen.settings, broken=seen.broken)
         try:
             found = update_since(followed, seen, settings, visible if isinstance(visible, list) else None)
-        except Exception as error:  # whatever a directory holds, the page stays up and says so
+        except Exception as error:  # whatever a directory holds, the page stays up and reports it
             if seen.broken:
                 raise PreventUpdate from None
             return unchanged | _unreadable(seen, error)
@@ -192,7 +192,7 @@ def register(app: Dash, runs: Runs) -> None:
             raise PreventUpdate
         try:
             names, numbers = followed.chart(str(id))
-        except Exception:  # no such chart, or a run that can't be read, which the page says at its next poll
+        except Exception:  # no such chart, or a run that can't be read, which the next poll reports
             raise PreventUpdate from None
         text, left_out = table(numbers, names)
         newest = "-newest" if left_out else ""
@@ -268,7 +268,7 @@ def _opening(runs: Runs, settings: ViewerSettings) -> tuple[tuple[Placed, ...], 
             found = full_update(followed, settings, 0)
             return found.placed, _news(runs, found)
         page = page_now(followed)
-    except Exception as error:  # whatever a directory holds, the page stays up and says so
+    except Exception as error:  # whatever a directory holds, the page stays up and reports it
         return (), _unreadable(BrowserState(settings), error)
     return (), {
         "head": run_overview.head(page),

@@ -1,7 +1,7 @@
-"""All runs: what state each is in, how far, how well, and the way to it. Search, sort, group, choose and compare.
+"""The list of runs with state, verdict, progress and key metrics. Search, sort, group, select and compare.
 
-How the list is looked at is its address, kept without opening the page anew. A poll sends the rows that changed; the
-list comes whole when its rows or their order are others.
+The address holds the settings of the list and changes without reloading the page. A poll sends the rows that changed;
+the whole list is sent when its rows or their order change.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ MEANS = {
 
 
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
-    """The list as its address means it; callbacks keep it so."""
+    """The list as its address describes it; callbacks keep it current."""
     now, asked = runs.clock(), ListSettings.from_query(query)
     lines = runs.lines()
     found = run_list(lines, asked, now)
@@ -151,7 +151,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
 
 
 def register(app: Dash, runs: Runs) -> None:
-    """What happens on this page."""
+    """Register the callbacks of this page."""
     in_browser(app, "stabilizer_runs", "keep", Output("runs-scroll", "title"), Input("runs-view", "data"))
 
     @app.callback(
@@ -253,7 +253,7 @@ def _clicked(
 
 
 def _seen(found: RunList, chosen: Sequence[str]) -> dict[str, Any]:
-    """What the browser has now, in short: which rows, and a sum over each, to tell what changed."""
+    """Checksums of what the browser shows now, to find the rows that changed."""
     return {
         "keys": _sum([(row.key, row.kind) for row in found.rows]),
         "rows": [_sum((row, row.run in chosen)) for row in found.rows],

@@ -1,4 +1,4 @@
-"""Who is let in: this machine alone, or, on another address, whoever knows the token of this start.
+"""Who may connect: this machine alone, or on another address everybody who has the token of this start.
 
 The token is printed once, inside the address. Opening that address exchanges it for a cookie which no script can read
 and which pages of other sites do not send; from then on the cookie is what counts, and the address is clean.
@@ -28,7 +28,7 @@ class Access:
 
     @classmethod
     def of(cls, host: str, token: bool) -> Access:
-        """The access of a server that listens on `host`. ValueError says what to do instead where there is none."""
+        """The access rules of a server that listens on `host`. ValueError explains what to do instead."""
         if host not in LOOPBACK:
             _check(host, token)
         hosts = LOCAL_HOSTS if host in LOOPBACK else frozenset({host_in_url(host).lower()})
@@ -45,7 +45,7 @@ class Access:
         return {**host, "Cookie": f"{self.cookie}={self.token}"} if self.token else host
 
     def answer(self, request: Request) -> Response | None:
-        """None for whoever may come in; else what to tell them, or the cookie for whoever brings the token."""
+        """None for an allowed request; else a refusal, or the cookie in exchange for the token."""
         if not self.token or self._same(request.cookies.get(self.cookie)):
             return None
         if request.method == "GET" and self._same(request.args.get("token")):
@@ -70,7 +70,7 @@ class Access:
 
 
 def host_in_url(host: str) -> str:
-    """A host as it stands in an address."""
+    """A host as written in an address."""
     return f"[{host}]" if ":" in host else host
 
 

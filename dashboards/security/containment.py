@@ -17,7 +17,7 @@ class Containment:
         self._known: dict[Path, tuple[tuple[int, ...], bool]] = {}
 
     def holds(self, path: Path) -> bool:
-        """Whether the path and all links in it lead to places under the roots; asked anew when a folder changed."""
+        """Whether the path and all links in it lead to places under the roots; checked again when a folder changed."""
         places = (path, path / "metrics", path / "samples", path / "requests")
         stamp = tuple(_changed(place) for place in places)
         with self._lock:

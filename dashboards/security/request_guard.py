@@ -69,7 +69,7 @@ def named(host: str, hosts: frozenset[str]) -> bool:
 
 
 def foreign(host: str) -> bool:
-    """Whether the browser says the current request comes from a page of another site."""
+    """Whether the browser reports that the request comes from a page of another site."""
     if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
         return True
     origin = request.headers.get("Origin")
@@ -85,7 +85,7 @@ def _host_of(origin: str) -> str | None:
 
 
 def of_this_page() -> bool:
-    """Whether the browser says the current request comes from a page of this server. Silence is no: actions need it."""
+    """Whether the browser states that the request comes from a page of this server. Actions require it."""
     host = request.headers.get("Host", "")
     if foreign(host):
         return False
@@ -149,7 +149,7 @@ def _matches(given: Any, pattern: Mapping[str, Any], property: str) -> bool:
 
 
 def _property(item: Mapping[str, Any]) -> str:
-    """Without what tells several callbacks apart that have the same output."""
+    """Without the suffix that distinguishes several callbacks with the same output."""
     return str(item.get("property")).partition("@")[0]
 
 

@@ -17,10 +17,10 @@ X = Literal["step", "tokens", "time"]
 XS: tuple[X, ...] = get_args(X)
 TOKENS = "tokens/total"
 SHORTEST_S = 1e-3
-"""Steps that follow each other faster were not trained but copied from a log: their times say nothing."""
+"""Steps that follow each other faster were copied from a log, so their times mean nothing."""
 UNITS = ((36_000.0, 3600.0, "h"), (600.0, 60.0, "min"), (0.0, 1.0, "s"))
 USUAL = 50
-"""Steps before a break whose pace stands for it."""
+"""Steps before a break whose pace is used for it."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Axis:
 
 
 def axis(view: RunView, x: X) -> Axis:
-    """The axis asked for; steps when the run does not say what that takes."""
+    """The chosen axis; steps when the run did not record what it needs."""
     if x == "tokens" and len(counted := view.series(TOKENS).finite()):
         return Axis("tokens", counted.steps, counted.values)
     if x == "time" and (spent := trained(view)):

@@ -1,6 +1,6 @@
-"""What each group of a step was paid: groups as columns, a dot for each reward, larger where several got the same.
+"""The rewards of each group of a step: groups as columns, a dot per reward, larger where several are equal.
 
-A column with a single dot taught nothing; a step full of those is a step without signal.
+A column with a single dot has no learning signal.
 """
 
 from __future__ import annotations

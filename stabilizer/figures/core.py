@@ -20,7 +20,7 @@ class Chart:
     title: str
     metrics: tuple[str, ...]
     settings: bool = False
-    """Shows what was set rather than what came of it: of no interest as long as nothing was turned."""
+    """Shows settings rather than results; hidden while none of them changed."""
 
 
 CORE: tuple[Chart, ...] = (
@@ -36,7 +36,7 @@ CORE: tuple[Chart, ...] = (
     Chart("degenerate", "Truncation and repetition", ("rollout/truncated_frac", "rollout/repetition")),
     Chart("turns", "Turns and searches", ("rollout/turns_mean", "rollout/searches_mean")),
     Chart("tool", "Tool output and failed calls", ("rollout/retrieved_frac", "rollout/invalid_calls_frac")),
-    Chart("logp-correct", "Log-probability of correct answers", ("policy/logp_correct",)),
+    Chart("logp-correct", "Log-prob of correct answers", ("policy/logp_correct",)),
     Chart("ratio", "Importance ratio", ("policy/ratio_max", "policy/ratio_p99", "policy/ratio_min")),
     Chart("ess", "Effective sample size", ("policy/ess",)),
     Chart("mismatch", "Sampler/trainer mismatch", ("policy/mismatch_kl",)),

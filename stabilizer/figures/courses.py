@@ -1,4 +1,4 @@
-"""Which course of a run an incident happened on: the present one, or a branch that was rolled back."""
+"""Which lineage of a run an incident happened on: the current one, or a branch that was rolled back."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from stabilizer.core.records import Finding
 
 @dataclass(frozen=True)
 class Course:
-    """The attempts one course of a run is made of: of each its first step, and the step the next one went on from."""
+    """The attempts of one lineage: for each its first step, and the step from which the next one continued."""
 
     steps: Mapping[int, tuple[float, float]]
     known: frozenset[int] = frozenset()
-    """All attempts that the run tells of."""
+    """All attempts on record."""
 
     @classmethod
     def of(cls, attempt: int, about: Mapping[str, Any]) -> Course:
-        """The course that ends with an attempt, as `run.json` tells it; of a log, which tells nothing, an empty one."""
+        """The lineage that ends with an attempt, from `run.json`; empty for a log, which records none."""
         listed = about.get("attempts")
         rows = {
             row["attempt"]: row
@@ -38,7 +38,7 @@ class Course:
 
 
 def on_course(records: Iterable[Finding], course: Course) -> list[Finding]:
-    """The newest record of each finding that was seen on a course, with only the steps of that course.
+    """The newest record of each finding on a lineage, limited to the steps of that lineage.
 
     `records` may be all of findings.jsonl: then a finding that outlived a rollback is followed from branch to branch.
     """

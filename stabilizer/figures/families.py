@@ -33,7 +33,7 @@ def family_of(name: str) -> str:
 
 
 def chart_id(name: str) -> str:
-    """The id of a metric's own chart: its name where that is plain, else a digest of it."""
+    """The id of a metric's own chart: its name where that has plain characters, else a digest."""
     return (
         name if _PLAIN.fullmatch(name) else "m-" + blake2s(name.encode("utf-8", "replace"), digest_size=6).hexdigest()
     )
@@ -69,7 +69,7 @@ def searched(present: Iterable[Chart], words: str) -> list[Chart]:
 
 
 def _contains(name: str, wanted: Iterable[list[str]]) -> bool:
-    """Whether the pieces of some alternative stand in the name one after the other."""
+    """Whether the name contains the pieces of some alternative in order."""
     return any(_in_order(name, pieces) for pieces in wanted)
 
 

@@ -1,4 +1,4 @@
-"""What to add to a chart that is drawn already, so that a run that goes on sends its new points alone."""
+"""What to add to a chart that is drawn already, so that a live run sends only its new points."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stabilizer.runs.history import RunView, Series
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a figure already shows, enough to tell what must be added: points of each metric and the kind of axes."""
+    """What a figure already shows: the points of each metric and the kind of axes."""
 
     counts: tuple[int, ...]
     shown: int
@@ -63,7 +63,7 @@ def growth(
     y: Y = "auto",
     smooth: float = 0.0,
 ) -> Growth | None:
-    """What to add to a figure that shows `before`; None when it is better drawn anew."""
+    """What to add to a figure that shows `before`; None when it has to be redrawn."""
     columns = [view.series(name) for name in names]
     counts = tuple(len(series) for series in columns)
     added = [now - then for now, then in zip(counts, before.counts, strict=True)]

@@ -1,4 +1,4 @@
-"""How an incident unfolded: one row per signal with the step at which it left its course, and charts around the onset.
+"""How an incident unfolded: one row per signal with the step of its departure, and charts around the onset.
 
 Pure figures, like all here; what is drawn is also said in words beside them, so nothing rests on the picture alone.
 """
@@ -31,7 +31,7 @@ def order_figure(
     noticed: int | None = None,
     theme: Theme = "light",
 ) -> go.Figure:
-    """One row per signal, the first to leave on top: its course in grey, and from its departure on in colour."""
+    """One row per signal, the earliest departure on top, in colour from its departure on."""
     colours = palette(theme)
     steps = [signal.step for signal in signals] + [onset.earliest, onset.latest] + ([noticed] if noticed else [])
     span = max(20, max(steps) - min(steps))
@@ -76,7 +76,7 @@ def cut(view: RunView, names: Sequence[str], low: int, high: int) -> RunView:
 
 
 def within(findings: Iterable[Finding], low: int, high: int) -> list[Finding]:
-    """What is said of incidents that were there between two steps."""
+    """The findings of incidents that existed between two steps."""
     findings = list(findings)
     inside = {incident.number for incident in incidents(findings) if incident.onset <= high and incident.last >= low}
     return [finding for finding in findings if finding.incident in inside]
@@ -131,7 +131,7 @@ def _departures(signals: Sequence[Departed], colours: Palette) -> dict[str, Any]
         "hovertext": hover,
         "hoverinfo": "text",
         "showlegend": False,
-        "cliponaxis": False,  # the words of the first row stand above it
+        "cliponaxis": False,  # the label of the first row lies above it
         "marker": {
             "size": 11,
             "color": colours.lines[0],

@@ -31,7 +31,7 @@ CHECKPOINT = "triangle-up"
 MAX_MARKS = 200
 """Newest lines of each sort that are drawn; a chart with more is no longer read but looked at."""
 MAX_HOVER = 400
-"""Characters of a summary that a chart holds; the incident's page has all of it."""
+"""Characters of a summary in a chart's hover text; the incident's page has all of it."""
 LETTER = 1 / 76
 """Of a chart's width, about what a letter of a label takes: those of a chart of 400 px must not lie on one another."""
 
@@ -113,7 +113,7 @@ class Marks:
 
 
 def open_spans(findings: Iterable[Finding]) -> list[int]:
-    """Which shapes of a story are spans of incidents that still stand: they reach to the present step and grow with it.
+    """Which shapes are spans of open incidents: they reach to the current step and grow with it.
 
     Spans come first among the shapes, in the order of `incidents`, so these indices hold for every chart of a run.
     """
@@ -187,7 +187,7 @@ def _incident(marks: Marks, incident: Incident, mine: Finding | None, start: flo
 
 
 def _urgent(named: tuple[Finding, float]) -> tuple[bool, int, float]:
-    """Who is named first where there is not room for all: what stands, what is grave, what is new."""
+    """Which labels come first where there is not room for all: open, severe, new."""
     finding, start = named
     return finding.state == "resolved", -SEVERITIES.index(finding.severity), -start
 

@@ -163,7 +163,7 @@ def _branch_trace(
 def _branch_incident(
     plan: Plan, name: str, incident: Incident, series: Series, branch: Branch, colours: Palette
 ) -> dict[str, Any]:
-    """What went wrong on a branch that was left, as a shade along its own line: the present course is not concerned."""
+    """An incident of an abandoned branch, as a shade along that branch's line only."""
     start, end = (int(np.searchsorted(series.steps, step)) for step in (incident.onset, incident.last + 1))
     part = Series(series.steps[max(0, start - 1) : end], series.values[max(0, start - 1) : end])
     mine = any(name in concerns(finding) for finding in incident.findings)

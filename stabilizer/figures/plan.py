@@ -81,7 +81,7 @@ class Plan:
         columns = [self.view.series(name).values for name in self.names]
         columns += [branch.tail(name).values for name in self.names for branch in self.branches]
         values = np.concatenate(columns) if columns else np.empty(0)
-        if self.y == "log":  # asked for, and given unless most of it could not be seen
+        if self.y == "log":  # as chosen, unless most values could not be shown
             return bool(2 * np.count_nonzero(values > 0) > np.count_nonzero(np.isfinite(values)))
         return all(definition(self.view, name).kind == "positive" for name in self.names) and wants_log(values)
 

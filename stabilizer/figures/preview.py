@@ -19,7 +19,7 @@ from stabilizer.core.text import short
 SIZE = 1000
 """Units of the picture either way; it is stretched to its place."""
 HUGE = 308.0
-"""Logarithm of the largest number that an axis says."""
+"""Logarithm of the largest number on an axis."""
 ROOM = 0.05
 """Of the height, above and below the lines."""
 COLOUR = re.compile(r"#[0-9a-fA-F]{6}")

@@ -1,4 +1,4 @@
-"""A metric's course as a drawing the size of a word, for a cell of a table: an SVG made of nothing but numbers.
+"""A metric's trend as a sparkline for a table cell: an SVG made of numbers alone.
 
 It comes as a `data:` address, which a strict content policy allows for pictures. Gaps are values that were not finite.
 """

@@ -67,7 +67,7 @@ def test_a_hard_change_is_asked_for_only_after_its_cost_was_read(watched: Watche
     assert page.get_by_text("The run rolls back to the state after step 250").is_visible()
     assert page.get_by_text("50 steps would be thrown away: the run is at step 300.").is_visible()
     sure.press("Enter")
-    page.get_by_text("approve asked by dashboard").wait_for()
+    page.get_by_text("approve requested by dashboard").wait_for()
     assert len(requests(run)) == 1 and watched.errors == []
 
 
@@ -80,6 +80,6 @@ def test_a_pasted_configuration_is_judged_and_none_of_the_pages_asks_another_hos
     page.get_by_role("link", name="Detectors").click()
     page.get_by_label("search detectors").fill("mismatch")
     page.get_by_role("link", name="policy/mismatch").click()
-    page.get_by_role("heading", name="ViewerSettings-alikes").wait_for()
+    page.get_by_role("heading", name="Look-alikes").wait_for()
     assert watched.errors == []
     assert {url for url in watched.requests if not url.startswith((watched.address, "data:", "blob:"))} == set()

@@ -95,7 +95,7 @@ def test_pages_lead_to_one_another(walking: Watched) -> None:
     page.locator(".headline .ways").wait_for()
     incident = page.url
     page.locator(".pills .code-link").click()
-    page.get_by_role("heading", name="ViewerSettings-alikes").wait_for()
+    page.get_by_role("heading", name="Look-alikes").wait_for()
     page.go_back()
     page.locator(".facts a", has_text="near step").click()
     page.locator(".sample").first.wait_for()
@@ -149,10 +149,10 @@ def test_a_press_on_the_run_page_survives_its_redraws(browser: Any, served: tupl
         watched.until(lambda step=step: watched.last_step() == step)
         assert page.evaluate("document.activeElement.textContent") == "Approve"
     page.keyboard.press("Enter")
-    page.locator("#now").get_by_text("approve asked by dashboard").wait_for()
+    page.locator("#now").get_by_text("approve requested by dashboard").wait_for()
     assert [row["kind"] for row in requests(served[1] / ASKING)] == ["approve"]
     page.locator("#asks").get_by_role("button", name="Pause").click()
-    page.locator("#asks").get_by_text("pause asked").wait_for()
+    page.locator("#asks").get_by_text("pause requested").wait_for()
     take(served[1] / ASKING)
     writer.status("paused", 303, remedy="approve", force=True)
     page.locator("#asks").get_by_role("button", name="Resume").wait_for()

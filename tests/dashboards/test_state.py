@@ -130,7 +130,7 @@ def test_a_new_step_adds_its_points_alone(runs_folder: Path) -> None:
     assert change.figure is None and change.marks is None
     assert change.points.lines[0]["x"] == [401]
     assert change.points.lines[0]["y"] == [values(401)["reward/mean"]]
-    assert list(change.standing) == [1], "the plateau's shade grows, not the spike's; the branch has its own"
+    assert list(change.open_spans) == [1], "the plateau's shade grows, not the spike's; the branch has its own"
     assert poll(followed, found.seen) is None
 
 
@@ -346,7 +346,7 @@ def test_open_incidents_come_gravest_first(tmp_path: Path) -> None:
 
 
 def test_a_large_run_says_what_its_small_files_say_before_it_is_read(runs_folder: Path, monkeypatch) -> None:
-    monkeypatch.setattr("dashboards.data.state.LARGE", 1000)
+    monkeypatch.setattr("dashboards.data.followed_run.LARGE", 1000)
     runs = Runs([runs_folder])
     followed = runs.get(RUN)
     early = page_now(followed)

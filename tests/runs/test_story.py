@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "dashboards"))
 
 from synthetic_run import values  # noqa: E402
 
+from dashboards.data.run_page import page_now  # noqa: E402
 from dashboards.data.run_registry import Runs  # noqa: E402
 
 FIRST = Finding("reward/no-signal", "info", "78% of groups fail", 6, 10, 10, state="open", incident=1)
@@ -90,18 +91,18 @@ def failing(folder: Path) -> tuple[Path, str]:
 
 def test_console_page_and_diagnose_give_the_same_title_and_numbers(tmp_path: Path) -> None:
     path, console = failing(tmp_path)
-    cards = Runs([tmp_path]).get("run").page().cards
+    shown = page_now(Runs([tmp_path]).get("run")).incidents
     analysis = analyse(load(path))
-    assert cards and any(card.latest for card in cards), "its numbers have moved on"
+    assert shown and any(incident.latest for incident in shown), "its numbers have moved on"
     found = {incident.incident: incident for incident in analysis.incidents}
-    assert found.keys() == {card.number for card in cards}
-    for card in cards:
-        incident = found[card.number]
-        assert (card.id, card.summary, card.onset) == (incident.title, incident.summary, incident.onset_step)
-        assert f"incident {card.number} · " in console and card.id in console and card.summary in console
+    assert found.keys() == {incident.number for incident in shown}
+    for incident in shown:
+        same = found[incident.number]
+        assert (incident.id, incident.told, incident.onset) == (same.title, same.summary, same.onset_step)
+        assert f"incident {incident.number} · " in console and incident.id in console and incident.told in console
     out = io.StringIO()
     show(analysis, Console(file=out, width=400, highlight=False))
-    assert all(card.id in out.getvalue() and card.summary in out.getvalue() for card in cards)
+    assert all(incident.id in out.getvalue() and incident.told in out.getvalue() for incident in shown)
 
 
 def test_an_imported_run_has_the_numbers_that_diagnose_gives_of_its_log(tmp_path: Path) -> None:
