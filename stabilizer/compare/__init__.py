@@ -20,6 +20,7 @@ from stabilizer.compare.align import Clock, choose
 from stabilizer.compare.differences import Difference, differences, facts, one_sided
 from stabilizer.compare.gaps import Compared, Gap, compare_metric
 from stabilizer.compare.measure import Measure, Shape
+from stabilizer.compare.same import Twin
 from stabilizer.compare.sides import CURVE_HELP, Member, Side, from_run, group, read_member, read_side
 from stabilizer.compare.support import Support
 from stabilizer.core import records
@@ -100,27 +101,32 @@ def compare(run: Side, reference: Side, *, by: str | None = None, metrics: Seque
 
 
 def _pairs(run: Side, reference: Side, asked: Sequence[str]) -> list[tuple[str, str]]:
+    """The metrics to compare: (the run's, the reference's)."""
+    if asked:
+        return [_asked_pair(run, reference, word) for word in asked]
     mine, theirs = run.metrics(), reference.metrics()
-    if not asked:
-        common = [name for name in METRICS if name in mine and name in theirs]
-        common = common or [name for name in mine if name in theirs]
-        if not common:
+    shared = [name for name in mine if name in theirs]
+    common = [name for name in METRICS if name in shared] or shared
+    if not common:
+        raise RunError(
+            f"{run.name} and {reference.name} have no metric in common: {_some(mine)} against {_some(theirs)}; "
+            "pair two of them with --metric RUN-NAME=REFERENCE-NAME"
+        )
+    return [(name, name) for name in common[: len(METRICS)]]
+
+
+def _asked_pair(run: Side, reference: Side, word: str) -> tuple[str, str]:
+    """The two metrics of one --metric argument."""
+    left, _, right = (part.strip() for part in word.partition("="))
+    pair = left, right or left
+    for name, side in zip(pair, (run, reference), strict=True):
+        have = side.metrics()
+        if name not in have:
+            near = difflib.get_close_matches(name, have, 3, 0.3)
             raise RunError(
-                f"{run.name} and {reference.name} have no metric in common: {_some(mine)} against {_some(theirs)}; "
-                "pair two of them with --metric RUN-NAME=REFERENCE-NAME"
+                f"--metric {word}: {side.name} has no {name!r} with finite values; it has {_some(near or have)}"
             )
-        return [(name, name) for name in common[: len(METRICS)]]
-    pairs = []
-    for word in asked:
-        left, _, right = (part.strip() for part in word.partition("="))
-        for name, have, side in ((left, mine, run), (right or left, theirs, reference)):
-            if name not in have:
-                near = difflib.get_close_matches(name, have, 3, 0.3)
-                raise RunError(
-                    f"--metric {word}: {side.name} has no {name!r} with finite values; it has {_some(near or have)}"
-                )
-        pairs.append((left, right or left))
-    return pairs
+    return pair
 
 
 def _some(names: Sequence[str]) -> str:
@@ -225,7 +231,8 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "then": [_change(change) for change in c.then],
         "cautions": list(c.cautions),
     }
-    return records.as_json(_plain(value))
+    made: dict[str, Any] = records.as_json(_plain(value))
+    return made
 
 
 def _plain(value: Any) -> Any:
@@ -254,28 +261,42 @@ def _compared(item: Compared, c: Comparison) -> dict[str, Any]:
         "support": {"run": _support(item.supports[0]), "reference": _support(item.supports[1])},
         "conflict": item.conflict or None,
         "remarks": list(item.remarks),
-        "same_run": None
-        if item.twin is None
-        else {
-            "identical": item.twin.identical, "smoothing": item.twin.smoothing, "weight": item.twin.weight,
-            "scale": item.twin.scale, "offset": item.twin.offset, "words": item.twin.words,
-            "copy": "run" if item.twin.of_reference else "reference",
-        },  # fmt: skip
+        "same_run": _twin(item.twin) if item.twin else None,
         "rescaled": item.rescaled or None,
         "points": {"run": [len(s.y) for s in mine], "reference": [len(s.y) for s in theirs]},
         "highest_at_step": {
             "run": [_at_step(m, c.clock, s) for m, s in zip(c.run.members, mine, strict=True)],
             "reference": [_at_step(m, c.clock, s) for m, s in zip(c.reference.members, theirs, strict=True)],
         },
-        "gaps": [
-            {
-                "id": g.id, "what": g.label, "estimator": g.estimator, "scale": g.scale, "state": g.state,
-                "run": _measure(g.run), "reference": _measure(g.reference), "difference": g.difference,
-                "interval_99": None if g.low is None else [g.low, g.high], "why": g.why,
-            }
-            for g in item.gaps
-        ],
-    }  # fmt: skip
+        "gaps": [_gap(gap) for gap in item.gaps],
+    }
+
+
+def _twin(twin: Twin) -> dict[str, Any]:
+    return {
+        "identical": twin.identical,
+        "smoothing": twin.smoothing,
+        "weight": twin.weight,
+        "scale": twin.scale,
+        "offset": twin.offset,
+        "words": twin.words,
+        "copy": "run" if twin.of_reference else "reference",
+    }
+
+
+def _gap(gap: Gap) -> dict[str, Any]:
+    return {
+        "id": gap.id,
+        "what": gap.label,
+        "estimator": gap.estimator,
+        "scale": gap.scale,
+        "state": gap.state,
+        "run": _measure(gap.run),
+        "reference": _measure(gap.reference),
+        "difference": gap.difference,
+        "interval_99": None if gap.low is None else [gap.low, gap.high],
+        "why": gap.why,
+    }
 
 
 def _at_step(member: Member, clock: Clock, item: Shape) -> float:

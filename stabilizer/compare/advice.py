@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from stabilizer.compare.align import Clock
 from stabilizer.compare.differences import Difference, Facts, label
 from stabilizer.compare.gaps import Compared
@@ -179,10 +181,11 @@ def level_noise(case: Case) -> Found:
     gap = case.open("noise")
     if gap is None or {item.sign for item in case.main.supports} != {"unit"}:
         return
-    means = [sum(float(s.y.mean()) for s in side) / len(side) for side in case.main.shapes]
+    means = [float(np.mean([s.y.mean() for s in side])) for side in case.main.shapes]
     sizes = [mean * (1 - mean) for mean in means]
     predicted = math.sqrt(sizes[0] / sizes[1]) if min(sizes) > 0 else 1.0
-    if not 0.8 < predicted < 1.25 and gap.same_direction(predicted):
+    alike = 0.8 < predicted < 1.25
+    if not alike and gap.same_direction(predicted):
         why = (
             f"a reward between 0 and 1 scatters like sqrt(p (1 - p)) and the runs' means are {means[0]:.2g} and "
             f"{means[1]:.2g}: expected {predicted:.2g} times the noise, {gap.words}"
@@ -395,14 +398,20 @@ RULES: tuple[Callable[[Case], Found], ...] = (
 def explanations(case: Case) -> list[Explanation]:
     """What every rule says, gap by gap; a gap nobody explains is said to be undetermined."""
     found = [item for rule in RULES for item in rule(case)]
-    explained = {item.gap for item in found if item.explains}
-    if case.open("final-level") or case.open("level-at-end"):
-        explained |= {"peak", "trend"}  # the level's explanation is theirs
+    explained = {item.gap for item in found if item.explains} | _with_the_level(case)
+    left = [gap.id for gap in case.main.gaps if gap.id not in explained and gap.state == "different"]
+    return found + [Explanation(gap, "undetermined", True, "low", _unexplained(case)) for gap in left]
+
+
+def _with_the_level(case: Case) -> set[str]:
+    """Gaps whose explanation is that of the level."""
+    return {"peak", "trend"} if case.open("final-level") or case.open("level-at-end") else set()
+
+
+def _unexplained(case: Case) -> str:
     versions = [d for d in case.differences if d.area == "version"]
     hint = f"; versions differ ({_pairs(versions[:3])}), and defaults change between them" if versions else ""
-    why = f"no known difference explains it{hint}"
-    left = [gap.id for gap in case.main.gaps if gap.state == "different" and gap.id not in explained]
-    return found + [Explanation(gap, "undetermined", True, "low", why) for gap in left]
+    return f"no known difference explains it{hint}"
 
 
 def next_change(
@@ -448,14 +457,14 @@ def _ranked(case: Case, found: Sequence[Explanation]) -> list[Change]:
     """Differing settings by how much of the gaps they explain, each with the reference's value."""
     causes = [item for item in found if item.explains]
     scores = _scores(causes)
-    by_setting = {d.setting: d for d in case.differences if d.setting}
-    through_batch = bool({"prompts", "group_size", "per_step"} & scores.keys())
+    skipped = set(_OTHER_EXPERIMENT)
+    if {"prompts", "group_size", "per_step"} & scores.keys():
+        skipped.add("processes")  # they matter through the batch, which can be had without them
+    by_setting = {d.setting: d for d in case.differences if d.setting not in skipped}
     return [
         _change_because(case, by_setting[setting], [item for item in causes if setting in item.settings])
         for setting in sorted(scores, key=lambda setting: -scores[setting])
         if setting in by_setting
-        and setting not in _OTHER_EXPERIMENT
-        and not (setting == "processes" and through_batch)  # the batch can be had without more processes
     ]
 
 

@@ -42,20 +42,36 @@ def choose(run: Side, reference: Side, wanted: str | None = None) -> Clock:
         )
     if "step" not in common:
         return Clock(common[0], f"{CLOCKS[0]}s are not known on both sides")
+    return _by_step(run, reference) or _instead_of_steps(run, reference, common)
+
+
+def _by_step(run: Side, reference: Side) -> Clock | None:
+    """Steps, where they are not known to mean something else on either side."""
     mine, theirs = per_step(run), per_step(reference)
-    if mine and theirs:
-        if abs(mine / theirs - 1) <= _SAME:
-            return Clock("step", f"a step learns from {mine:,.0f} completions on both sides")
-        differs = f"a step learns from {mine:,.0f} completions in the run and {theirs:,.0f} in the reference"
-    elif _kind(run.first) and _kind(reference.first) and _kind(run.first) != _kind(reference.first):
-        differs = f"the run counts {_words(run.first)}, the reference {_words(reference.first)}"
-    else:
+    if mine and theirs and abs(mine / theirs - 1) <= _SAME:
+        return Clock("step", f"a step learns from {mine:,.0f} completions on both sides")
+    if not _steps_differ(run, reference):
         return Clock("step", "both are logged by step", _step_warning(run, reference))
-    for clock in ("samples", "tokens"):
+    return None
+
+
+def _instead_of_steps(run: Side, reference: Side, common: Sequence[str]) -> Clock:
+    differs = _steps_differ(run, reference)
+    for clock, what in (("samples", "completions"), ("tokens", "tokens")):
         if clock in common:
-            what = "completions" if clock == "samples" else clock
             return Clock(clock, f"{differs}, so steps are not equal amounts of training; {what} are counted on both")
     return Clock("step", f"{differs}, but nothing else is counted on both sides", _step_warning(run, reference))
+
+
+def _steps_differ(run: Side, reference: Side) -> str:
+    """How a step is known to mean something else on either side, in words; "" where it is not."""
+    mine, theirs = per_step(run), per_step(reference)
+    if mine and theirs:
+        return f"a step learns from {mine:,.0f} completions in the run and {theirs:,.0f} in the reference"
+    kinds = _kind(run.first), _kind(reference.first)
+    if all(kinds) and kinds[0] != kinds[1]:
+        return f"the run counts {_words(run.first)}, the reference {_words(reference.first)}"
+    return ""
 
 
 def per_step(side: Side) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -71,6 +71,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("device", "device", "hardware", ("hardware.gpu", "hardware.device", "device")),
 )
 _BY_ID = {setting.id: setting for setting in SETTINGS}
+_NAMED = frozenset(key for setting in SETTINGS for key in setting.keys())
+_AREAS: Mapping[str, Area] = {"versions": "version", "hardware": "hardware"}
 _IGNORED = frozenset({"seed", "data_seed", "random_seed", "output_dir", "run_name", "logging_dir", "name", "runs"})
 
 
@@ -103,53 +105,56 @@ class Facts:
 def facts(side: Side) -> Facts:
     """What a side is known to have used."""
     member = side.first
-    stated, trainer = _stated(member), str(member.about.get("trainer"))
-    known: dict[str, Any] = {}
-    keys: dict[str, str] = {}
-    for setting in SETTINGS:
-        if setting.measured and (value := _level(member, setting.measured)) is not None:
-            known[setting.id] = value
-            keys[setting.id] = next((key for key in setting.keys(trainer) if key in stated), setting.measured)
-            continue
-        for key in setting.keys(trainer):
-            if key in stated and stated[key] is not None:
-                known[setting.id] = stated[key]
-                keys[setting.id] = key
-                break
-        else:
-            if setting.logged and (value := _peak(member, setting.logged)) is not None:
-                known[setting.id] = value
-                keys[setting.id] = setting.logged
-    return Facts(known, keys, per_step(side) or number(member.about.get("completions_per_step")))
+    stated = _stated(member)
+    trainer = str(member.about.get("trainer"))
+    found = {setting.id: pair for setting in SETTINGS if (pair := _known(setting, member, stated, trainer))}
+    return Facts(
+        known={id: value for id, (_, value) in found.items()},
+        keys={id: key for id, (key, _) in found.items()},
+        per_step=per_step(side) or number(member.about.get("completions_per_step")),
+    )
+
+
+def _known(setting: Setting, member: Member, stated: Mapping[str, Any], trainer: str) -> tuple[str, Any] | None:
+    """A setting's key or metric and its value: as measured, else as stated, else as read off a metric."""
+    if (value := _level(member, setting.measured)) is not None:
+        return next((key for key in setting.keys(trainer) if key in stated), setting.measured), value
+    for key in setting.keys(trainer):
+        if stated.get(key) is not None:
+            return key, stated[key]
+    if (value := _peak(member, setting.logged)) is not None:
+        return setting.logged, value
+    return None
 
 
 def differences(run: Side, reference: Side) -> list[Difference]:
     """Settings both sides state and that differ: the known ones first, then other keys, hardware and versions."""
     mine, theirs = facts(run), facts(reference)
-    found: list[Difference] = []
-    named: set[str] = set()
+    found = list(_known_differences(mine, theirs))
+    a, b = mine.per_step, theirs.per_step
+    if a and b and not {"prompts", "group_size"} & {d.setting for d in found} and not _equal(a, b):
+        found.append(Difference("completions per step", "completions per step", "batch", a, b, "per_step"))
+    return [*found, *_other_differences(_stated(run.first), _stated(reference.first))]
+
+
+def _known_differences(mine: Facts, theirs: Facts) -> Iterator[Difference]:
     for setting in SETTINGS:
-        named.update(setting.keys())
-        if setting.id in mine.known and setting.id in theirs.known:
-            a, b = mine.known[setting.id], theirs.known[setting.id]
-            read_off = setting.logged and setting.logged in (mine.keys[setting.id], theirs.keys[setting.id])
-            if not _equal(a, b, 0.02 if read_off else 1e-9):  # a schedule's first row is a little off its peak
-                key = mine.keys[setting.id]
-                found.append(Difference(key, setting.label, setting.area, a, b, setting.id))
-    if mine.per_step and theirs.per_step and not {"prompts", "group_size"} & {d.setting for d in found}:
-        if not _equal(mine.per_step, theirs.per_step):
-            label = "completions per step"
-            found.append(Difference(label, label, "batch", mine.per_step, theirs.per_step, "per_step"))
-    left, right = _stated(run.first), _stated(reference.first)
-    for key in sorted({*left, *right}):
-        a, b = left.get(key), right.get(key)
-        if key in named or key.rpartition(".")[2] in _IGNORED or a is None or b is None or _equal(a, b):
+        if setting.id not in mine.known or setting.id not in theirs.known:
             continue
-        area: Area = (
-            "version" if key.startswith("versions.") else "hardware" if key.startswith("hardware.") else "other"
-        )
-        found.append(Difference(key, key.removeprefix("versions.").removeprefix("hardware."), area, a, b))
-    return found
+        a, b = mine.known[setting.id], theirs.known[setting.id]
+        read_off = setting.logged and setting.logged in (mine.keys[setting.id], theirs.keys[setting.id])
+        if not _equal(a, b, 0.02 if read_off else 1e-9):  # a schedule's first row is a little off its peak
+            yield Difference(mine.keys[setting.id], setting.label, setting.area, a, b, setting.id)
+
+
+def _other_differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[Difference]:
+    for key in sorted({*left, *right} - _NAMED):
+        a, b = left.get(key), right.get(key)
+        if a is None or b is None or key.rpartition(".")[2] in _IGNORED or _equal(a, b):
+            continue
+        part, _, name = key.partition(".")
+        area = _AREAS.get(part, "other") if name else "other"
+        yield Difference(key, key if area == "other" else name, area, a, b)
 
 
 def one_sided(run: Side, reference: Side) -> list[tuple[str, Any, Any]]:
@@ -166,11 +171,10 @@ def one_sided(run: Side, reference: Side) -> list[tuple[str, Any, Any]]:
     if run.first.kind == reference.first.kind and run.first.about.get("trainer") == reference.first.about.get(
         "trainer"
     ):
-        named = {key for setting in SETTINGS for key in setting.keys()}
         left, right = _stated(run.first), _stated(reference.first)
         rows += [
             (key, left.get(key), right.get(key))
-            for key in sorted({*left, *right} - named)
+            for key in sorted({*left, *right} - _NAMED)
             if (left.get(key) is None) != (right.get(key) is None) and key.rpartition(".")[2] not in _IGNORED
         ]
     return rows

@@ -39,6 +39,8 @@ from stabilizer.trainers.settings import keys_of
 
 Shapes = tuple[tuple[Shape, ...], tuple[Shape, ...]]
 """The shapes of the run's seeds and of the reference's."""
+Points = Sequence[Sequence[tuple[np.ndarray, np.ndarray]]]
+"""Positions and values of each seed, of the run's and of the reference's."""
 SIDES = ("the run", "the reference")
 State = Literal["same", "different", "undetermined", "not-comparable"]
 MARGIN_OF_RISE = 0.1
@@ -110,10 +112,7 @@ def compare_metric(run: Side, reference: Side, names: tuple[str, str], clock: Cl
     points = [_points(side, name, clock) for side, name in ((run, mine), (reference, theirs))]
     shapes = (
         tuple(shape(x, y, up=up, seed=number) for number, (x, y) in enumerate(points[0])),
-        tuple(
-            _kept(member, (theirs, clock.name, up, number), x, y)
-            for number, (member, (x, y)) in enumerate(zip(reference.members, points[1], strict=True))
-        ),
+        _reference_shapes(reference, points[1], (theirs, clock.name, up)),
     )
     lone = primary and len(run.members) == len(reference.members) == 1
     twin = recognise(*points[0][0], *points[1][0]) if lone else None
@@ -132,12 +131,17 @@ def compare_metric(run: Side, reference: Side, names: tuple[str, str], clock: Cl
     )
 
 
-def _kept(member: Member, key: tuple[str, str, bool, int], x: np.ndarray, y: np.ndarray) -> Shape:
-    """The shape of a reference, measured once however many runs are held against it."""
-    if key not in member.measured:
-        *_, up, number = key
-        member.measured[key] = shape(x, y, up=up, seed=17 + number)
-    return member.measured[key]
+def _reference_shapes(
+    reference: Side, points: Sequence[tuple[np.ndarray, np.ndarray]], asked: tuple[str, str, bool]
+) -> tuple[Shape, ...]:
+    """The shapes of a reference, measured once however many runs are held against it."""
+    shapes = []
+    for number, (member, (x, y)) in enumerate(zip(reference.members, points, strict=True)):
+        key = (*asked, number)
+        if key not in member.measured:
+            member.measured[key] = shape(x, y, up=asked[-1], seed=17 + number)
+        shapes.append(member.measured[key])
+    return tuple(shapes)
 
 
 def _points(side: Side, name: str, clock: Clock) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -173,20 +177,12 @@ class _Span(NamedTuple):
     """One side ends well before the other."""
 
 
-def _gaps(
-    shapes: Shapes,
-    points: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]],
-    clock: Clock,
-    clash: str,
-    *,
-    directed: bool,
-) -> tuple[Gap, ...]:
-    first, last = common_range(*([x for x, _ in side] for side in points))
-    span = _Span(first, last, last < SHORTER * max(float(x[-1]) for side in points for x, _ in side))
+def _gaps(shapes: Shapes, points: Points, clock: Clock, clash: str, *, directed: bool) -> tuple[Gap, ...]:
+    runs, references = ([x for x, _ in side] for side in points)
+    first, last = common_range(runs, references)
+    span = _Span(first, last, last < SHORTER * max(float(x[-1]) for x in (*runs, *references)))
     apart = "" if clash or last > first else f"the two have no {_words(clock)} in common"
-    both = shapes
-    if span.unequal and not (clash or apart):
-        both = _up_to(last, shapes, points)
+    both = _up_to(last, shapes, points) if span.unequal and not clash and not apart else shapes
     margin = _margin(shapes)
     found = _peaks(shapes, both, span, clock, margin, clash) if directed else []
     found += _levels(shapes, both, span, clock, margin, clash)
@@ -194,7 +190,7 @@ def _gaps(
     return tuple(_blank(gap, apart) for gap in found) if apart else tuple(found)
 
 
-def _up_to(last: float, shapes: Shapes, points: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]]) -> Shapes:
+def _up_to(last: float, shapes: Shapes, points: Points) -> Shapes:
     """The shapes up to where the shorter side ends: a shorter run has had less time to rise."""
     mine, theirs = (
         tuple(shape(x[x <= last], y[x <= last], up=s.up) for (x, y), s in zip(*pair, strict=True))

@@ -92,11 +92,7 @@ def grouped(members: Sequence[Member], by: str = "") -> list[Group]:
     if by == "run":
         return [Group(member.name, (member,)) for member in members]
     if by:
-        values: dict[str, list[Member]] = {}
-        for member in members:
-            stated = settings(member)
-            values.setdefault(_words(stated[by]) if by in stated else "not stated", []).append(member)
-        return [Group(f"{by.rpartition('.')[2]} {value}", tuple(found)) for value, found in values.items()]
+        return _by_value(members, by)
     sets: list[list[Member]] = []
     for member in members:
         home = next((found for found in sets if same_but_seed(found[0], member)), None)
@@ -106,6 +102,14 @@ def grouped(members: Sequence[Member], by: str = "") -> list[Group]:
             home.append(member)
     groups = [Group(_label(found), tuple(found)) for found in sets]
     return _named(groups) if len(sets) < len(members) else groups
+
+
+def _by_value(members: Sequence[Member], key: str) -> list[Group]:
+    values: dict[str, list[Member]] = {}
+    for member in members:
+        stated = settings(member)
+        values.setdefault(_words(stated[key]) if key in stated else "not stated", []).append(member)
+    return [Group(f"{_last(key)} {value}", tuple(found)) for value, found in values.items()]
 
 
 def settings(member: Member) -> dict[str, Any]:
@@ -122,20 +126,31 @@ def settings(member: Member) -> dict[str, Any]:
 
 def only_differences(groups: Sequence[Group]) -> list[Setting]:
     """Settings that are not the same everywhere, configuration first. Several values within a group are all listed."""
+    rows = [row for row in _rows(groups) if _last(row.key) not in _NAMES and len(set(row.values)) > 1]
+    return sorted(rows, key=_on_machine)
+
+
+def _rows(groups: Sequence[Group]) -> list[Setting]:
+    """Every setting that a member states."""
     stated = [[settings(member) for member in group.members] for group in groups]
     keys = dict.fromkeys(key for group in stated for one in group for key in one)
-    found = []
-    for key in keys:
-        if key.rpartition(".")[2] in _NAMES:
-            continue
-        cells = []
-        for group in stated:
-            values = list(dict.fromkeys(_words(one[key]) for one in group if key in one))
-            more = f" … {len(values)} values" if len(values) > 4 else ""
-            cells.append(", ".join(values[:4]) + more if values else None)
-        if len(set(cells)) > 1:
-            found.append(Setting(key, tuple(cells)))
-    return sorted(found, key=lambda row: row.key.startswith(("hardware.", "versions.")))
+    return [Setting(key, tuple(_values(group, key) for group in stated)) for key in keys]
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _on_machine(row: Setting) -> bool:
+    """Whether it is about hardware or versions, and not about the configuration."""
+    return row.key.startswith(("hardware.", "versions."))
+
+
+def _values(group: Sequence[Mapping[str, Any]], key: str) -> str | None:
+    """The values of a setting within a group, four at most; None where no member states it."""
+    values = list(dict.fromkeys(_words(one[key]) for one in group if key in one))
+    more = f" … {len(values)} values" if len(values) > 4 else ""
+    return ", ".join(values[:4]) + more if values else None
 
 
 def positions(member: Member, steps: np.ndarray, x: X) -> np.ndarray | None:
@@ -146,7 +161,8 @@ def positions(member: Member, steps: np.ndarray, x: X) -> np.ndarray | None:
     if x not in member.clocks:
         return None
     clock, places = member.clocks[x]
-    return np.interp(np.asarray(steps, float), clock, places)
+    at: np.ndarray = np.interp(np.asarray(steps, float), clock, places)
+    return at
 
 
 def curves(groups: Sequence[Group], name: str, x: X) -> list[GroupCurve]:
@@ -224,11 +240,11 @@ def _short(values: np.ndarray) -> tuple[float, ...]:
 
 def _named(groups: list[Group]) -> list[Group]:
     """Groups of several runs by what sets them apart, where that is one or two settings and tells them all apart."""
-    apart = [row for row in only_differences(groups) if not row.key.startswith(("hardware.", "versions."))]
-    apart = [row for row in apart if row.key.rpartition(".")[2] not in _SEEDS and None not in row.values]
+    rows = [row for row in only_differences(groups) if not _on_machine(row)]
+    apart = [row for row in rows if _last(row.key) not in _SEEDS and None not in row.values]
     if not 1 <= len(apart) <= 2:
         return groups
-    labels = [", ".join(f"{row.key.rpartition('.')[2]} {row.values[i]}" for row in apart) for i in range(len(groups))]
+    labels = [", ".join(f"{_last(row.key)} {row.values[i]}" for row in apart) for i in range(len(groups))]
     if len(set(labels)) < len(groups) or max(map(len, labels)) > 60:
         return groups
     return [Group(label, group.members) for label, group in zip(labels, groups, strict=True)]

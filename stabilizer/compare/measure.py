@@ -43,7 +43,8 @@ def smooth(values: np.ndarray, half: int) -> np.ndarray:
     moment = np.concatenate([zero, np.cumsum(values * rows, axis=-1)], axis=-1)
     mean = (total[..., high] - total[..., low]) / n
     tilt = (moment[..., high] - moment[..., low]) - centre * (total[..., high] - total[..., low])
-    return mean + tilt / np.maximum(spread, 1e-12) * (rows - centre)
+    line: np.ndarray = mean + tilt / np.maximum(spread, 1e-12) * (rows - centre)
+    return line
 
 
 def half_window(count: int) -> int:
@@ -143,11 +144,12 @@ class Shape:
     @property
     def rise(self) -> float:
         """From the start of the smooth to its best."""
-        return abs(self.peak(self.line[None])[0] - float(self.line[0]))
+        return float(abs(self.peak(self.line[None])[0] - self.line[0]))
 
     def peak(self, lines: np.ndarray) -> np.ndarray:
         """The best value of each smooth."""
-        return lines.max(axis=-1) if self.up else lines.min(axis=-1)
+        best: np.ndarray = lines.max(axis=-1) if self.up else lines.min(axis=-1)
+        return best
 
     def peak_at(self) -> float:
         """Where the smooth is best."""
@@ -157,7 +159,8 @@ class Shape:
         """Where each smooth first has `REACHED` of its rise."""
         start, best = lines[..., :1], self.peak(lines)[..., None]
         there = (lines - start) >= REACHED * (best - start) if self.up else (start - lines) >= REACHED * (start - best)
-        return np.maximum(self.x[np.argmax(there, axis=-1)], 1e-9)
+        places: np.ndarray = np.maximum(self.x[np.argmax(there, axis=-1)], 1e-9)
+        return places
 
     def rises(self) -> bool:
         """Whether the rise is more than noise: 97.5 % of the draws rise more than flat noise would."""

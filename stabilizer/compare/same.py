@@ -6,7 +6,9 @@ after the other, smoothed and rescaled at its best, and how alike the two are fr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -77,7 +79,8 @@ def moving_average(values: np.ndarray, window: int, *, centred: bool) -> np.ndar
     back = window // 2 if centred else window - 1
     low = np.maximum(rows - back, 0)
     high = np.minimum(rows + (window - 1 - back if centred else 0), len(values) - 1) + 1
-    return (total[high] - total[low]) / (high - low)
+    means: np.ndarray = (total[high] - total[low]) / (high - low)
+    return means
 
 
 def recognise(x: np.ndarray, y: np.ndarray, ref_x: np.ndarray, ref_y: np.ndarray) -> Twin | None:
@@ -102,20 +105,31 @@ def _one_way(x: np.ndarray, y: np.ndarray, other_x: np.ndarray, other_y: np.ndar
         return None
     best: Twin | None = None
     for words, weight, curve in _smoothings(y):
-        part = curve[rows]
-        steps, wanted = np.diff(part), np.diff(target)
-        if not steps.any() or not wanted.any():
-            continue
-        alike = _correlation(steps - steps.mean(), wanted - wanted.mean())
-        scale, offset = np.polyfit(part, target, 1) if np.ptp(part) > 0 else (0.0, 0.0)
-        left = target - offset - scale * part
-        rough = float(np.std(wanted)) or 1.0
-        if alike < ALIKE or float(np.std(left)) > 0.5 * rough or (best and alike <= best.alike + 1e-6):
-            continue
-        if abs(scale - 1) < 0.02 and abs(offset) < 0.02 * np.ptp(target):
-            scale, offset = 1.0, 0.0  # within what rounding and reading off a plot do
-        best = Twin(words, weight, float(scale), float(offset), float(alike), len(rows), back)
+        fit = _fit(curve[rows], target)
+        if fit and (best is None or fit.alike > best.alike + 1e-6):
+            best = Twin(words, weight, fit.scale, fit.offset, fit.alike, len(rows), back)
     return best
+
+
+class _Fit(NamedTuple):
+    scale: float
+    offset: float
+    alike: float
+
+
+def _fit(part: np.ndarray, target: np.ndarray) -> _Fit | None:
+    """How a curve is scaled to become the target, where the two share their noise."""
+    steps, wanted = np.diff(part), np.diff(target)
+    if not steps.any() or not wanted.any():
+        return None
+    alike = _correlation(steps - steps.mean(), wanted - wanted.mean())
+    scale, offset = np.polyfit(part, target, 1) if np.ptp(part) > 0 else (0.0, 0.0)
+    left = target - offset - scale * part
+    if alike < ALIKE or float(np.std(left)) > 0.5 * (float(np.std(wanted)) or 1.0):
+        return None
+    if abs(scale - 1) < 0.02 and abs(offset) < 0.02 * np.ptp(target):
+        scale, offset = 1.0, 0.0  # within what rounding and reading off a plot do
+    return _Fit(float(scale), float(offset), float(alike))
 
 
 def _averages(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -130,7 +144,8 @@ def _averages(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.n
     return (states / (1 - unseen)).T, (states + unseen * values[0]).T
 
 
-def _smoothings(values: np.ndarray):
+def _smoothings(values: np.ndarray) -> Iterator[tuple[str, float, np.ndarray]]:
+    """Every smoothing that is tried: its words, its weight, and the curve."""
     yield "", 0.0, values
     for weight, debiased, plain in zip(WEIGHTS, *_averages(values, np.array(WEIGHTS)), strict=True):
         yield f"smoothed with an exponential moving average of weight {weight:g}", weight, debiased

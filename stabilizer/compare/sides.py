@@ -17,7 +17,7 @@ import numpy as np
 
 from stabilizer.formats.files import json_value
 from stabilizer.formats.rows import number
-from stabilizer.runs.history import Series
+from stabilizer.runs.history import RunView, Series
 from stabilizer.runs.journal import summary
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import OwnNames, RunError, UnknownFormat
@@ -37,7 +37,7 @@ A reference may be a run, seeds of a run (A,B,C), a CSV, or a JSON file with poi
    "completions_per_step": 64, "trainer": "trl",   and, as far as known, nested as you like:
    "config": {"learning_rate": 1e-6}, "hardware": {"gpus": 8}, "versions": {"trl": "0.17"}, "note": "..."}
 Only metric, x and points must be there. Leave out what the source does not say."""
-_CURVE_KEYS = {
+_CURVE_KEYS: dict[str, type | tuple[type, ...]] = {
     "name": str, "source": str, "metric": str, "x": str, "points": list, "smoothing": (dict, str), "support": list,
     "components": list, "completions_per_step": (int, float), "trainer": str, "config": dict, "hardware": dict,
     "versions": dict, "note": str,
@@ -185,32 +185,31 @@ def from_run(run: LoadedRun) -> Member:
     series = {name: view.series(name) for name in view.names()}
     if not series:
         raise RunError(f"{run.name}: no metric in it, so there is nothing to compare")
-    steps = np.unique(np.concatenate([s.steps for s in series.values()])).astype(float)
-    about = dict(run.history.about)
-    clocks: dict[str, tuple[np.ndarray, np.ndarray]] = {"step": (steps, steps)}
-    tokens = view.series("tokens/total").finite()
-    if len(tokens) > 1:
-        clocks["tokens"] = (tokens.steps.astype(float), np.maximum.accumulate(tokens.values))
-    if (samples := _samples(series, about)) is not None:
-        clocks["samples"] = samples
-    if len(seconds := series.get("time/step_s", Series(np.empty(0), np.empty(0))).finite()) > 1:
-        spans = np.diff(seconds.steps, prepend=min(float(seconds.steps[0]), 1.0) - 1)
-        clocks["time"] = _running(seconds.steps, seconds.values * np.maximum(spans, 0))
     path = run.source.files[0] if run.source.files else run.name
     if run.source.format == "stabilizer" and run.source.files:
         path = str(Path(path).parent.parent)
     made = summary(run.actions)
     changed = f"{run.name} was {made['text']} of its configuration, and no baseline" if made["count"] else ""
-    return Member(run.name, path, run.source.format, series, clocks, about, run.source.notes, changed)
+    about = dict(run.history.about)
+    return Member(run.name, path, run.source.format, series, _clocks(view), about, run.source.notes, changed)
 
 
-def _samples(series: Mapping[str, Series], about: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray] | None:
-    """Completions so far, where prompts and group size were measured at each step, or a total per step is stated."""
-    prompts, sizes = series.get("batch/prompts"), series.get("batch/group_size")
-    if prompts is not None and sizes is not None and len(prompts) == len(sizes) > 1:
+def _clocks(view: RunView) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Where each step lies on every clock that was measured."""
+    steps = np.unique(np.concatenate([view.series(name).steps for name in view.names()])).astype(float)
+    clocks: dict[str, tuple[np.ndarray, np.ndarray]] = {"step": (steps, steps)}
+    tokens = view.series("tokens/total").finite()
+    if len(tokens) > 1:
+        clocks["tokens"] = (tokens.steps.astype(float), np.maximum.accumulate(tokens.values))
+    prompts, sizes = view.series("batch/prompts"), view.series("batch/group_size")
+    if len(prompts) == len(sizes) > 1:
         spans = np.diff(prompts.steps, prepend=prompts.steps[0] - 1)
-        return _running(prompts.steps, prompts.values * sizes.values * spans)
-    return None
+        clocks["samples"] = _running(prompts.steps, prompts.values * sizes.values * spans)
+    seconds = view.series("time/step_s").finite()
+    if len(seconds) > 1:
+        spans = np.diff(seconds.steps, prepend=min(float(seconds.steps[0]), 1.0) - 1)
+        clocks["time"] = _running(seconds.steps, seconds.values * np.maximum(spans, 0))
+    return clocks
 
 
 def _running(steps: np.ndarray, amounts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -219,6 +218,35 @@ def _running(steps: np.ndarray, amounts: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _curve(path: Path, value: Mapping[str, Any]) -> Member:
+    _check_keys(path, value)
+    clock = value["x"]
+    if clock not in CLOCKS:
+        raise RunError(f"{path}: x is {clock!r}; it is one of {', '.join(CLOCKS)}")
+    xs, ys = _points(path, value["points"])
+    _check_support(path, value.get("support"))
+    _check_smoothing(path, value.get("smoothing"))
+    clocks = {clock: (xs, xs), **_second_clock(path, clock, xs, value.get("completions_per_step"))}
+    about = {key: item for key, item in value.items() if key not in ("points", "x", "metric", "name", "schema")}
+    notes = tuple(str(value[key]) for key in ("source", "note") if value.get(key))
+    name = str(value.get("name") or path.stem)
+    return Member(name, str(path), "curve", {value["metric"]: Series(xs, ys)}, clocks, about, notes)
+
+
+def _second_clock(
+    path: Path, clock: str, xs: np.ndarray, per_step: float | None
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Completions beside steps, or steps beside completions, where the completions per step are stated."""
+    if per_step is None:
+        return {}
+    if not 0 < per_step < 1e9:
+        raise RunError(f"{path}: completions_per_step is {per_step!r}; give a number above 0 or leave it out")
+    if clock == "step":
+        return {"samples": (xs, xs * per_step)}
+    return {"step": (xs, xs / per_step)} if clock == "samples" else {}
+
+
+def _check_keys(path: Path, value: Mapping[str, Any]) -> None:
+    """Every key is known and of its type, and what must be there is."""
     for key, item in value.items():
         if key == "schema":
             continue
@@ -228,44 +256,35 @@ def _curve(path: Path, value: Mapping[str, Any]) -> Member:
             raise RunError(f"{path}: a curve has no {str(key)!r}{hint}")
         if not isinstance(item, _CURVE_KEYS[key]) or isinstance(item, bool):
             raise RunError(f"{path}: {key!r} is {_kind(item)}; see `stabilizer compare --help` for the schema")
-    if missing := [key for key in ("metric", "x", "points") if not value.get(key)]:
-        raise RunError(f"{path}: a curve needs {missing[0]!r}; see `stabilizer compare --help` for the schema")
-    clock = value["x"]
-    if clock not in CLOCKS:
-        raise RunError(f"{path}: x is {clock!r}; it is one of {', '.join(CLOCKS)}")
-    xs, ys = _points(path, value["points"])
-    support = value.get("support")
-    if support is not None and not (
-        len(support) == 2 and all(number(v) is not None and math.isfinite(number(v)) for v in support)
-        and support[0] < support[1]
-    ):  # fmt: skip
+    for key in ("metric", "x", "points"):
+        if not value.get(key):
+            raise RunError(f"{path}: a curve needs {key!r}; see `stabilizer compare --help` for the schema")
+
+
+def _check_support(path: Path, support: list[Any] | None) -> None:
+    if support is None:
+        return
+    low, high = (number(v) for v in support) if len(support) == 2 else (None, None)
+    if low is None or high is None or not -math.inf < low < high < math.inf:
         raise RunError(f"{path}: support is {support!r}; write the lowest and the highest reward, e.g. [0, 1]")
-    _check_smoothing(path, value.get("smoothing"))
-    clocks = {clock: (xs, xs)}
-    per_step = value.get("completions_per_step")
-    if per_step is not None and not 0 < per_step < 1e9:
-        raise RunError(f"{path}: completions_per_step is {per_step!r}; give a number above 0 or leave it out")
-    if per_step and clock in ("step", "samples"):
-        clocks["samples" if clock == "step" else "step"] = (xs, xs * per_step if clock == "step" else xs / per_step)
-    about = {key: value[key] for key in value if key not in ("points", "x", "metric", "name", "schema")}
-    notes = tuple(str(value[key]) for key in ("source", "note") if value.get(key))
-    name = str(value.get("name") or path.stem)
-    return Member(name, str(path), "curve", {value["metric"]: Series(xs, ys)}, clocks, about, notes)
 
 
 def _points(path: Path, points: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-    pairs: list[tuple[float, float]] = []
-    for place, point in enumerate(points):
-        if not isinstance(point, list) or len(point) != 2 or None in (pair := [number(v) for v in point]):
-            raise RunError(f"{path}: point {place} is {point!r:.60}; each point is [x, y], two numbers")
-        if not math.isfinite(pair[0]) or pair[0] < 0:
-            raise RunError(f"{path}: point {place} lies at x = {pair[0]}; x is a number from 0 up")
-        pairs.append((pair[0], pair[1]))
+    pairs = [_point(path, place, point) for place, point in enumerate(points)]
     xs, ys = (np.array(column) for column in zip(*pairs, strict=True))
     if np.any(np.diff(xs) <= 0):
         place = int(np.flatnonzero(np.diff(xs) <= 0)[0]) + 1
         raise RunError(f"{path}: point {place} lies at x = {xs[place]:g}, not after {xs[place - 1]:g}; sort by x")
     return xs, ys
+
+
+def _point(path: Path, place: int, point: Any) -> tuple[float, float]:
+    x, y = (number(v) for v in point) if isinstance(point, list) and len(point) == 2 else (None, None)
+    if x is None or y is None:
+        raise RunError(f"{path}: point {place} is {point!r:.60}; each point is [x, y], two numbers")
+    if not math.isfinite(x) or x < 0:
+        raise RunError(f"{path}: point {place} lies at x = {x}; x is a number from 0 up")
+    return x, y
 
 
 def _check_smoothing(path: Path, smoothing: Any) -> None:

@@ -48,19 +48,28 @@ class Support:
 
 def support(side: Side, metric: str) -> Support:
     """The support of a metric over all members of a side."""
-    values = np.concatenate([member.on("step" if "step" in member.clocks else side.clocks()[0], metric)[1]
-                             for member in side.members])  # fmt: skip
-    stated = side.first.about.get("support")
-    bounds = (float(stated[0]), float(stated[1])) if isinstance(stated, list) and len(stated) == 2 else None
+    values = np.concatenate(
+        [member.on("step" if "step" in member.clocks else side.clocks()[0], metric)[1] for member in side.members]
+    )
+    bounds = _stated_bounds(side)
     low, high = float(values.min()), float(values.max())
     sign = "both" if bounds is None and _crosses(side, metric) else _sign(*(bounds or (low, high)))
-    completions = per_step(side)
     grain = None if side.first.kind == "curve" else resolution(values)
-    single = grain * completions if grain and completions else None
+    single = (grain or 0.0) * (per_step(side) or 0.0)
     return Support(
-        low, high, sign, grain, single if single and single > 1e-9 else None,
-        _components(side, metric), bounds,
-    )  # fmt: skip
+        low=low,
+        high=high,
+        sign=sign,
+        resolution=grain,
+        single=single if single > 1e-9 else None,
+        components=_components(side, metric),
+        stated=bounds,
+    )
+
+
+def _stated_bounds(side: Side) -> tuple[float, float] | None:
+    stated = side.first.about.get("support")
+    return (float(stated[0]), float(stated[1])) if isinstance(stated, list) and len(stated) == 2 else None
 
 
 def resolution(values: np.ndarray) -> float | None:
@@ -81,25 +90,46 @@ def resolution(values: np.ndarray) -> float | None:
 
 def conflict(run: Support, reference: Support) -> str:
     """Why the two cannot be the same quantity, or ""."""
-    pair = {run.sign, reference.sign}
-    if "negative" in pair and pair & {"unit", "positive"}:
-        low, high = (run, reference) if run.sign == "negative" else (reference, run)
-        who = ("the run's", "the reference's") if low is run else ("the reference's", "the run's")
-        return (
-            f"{who[0]} reward is never above 0 ({short(low.low)} to {short(low.high)}) and {who[1]} is never below it "
-            f"({short(high.low)} to {short(high.high)}): the two axes show different quantities"
-        )
-    if run.stated and reference.stated and run.stated != reference.stated:
-        return f"the stated ranges differ: {short(list(run.stated))} and {short(list(reference.stated))}"
-    for bounded, other, words in ((run, reference, ("run", "reference")), (reference, run, ("reference", "run"))):
-        limits = bounded.stated
-        if limits and (other.low < limits[0] - 0.02 * (limits[1] - limits[0]) or other.high > limits[1] * 1.02):
+    sides = (("the run's", run), ("the reference's", reference))
+    return _signs(sides) or _stated(run, reference) or _ranges(sides) or _terms(run, reference)
+
+
+def _stated(run: Support, reference: Support) -> str:
+    if not run.stated or not reference.stated or run.stated == reference.stated:
+        return ""
+    return f"the stated ranges differ: {short(list(run.stated))} and {short(list(reference.stated))}"
+
+
+def _terms(run: Support, reference: Support) -> str:
+    if min(len(run.components), len(reference.components)) < 2 or run.components == reference.components:
+        return ""
+    return f"the reward is the sum of {_list(run.components)} here and of {_list(reference.components)} there"
+
+
+Sides = tuple[tuple[str, Support], tuple[str, Support]]
+"""Each side with whose it is, in words."""
+
+
+def _signs(sides: Sides) -> str:
+    for (mine, low), (theirs, high) in (sides, sides[::-1]):
+        if low.sign == "negative" and high.sign in ("unit", "positive"):
             return (
-                f"the {words[0]}'s reward is stated to lie between {short(limits[0])} and {short(limits[1])}, the "
-                f"{words[1]}'s takes {short(other.low)} to {short(other.high)}"
+                f"{mine} reward is never above 0 ({short(low.low)} to {short(low.high)}) and {theirs} is never below "
+                f"it ({short(high.low)} to {short(high.high)}): the two axes show different quantities"
             )
-    if len(run.components) > 1 and len(reference.components) > 1 and run.components != reference.components:
-        return f"the reward is the sum of {_list(run.components)} here and of {_list(reference.components)} there"
+    return ""
+
+
+def _ranges(sides: Sides) -> str:
+    for (mine, bounded), (theirs, other) in (sides, sides[::-1]):
+        if bounded.stated is None:
+            continue
+        low, high = bounded.stated
+        if other.low < low - 0.02 * (high - low) or other.high > high * 1.02:
+            return (
+                f"{mine} reward is stated to lie between {short(low)} and {short(high)}, {theirs} takes "
+                f"{short(other.low)} to {short(other.high)}"
+            )
     return ""
 
 

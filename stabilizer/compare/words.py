@@ -37,8 +37,8 @@ def rows(item: Compared, comparison: Comparison) -> list[Row]:
         run, reference = (_side(measure) for measure in (gap.run, gap.reference))
         out.append(Row(gap.label, gap.estimator, run, reference, difference(gap), gap.state, gap.why))
         if gap.id == "time-to-peak" and item is comparison.main:
-            steps = (_steps(*pair) for pair in zip(comparison.peak_steps, comparison.highest_steps, strict=True))
-            out.append(Row("in steps", "", *steps, "", "", ""))
+            mine, theirs = zip(comparison.peak_steps, comparison.highest_steps, strict=True)
+            out.append(Row("in steps", "", _steps(*mine), _steps(*theirs), "", "", ""))
     return out
 
 
