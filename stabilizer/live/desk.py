@@ -149,7 +149,7 @@ class Desk:
         wanted, self._return = self._return, None
         text = f"returned to step {wanted.checkpoint.step}, asked for by {wanted.by}"
         try:
-            self._session.roll_back(wanted.checkpoint, text, by=wanted.by, action=wanted.entry.action)
+            self._session.roll_back(wanted.checkpoint, text, by=wanted.by, action=wanted.entry.action, origin="person")
         except OSError as error:
             self._close(wanted.entry, "failed", f"restore of {wanted.checkpoint.path.name} failed: {error}")
         else:
@@ -222,11 +222,12 @@ class Desk:
 
     def _begin(self, request: Request, change: dict[str, Any], text: str, **data: Any) -> Action:
         """The journal says what is about to be done."""
-        number = 1 + sum(name.startswith("h") for name in journal.newest(self._entries))
+        began = journal.first(self._entries).values()
+        number = 1 + sum(journal.origin_of(entry) == "person" for entry in began)
         step = self._session.trainer.step
         data = {"request": request.id, "by": request.by, **data}
         return self._session.journal(
-            Action(f"h{number}", "approved", BY_HAND, step, change=change, text=text, data=data)
+            Action(f"h{number}", "approved", BY_HAND, step, change=change, text=text, data=data, origin="person")
         )
 
     def _finish(self, entry: Action) -> bool:
@@ -256,7 +257,7 @@ class Desk:
         if not any(event.data.get("action") == entry.action for event in session.history.events):
             change = {knob: list(values) for knob, values in entry.change.items()}
             more = {"change": change} if change else {}
-            self._declare("intervention", entry.text, by=by, action=entry.action, **more)
+            self._declare("intervention", entry.text, by=by, action=entry.action, origin="person", **more)
         self._close(entry, "applied", entry.text)
         return True
 
@@ -309,7 +310,10 @@ class Desk:
 
     def _close(self, entry: Action, how: JournalEntry, text: str, step: int | None = None) -> None:
         at = self._session.trainer.step if step is None else step
-        self._session.journal(Action(entry.action, how, BY_HAND, at, change=entry.change, text=text, data=entry.data))
+        closed = Action(
+            entry.action, how, BY_HAND, at, change=entry.change, text=text, data=entry.data, origin="person"
+        )  # fmt: skip
+        self._session.journal(closed)
 
     def _declare(self, kind: str, text: str, **data: Any) -> None:
         self._session.declare(self._session.trainer.step + 1, kind, text, **data)
