@@ -73,7 +73,7 @@ ENTRY_WORDS = {
     "guard_level": "its level before", "guard_noise": "its noise", "ticks": "steps judged",
 }  # fmt: skip
 """What a person reads for a key of the journal; others are read as they are written."""
-UNTOLD = frozenset({"request"})
+UNTOLD = frozenset({"request", "put_right"})
 """Keys of the journal that only the training process needs."""
 
 

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from stabilizer.cli import UsageError
 from stabilizer.commands.missing import need_train_extra
-from stabilizer.control.arbiter import MODES, Mode
+from stabilizer.control.engine import MODES, Mode
 from stabilizer.core.records import SEVERITIES, Finding
 from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.core.text import plain

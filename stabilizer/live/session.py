@@ -32,7 +32,7 @@ from typing import Any
 import torch
 import transformers
 
-from stabilizer.control.arbiter import Arbiter, Mode
+from stabilizer.control.engine import Mode, RemedyEngine
 from stabilizer.control.fork import Fork, paired
 from stabilizer.control.probe import Probe, probe
 from stabilizer.core.failures import kind_of
@@ -175,8 +175,7 @@ class Session:
             earlier = reader.actions
             self._retrace(reader)
         self.desk = Desk(self, earlier)
-        trials = [entry for entry in earlier if not entry.action.startswith("h")]  # what hands did is the desk's own
-        self.arbiter = Arbiter(mode, trainer.controls, self.watch, self, trials, fork_steps=fork_steps)
+        self.arbiter = RemedyEngine(mode, trainer.controls, self.watch, self, earlier, fork_steps=fork_steps)
         if reader is not None:
             self.desk.recover(starting_knobs(trainer.config))
 
