@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stabilizer.core.knobs import Controls
+from stabilizer.core.knobs import KNOBS, Controls
 from stabilizer.core.records import Reason
 from stabilizer.remedies.base import Change
 from stabilizer.runs.history import RunView
@@ -27,16 +27,6 @@ LOCK = 100
 """Steps within which a knob is not turned back by another remedy, and no order is given again."""
 AFTER_RESUME = 10
 """Steps after a resume in which nothing is changed: the optimizer and the caches settle first."""
-REACH = {
-    "control/lr_scale": 4.0,
-    "control/max_grad_norm": 4.0,
-    "control/prompts": 8.0,
-    "control/group_size": 8.0,
-    "control/minibatches": 8.0,
-    "control/inner_epochs": 16.0,
-    "control/max_completion": 2.0,
-}
-"""How far all fixes together may take a knob from its configured value, as a factor either way."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +55,29 @@ def refusal(
     for knob, (before, after) in change.items():
         if before is None or after is None or before == after:
             continue
-        moved_at, direction = memory.moves.get(knob, (-LOCK, 0.0))
-        if (after - before) * direction < 0 and step - moved_at < LOCK:
-            text = f"{knob} was moved the other way {step - moved_at} steps ago; a person should decide"
-            return Refusal("limit", text, needs_person=True)
-        base, reach = controls.base(knob), None if back else REACH.get(knob)
-        if reach and base and not base / reach * 0.999 <= after <= base * reach * 1.001:
-            text = f"{knob} would be {after:g}, more than {reach:g} times away from the configured {base:g}"
-            return Refusal("limit", text)
+        if why := _locked(memory, knob, after - before, step):
+            return why
+        if not back and (why := _out_of_reach(knob, after, controls.base(knob))):
+            return why
     return None
+
+
+def _locked(memory: Memory, knob: str, by: float, step: int) -> Refusal | None:
+    """Why a knob may not be turned in a direction: it was turned the other way not long ago."""
+    moved_at, direction = memory.moves.get(knob, (-LOCK, 0.0))
+    if by * direction >= 0 or step - moved_at >= LOCK:
+        return None
+    text = f"{knob} was moved the other way {step - moved_at} steps ago; a person should decide"
+    return Refusal("limit", text, needs_person=True)
+
+
+def _out_of_reach(knob: str, value: float, configured: float) -> Refusal | None:
+    """Why a knob may not be taken to a value, so far from the configured one; the margin is for rounding."""
+    reach = KNOBS[knob].reach
+    if not reach or not configured or configured / reach * 0.999 <= value <= configured * reach * 1.001:
+        return None
+    text = f"{knob} would be {value:g}, more than {reach:g} times away from the configured {configured:g}"
+    return Refusal("limit", text)
 
 
 def allowance(view: RunView) -> int:

@@ -12,7 +12,6 @@ from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.evidence import leapt_far
 from stabilizer.remedies.going_back import returns
 from stabilizer.remedies.situation import OUTSIDE, Situation
-from stabilizer.remedies.turns import turns
 from stabilizer.remedies.urgency import DIVERGENCE, rank
 
 SUGGESTIONS = 3
@@ -45,15 +44,18 @@ def choose(now: Situation) -> Proposal | Refusal:
     if spare and any(remedy.rollback for remedy in remedies):
         return Refusal("limit", "the last trial is kept for going back, should it come to damage")
     for remedy in remedies:
-        if now.tried(remedy.id) and remedy.id != now.asked:
-            continue
-        if remedy.objection(now):
-            continue
-        onset = remedy.onset(now)
-        change = change_of(remedy, now, onset)
-        if change is not None:
-            return proposal(remedy, change, onset, now)
+        if found := _fitting(remedy, now):
+            return found
     return Refusal("outdated", "no remedy fits that was not tried")
+
+
+def _fitting(remedy: Remedy, now: Situation) -> Proposal | None:
+    """The proposal of a remedy; None where it was tried, objects, or can't help this run."""
+    if (now.tried(remedy.id) and remedy.id != now.asked) or remedy.objection(now):
+        return None
+    onset = remedy.onset(now)
+    change = change_of(remedy, now, onset)
+    return None if change is None else proposal(remedy, change, onset, now)
 
 
 def _left_alone(now: Situation) -> str:
@@ -74,18 +76,28 @@ def candidates(now: Situation) -> list[Remedy]:
 
     Trouble outside of the trainer that shows in nothing that the policy does is not in its weights.
     """
-    cause, returning = now.cause.id, returns(now)
-    remedies = [RESTORE, *fitting(cause, now.view)]
-    diverged = now.critical and any(rank(finding) == DIVERGENCE for finding in now.members)
-    outside, leapt = cause in OUTSIDE, diverged and leapt_far(now.view, now.onset)
-    mended = any(_may_mend(remedy, now.cause) for remedy in remedies[1:]) and not (outside and leapt)
-    damaged = (diverged or (returning and not outside)) and not mended
-    if ROLL_BACK not in remedies and (damaged or turns(now.view, now.onset, now.memory.courses)):
+    answers, returning = fitting(now.cause.id, now.view), returns(now)
+    remedies = [RESTORE, *answers]
+    if ROLL_BACK not in remedies and (_damaged(now, answers, returning) or now.turns(now.onset)):
         remedies.append(ROLL_BACK)  # whatever did it
-    if diverged and (cause == "undetermined" or cause in ROLL_BACK.answers) and LOWER_LR not in remedies:
+    contained = now.cause.id == "undetermined" or now.cause.id in ROLL_BACK.answers
+    if _diverged(now) and contained and LOWER_LR not in remedies:
         remedies.append(LOWER_LR)  # where there is no going back, smaller steps contain it
     first = now.mode == "auto-full" and returning
     return sorted(remedies, key=lambda remedy: not remedy.rollback) if first else remedies
+
+
+def _diverged(now: Situation) -> bool:
+    return now.critical and any(rank(finding) == DIVERGENCE for finding in now.members)
+
+
+def _damaged(now: Situation, answers: list[Remedy], returning: bool) -> bool:
+    """Whether weights were damaged in a way that none of the cause's own remedies mends."""
+    outside, diverged = now.cause.id in OUTSIDE, _diverged(now)
+    if not diverged and (outside or not returning):
+        return False
+    leapt = outside and diverged and leapt_far(now.view, now.onset)
+    return leapt or not any(_may_mend(remedy, now.cause) for remedy in answers)
 
 
 def _may_mend(remedy: Remedy, cause: Cause) -> bool:
@@ -100,15 +112,9 @@ def change_of(remedy: Remedy, now: Situation, onset: int) -> Change | None:
     return None if change is None or any(knob not in now.knobs for knob in change) else change
 
 
-def puts_back(change: Change, now: Situation, onset: int) -> bool:
-    """Whether a change gives settings the values that they had before an undeclared change."""
-    turned = turns(now.view, onset, now.memory.courses)
-    return bool(change) and change == {turn.knob: (turn.now, turn.was) for turn in turned}
-
-
 def proposal(remedy: Remedy, change: Change, onset: int, now: Situation) -> Proposal:
     """What the mode allows to be done with a remedy that fits."""
-    withheld = left_to_people(remedy, now.cause) if now.acts and not puts_back(change, now, onset) else ""
+    withheld = left_to_people(remedy, now.cause) if now.acts and not now.puts_back(change, onset) else ""
     if remedy.safety == "advice" or withheld:
         return Proposal(remedy, change, onset, "suggest", withheld)
     if now.mode == "approve":

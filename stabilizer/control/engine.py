@@ -16,7 +16,7 @@ from stabilizer.control.context import Context, Ledger
 from stabilizer.control.executor import Executor
 from stabilizer.control.host import Host
 from stabilizer.control.permission import refused, wins_nothing
-from stabilizer.control.questions import Questions, worth_asking_again
+from stabilizer.control.questions import Question, Questions, worth_asking_again
 from stabilizer.control.trial import Trial, plan
 from stabilizer.core.knobs import Controls
 from stabilizer.core.records import Action, Cause
@@ -95,41 +95,45 @@ class RemedyEngine:
             if asked and not worth_asking_again(asked, now.critical, view.step):
                 return
             found = choose(now)
-            if isinstance(found, Refusal):
-                if asked and found.reason == "outdated":
-                    self.questions.withdraw(asked, now)
-                return
-            if asked and found.remedy is asked.trial.remedy:
-                return  # still the first thing to do
-            if asked and found.remedy.safety != "advice":
-                self.questions.withdraw(asked, now, instead=found.remedy.id)
+            if asked and self._replaced(asked, found, now):
                 asked = None
-            if self.carry_out(found, now):
+            if isinstance(found, Refusal) or found.remedy.id == now.asked or self.carry_out(found, now):
                 return
+
+    def _replaced(self, asked: Question, found: Proposal | Refusal, now: Situation) -> bool:
+        """Take a proposal back where something else should be done by now, or nothing; advice replaces nothing."""
+        if isinstance(found, Refusal):
+            if found.reason == "outdated":
+                self.questions.withdraw(asked, now)
+            return False
+        if found.remedy.safety == "advice" or found.remedy.id == now.asked:
+            return False
+        self.questions.withdraw(asked, now, instead=found.remedy.id)
+        return True
 
     def carry_out(self, found: Proposal, now: Situation) -> bool:
         """Propose a fix and, where the mode allows, apply it. True when nothing else should be considered now."""
         view, step = now.view, now.view.step
         trial = plan(self._ledger.next_id(), found.remedy, found.change, now, found.onset)
-        text = f"{trial.remedy.why}; expected within {trial.window} steps: {trial.remedy.expects}"
-        text += f"; not made by itself: {found.withheld}" if found.withheld else ""
         asks = found.handling == "ask"
-        nothing = wins_nothing(trial, self.context, view) if asks else None  # a person sees what it would win
-        evidence = trial.evidence() if asks and not nothing else {}
-        self._ledger.record(trial, "proposed", step, text, hypothesis=trial.hypothesis(), **evidence)
-        if found.handling == "suggest":
-            return False
-        if asks and not nothing:
+        why = wins_nothing(trial, self.context, view) if asks else None  # a person sees what it would win
+        evidence = trial.evidence() if asks and not why else {}
+        self._ledger.record(trial, "proposed", step, _promise(trial, found), hypothesis=trial.hypothesis(), **evidence)
+        if found.handling == "apply":
+            why = refused(trial, self.context, view)
+            if why is None:
+                return self.executor.apply(trial, view)
+        if why:
+            self._reject(trial, why, step)
+        elif asks:
             self.questions.ask(trial, step)
-            return True
-        why = nothing or refused(trial, self.context, view)
-        if why is None:
-            return self.executor.apply(trial, view)
+        return asks and not why
+
+    def _reject(self, trial: Trial, why: Refusal, step: int) -> None:
         self._ledger.record(trial, "rejected", step, why.text, why.reason, **trial.evidence())
-        if why.needs_person:
+        if why.needs_person and self.context.acts:
             text = f"{trial.action} ({trial.remedy.id}): {why.text}"
-            self.context.host.declare(step, "note", text, incident=now.incident)
-        return False
+            self.context.host.declare(step, "note", text, incident=trial.incident)
 
     # --- people -----------------------------------------------------------------------------------------------------
 
@@ -175,3 +179,9 @@ class RemedyEngine:
         del self.questions.open[asked.action]
         self.executor.apply(trial, view)
         return True
+
+
+def _promise(trial: Trial, found: Proposal) -> str:
+    """What a proposal says in the journal."""
+    text = f"{trial.remedy.why}; expected within {trial.window} steps: {trial.remedy.expects}"
+    return f"{text}; not made by itself: {found.withheld}" if found.withheld else text

@@ -10,6 +10,7 @@ or `rejected`, `expired` or `failed` where it was not begun. A restart reads the
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,13 @@ from stabilizer.remedies.base import Change
 from stabilizer.remedies.turns import LR
 from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import BY_HAND
+
+CUT_OFF: Mapping[JournalEntry, tuple[JournalEntry, str]] = {
+    "applied": ("reverted", "the run was interrupted during the trial, so the change was undone"),
+    "approved": ("failed", "the run was interrupted while it was made, so it was undone"),
+    "proposed": ("expired", "the run was restarted; it will be proposed again if the need remains"),
+}
+"""Newest entry of an action when a run was cut off -> the entry that closes it, and why."""
 
 
 class Executor:
@@ -54,10 +62,8 @@ class Executor:
         if why := tried_on_a_copy(trial, self._context, view):
             self._ledger.record(trial, "rejected", view.step, why.text, why.reason, **trial.evidence())
             return False
-        words = f"snapshot at step {trial.snapshot.step}"
-        if trial.target and trial.probe:
-            words += f"; step {trial.target.step}: {trial.probe.words}"
         data = {"snapshot": trial.snapshot.path.name} | trial.evidence()
+        words = "; ".join([f"snapshot at step {trial.snapshot.step}", *_probed(trial)])
         self._ledger.record(trial, "approved", view.step, words, **data)
         try:
             self._change(trial, ways, view)
@@ -203,22 +209,20 @@ class Executor:
         self._save_quietly(view)
         for under in reversed(trial.chain()):
             self._ledger.record(under, "verified", view.step, f"together with {trial.action}")
-        data = _measured(trial, view)
-        if trial.came:
-            data["came"] = trial.came
+        data = _measured(trial, view) | _remembered(trial)
         if self._context.acts and holds_back(trial):
             data["against"] = {"cause": trial.cause, "onset": trial.onset}
         if trial.outlived:
-            early = [f for f in self._context.watch.active() if f.onset_step <= trial.began + SETTLE]
-            ids = {f.id for f in early if f.incident == trial.incident} | set(trial.remedy.outlived(trial.cause))
-            data["outlived"] = sorted(ids)
-        if trial.back:
-            data["put_right"] = True
-        if trial.back and not trial.target:
-            data["restored"] = trial.began
+            data["outlived"] = self._made_harmless(trial)
         self._ledger.record(trial, "verified", view.step, reason, **data)
         if more := mending(trial, self._context.situation(trial.incident, view)):
             self._go_further(more, trial, view)
+
+    def _made_harmless(self, trial: Trial) -> list[str]:
+        """Findings that go on under a fix which does not remove them."""
+        active = self._context.watch.active()
+        early = {f.id for f in active if f.incident == trial.incident and f.onset_step <= trial.began + SETTLE}
+        return sorted(early | set(trial.remedy.outlived(trial.cause)))
 
     def kept_change(self, action: str) -> Change | None:
         """The change of a kept action with its knobs where they are by now; None where it is not kept."""
@@ -332,28 +336,35 @@ class Executor:
     def recover(self) -> None:
         """Undo what was in flight when the run was cut off, so that no knob differs from what the journal says."""
         latest = self._ledger.latest()
-        cut = [action for action in latest.values() if action.entry in ("applied", "approved")]
-        for action in reversed(cut):  # newest first: one may have been built on another
-            self._undo(dict(action.change))
-        if cut:  # before the journal says so: a second crash must not bring the change back
-            with contextlib.suppress(OSError):
-                self._controls.snapshot()
+        self._undo_all([action for action in latest.values() if action.entry in ("applied", "approved")])
         for action in latest.values():
-            if action.entry == "applied":
-                self._close(action, "reverted", "the run was interrupted during the trial, so the change was undone")
-            elif action.entry == "approved":
-                self._close(action, "failed", "the run was interrupted while it was made, so it was undone")
-            elif action.entry == "proposed" and self._context.mode != "suggest" and action.safety != "advice":
-                text = "the run was restarted; it will be proposed again if the need remains"
-                self._close(action, "expired", text)
+            if action.entry in CUT_OFF and (action.entry != "proposed" or self._waited(action)):
+                self._close(action, *CUT_OFF[action.entry])
         memory = self._context.memory
         for name, change in memory.kept.items():
             if name in memory.rates and LR in change:
                 self._held.begin(name, memory.rates[name], change[LR])
 
+    def _undo_all(self, cut: list[Action]) -> None:
+        """Undo changes, newest first: one may have been built on another."""
+        for action in reversed(cut):
+            self._undo(dict(action.change))
+        if cut:  # before the journal says so: a second crash must not bring the change back
+            with contextlib.suppress(OSError):
+                self._controls.snapshot()
+
+    def _waited(self, proposed: Action) -> bool:
+        """Whether a proposal waited to be decided; a suggestion and advice are only there to be read."""
+        return self._context.mode != "suggest" and proposed.safety != "advice"
+
     def _close(self, action: Action, entry: JournalEntry, text: str) -> None:
         data = {"interrupted": True}
         self._ledger.write(replace(action, entry=entry, text=text, data=data, origin="remedy", reason="interrupted"))
+
+
+def _probed(trial: Trial) -> list[str]:
+    """What the weights to go back to would get now, where that was measured."""
+    return [f"step {trial.target.step}: {trial.probe.words}"] if trial.target and trial.probe else []
 
 
 def _over(reason: str) -> str:
@@ -372,6 +383,16 @@ def _applied(trial: Trial, view: RunView) -> dict[str, Any]:
     if trial.target:
         lost = view.step - trial.target.step
         data |= {"back_to": trial.target.step, "back_for": trial.cause, "extra_steps": lost}
+    return data
+
+
+def _remembered(trial: Trial) -> dict[str, Any]:
+    """What the memory of a run needs to know of a kept trial."""
+    data: dict[str, Any] = {"came": trial.came} if trial.came else {}
+    if trial.back:
+        data["put_right"] = True
+        if not trial.target:
+            data["restored"] = trial.began
     return data
 
 

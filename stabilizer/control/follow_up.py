@@ -14,7 +14,7 @@ from stabilizer.remedies import BY_ID, LOWER_LR, RESTORE, ROLL_BACK
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.evidence import steps_usual
 from stabilizer.remedies.situation import OVERSHOT, Situation
-from stabilizer.remedies.turns import LR, turns
+from stabilizer.remedies.turns import LR
 from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import Memory
 
@@ -52,10 +52,8 @@ def escalation(trial: Trial, now: Situation, reason: str) -> FollowUp | None:
         return None
     arrived = {knob: values[-1] for knob, values in trial.course.items()}
     now = replace(now, knobs={**now.knobs, **arrived}, cause=Cause(trial.cause, 0.0, ""))
-    change = remedy.against(trial.cause, now.knobs)
-    if trial.back and (change is None or not trial.target):
-        change = {}  # the cause is gone already: what is left to mend are the weights
-    if change is None or any(knob not in now.knobs for knob in change):
+    change = _more(remedy, trial, now)
+    if change is None:
         return None
     # what was saved since going back was trained under the change that is not enough
     onset, margin = (trial.target.step + 1, 1) if trial.target else (trial.onset, trial.margin)
@@ -70,6 +68,14 @@ def escalation(trial: Trial, now: Situation, reason: str) -> FollowUp | None:
         replays=trial.back and not trial.target,
         returns=trial.snapshot if remedy is LOWER_LR else None,
     )
+
+
+def _more(remedy: Remedy, trial: Trial, now: Situation) -> Change | None:
+    """What a remedy would change on top of a trial; None where it can't."""
+    change = remedy.against(trial.cause, now.knobs)
+    if trial.back and (change is None or not trial.target):
+        return {}  # the cause is gone already: what is left to mend are the weights
+    return None if change is None or any(knob not in now.knobs for knob in change) else change
 
 
 def _next_step(trial: Trial, now: Situation) -> Remedy | None:
@@ -126,7 +132,7 @@ def overtaken(trial: Trial, now: Situation) -> bool:
     A rate that runs away does so row by row, and whatever else is tried meanwhile is tried against the wrong cause.
     """
     known = (trial.incident, RESTORE.id) in now.memory.proposed
-    return now.acts and trial.alone and not known and bool(turns(now.view, trial.onset, now.memory.courses))
+    return now.acts and trial.alone and not known and bool(now.turns(trial.onset))
 
 
 def holds_back(trial: Trial) -> bool:

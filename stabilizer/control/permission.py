@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from stabilizer.control.budget import Refusal, refusal, too_expensive, too_often
 from stabilizer.control.context import Context
+from stabilizer.control.fork import Fork
 from stabilizer.control.guard import BEFORE, Guard
 from stabilizer.control.probe import COST
 from stabilizer.control.trial import Trial
+from stabilizer.remedies.base import Change
 from stabilizer.runs.history import RunView
 
 NO_CHANGE = "no change"
@@ -72,13 +75,16 @@ def _compare_weights(trial: Trial, context: Context, view: RunView) -> Refusal |
 
 
 def tried_on_a_copy(trial: Trial, context: Context, view: RunView) -> Refusal | None:
-    """Run the next steps with and without the change; why it should not be made, or None."""
+    """Run the next steps with and without the change; why it should not be made, or None.
+
+    Of a return to a checkpoint the copy shows only whether the run recovers by itself. Where a person has decided, the
+    comparison is for the record alone.
+    """
     steps = context.fork_steps
     if not steps or not trial.remedy.horizon or (trial.remedy.orders and not trial.change):
         return None
-    changes: dict[str, dict[str, float]] = {NO_CHANGE: {}}
-    if not trial.remedy.rollback:
-        changes[trial.remedy.id] = {knob: after for knob, (_, after) in trial.change.items() if after is not None}
+    left_alone: dict[str, dict[str, float]] = {NO_CHANGE: {}}
+    changes = left_alone | ({} if trial.remedy.rollback else {trial.remedy.id: turned_to(trial.change)})
     cost = steps * len(changes)
     if why := too_expensive(context.memory, cost, view, pending=trial.asked):
         context.host.declare(view.step, "note", f"{trial.action}: not tried on a copy: {why.text}")
@@ -89,14 +95,23 @@ def tried_on_a_copy(trial: Trial, context: Context, view: RunView) -> Refusal | 
         context.host.declare(view.step, "note", f"{trial.action}: no copy could be run: {error}")
         return None
     trial.twin = fork.record() | {"extra_steps": cost}
-    if trial.remedy.rollback or not context.acts:
-        return None  # from here a copy shows only whether the run recovers by itself; and a person has decided
+    decides = context.acts and not trial.remedy.rollback
+    return _worse_on_the_copy(trial, trial.twin, fork, view) if decides else None
+
+
+def turned_to(change: Change) -> dict[str, float]:
+    """Knobs as a change leaves them."""
+    return {knob: after for knob, (_, after) in change.items() if after is not None}
+
+
+def _worse_on_the_copy(trial: Trial, twin: dict[str, Any], fork: Fork, view: RunView) -> Refusal | None:
+    """Compare both copies and note what was found; why the change should not be made, or None."""
     reward = Guard.of(view, 0)  # held-out problems are asked too seldom for a copy
     found = fork.compare(trial.remedy.id, NO_CHANGE, reward.metric)
     verdict = found.verdict(reward.tolerance)
-    trial.twin["said"] = found.words
+    twin["said"] = found.words
     if verdict == "undetermined":  # then the trial decides, as it would have without a copy
-        trial.twin["said"] = f"undetermined: {found.steps} steps cannot tell ({found.words})"
+        twin["said"] = f"undetermined: {found.steps} steps cannot tell ({found.words})"
     if verdict not in ("worse", "no better"):
         return None
     return Refusal("copy", f"on a copy of the run it was {verdict}: {found.words}")

@@ -110,17 +110,20 @@ class Questions:
         unresolved: Sequence[Finding] = self._context.watch.active() if self.open else ()
         incidents = {finding.incident for finding in unresolved}
         for question in list(self.open.values()):
-            trial, waited = question.trial, view.step - question.asked
-            if trial.incident not in incidents:
+            if question.trial.incident not in incidents:
                 self.lapse(question, view.step, "the incident is over, so it is no longer needed")
             elif question.approved_by:
                 continue  # looked at when it is applied
-            elif waited >= LIFE:
-                del self.open[trial.action]
-                self._record(trial, "expired", view.step, f"nobody answered within {LIFE} steps", "unanswered")
-            elif trial.remedy.rollback and waited % COOLDOWN == COOLDOWN - 1:
-                if self._context.members(trial.incident) and (why := self._unfounded(trial, view)):
-                    self.lapse(question, view.step, why)
+            elif view.step - question.asked >= LIFE:
+                self.lapse(question, view.step, f"nobody answered within {LIFE} steps", "unanswered")
+            elif why := self._outgrown(question, view):
+                self.lapse(question, view.step, why)
+
+    def _outgrown(self, question: Question, view: RunView) -> str:
+        """Why a way back that waits would not be proposed any more, looked at now and then; empty while it would."""
+        trial, waited = question.trial, view.step - question.asked
+        due = trial.remedy.rollback and waited % COOLDOWN == COOLDOWN - 1
+        return self._unfounded(trial, view) if due and self._context.members(trial.incident) else ""
 
 
 def worth_asking_again(asked: Question, critical: bool, step: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stabilizer.control.guard import Guard
 from stabilizer.control.probe import Probe
-from stabilizer.core.knobs import Checkpoint
+from stabilizer.core.knobs import KNOBS, Checkpoint
 from stabilizer.detectors.evidence.progress import progress
 from stabilizer.remedies.base import Change, Course, Remedy, in_words
 from stabilizer.remedies.going_back import doubted
@@ -18,8 +18,6 @@ from stabilizer.remedies.turns import turns
 ONSET_MARGIN = 10
 """Steps a rollback's target should be older than the onset, whose estimate is uncertain by that at most."""
 
-SLOWER = ("control/prompts", "control/group_size", "control/max_completion")
-"""Knobs that make a step longer as they rise."""
 SETTLE = 8
 """Ticks after a return to a checkpoint within which a divergence that shows may be an echo."""
 
@@ -140,7 +138,7 @@ class Trial:
         if self.target:
             return "the steps since the checkpoint"
         before, after = self.change[knob] if knob else (None, None)
-        if knob in SLOWER and before and after:
+        if knob and KNOBS[knob].longer_steps and before and after:
             return f"steps up to {after / before:.3g} times as long"
         if self.remedy.orders == ("skip-update",):
             return f"{self.remedy.repeats} steps without learning"
@@ -152,12 +150,13 @@ def plan(
 ) -> Trial:
     """The trial of a remedy in a situation, with the state that it would return to and the level it must keep."""
     turned = turns(now.view, onset, now.memory.courses)
-    back = bool(change) and change == {turn.knob: (turn.now, turn.was) for turn in turned}
+    back = now.puts_back(change, onset)
     if back:
         onset, margin = min(turn.step for turn in turned), 1
     if margin is None:  # the sooner it was seen, the less it can be off
         margin = min(ONSET_MARGIN, max(1, (now.view.step - onset) // 2))
-    target = next(iter(targets(now.checkpoints, onset, margin)), None) if remedy.rollback else None
+    ways = targets(now.checkpoints, onset, margin) if remedy.rollback else []
+    target = ways[0] if ways else None
     level = Guard.of(now.view, remedy.horizon)
     guard = _guard_at(target, onset, now, remedy) if target else level
     course = {} if back else _course(remedy, change, now)
@@ -167,7 +166,7 @@ def plan(
         incident=now.incident,
         onset=onset,
         critical=now.damaged,
-        change={knob: (now.knobs[knob], now.knobs[knob]) for knob in course if knob not in change} | change,
+        change={knob: (now.knobs[knob], now.knobs[knob]) for knob in course} | change,
         guard=guard,
         before=level if target else None,
         in_doubt=bool(target) and bool(doubted(now.findings, onset)),
@@ -177,7 +176,7 @@ def plan(
         back=back,
         replays=back,
         margin=margin,
-        outlived=tuple(name for name in remedy.outlived(now.cause.id) if name in now.had),
+        outlived=now.had_of(remedy.outlived(now.cause.id)),
         holds=next((turn.rate for turn in turned if turn.rate), None) if back else None,
         target=target,
         began=now.view.step + 1,

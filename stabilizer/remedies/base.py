@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from stabilizer.core import knobs as controls
 from stabilizer.core.knobs import KNOBS
+from stabilizer.remedies.change import NOBODY as NOBODY
+from stabilizer.remedies.change import Change as Change
+from stabilizer.remedies.change import Course as Course
 from stabilizer.remedies.objections import slowing_objection
 from stabilizer.remedies.situation import Situation
 from stabilizer.runs.history import RunView
-
-Change = dict[str, tuple[float | None, float | None]]
-Course = dict[str, list[float]]
-NOBODY: Mapping[str, int] = MappingProxyType({})
-"""No remedy takes a knob anywhere row by row."""
 
 BACK = 3
 """Rows that say that what a fix waits for has come."""

@@ -10,7 +10,6 @@ from stabilizer.core.records import Finding
 from stabilizer.detectors.evidence.progress import progress
 from stabilizer.remedies.objections import held_out_holds
 from stabilizer.remedies.situation import IN_DOUBT, OUTSIDE, Situation
-from stabilizer.remedies.turns import turns
 from stabilizer.remedies.urgency import DIVERGENCE, just_seen, rank
 from stabilizer.runs.history import RunView
 
@@ -33,7 +32,7 @@ def returns(now: Situation) -> bool:
     lost = now.cause.id == "undetermined" and any(finding.id == "reward/collapse" for finding in now.members)
     if not (lost or any(rank(finding) <= DIVERGENCE for finding in now.members)):
         return False
-    turned = turns(now.view, now.onset, now.memory.courses)
+    turned = now.turns(now.onset)
     return (lost or bool(turned)) and not gained(now.view, min((turn.step for turn in turned), default=now.onset))
 
 

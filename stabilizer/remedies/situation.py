@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, get_args
 
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.core.records import Cause, Finding
+from stabilizer.remedies.change import Change
+from stabilizer.remedies.turns import Turn, turns
 from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import Memory
 
@@ -75,6 +77,18 @@ class Situation:
     def since(self) -> int:
         """The earliest onset among the members; the present step where there are none."""
         return min((finding.onset_step for finding in self.members), default=self.view.step)
+
+    def turns(self, onset: int) -> list[Turn]:
+        """Knobs that were changed around an onset or since without a declaration."""
+        return turns(self.view, onset, self.memory.courses)
+
+    def puts_back(self, change: Change, onset: int) -> bool:
+        """Whether a change gives settings the values that they had before an undeclared change."""
+        return bool(change) and change == {turn.knob: (turn.now, turn.was) for turn in self.turns(onset)}
+
+    def had_of(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of some findings that the incident ever had."""
+        return tuple(name for name in names if name in self.had)
 
     def tried(self, remedy: str) -> bool:
         """Whether a remedy was tried or proposed for this incident and is not due again."""

@@ -14,7 +14,7 @@ import numpy as np
 from stabilizer.core.knobs import KNOBS
 from stabilizer.core.records import Event
 from stabilizer.core.schedule import KINDS, shares_of_peak
-from stabilizer.remedies.base import NOBODY, Change
+from stabilizer.remedies.change import NOBODY, Change
 from stabilizer.runs.history import RunView, Series
 from stabilizer.runs.journal import origin_of_event
 

@@ -120,8 +120,6 @@ def knobs(initial: Mapping[str, float], actions: Iterable[Action]) -> dict[str, 
     return stands
 
 
-Change = Mapping[str, tuple[float | None, float | None]]
-
 FIRST_WAIT = 20
 """Steps before a return that would have won nothing is looked at again; each further wait is twice as long."""
 _DIGITS = re.compile(r"\d+")
