@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from stabilizer.control.arbiter import Mode
+from stabilizer.control.engine import Mode
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.core.records import Finding
 from stabilizer.live.session import Session

@@ -9,8 +9,9 @@ from typing import Any
 
 from stabilizer.core.records import Action
 from stabilizer.core.text import change_words, short
-from stabilizer.runs.journal import BY_HAND, interventions, twin_words
+from stabilizer.runs.journal import BY_HAND
 from stabilizer.runs.listing import whole_number, word
+from stabilizer.runs.story import interventions, twin_words
 
 ENTRY_WORDS = {
     "after_step": "counted from step",
@@ -24,7 +25,7 @@ ENTRY_WORDS = {
     "ticks": "steps judged",
 }
 """What a person reads for a key of the journal; others are shown as they are written."""
-INTERNAL = frozenset({"request"})
+INTERNAL = frozenset({"request", "put_right"})
 """Keys of the journal that only the training process needs."""
 
 

@@ -14,9 +14,9 @@ from typing import Any
 from stabilizer.commands.missing import need_train_extra
 from stabilizer.figures.table import heading
 from stabilizer.output.trackers import TRACKERS, export, rows_of
-from stabilizer.runs.journal import summary
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import run_around
+from stabilizer.runs.story import summary
 from stabilizer.trainers.reading import load
 
 

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from dashboards.__main__ import PORT_IN_USE
 from stabilizer.commands.printing import JsonPrinter, LivePrinter
-from stabilizer.control.arbiter import MODES
+from stabilizer.control.engine import MODES
 from stabilizer.core.records import SEVERITIES, Finding
 from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.core.text import plain

@@ -92,4 +92,5 @@ class Guard:
 
 def _material(reward: Progress) -> float:
     reach = reward.best - reward.lowest
-    return max(MATERIAL * reach if math.isfinite(reach) else 0.0, 0.05 * abs(reward.now), 1e-9)
+    share = MATERIAL * reach if math.isfinite(reach) else 0.0
+    return float(max(share, 0.05 * abs(reward.now), 1e-9))

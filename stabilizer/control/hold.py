@@ -33,10 +33,16 @@ class Held:
     def __init__(self, controls: Controls):
         self._controls = controls
         self._held: dict[str, tuple[float, Turned]] = {}
+        self._turned: dict[str, Turned] = {}
+        """Where the knobs that follow, or followed, have been turned to."""
 
     def begin(self, action: str, rate: float, turn: Turned) -> None:
         """Keep the rate, without knob and schedule, at `rate`, from a knob that was turned this way."""
         self._held[action] = (rate, turn)
+
+    def turned(self, action: str) -> dict[str, Turned]:
+        """The change of the knob of an action since it began to follow; empty where it never moved."""
+        return {LR: self._turned[action]} if action in self._turned else {}
 
     def follow(self, view: RunView) -> Iterator[Moved]:
         """Turn each knob to where its schedule is now, down again too; one that was turned since is left alone."""
@@ -50,5 +56,6 @@ class Held:
             if abs(after / now - 1) > SAME_RATE:
                 self._controls.set(LR, after)
                 self._held[action] = (usual, (before, after))
+                self._turned[action] = (before, after)
                 kept = usual * before * float(share_scheduled(view, np.array([view.step]))[0])
                 yield Moved(action, (before, after), now, kept)

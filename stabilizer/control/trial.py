@@ -1,31 +1,25 @@
-"""One fix as an experiment: the hypothesis is written down first, and the numbers decide whether the fix stays.
-
-A trial succeeds when, at the end of its window, the findings it was made for are quiet *and* the guard (held-out
-accuracy, or the reward) is not worse than it was; anything else, "no difference" included, is undone, so that a run's
-settings drift only for a reason. Failure is not waited for: damage that is new or back, or a guard that is proven
-worse (`sequential`), ends a trial at once, for every further step of it costs what the fix was meant to save.
-"""
+"""One fix as an experiment: what is changed, and the hypothesis that is written down before."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from stabilizer.control.guard import Guard
 from stabilizer.control.probe import Probe
-from stabilizer.core.knobs import Checkpoint
+from stabilizer.core.knobs import KNOBS, Checkpoint
 from stabilizer.detectors.evidence.progress import progress
-from stabilizer.incidents.watch import Watch
-from stabilizer.remedies.base import BACK, Change, Course, Remedy
-from stabilizer.runs.history import RunView
+from stabilizer.remedies.base import Change, Course, Remedy, in_words
+from stabilizer.remedies.going_back import doubted
+from stabilizer.remedies.situation import Situation
+from stabilizer.remedies.turns import turns
 
-Outcome = Literal["running", "verified", "failed"]
+ONSET_MARGIN = 10
+"""Steps a rollback's target should be older than the onset, whose estimate is uncertain by that at most."""
 
 SETTLE = 8
 """Ticks after a return to a checkpoint within which a divergence that shows may be an echo."""
-WORSENS = 4
-"""Ticks that a change made before there was damage has until damage counts against it."""
 
 
 @dataclass
@@ -89,6 +83,28 @@ class Trial:
         return self.before or self.guard
 
     @property
+    def alone(self) -> bool:
+        """Whether it changes settings from the present state, and nothing else."""
+        return not (self.back or self.target or self.under or self.returns)
+
+    def evidence(self) -> dict[str, Any]:
+        """What was tried and measured before the change, and the steps it cost."""
+        found: dict[str, Any] = {}
+        if self.twin:
+            found = {"twin": self.twin, "extra_steps": self.twin["extra_steps"]}
+        if self.asked:
+            probe = self.probe.record() if self.probe else {}
+            found |= {"probe": probe, "extra_steps": found.get("extra_steps", 0) + self.asked}
+        return found
+
+    @property
+    def words(self) -> str:
+        """What it does, in words."""
+        turned = in_words({knob: turn for knob, turn in self.change.items() if turn[0] != turn[1]})
+        warming = "warmed up again over 20 steps" if "control/lr_scale" in self.course else ""
+        return ", ".join(filter(None, [*self.remedy.orders, f"set {turned}" if turned else "", warming]))
+
+    @property
     def depth(self) -> int:
         """How many trials stand or fall together with it, itself among them."""
         return 1 + len(self.chain())
@@ -121,113 +137,65 @@ class Trial:
     def _cost(self, knob: str | None) -> str:
         if self.target:
             return "the steps since the checkpoint"
-        if knob in ("control/prompts", "control/group_size", "control/max_completion") and self.change[knob][0]:
-            return f"steps up to {self.change[knob][1] / self.change[knob][0]:.3g} times as long"
+        before, after = self.change[knob] if knob else (None, None)
+        if knob and KNOBS[knob].longer_steps and before and after:
+            return f"steps up to {after / before:.3g} times as long"
         if self.remedy.orders == ("skip-update",):
             return f"{self.remedy.repeats} steps without learning"
         return "none beside a snapshot"
 
-    def judge(self, watch: Watch, view: RunView) -> tuple[Outcome, str]:
-        """How the trial stands one tick later, and why."""
-        self.ticks += 1
-        if self.outlived:
-            return self._lessened(view)
-        if over := self.remedy.over(view, self.began):
-            self.came = view.step - BACK + 1
-            return "verified", over
-        if not self.remedy.harmless:
-            if damage := self._damage(watch, view):
-                self.harmed = True
-                return "failed", damage
-        state, level = self.guard.verdict(view, self.began, self.window)
-        restored = self.back and not self.target
-        if restored and state == "worse":
-            state = "open"  # a level under another setting is no measure for one under this
-        before = f"{self.guard.level:.3g} before" if math.isfinite(self.guard.level) else "nothing known before"
-        compared = "unknown" if level is None else f"{level:.3g} on average against {before}"
-        falling_already = self.critical and not self.target
-        if state == "worse" and self.ticks >= (self.window // 2 if falling_already else SETTLE):
-            self.harmed = not self.remedy.harmless and self._got_worse(view)
-            return "failed", f"{self.guard.metric} is {compared}, worse than noise explains"
-        if self._futile(watch, view):
-            return "failed", f"no sign of help after {self.ticks} steps: {self._standing(watch, view)}"
-        if self.ticks < self.window:
-            return "running", ""
-        if restored:  # what the run was well with has nothing to prove
-            return "verified", f"{self.guard.metric} is {compared}"
-        if standing := self._standing(watch, view):
-            return "failed", f"still true after {self.ticks} steps: {standing}"
-        if self.before:
-            return self._beside_what_it_left(self.before, view)
-        short = level is None or (state == "open" and self.guard.level - level > self.guard.tolerance)
-        if short and not self.target:  # what did the damage is not put back because chance has a say in the level
-            self.harmed = not (self.remedy.harmless or self.critical or level is None)  # none of its own
-            return "failed", f"{self.guard.metric} is {compared}, below the guard of {self.guard.level:.3g}"
-        return "verified", f"findings quiet and {self.guard.metric} {compared}"
 
-    def _beside_what_it_left(self, before: Guard, view: RunView) -> tuple[Outcome, str]:
-        """A rollback beside the run just before it: the newest rows count, for the first ones are from further back.
+def plan(
+    action: str, remedy: Remedy, change: Change, now: Situation, onset: int, *, margin: int | None = None
+) -> Trial:
+    """The trial of a remedy in a situation, with the state that it would return to and the level it must keep."""
+    turned = turns(now.view, onset, now.memory.courses)
+    back = now.puts_back(change, onset)
+    if back:
+        onset, margin = min(turn.step for turn in turned), 1
+    if margin is None:  # the sooner it was seen, the less it can be off
+        margin = min(ONSET_MARGIN, max(1, (now.view.step - onset) // 2))
+    ways = targets(now.checkpoints, onset, margin) if remedy.rollback else []
+    target = ways[0] if ways else None
+    level = Guard.of(now.view, remedy.horizon)
+    guard = _guard_at(target, onset, now, remedy) if target else level
+    course = {} if back else _course(remedy, change, now)
+    return Trial(
+        action=action,
+        remedy=remedy,
+        incident=now.incident,
+        onset=onset,
+        critical=now.damaged,
+        change={knob: (now.knobs[knob], now.knobs[knob]) for knob in course} | change,
+        guard=guard,
+        before=level if target else None,
+        in_doubt=bool(target) and bool(doubted(now.findings, onset)),
+        findings=tuple(dict.fromkeys(finding.id for finding in now.members)),
+        cause=now.cause.id,
+        course=course,
+        back=back,
+        replays=back,
+        margin=margin,
+        outlived=now.had_of(remedy.outlived(now.cause.id)),
+        holds=next((turn.rate for turn in turned if turn.rate), None) if back else None,
+        target=target,
+        began=now.view.step + 1,
+        window=guard.window(remedy.horizon),
+    )
 
-        A reward that was in doubt then (`in_doubt`) can't be compared.
-        """
-        rows = max(self.window // 2, math.ceil(before.every))
-        state, level = before.verdict(view, max(self.began, view.step - rows + 1), rows)
-        now = "unknown" if level is None else f"{level:.3g} on average"
-        then = f"{before.level:.3g}" if math.isfinite(before.level) else "nothing known"
-        text = f"{before.metric} {now} over the last {rows} steps, against {then} just before the fix"
-        if self.target and self.guard.metric == before.metric and math.isfinite(self.guard.level):
-            text += f" and {self.guard.level:.3g} at step {self.target.step}"
-        if state == "worse" and not self.in_doubt:
-            return "failed", f"going back has not paid: {text}"
-        return "verified", f"findings quiet and {text}"
 
-    def _lessened(self, view: RunView) -> tuple[Outcome, str]:
-        """Of what makes harmless and takes nothing away: what is still broken still shows, in the reward too, so that
-        only what gets worse from there counts."""
-        early = Guard.of(view.at(self.began + SETTLE - 1), self.remedy.horizon)
-        state, level = early.verdict(view, self.began + SETTLE, self.window)
-        compared = "unknown" if level is None else f"{level:.3g} on average against {early.level:.3g} at its beginning"
-        if state == "worse" and self.ticks >= 2 * SETTLE:
-            return "failed", f"{early.metric} is {compared}, worse than noise explains"
-        return ("running", "") if self.ticks < self.window else ("verified", f"{early.metric} is {compared}")
+def _course(remedy: Remedy, change: Change, now: Situation) -> Course:
+    """The knobs of this run that the change takes somewhere row by row."""
+    return {knob: values for knob, values in remedy.course(change, now.knobs).items() if knob in now.knobs}
 
-    def _got_worse(self, view: RunView) -> bool:
-        """Whether the run is worse than when the trial began: where the guard's level is older than the onset, what was
-        lost before is in it too, and a return to the snapshot would throw steps away for nothing."""
-        if self.target or self.guard.step >= self.onset:
-            return True
-        start = Guard.of_reward(view.at(self.began - 1))
-        return not start.rows or start.verdict(view, self.began, self.window)[0] == "worse"
 
-    def _damage(self, watch: Watch, view: RunView) -> str:
-        """Damage that is back after a rollback, or came after a change that was to prevent it."""
-        if (not self.target and self.critical) or self.ticks < (SETTLE if self.target else WORSENS):
-            return ""
-        for finding in watch.active():
-            here = finding.last_step == view.step and finding.attempt == view.attempt
-            if finding.incident == self.incident and finding.severity == "critical" and here:
-                return f"{finding.id} is critical after {self.ticks} steps: {finding.summary}"
-        return ""
+def _guard_at(target: Checkpoint, onset: int, now: Situation, remedy: Remedy) -> Guard:
+    """The level of the run at a checkpoint; for one too early to have a level, that from before the onset."""
+    there = now.view.at(target.step)
+    return Guard.of(there if progress(there) else now.view.at(onset - 1), remedy.horizon)
 
-    def _futile(self, watch: Watch, view: RunView) -> bool:
-        """Damage that was there, is there after half of the window, and nothing gets better."""
-        waits = self.target or self.remedy.harmless or self.back
-        if waits or not self.critical or self.ticks != self.window // 2:
-            return False
-        reward = progress(view)
-        return bool(self._standing(watch, view)) and not (reward and reward.rising)
 
-    def _standing(self, watch: Watch, view: RunView) -> str:
-        """A finding of the incident that still holds when its detector is not told of this trial.
-
-        The trial's own event gives detectors a new baseline, and for as long as that is short they are silent because
-        they can't see, which is not the same as being well. So they are asked as if nothing had been declared.
-        """
-        untold = view.ignoring(self.action)
-        members = set(watch.incident(self.incident).findings)
-        for detector in watch.detectors:
-            if detector.id in members:
-                finding = detector.check(untold)
-                if finding and finding.severity != "info":
-                    return finding.summary
-        return ""
+def targets(checkpoints: Iterable[Checkpoint], onset: int, margin: int) -> list[Checkpoint]:
+    """Checkpoints older than the onset, those safely older first, the newest of each kind first."""
+    older = [checkpoint for checkpoint in checkpoints if checkpoint.step < onset]
+    return sorted(older, key=lambda c: (c.step <= onset - margin, c.step, c.attempt), reverse=True)

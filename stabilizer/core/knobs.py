@@ -25,6 +25,10 @@ class Knob:
     """Only whole numbers make sense (a batch size)."""
     choices: tuple[str, ...] = ()
     """Names of the settings of a switch; its value is the position of the one that holds."""
+    reach: float = 0.0
+    """Factor by which all fixes together may take it from its configured value, either way; 0: to either bound."""
+    longer_steps: bool = False
+    """A higher value makes each step take longer, in proportion."""
 
 
 def _switch(name: str, *choices: str) -> Knob:
@@ -37,20 +41,20 @@ GROUPED = ("group_std", "group_mean", "batch_std", "leave_one_out")
 KNOBS: dict[str, Knob] = {
     knob.name: knob
     for knob in (
-        Knob("control/lr_scale", 1 / 64, 4.0),
+        Knob("control/lr_scale", 1 / 64, 4.0, reach=4.0),
         Knob("control/beta", 0.0, 1.0),
         _switch("control/kl_kind", "k1", "k2", "k3", "k3_is", "k3_k2grad"),
         Knob("control/epsilon_low", 1e-4, 1.0),
         Knob("control/epsilon_high", 1e-4, 10.0),
         Knob("control/temperature", 0.1, 2.0),
-        Knob("control/max_grad_norm", 1e-3, 1e6),
+        Knob("control/max_grad_norm", 1e-3, 1e6, reach=4.0),
         Knob("control/entropy_coef", -0.1, 0.1),
         Knob("control/entropy_target", 0.0, 20.0),
-        Knob("control/prompts", 1, 4096, whole=True),
-        Knob("control/group_size", 1, 256, whole=True),
-        Knob("control/inner_epochs", 1, 16, whole=True),
-        Knob("control/minibatches", 1, 256, whole=True),
-        Knob("control/max_completion", 1, 65536, whole=True),
+        Knob("control/prompts", 1, 4096, whole=True, reach=8.0, longer_steps=True),
+        Knob("control/group_size", 1, 256, whole=True, reach=8.0, longer_steps=True),
+        Knob("control/inner_epochs", 1, 16, whole=True, reach=16.0),
+        Knob("control/minibatches", 1, 256, whole=True, reach=8.0),
+        Knob("control/max_completion", 1, 65536, whole=True, reach=2.0, longer_steps=True),
         Knob("control/overlong_buffer", 0.0, 1.0),
         Knob("control/validate_every", 0, 1_000_000, whole=True),
         _switch("control/advantage", *GROUPED),

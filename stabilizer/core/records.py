@@ -32,6 +32,22 @@ RunState = Literal["created", "running", "paused", "preempted", "finished", "sto
 
 JournalEntry = Literal["proposed", "approved", "rejected", "expired", "applied", "verified", "reverted", "failed"]
 
+Origin = Literal["", "remedy", "person"]
+"""Who began an action. Empty in journals that were written before the field existed."""
+
+Reason = Literal[
+    "", "failed", "over", "overtaken", "person", "interrupted", "no-gain", "no-better", "no-need", "outdated",
+    "replaced", "unanswered", "limit", "copy", "error",
+]  # fmt: skip
+"""Why an entry of the journal says that an action ended, or was not begun; empty where it needs no reason.
+
+`failed`: the trial failed its test. `over`: what the change was kept for has passed. `overtaken`: an undeclared change
+came to light. `person`: a person decided. `interrupted`: the run was cut off. `no-gain`: going back would win nothing.
+`no-better`: the run is no worse than at the checkpoint. `no-need`: nothing calls for it any more. `outdated`: it would
+not be proposed any more. `replaced`: another proposal took its place. `unanswered`: nobody answered. `limit`: a budget,
+cooldown or bound forbids it. `copy`: a copy of the run spoke against it. `error`: it could not be done.
+"""
+
 _PLAIN = frozenset({int, float})
 _LINE = orjson.OPT_APPEND_NEWLINE
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -150,6 +166,8 @@ class Action:
     n: int = 0
     prev: str = ""
     hash: str = ""
+    origin: Origin = ""
+    reason: Reason = ""
 
 
 def worst(severities: Iterable[Severity]) -> Severity | None:
@@ -269,13 +287,17 @@ def decode(kind: type[Any], line: bytes) -> Any:
 
 
 _OPTIONAL = frozenset({"solved", "tokens", "logps"})
+_UNSTATED = frozenset({"origin", "reason"})
+"""Fields of an action that are left out while empty, so that the hashes of older journals hold."""
 _FIELD_TYPES: dict[Any, Any] = {
     "int": int, "str": str, "float": (int, float), "bool": bool, "Severity": str, "FindingState": str,
     "JournalEntry": str, "Mapping[str, Any]": dict, "Mapping[str, float]": dict,
     "bool | None": (bool, type(None)), "Sequence[str]": tuple, "Sequence[float | None]": tuple,
+    "Origin": str, "Reason": str,
 }  # fmt: skip
 _FIELD_WORDS: dict[Any, Any] = {
     "Severity": SEVERITIES, "FindingState": FINDING_STATES, "JournalEntry": get_args(JournalEntry),
+    "Origin": get_args(Origin), "Reason": get_args(Reason),
 }  # fmt: skip
 
 
@@ -326,7 +348,8 @@ def _floats(value: Any) -> Any:
 def _plain(value: Any) -> Any:
     """JSON's own types; a non-finite number becomes {"nf": "nan"} and comes back as itself."""
     if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+        fields = {name: getattr(value, name) for name in value.__dataclass_fields__}
+        return {name: _plain(held) for name, held in fields.items() if held != "" or name not in _UNSTATED}
     if isinstance(value, Mapping):
         return {_text(str(key)): _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -14,7 +14,6 @@ or is another one) are refused here.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -174,7 +173,7 @@ class Requests:
         wanted, self._return = self._return, None
         text = f"returned to step {wanted.checkpoint.step}, requested by {wanted.by}"
         try:
-            self._host.roll_back(wanted.checkpoint, text, by=wanted.by, action=wanted.entry.action)
+            self._host.roll_back(wanted.checkpoint, text, by=wanted.by, action=wanted.entry.action, origin="person")
         except OSError as error:
             self._close(wanted.entry, "failed", f"restore of {wanted.checkpoint.path.name} failed: {error}")
         else:
@@ -251,9 +250,11 @@ class Requests:
 
     def _begin(self, request: Request, change: dict[str, Any], text: str, **data: Any) -> Action:
         """Journal what is about to be done."""
-        number = 1 + len(requested(self._host.entries))
+        began = journal.first(self._host.entries).values()
+        number = 1 + sum(journal.origin_of(entry) == "person" for entry in began)
         data = {"request": request.id, "by": request.by, **data}
-        entry = Action(f"h{number}", "approved", BY_HAND, self._host.step, change=change, text=text, data=data)
+        step = self._host.step
+        entry = Action(f"h{number}", "approved", BY_HAND, step, change=change, text=text, data=data, origin="person")
         return self._host.journal(entry)
 
     def _finish(self, entry: Action) -> bool:
@@ -282,7 +283,7 @@ class Requests:
         if not self._host.declared(entry.action):
             change = {knob: list(values) for knob, values in entry.change.items()}
             more = {"change": change} if change else {}
-            self._declare("intervention", entry.text, by=by, action=entry.action, **more)
+            self._declare("intervention", entry.text, by=by, action=entry.action, origin="person", **more)
         self._close(entry, "applied", entry.text)
         return True
 
@@ -334,18 +335,13 @@ class Requests:
 
     def _close(self, entry: Action, how: JournalEntry, text: str, step: int | None = None) -> None:
         at = self._host.step if step is None else step
-        self._host.journal(Action(entry.action, how, BY_HAND, at, change=entry.change, text=text, data=entry.data))
+        closed = Action(
+            entry.action, how, BY_HAND, at, change=entry.change, text=text, data=entry.data, origin="person"
+        )
+        self._host.journal(closed)
 
     def _declare(self, kind: str, text: str, **data: Any) -> None:
         self._host.declare(self._host.step + 1, kind, text, **data)
-
-
-def requested(entries: Iterable[Action]) -> set[str]:
-    """Actions that users requested; a request for a remedy's action does not make it one."""
-    first: dict[str, Action] = {}
-    for entry in entries:
-        first.setdefault(entry.action, entry)
-    return {name for name, entry in first.items() if entry.remedy == BY_HAND}
 
 
 def _skips_update_after(step: int, entry: Action) -> bool:

@@ -17,11 +17,11 @@ from pathlib import Path
 import torch
 import transformers
 
-from stabilizer.control.arbiter import Arbiter, Mode
+from stabilizer.control.engine import Mode, RemedyEngine
 from stabilizer.core.records import Finding, RunState
 from stabilizer.live.host import RunHost
 from stabilizer.live.monitor import Monitor
-from stabilizer.live.requests import Requests, requested
+from stabilizer.live.requests import Requests
 from stabilizer.live.resuming import RunComplete, how_to_train_on, refuse_a_second_writer, resumed_trainer
 from stabilizer.live.tick import Tick
 from stabilizer.runs.history import RunView
@@ -52,9 +52,9 @@ class Session:
         earlier = reader.actions if reader else []
         self.host = RunHost(trainer, self.monitor, earlier)
         self.requests = Requests(self.host, writer.path, trainer.controls)
-        by_users = requested(earlier)
-        trials = [entry for entry in earlier if entry.action not in by_users]
-        self.arbiter = Arbiter(mode, trainer.controls, self.monitor.watch, self.host, trials, fork_steps=fork_steps)
+        self.arbiter = RemedyEngine(
+            mode, trainer.controls, self.monitor.watch, self.host, earlier, fork_steps=fork_steps
+        )
         if reader is not None:
             self.requests.recover(starting_knobs(trainer.config))
         self.stop_reason: str | None = None

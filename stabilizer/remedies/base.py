@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from stabilizer.core import knobs as controls
 from stabilizer.core.knobs import KNOBS
+from stabilizer.remedies.change import NOBODY as NOBODY
+from stabilizer.remedies.change import Change as Change
+from stabilizer.remedies.change import Course as Course
+from stabilizer.remedies.objections import slowing_objection
+from stabilizer.remedies.situation import Situation
 from stabilizer.runs.history import RunView
-
-Change = dict[str, tuple[float | None, float | None]]
-Course = dict[str, list[float]]
-NOBODY: Mapping[str, int] = MappingProxyType({})
-"""No remedy takes a knob anywhere row by row."""
 
 BACK = 3
 """Rows that say that what a fix waits for has come."""
@@ -30,9 +29,9 @@ class Remedy:
     knob (forgetting the optimizer's averages, skipping updates, ending the run) is an order of `controls.ORDERS`.
     """
 
-    id: ClassVar[str]
+    id: str
     safety: ClassVar[Literal["soft", "hard", "advice"]]
-    answers: ClassVar[tuple[str, ...]]
+    answers: tuple[str, ...]
     """Causes it is meant for."""
     rollback: ClassVar[bool] = False
     """Returns to a checkpoint from before the onset; then the change must remove the cause, or it would replay it."""
@@ -44,20 +43,22 @@ class Remedy:
     """Waits for a person in every mode: nobody may be there to end what it begins."""
     harmless: ClassVar[bool] = False
     """Touches neither weights nor data, so that nothing can get worse and there is nothing to go back from."""
+    slows: ClassVar[bool] = False
+    """Slows learning for as long as it lasts, to keep what has not failed yet from failing."""
     outlived_by: ClassVar[tuple[str, ...]] = ()
     """Findings that measure what it can't take away, only make harmless: they say nothing about whether it helped."""
     horizon: ClassVar[int] = 30
     """Steps after which a trial is judged at the earliest; a noisy guard makes it longer."""
-    by_hand: ClassVar[str] = ""
+    by_hand: str = ""
     """What a person does, in words that can be followed, where that is more than turning the knobs of `change`."""
     turns: ClassVar[str] = ""
     """The one knob that `by_hand` speaks of: where its value is known, `change` says all there is to say."""
-    of_settings: ClassVar[bool] = True
+    of_settings: bool = True
     """A matter of a trainer's settings, and not of data, rewards or code alone."""
-    restart: ClassVar[str] = ""
+    restart: str = ""
     """Whether a person has to start another trainer's run again for it, where that is not as for any setting."""
-    why: ClassVar[str]
-    expects: ClassVar[str]
+    why: str
+    expects: str
     """What must be seen at the horizon, in words: half of the hypothesis (the guard is the other half)."""
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
@@ -89,6 +90,14 @@ class Remedy:
     def unfit(self, view: RunView) -> str:
         """Why it must not be used on this run as it stands; empty when it may."""
         return ""
+
+    def objection(self, now: Situation) -> str | None:
+        """What speaks against it in a situation, beside `unfit`; None where nothing does."""
+        return slowing_objection(now, self.answers) if self.slows else None
+
+    def onset(self, now: Situation) -> int:
+        """The step from which the incident counts for this remedy."""
+        return now.onset
 
 
 def scaled(knobs: Mapping[str, float], name: str, factor: float, low: float, high: float) -> Change | None:

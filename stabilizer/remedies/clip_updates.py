@@ -36,6 +36,7 @@ class ClipUpdates(Remedy):
     id = "clip-updates"
     safety = "soft"
     answers = ("numeric-overflow", "lr-too-high")
+    slows = True
     by_hand = "halve the norm to which gradients are scaled down"
     why = "one bad batch must not undo a hundred good ones"
     expects = "the incident's findings are quiet and the reward is no lower than before"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.objections import held_out_holds
+from stabilizer.remedies.situation import Situation
 
 
 class EarlyStop(Remedy):
@@ -46,3 +48,8 @@ class EarlyStop(Remedy):
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return {} if knobs else None
+
+    def objection(self, now: Situation) -> str | None:
+        if not now.critical:
+            return "there is no damage any more that would be a reason to stop"
+        return held_out_holds(now.view)

@@ -35,6 +35,7 @@ class FewerEpochs(Remedy):
     id = "fewer-epochs"
     safety = "soft"
     answers = ("too-many-epochs", "lr-too-high")
+    slows = True
     by_hand = "one pass over each batch of answers, or larger minibatches"
     why = "after some updates the policy has left the answers it is learning from"
     expects = "KL between the sampling and the updated policy falls under 0.01 nats/token"

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from stabilizer.remedies.base import NOBODY, SILENCE, Change, Remedy, more_prompts, scaled
 from stabilizer.remedies.evidence import beyond_reach, nothing_to_compare, taught
+from stabilizer.remedies.objections import AGREE, agreement
+from stabilizer.remedies.situation import Situation
 from stabilizer.runs.history import RunView
 
 SILENCING = ("dead-groups", "prompts-too-hard")
@@ -69,3 +71,8 @@ class GrowBatch(Remedy):
     def unfit(self, view: RunView) -> str:
         """Twice nothing is nothing."""
         return nothing_to_compare(view)
+
+    def objection(self, now: Situation) -> str | None:
+        if now.cause.id == "noise-floor" and (cosine := agreement(now.view)) >= AGREE:
+            return f"halves of a batch agree on the gradient (cosine {cosine:.2f}): it is large enough"
+        return None

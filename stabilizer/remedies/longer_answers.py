@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.evidence import recent
+from stabilizer.remedies.objections import no_room_wanted
+from stabilizer.remedies.situation import Situation
+
+LENGTH_COSTS = -0.2
+"""Correlation of length and reward below which longer answers earn less."""
 
 
 class LongerAnswers(Remedy):
@@ -42,3 +48,11 @@ class LongerAnswers(Remedy):
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return scaled(knobs, "control/max_completion", 1.5, low=1, high=65536)
+
+    def objection(self, now: Situation) -> str | None:
+        if why := no_room_wanted(now):
+            return why
+        earns = recent(now.view, "rollout/length_reward_corr")
+        if earns is not None and earns < LENGTH_COSTS:
+            return f"longer answers are paid worse (correlation {earns:.2f}): more room would be wasted"
+        return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.objections import drift_that_grows
+from stabilizer.remedies.situation import Situation
 
 LEAST = 1e-4
 """A penalty smaller than this holds nobody back."""
@@ -46,3 +48,6 @@ class LowerBeta(Remedy):
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return scaled(knobs, "control/beta", 0.5, low=LEAST, high=1.0)
+
+    def objection(self, now: Situation) -> str | None:
+        return drift_that_grows(now)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Course, Remedy, scaled
+from stabilizer.remedies.objections import AGREE, agreement
+from stabilizer.remedies.situation import Situation
 
 LR = "control/lr_scale"
 LOWEST = 0.25
@@ -47,6 +49,7 @@ class LowerLr(Remedy):
     id = "lower-lr"
     safety = "soft"
     answers = ("lr-too-high", "numeric-overflow", "no-kl-anchor", "noise-floor")
+    slows = True
     why = "smaller steps keep the policy within reach of the data it learned from"
     expects = "the incident's findings are quiet and the reward is no lower than before"
 
@@ -58,3 +61,10 @@ class LowerLr(Remedy):
         after = change[LR][1] or LOWEST
         first = max(after / 2, LOWEST)
         return {LR: [first + (after - first) * row / REWARM for row in range(REWARM + 1)]} if first < after else {}
+
+    def objection(self, now: Situation) -> str | None:
+        if why := super().objection(now):
+            return why
+        if now.cause.id == "noise-floor" and agreement(now.view) < AGREE:
+            return "the noise of the gradient, not the step, is what is too large"
+        return None

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy, switched
 from stabilizer.remedies.evidence import recent
+from stabilizer.remedies.objections import no_room_wanted
+from stabilizer.remedies.situation import Situation
 from stabilizer.runs.history import RunView
 
 
@@ -48,3 +50,6 @@ class MaskTruncated(Remedy):
         """What is cut is left out; of what ends something must be left."""
         cut = recent(view, "rollout/truncated_frac")
         return f"{cut:.0%} of answers are cut: too few would be left" if cut is not None and cut > 0.5 else ""
+
+    def objection(self, now: Situation) -> str | None:
+        return no_room_wanted(now)

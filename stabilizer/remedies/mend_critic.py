@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stabilizer.detectors.evidence.progress import progress
+from stabilizer.detectors.evidence.stagnation import stagnation
 from stabilizer.remedies.base import Change, Course, Remedy
+from stabilizer.remedies.situation import Situation
 
 STEPS = 20
 """Steps in which the critic learns alone."""
@@ -53,3 +56,10 @@ class MendCritic(Remedy):
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
         """The policy waits, and goes on."""
         return {"control/actor_frozen": [1.0] * STEPS + [0.0]}
+
+    def objection(self, now: Situation) -> str | None:
+        """A critic that misjudges learns at every step; a policy that waits for it loses those steps for sure."""
+        reward = progress(now.view)
+        if reward is None or reward.dropped or stagnation(now.view):
+            return None
+        return f"{reward.metric} has neither fallen nor stopped rising: the critic learns beside it"

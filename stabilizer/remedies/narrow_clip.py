@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.objections import entropy_is_low
+from stabilizer.remedies.situation import Situation
 
 
 class NarrowClip(Remedy):
@@ -36,6 +38,7 @@ class NarrowClip(Remedy):
     id = "narrow-clip"
     safety = "soft"
     answers = ("clip-too-wide", "lr-too-high")
+    slows = True
     by_hand = "set the clip range to 0.2 below and 0.28 above"
     why = "a clip range this wide lets single tokens move as far as they like in one step"
     expects = "the largest ratio falls and entropy and reward settle"
@@ -46,3 +49,8 @@ class NarrowClip(Remedy):
             return None  # at the narrow end already; or the lower bound is off, so it is no clip of ratios
         wide = before > 0.2801  # in four bytes 0.28 is a little more than 0.28
         return {"control/epsilon_high": (before, 0.28 if wide else 0.2)}
+
+    def objection(self, now: Situation) -> str | None:
+        if why := super().objection(now):
+            return why
+        return None if now.cause.id == "clip-too-wide" else entropy_is_low(now)

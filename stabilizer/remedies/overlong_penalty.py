@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from stabilizer.detectors.evidence.progress import progress
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.evidence import recent
+from stabilizer.remedies.objections import no_room_wanted
+from stabilizer.remedies.situation import Situation
 from stabilizer.runs.history import RunView
 
 
@@ -51,3 +53,6 @@ class OverlongPenalty(Remedy):
         if earns is not None and earns > 0.2 and (accuracy := progress(view)) and accuracy.rising:
             return f"longer answers are paid better (correlation {earns:.2f}) and the reward rises: it is earned"
         return ""
+
+    def objection(self, now: Situation) -> str | None:
+        return no_room_wanted(now)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.objections import drift_that_pays
+from stabilizer.remedies.situation import Situation
 
 START = 0.001
 SOFT_LIMIT = 0.01
@@ -41,6 +43,7 @@ class RaiseBeta(Remedy):
     id = "raise-beta"
     safety = "soft"
     answers = ("no-kl-anchor", "lr-too-high", "reward-hackable")
+    slows = True
     turns = "control/beta"
     by_hand = "give the KL term a weight of 0.001, or twice the one it has"
     why = "a KL penalty makes drift that buys no reward cost something"
@@ -50,3 +53,6 @@ class RaiseBeta(Remedy):
         if knobs.get("control/beta") == 0:
             return {"control/beta": (0.0, START)}
         return scaled(knobs, "control/beta", 2.0, low=0.0, high=max(SOFT_LIMIT, knobs.get("control/beta", 0.0)))
+
+    def objection(self, now: Situation) -> str | None:
+        return super().objection(now) or drift_that_pays(now)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.objections import drift_that_pays
 from stabilizer.remedies.raise_beta import SOFT_LIMIT
+from stabilizer.remedies.situation import Situation
 
 
 class RaiseBetaFurther(Remedy):
@@ -43,3 +45,6 @@ class RaiseBetaFurther(Remedy):
         if knobs.get("control/beta", 0.0) < SOFT_LIMIT:
             return None
         return scaled(knobs, "control/beta", 2.0, low=0.0, high=0.1)
+
+    def objection(self, now: Situation) -> str | None:
+        return drift_that_pays(now)

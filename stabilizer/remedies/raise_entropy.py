@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.objections import entropy_is_fine
+from stabilizer.remedies.situation import Situation
 
 
 class RaiseEntropy(Remedy):
@@ -45,3 +47,6 @@ class RaiseEntropy(Remedy):
         if before is None or before >= 0.01:
             return None
         return {"control/entropy_coef": (before, min(0.01, max(0.001, 2 * before)))}
+
+    def objection(self, now: Situation) -> str | None:
+        return entropy_is_fine(now)

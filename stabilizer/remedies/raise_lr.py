@@ -7,10 +7,15 @@ from collections.abc import Mapping
 from stabilizer.core.stats import middle
 from stabilizer.remedies.base import Change, Remedy, scaled
 from stabilizer.remedies.evidence import recent
+from stabilizer.remedies.situation import Situation
+from stabilizer.remedies.urgency import DIVERGENCE, rank
 from stabilizer.runs.history import RunView
 
 LIMITS = (("policy/kl_old", 0.005), ("policy/clip_frac", 0.1), ("reward/zero_std_frac", 0.5))
 """Nats a token, and shares: above, the policy already moves enough, or has nothing to learn from."""
+
+AFTER_DIVERGENCE = 100
+"""Steps after a divergence in which no fix may raise the learning rate."""
 
 
 class RaiseLr(Remedy):
@@ -53,10 +58,19 @@ class RaiseLr(Remedy):
     def unfit(self, view: RunView) -> str:
         """Whether something else than small steps holds the run back, or a larger step would break it."""
         entropy = view.series("policy/entropy").finite().values
-        if len(entropy) >= 40 and recent(view, "policy/entropy") < 0.3 * middle(entropy[:20]):
+        level = recent(view, "policy/entropy")
+        if len(entropy) >= 40 and level is not None and level < 0.3 * middle(entropy[:20]):
             return "entropy is low: the policy has stopped exploring, and larger steps would finish it"
         for name, most in LIMITS:
             now = recent(view, name)
             if now is not None and now > most:
                 return f"{name} is {now:.3g}, above {most:g}"
         return ""
+
+    def objection(self, now: Situation) -> str | None:
+        """A flat reward asks for a larger step only where no larger step just broke something."""
+        for finding in now.findings:
+            ago = now.view.step - finding.last_step
+            if rank(finding) <= DIVERGENCE and finding.severity != "info" and ago < AFTER_DIVERGENCE:
+                return f"{finding.id} was seen {ago} steps ago"
+        return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.objections import entropy_is_fine
+from stabilizer.remedies.situation import Situation
 
 
 class RaiseTemperature(Remedy):
@@ -45,3 +47,6 @@ class RaiseTemperature(Remedy):
         if before is None or before >= 1.3:
             return None
         return {"control/temperature": (before, min(1.3, round(before + 0.1, 6)))}
+
+    def objection(self, now: Situation) -> str | None:
+        return entropy_is_fine(now)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.objections import drift_that_grows
+from stabilizer.remedies.situation import Situation
 
 
 class ResetReference(Remedy):
@@ -43,3 +45,6 @@ class ResetReference(Remedy):
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return {} if knobs.get("control/beta", 0.0) > 0 else None
+
+    def objection(self, now: Situation) -> str | None:
+        return drift_that_grows(now)

@@ -8,11 +8,13 @@ from stabilizer.remedies.base import NOBODY, Change, Course, Remedy
 from stabilizer.remedies.correct_mismatch import CorrectMismatch
 from stabilizer.remedies.evidence import leapt
 from stabilizer.remedies.fewer_epochs import FewerEpochs
+from stabilizer.remedies.going_back import objection_to_return, onset_to_undo
 from stabilizer.remedies.lower_entropy_bonus import LowerEntropyBonus
 from stabilizer.remedies.lower_lr import LR, LowerLr
 from stabilizer.remedies.mend_critic import MendCritic
 from stabilizer.remedies.narrow_clip import NarrowClip
 from stabilizer.remedies.other_kl_estimator import OtherKlEstimator
+from stabilizer.remedies.situation import Situation
 from stabilizer.remedies.target_entropy import TargetEntropy
 from stabilizer.remedies.turns import turned_back
 from stabilizer.runs.history import RunView
@@ -111,3 +113,9 @@ class RollBack(Remedy):
         """As the remedy whose change it is would: a lowered rate warms up, a critic is left alone for a while."""
         own = [remedy for remedy in _OWN.values() if remedy.change(knobs) == change]
         return (own[0] if own else _LOWER_LR).course(change, knobs) if own or LR in change else {}
+
+    def objection(self, now: Situation) -> str | None:
+        return objection_to_return(now)
+
+    def onset(self, now: Situation) -> int:
+        return onset_to_undo(now)

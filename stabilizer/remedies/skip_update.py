@@ -10,6 +10,8 @@ from stabilizer.core.stats import middle
 from stabilizer.detectors.evidence.progress import progress
 from stabilizer.remedies.base import BACK, Change, Remedy
 from stabilizer.remedies.evidence import silent_groups
+from stabilizer.remedies.objections import leapt_at_onset
+from stabilizer.remedies.situation import Situation
 from stabilizer.runs.history import RunView
 
 MOSTLY = 0.5
@@ -86,3 +88,14 @@ class SkipUpdate(Remedy):
         who expected more of them, makes them teach all the same."""
         silent = None if "value/loss" in view else silent_groups(view)
         return f"{silent:.0%} of groups are paid alike: they teach nothing wrong" if (silent or 0.0) > MOSTLY else ""
+
+    def objection(self, now: Situation) -> str | None:
+        """Steps without learning are a price worth paying only for a reward that will soon be well again."""
+        if leapt_at_onset(now):
+            return "the policy leapt when it began: what fails is in the weights, and only learning mends them"
+        if now.members and all(finding.id == "optim/grad-spike" for finding in now.members):
+            return "single rows spike, and those between them teach what they should"
+        lasts = now.view.step - now.since
+        if lasts >= self.repeats:
+            return f"it has gone on for {lasts} steps: it will not pass within {self.repeats} more"
+        return None

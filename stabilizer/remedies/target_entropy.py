@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.objections import entropy_is_fine
+from stabilizer.remedies.situation import Situation
 
 FLOOR = 0.1
 """Nats per token."""
@@ -45,3 +47,6 @@ class TargetEntropy(Remedy):
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return {"control/entropy_target": (0.0, FLOOR)} if knobs.get("control/entropy_target") == 0 else None
+
+    def objection(self, now: Situation) -> str | None:
+        return entropy_is_fine(now)

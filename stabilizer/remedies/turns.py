@@ -14,8 +14,9 @@ import numpy as np
 from stabilizer.core.knobs import KNOBS
 from stabilizer.core.records import Event
 from stabilizer.core.schedule import KINDS, shares_of_peak
-from stabilizer.remedies.base import NOBODY, Change
+from stabilizer.remedies.change import NOBODY, Change
 from stabilizer.runs.history import RunView, Series
+from stabilizer.runs.journal import origin_of_event
 
 LR = "control/lr_scale"
 BEFORE = 100
@@ -128,7 +129,7 @@ def _left_at(view: RunView, series: Series, row: int) -> float:
     that word was a person's: from then on it stands where somebody wants it."""
     for later in (series.values[row + 1 :] != series.values[row:-1]).nonzero()[0] + row + 1:
         if words := _words(view, int(series.steps[later])):
-            fix = any(str(event.data.get("action", "")).startswith("a") for event in words)
+            fix = any(origin_of_event(event) == "remedy" for event in words)
             return float(series.values[later - 1] if fix else series.values[row - 1])
     return float(series.values[-1])
 

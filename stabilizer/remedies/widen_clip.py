@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.objections import entropy_is_fine
+from stabilizer.remedies.situation import Situation
 
 
 class WidenClip(Remedy):
@@ -43,3 +45,6 @@ class WidenClip(Remedy):
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         before = knobs.get("control/epsilon_high")
         return {"control/epsilon_high": (before, 0.28)} if before is not None and 0.1 <= before < 0.28 else None
+
+    def objection(self, now: Situation) -> str | None:
+        return entropy_is_fine(now)

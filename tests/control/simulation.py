@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stabilizer.analysis.watching import new_watch
-from stabilizer.control.arbiter import Arbiter, Mode
+from stabilizer.control.engine import Mode, RemedyEngine
 from stabilizer.control.fork import Fork, paired
 from stabilizer.control.probe import Probe, probe
 from stabilizer.core.earnings import Paid
@@ -61,7 +61,7 @@ class Simulation:
         self._state = {"step": 0, "skill": 0.2, "broken": 0.0}
         self._saved: list[tuple[Checkpoint, dict[str, Any]]] = []
         self.save_checkpoint()
-        self.arbiter = Arbiter(mode, self.controls, self.watch, self, earlier, fork_steps=fork)
+        self.engine = RemedyEngine(mode, self.controls, self.watch, self, earlier, fork_steps=fork)
 
     @property
     def step(self) -> int:
@@ -75,7 +75,7 @@ class Simulation:
             self.ticks += 1
             self._train_step()
             self.watch.tick(self.history.view())
-            self.arbiter.tick(self.history.view(), requests(self))
+            self.engine.tick(self.history.view(), requests(self))
             if self.step % 10 == 0 and not self.saving_fails:
                 self.save_checkpoint()
         return self

@@ -10,6 +10,7 @@ import pytest
 
 from stabilizer.control.cost import cost
 from stabilizer.control.guard import Guard
+from stabilizer.control.judge import advance
 from stabilizer.control.trial import Trial
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.core.records import Action, Cause
@@ -25,7 +26,7 @@ def too_fast(knobs: dict[str, float]) -> bool:
 
 def approve(run: Simulation) -> None:
     """A person says yes to the first proposal, after the newest step."""
-    run.arbiter.tick(run.history.view(), [Request("r1", "approve", run.actions[0].action, "ada", 0.0)])
+    run.engine.tick(run.history.view(), [Request("r1", "approve", run.actions[0].action, "ada", 0.0)])
 
 
 def asked(steps: int = 60) -> Simulation:
@@ -66,7 +67,7 @@ def test_a_proposal_whose_cause_changed_expires_when_it_is_approved() -> None:
 
 def test_a_proposal_expires_when_the_findings_that_called_for_it_are_resolved() -> None:
     run = asked()
-    (question,) = run.arbiter._questions.values()
+    (question,) = run.engine.questions.open.values()
     assert question.trial.findings, "the journal says what called for it"
     assert run.actions[0].data["hypothesis"]["findings"] == list(question.trial.findings)
     question.trial = replace(question.trial, findings=("optim/grad-spike",))  # another one of the incident
@@ -147,9 +148,9 @@ def test_a_return_that_ends_below_where_the_run_was_is_not_verified(
     trial = Trial("a1", ROLL_BACK, 1, 41, True, {}, guard=Guard.of(view.at(40), 30), before=Guard.of(view.at(50), 30),
                   target=Checkpoint(40, 0, Path("step-40")), began=51, ticks=29, in_doubt=in_doubt)  # fmt: skip
     quiet = SimpleNamespace(incident=lambda number: SimpleNamespace(findings=[]), detectors=(), active=lambda: [])
-    judged, words = trial.judge(quiet, view)
-    assert judged == outcome
-    assert f"against {before:.1f}"[:11] in words and "just before the fix and 0.1" in words
+    judged = advance(trial, quiet, view)
+    assert judged.outcome == outcome
+    assert f"against {before:.1f}"[:11] in judged.reason and "just before the fix and 0.1" in judged.reason
 
 
 def test_the_price_of_a_return_is_its_steps_and_what_was_learned_since() -> None:

@@ -50,17 +50,19 @@ def test_what_a_remedy_does_row_by_row_is_its_own_and_what_somebody_does_to_its_
 
 
 @pytest.mark.parametrize(
-    ("series", "fix", "turned"),
+    ("series", "data", "turned"),
     [
-        ("0.01x40 0.03x10 0.01x15 0.02x15", "a1", None),  # it was over before the fix
-        ("0.8x50 1x15 0.5x15", "a1", None),  # the fix has more than made up for it
-        ("1x50 4x15 2x15", "a1", (2.0, 1.0)),
-        ("1x50 4x15 3x15", "h1", None),  # a person has said what it is to be
+        ("0.01x40 0.03x10 0.01x15 0.02x15", {"action": "a1", "origin": "remedy"}, None),  # it was over before the fix
+        ("0.8x50 1x15 0.5x15", {"action": "a1", "origin": "remedy"}, None),  # the fix has more than made up for it
+        ("1x50 4x15 2x15", {"action": "a1", "origin": "remedy"}, (2.0, 1.0)),
+        ("1x50 4x15 2x15", {"action": "a1"}, (2.0, 1.0)),  # as runs had it before origins were recorded
+        ("1x50 4x15 3x15", {"action": "a1", "origin": "person"}, None),  # a person decided what it is to be
+        ("1x50 4x15 3x15", {"action": "h1", "by": "ada"}, None),
     ],
 )
-def test_what_a_fix_or_a_person_did_about_a_knob_since_counts(series: str, fix: str, turned: tuple | None) -> None:
+def test_what_a_fix_or_a_person_did_about_a_knob_since_counts(series: str, data: dict, turned: tuple | None) -> None:
     run = history({"reward/mean": "0.5x80", "control/beta": series})
-    run.events.append(Event(66, "intervention", "a word", data={"action": fix}))
+    run.events.append(Event(66, "intervention", "a word", data=data))
     assert turned_back(run.view(), ONSET) == ({"control/beta": turned} if turned else {})
 
 

@@ -8,10 +8,18 @@ from pathlib import Path
 import pytest
 
 from stabilizer.cli import main
-from stabilizer.core.records import Action, encode
+from stabilizer.core.records import Action, RecordError, decode, encode
 from stabilizer.runs.chain import chain_hash
-from stabilizer.runs.journal import NO_TWIN, interventions, knobs, summary, turned, twin_words, verify
+from stabilizer.runs.journal import (
+    by_remedies,
+    knobs,
+    origin_of,
+    reason_of,
+    turned,
+    verify,
+)
 from stabilizer.runs.reader import read_records
+from stabilizer.runs.story import NO_TWIN, interventions, summary, twin_words
 from stabilizer.runs.writer import RunWriter
 
 LR = {"control/lr_scale": (1.0, 0.5)}
@@ -94,7 +102,7 @@ def test_what_was_changed_is_counted_by_action_and_outcome() -> None:
         entry("a3", "applied", change=LR, step=20),
     ]  # fmt: skip
     one, two, three = interventions(told)
-    assert (one.outcome, one.ended, one.said, one.expects) == ("undone", 12, "no better", "calm")
+    assert (one.outcome, one.ended, one.result, one.expects) == ("undone", 12, "no better", "calm")
     assert (two.order, two.by, two.outcome) == ("reset-optimizer", "ada", "kept")
     assert three.outcome == "on trial"
     assert summary(told)["count"] == 3
@@ -124,3 +132,29 @@ def test_what_was_changed_is_counted_by_action_and_outcome() -> None:
 def test_the_twin_is_told_in_words_and_its_absence_too(twin, said) -> None:
     (one,) = interventions([entry("a1", "approved", data={"twin": twin}), entry("a1", "applied")])
     assert twin_words(one) == said
+
+
+def test_who_began_an_action_and_why_it_ended_are_fields_that_older_lines_do_not_have() -> None:
+    stated = entry("a1", "reverted", origin="remedy", reason="over")
+    assert decode(Action, encode(stated)) == stated
+    older = entry("a1", "reverted")
+    assert b"origin" not in encode(older) and b"reason" not in encode(older), "its hash is that of the line as written"
+    assert decode(Action, encode(older)) == older
+    with pytest.raises(RecordError):
+        decode(Action, encode(replace(stated, origin="nobody")))
+
+
+def test_older_entries_say_who_began_them_and_why_they_ended_by_what_they_hold() -> None:
+    by_hand = entry("h1", "applied", remedy="by-hand")
+    undone = [entry("a1", "applied"), entry("a1", "reverted", remedy="by-hand")]
+    assert (origin_of(by_hand), origin_of(undone[0])) == ("person", "remedy")
+    assert by_remedies([by_hand, *undone]) == undone, "a fix that a person undid was begun by a remedy all the same"
+    for data, reason in (
+        ({"interrupted": True}, "interrupted"),
+        ({"released": True, "ticks": 3}, "over"),
+        ({"ticks": 3}, "failed"),
+        ({}, ""),
+    ):
+        assert reason_of(entry("a1", "reverted", data=data)) == reason
+    assert reason_of(undone[1]) == "person"
+    assert reason_of(entry("a1", "rejected", data={"probe": {"step": 3}})) == "no-gain"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from stabilizer.core.records import Action
-from stabilizer.runs.journal import interventions, newest, twin_words, verify
+from stabilizer.runs.journal import newest, verify
+from stabilizer.runs.story import interventions, twin_words
 from stabilizer.runs.writer import RunWriter
 
 

@@ -1,26 +1,24 @@
-"""Which incident first, and each contradictory pair decided both ways."""
+"""Which incident comes first, and each pair of opposite fixes decided both ways."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
-from stabilizer.control.arbitration import (
+from stabilizer.control.choose import left_to_people
+from stabilizer.core.records import Cause, Finding
+from stabilizer.detectors import DETECTORS
+from stabilizer.remedies import REMEDIES
+from stabilizer.remedies.situation import Situation
+from stabilizer.remedies.urgency import (
     DIVERGENCE,
     EFFICIENCY,
     EXPLORATION,
     INTEGRITY,
     STARVATION,
     just_seen,
-    left_to_people,
     most_urgent,
-    objection,
     rank,
 )
-from stabilizer.core.records import Cause, Finding
-from stabilizer.detectors import DETECTORS
-from stabilizer.remedies import REMEDIES
 from tests.series import history
 
 BY_ID = {remedy.id: remedy for remedy in REMEDIES}
@@ -31,8 +29,8 @@ def finding(id: str, severity: str = "warn", incident: int = 1, last: int = 60, 
 
 
 def objected(remedy: str, curves: dict[str, str], cause: str = "", *found: Finding, seen=()) -> str:
-    watch = SimpleNamespace(findings=lambda: list(seen))
-    return objection(BY_ID[remedy], cause, found, watch, history(curves).view())
+    now = Situation(1, Cause(cause, 0.7, ""), 1, found, history(curves).view(), findings=tuple(seen))
+    return BY_ID[remedy].objection(now) or ""
 
 
 def test_classes_are_served_in_their_order() -> None:
@@ -228,7 +226,9 @@ def test_the_rate_is_not_raised_within_a_hundred_steps_of_a_divergence() -> None
 
 @pytest.mark.parametrize(("held_out", "objects"), [("0.6~0.01x12", True), ("0.6x8 0.3x4", False), ("0.6x2", False)])
 def test_a_run_is_ended_early_only_where_held_out_accuracy_is_not_known_to_hold(held_out: str, objects: bool) -> None:
-    assert bool(objected("early-stop", {"reward/mean": "0.5x60", "accuracy/val": held_out})) is objects
+    curves, damage = {"reward/mean": "0.5x60", "accuracy/val": held_out}, finding("reward/collapse", "critical")
+    assert bool(objected("early-stop", curves, "", damage)) is objects
+    assert "no damage" in objected("early-stop", curves, "", finding("reward/collapse"))
 
 
 @pytest.mark.parametrize(

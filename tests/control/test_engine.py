@@ -9,17 +9,28 @@ from types import SimpleNamespace
 
 import pytest
 
-from stabilizer.control.arbiter import Arbiter, Need, _Question
+from stabilizer.control import follow_up
+from stabilizer.control.budget import affordable
+from stabilizer.control.choose import candidates, proposal
+from stabilizer.control.context import follows_restoring, reward_is_back
+from stabilizer.control.engine import RemedyEngine
 from stabilizer.control.fork import Comparison, Fork
 from stabilizer.control.guard import Guard
+from stabilizer.control.judge import advance
+from stabilizer.control.permission import no_better_there
 from stabilizer.control.probe import COST, Probe
-from stabilizer.control.trial import Trial
+from stabilizer.control.questions import Question, worth_asking_again
+from stabilizer.control.trial import Trial, plan, targets
 from stabilizer.core.earnings import Paid
 from stabilizer.core.knobs import Checkpoint, Controls
 from stabilizer.core.records import Action, Cause, Finding
 from stabilizer.incidents.watch import Incident
 from stabilizer.remedies import LOWER_LR, REMEDIES, RESTORE, ROLL_BACK, fitting
+from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.going_back import returns
+from stabilizer.remedies.situation import Situation
 from stabilizer.runs.history import RunView
+from stabilizer.runs.journal import fold
 from stabilizer.runs.requests import Request
 from tests.control.simulation import Simulation
 from tests.series import history
@@ -31,6 +42,28 @@ def too_fast(knobs: dict[str, float]) -> bool:
 
 def request(kind: str, action: str = "a1") -> Request:
     return Request("r1", kind, action, "test", 0.0)
+
+
+def need(run: Simulation, cause: str, *members: Finding, onset: int = 1, view: RunView | None = None) -> Situation:
+    """An incident of one cause, with damage only where one of its findings says so."""
+    view, memory = view or run.history.view(), run.engine.memory
+    return Situation(
+        1, Cause(cause, 0.7, ""), onset, members, view, run.controls.values(), members,
+        findings=tuple(run.engine.context.watch.findings()), list_checkpoints=run.controls.checkpoints, memory=memory,
+        affordable=affordable(memory, view), mode=run.engine.mode,
+    )  # fmt: skip
+
+
+def consider(run: Simulation, remedy: Remedy, change: Change, now: Situation) -> bool:
+    """Propose one remedy, whatever else could be; whether nothing else is to be considered."""
+    return run.engine.carry_out(proposal(remedy, change, remedy.onset(now), now), now)
+
+
+def planned(
+    run: Simulation, action: str, remedy: Remedy, change: Change, incident: int, onset: int, cause: str = ""
+) -> Trial:
+    now = run.engine.context.situation(incident, run.history.view(), cause=Cause(cause, 0.0, ""))
+    return plan(action, remedy, change, now, onset)
 
 
 def test_auto_full_rolls_back_before_the_onset_halves_lr_and_keeps_it() -> None:
@@ -58,10 +91,10 @@ def going_back(*, broken: bool, left: float) -> tuple[Simulation, bool]:
     """A run whose reward has fallen because its weights broke, or to what the world outside leaves of it, and whether
     it went back."""
     run = Simulation("off", breaks_at=60 if broken else 10_000, outside=lambda tick: left if tick > 60 else 1.0).run(75)
-    run.arbiter.mode = "auto-full"
+    run.engine.context.mode = "auto-full"
     run.watch.incidents.append(Incident(1, 61))
     fell = Finding("policy/kl-runaway", "critical", "", 61, 75, 75)
-    return run, run.arbiter._consider(ROLL_BACK, {}, need("undetermined", fell, onset=61), run.history.view())
+    return run, consider(run, ROLL_BACK, {}, need(run, "undetermined", fell, onset=61))
 
 
 @pytest.mark.parametrize(("broken", "left", "back"), [(True, 1.0, True), (True, 0.5, True), (False, 0.2, False)])
@@ -74,7 +107,7 @@ def test_a_run_goes_back_only_where_the_weights_gone_back_to_are_paid_more_now(
     assert (probed.data["probe"]["reward_gain"] > 0.1) is back
     assert "on the same prompts its weights are paid" in probed.text
     assert back or probed.text.startswith("to go back to step 50 would win nothing: ")
-    assert probed.data["extra_steps"] == COST and run.arbiter.limits.extra >= COST
+    assert probed.data["extra_steps"] == COST and run.engine.memory.extra >= COST
 
 
 def test_what_is_refused_for_good_is_not_proposed_again_at_every_step_once_a_wait_has_run_out() -> None:
@@ -89,8 +122,8 @@ def test_a_way_back_that_was_taken_in_the_end_is_known_from_then_on() -> None:
     run, _ = going_back(broken=False, left=0.2)
     fell = Finding("policy/kl-runaway", "critical", "", 61, 75, 75)
     run.probe = lambda checkpoint: Probe(checkpoint.step, run.paid(), Paid(run.paid().rewards + 0.5))
-    assert run.arbiter._consider(ROLL_BACK, {}, need("undetermined", fell, onset=61), run.history.view())
-    assert run.arbiter._is_known(1, ROLL_BACK, SimpleNamespace(step=1000))
+    assert consider(run, ROLL_BACK, {}, need(run, "undetermined", fell, onset=61))
+    assert run.engine.memory.tried_by(1, "roll-back", 1000)
 
 
 def test_a_reward_that_fails_for_all_alike_is_no_reason_to_go_back() -> None:
@@ -98,16 +131,20 @@ def test_a_reward_that_fails_for_all_alike_is_no_reason_to_go_back() -> None:
     assert not went and "would win nothing" in run.actions[-1].text
 
 
-def test_what_would_have_won_nothing_is_looked_at_again_after_ever_longer_waits_and_a_restart() -> None:
+def test_what_would_have_won_nothing_is_looked_at_again_after_ever_longer_waits_through_a_restart() -> None:
     run, _ = going_back(broken=False, left=0.2)
-    arbiter, step = run.arbiter, run.step
-    at = lambda later: SimpleNamespace(step=step + later)  # noqa: E731
-    assert [arbiter._is_known(1, ROLL_BACK, at(later)) for later in (0, 19, 20)] == [True, True, False]
+    step = run.step
+
+    def known(engine: RemedyEngine, *later: int) -> list[bool]:
+        return [engine.memory.tried_by(1, "roll-back", step + steps) for steps in later]
+
+    assert known(run.engine, 0, 19, 20) == [True, True, False]
     fell = Finding("policy/kl-runaway", "critical", "", 61, 75, 75)
-    arbiter._consider(ROLL_BACK, {}, need("undetermined", fell, onset=61), run.history.view())
-    assert [arbiter._is_known(1, ROLL_BACK, at(later)) for later in (39, 40)] == [True, False]
-    again = Simulation("auto-full", earlier=tuple(run.actions))
-    assert not again.arbiter._is_known(1, ROLL_BACK, at(0)) and again.arbiter.limits.extra == 2 * COST
+    consider(run, ROLL_BACK, {}, need(run, "undetermined", fell, onset=61))
+    assert known(run.engine, 39, 40) == [True, False]
+    again = Simulation("auto-full", earlier=tuple(run.actions)).engine
+    assert known(again, 0, 39, 40) == [True, True, False], "a restart forgets no wait"
+    assert again.memory.extra == 2 * COST
 
 
 def test_weights_that_can_not_even_be_asked_are_no_reason_to_stay() -> None:
@@ -118,8 +155,8 @@ def test_weights_that_can_not_even_be_asked_are_no_reason_to_stay() -> None:
     run.probe = broken
     run.run(150)
     assert ("roll-back", "verified") in run.entries()
-    spent = run.arbiter.limits.extra
-    assert Simulation("auto-full", earlier=tuple(run.actions)).arbiter.limits.extra == spent, "the question is paid for"
+    spent = run.engine.memory.extra
+    assert Simulation("auto-full", earlier=tuple(run.actions)).engine.memory.extra == spent, "the question is paid for"
     assert any("could not be measured: RuntimeError" in event.text for event in run.events)
 
 
@@ -162,31 +199,25 @@ def test_what_was_kept_to_hold_steps_back_goes_when_they_are_small_and_stays_whi
     drifts_at: int, left: list[str], restarted: bool
 ) -> None:
     run = Simulation("auto-safe", breaks_at=10_000, drifts_at=drifts_at, passes_at=500).run(70)
-    arbiter, lower = run.arbiter, next(r for r in REMEDIES if r.id == "lower-lr")
     run.watch.incidents.append(Incident(1, 68))
-    view, change = run.history.view(), {"control/lr_scale": (1.0, 0.5)}
-    trial = arbiter._trial("a9", lower, change, 1, 68, view, "lr-too-high")
+    trial = planned(run, "a9", LOWER_LR, {"control/lr_scale": (1.0, 0.5)}, 1, 68, "lr-too-high")
     run.controls.set("control/lr_scale", 0.5)
-    arbiter._keep(trial, view, "quiet")
+    run.engine.executor._keep(trial, run.history.view(), "quiet")
     if restarted:
-        run.arbiter = arbiter = Arbiter("auto-safe", run.controls, run.watch, run, run.actions)
+        run.engine = RemedyEngine("auto-safe", run.controls, run.watch, run, run.actions)
     run.run(150)
     assert [a.entry for a in run.actions if a.action == "a9" and a.entry != "verified"] == left
-    assert ("a9" in arbiter._kept) is not bool(left)
+    assert ("a9" in run.engine.memory.kept) is not bool(left)
 
 
 def test_a_fix_that_was_kept_and_that_no_version_knows_any_more_keeps_no_run_from_going_on() -> None:
     run = Simulation("auto-safe", breaks_at=10_000)
     data = {"against": {"cause": "lr-too-high", "onset": 8}}
     kept = Action("a9", "verified", "was-renamed", 9, 1, change={"control/lr_scale": (1.0, 0.5)}, data=data)
-    arbiter = Arbiter("auto-safe", run.controls, run.watch, run, [kept])
-    assert "a9" in arbiter._kept and not arbiter._holding
-
-
-def need(cause: str, *members: Finding, onset: int = 1) -> Need:
-    """An incident of one cause, with damage only where one of its findings says so."""
-    critical = any(finding.severity == "critical" for finding in members)
-    return Need(1, [*members], Cause(cause, 0.7, ""), onset, critical)
+    run.engine = RemedyEngine("auto-safe", run.controls, run.watch, run, [kept])
+    run.controls.set("control/lr_scale", 0.5)
+    run.run(60)
+    assert "a9" in run.engine.memory.kept and not run.actions
 
 
 def test_a_fix_for_what_lies_outside_is_proposed_and_says_why_it_is_not_made() -> None:
@@ -196,7 +227,7 @@ def test_a_fix_for_what_lies_outside_is_proposed_and_says_why_it_is_not_made() -
     run.watch.incidents.append(Incident(1, 38))
 
     def considered(cause: str) -> bool:
-        return run.arbiter._consider(grow, change, need(cause, onset=38), run.history.view())
+        return consider(run, grow, change, need(run, cause, onset=38))
 
     assert not considered("prompts-too-hard")
     assert [entry for _, entry in run.entries()] == ["proposed"]
@@ -208,11 +239,17 @@ def test_a_fix_for_what_lies_outside_is_proposed_and_says_why_it_is_not_made() -
 @pytest.mark.parametrize("right", [True, False])
 def test_steps_are_not_made_smaller_once_what_was_changed_is_put_back(right: bool) -> None:
     earlier = [
-        Action("a1", entry, "restore-setting", 30, 1 if right else 7, change={"control/prompts": (2, 16)})
-        for entry in ("applied", "verified")
+        Action("a1", entry, "restore-setting", 30, 1 if right else 7, change={"control/prompts": (2, 16)}, data=data)
+        for entry, data in (("applied", {}), ("verified", {"put_right": True}))
     ]
     run = Simulation("auto-safe", cause=too_fast, earlier=tuple(earlier)).run(120)
     assert (("lower-lr", "applied") in run.entries()) is not right
+
+
+@pytest.mark.parametrize("mode", ["suggest", "approve", "auto-safe", "auto-full"])
+def test_a_restart_remembers_what_the_live_run_knew(mode: str) -> None:
+    run = Simulation(mode, cause=lambda knobs: knobs["control/lr_scale"] > 0.3).run(150)
+    assert run.actions and fold(run.actions) == run.engine.memory
 
 
 def test_suggest_changes_nothing() -> None:
@@ -282,14 +319,13 @@ def test_a_proposal_waits_as_long_as_its_incident_stands_and_no_longer() -> None
 def asked_before_the_damage(approved_by: str = "") -> Simulation:
     """Broken, and what waits for an answer is from when it was not: smaller steps."""
     run = Simulation("approve", cause=too_fast).run(60)
-    arbiter, view = run.arbiter, run.history.view()
-    (now,) = arbiter._questions.values()
-    trial = arbiter._trial(
-        "a7", LOWER_LR, {"control/lr_scale": (1.0, 0.5)}, now.trial.incident, 40, view, "lr-too-high"
-    )
+    engine, (asked,) = run.engine, run.engine.questions.open.values()
+    now = engine.context.situation(asked.trial.incident, run.history.view())
+    engine.questions.withdraw(asked, now, instead="lower-lr")
+    trial = planned(run, "a7", LOWER_LR, {"control/lr_scale": (1.0, 0.5)}, now.incident, 40, "lr-too-high")
     trial.critical = False
-    arbiter._questions = {"a7": _Question(trial, approved_by, asked=run.step)}
-    arbiter._tried = {(trial.incident, "lower-lr")}
+    engine.context.ledger.record(trial, "proposed", run.step, "")
+    engine.questions.open["a7"] = Question(trial, approved_by, asked=run.step)
     return run
 
 
@@ -298,29 +334,29 @@ def test_a_proposal_is_replaced_when_things_have_come_to_damage() -> None:
     gone, asked = run.actions[-2:]
     assert (gone.action, gone.entry, asked.remedy, asked.entry) == ("a7", "expired", "roll-back", "proposed")
     assert gone.text == "outdated: it has come to damage since; roll-back is proposed in its place"
-    assert [question.trial.remedy for question in run.arbiter._questions.values()] == [ROLL_BACK]
+    assert [question.trial.remedy for question in run.engine.questions.open.values()] == [ROLL_BACK]
     assert run.run(200).actions[-1] is asked, "and what stands is not asked again"
 
 
 def test_a_way_back_from_damage_is_not_asked_about_again_while_there_is_damage() -> None:
     run = asked_before_the_damage().run(61)
-    (asked,) = run.arbiter._questions.values()
-    steps = [SimpleNamespace(step=step) for step in range(61, 161)]
+    (asked,) = run.engine.questions.open.values()
     assert asked.trial.remedy is ROLL_BACK
-    assert not any(run.arbiter._worth_asking_anew(asked, True, view) for view in steps)
-    assert any(run.arbiter._worth_asking_anew(asked, False, view) for view in steps), "it is over: now and then"
+    assert not any(worth_asking_again(asked, True, step) for step in range(61, 161))
+    assert any(worth_asking_again(asked, False, step) for step in range(61, 161)), "it is over: now and then"
 
 
 def test_what_somebody_has_said_yes_to_is_done_though_things_have_come_to_damage() -> None:
     run = asked_before_the_damage(approved_by="somebody").run(61)
     assert ("a7", "applied") in [(action.action, action.entry) for action in run.actions]
-    assert "expired" not in [action.entry for action in run.actions]
+    assert "expired" not in [action.entry for action in run.actions if action.action == "a7"]
 
 
 def test_a_proposal_that_would_help_no_more_is_taken_back() -> None:
     run = Simulation("approve", cause=too_fast).run(60)
-    run.arbiter._withdraw(next(iter(run.arbiter._questions.values())), need("undetermined"), run.history.view())
-    assert run.actions[-1].entry == "expired" and not run.arbiter._questions
+    questions = run.engine.questions
+    questions.withdraw(next(iter(questions.open.values())), need(run, "undetermined"))
+    assert run.actions[-1].entry == "expired" and not questions.open
     assert run.actions[-1].text.startswith("outdated: the cause is undetermined by now, and was ")
 
 
@@ -340,7 +376,7 @@ def test_a_trial_cut_off_by_a_crash_is_closed_on_restart(entry: str, closing: st
     run = Simulation("auto-full", earlier=(cut,), knobs={"control/lr_scale": 0.5})  # as the checkpoint held it
     assert [(action.action, action.entry) for action in run.actions] == [("a1", closing)]
     assert run.controls.get("control/lr_scale") == 1.0
-    assert run.arbiter.trial is None
+    assert run.engine.trial is None
 
 
 def test_two_failures_before_a_restart_still_count() -> None:
@@ -373,16 +409,11 @@ def test_a_fix_that_helps_a_plateau_is_kept() -> None:
 
 
 def test_an_approval_given_during_another_trial_is_kept_for_afterwards() -> None:
-    from stabilizer.remedies import REMEDIES as ALL
-
     run = Simulation("approve", cause=too_fast).run(50)
-    arbiter, view = run.arbiter, run.history.view()
-    (question,) = arbiter._questions.values()
-    other = arbiter._trial(
-        "a9", next(r for r in ALL if r.id == "raise-beta"), {"control/beta": (0.0, 0.001)}, 1, 40, view
-    )
-    arbiter._apply(other, view)
-    arbiter.tick(view, [request("approve", question.trial.action)])
+    (question,) = run.engine.questions.open.values()
+    anchor = next(r for r in REMEDIES if r.id == "raise-beta")
+    run.engine.executor.apply(planned(run, "a9", anchor, {"control/beta": (0.0, 0.001)}, 1, 40), run.history.view())
+    run.engine.tick(run.history.view(), [request("approve", question.trial.action)])
     assert ("roll-back", "applied") not in run.entries()
     run.run(300)
     assert ("roll-back", "applied") in run.entries()
@@ -391,14 +422,14 @@ def test_an_approval_given_during_another_trial_is_kept_for_afterwards() -> None
 def test_what_was_approved_late_is_applied_to_the_knobs_as_they_are_by_then() -> None:
     run = Simulation("approve", cause=too_fast).run(50)
     run.controls.set("control/lr_scale", 0.5)  # somebody else turned it meanwhile
-    run.arbiter.tick(run.history.view(), [request("approve", run.actions[-1].action)])
+    run.engine.tick(run.history.view(), [request("approve", run.actions[-1].action)])
     applied = next(action for action in run.actions if action.entry == "applied")
     assert applied.change == {"control/lr_scale": (0.5, 0.25)}
 
 
 def test_a_request_nobody_can_meet_is_answered_in_the_events() -> None:
     run = Simulation("suggest").run(60)
-    run.arbiter.tick(run.history.view(), [request("approve", "a77")])
+    run.engine.tick(run.history.view(), [request("approve", "a77")])
     assert "nothing to approve" in run.events[-1].text
 
 
@@ -424,7 +455,7 @@ def test_a_lowered_rate_warms_up_again_and_every_value_is_on_record() -> None:
 
 def test_a_knob_that_a_person_turns_while_it_warms_up_stays_where_the_person_put_it() -> None:
     run = Simulation("auto-full", cause=too_fast)
-    while run.arbiter.trial is None:
+    while run.engine.trial is None:
         run.run(run.step + 1)
     run.run(run.step + 5)
     run.controls.set("control/lr_scale", 0.3)
@@ -501,15 +532,14 @@ def test_a_fork_is_no_part_of_the_run() -> None:
 def faulty_reward(run: Simulation) -> Simulation:
     """An outage is on record, so that its cause and its answers are known."""
     remedy = next(r for r in REMEDIES if r.id == "skip-update")
-    view = run.history.view()
-    trial = run.arbiter._trial("a1", remedy, {}, 1, view.step, view, "reward-fault")
-    run.arbiter._apply(trial, view)
+    trial = planned(run, "a1", remedy, {}, 1, run.step, "reward-fault")
+    run.engine.executor.apply(trial, run.history.view())
     return run
 
 
 def test_updates_are_skipped_for_some_steps_and_then_no_more() -> None:
     run = Simulation("auto-full", breaks_at=40, cause=too_fast).run(48)
-    run.arbiter.trial = None
+    run.engine.executor.trial = None
     faulty_reward(run).run(run.step + 60)
     assert run.orders.count("skip-update") == 20
 
@@ -546,7 +576,8 @@ def test_what_failed_and_is_back_is_gone_back_from_only_where_the_policy_took_ha
     assert (("roll-back", "proposed") in run.entries()) is back
     [failed] = [f for f in run.watch.findings() if f.id == "reward/outage"]
     assert failed.severity == "critical"
-    assert Simulation("auto-full", earlier=tuple(run.actions)).arbiter._is_back(failed), "and after a restart too"
+    again = Simulation("auto-full", earlier=tuple(run.actions)).engine
+    assert reward_is_back(run.engine.memory, failed) and reward_is_back(again.memory, failed), "after a restart too"
 
 
 def test_what_a_restart_cut_off_is_ordered_anew() -> None:
@@ -556,7 +587,7 @@ def test_what_a_restart_cut_off_is_ordered_anew() -> None:
     for _ in range(2):  # it may be killed once more
         run = Outage("auto-full", breaks_at=10_000).run(101)
         run.actions = []
-        run.arbiter = Arbiter("auto-full", run.controls, run.watch, run, journal)
+        run.engine = RemedyEngine("auto-full", run.controls, run.watch, run, journal)
         journal += tuple(run.actions)
     run.run(120)
     assert run.orders.count("skip-update") > 3
@@ -566,24 +597,23 @@ def test_what_a_restart_cut_off_is_ordered_anew() -> None:
 @pytest.mark.parametrize(("remedy", "ended"), [("early-stop", "stopped"), ("pause-and-ask", "paused")])
 def test_ending_and_pausing_are_kept_at_once_and_said(remedy: str, ended: str) -> None:
     run = Simulation("auto-full", breaks_at=40, cause=too_fast).run(48)
-    run.arbiter.trial = None
+    run.engine.executor.trial = None
     found = next(r for r in REMEDIES if r.id == remedy)
-    run.arbiter._apply(run.arbiter._trial("a9", found, {}, 1, 40, run.history.view()), run.history.view())
+    run.engine.executor.apply(planned(run, "a9", found, {}, 1, 40), run.history.view())
     assert run.actions[-1].entry == "verified" and run.ended[0].startswith(ended)
-    assert run.arbiter.trial is None
+    assert run.engine.trial is None
 
 
 def test_what_has_no_other_undo_is_undone_by_returning_to_the_snapshot() -> None:
     run = Simulation("auto-full", breaks_at=40, cause=too_fast).run(48)
-    run.arbiter.trial = None
+    run.engine.executor.trial = None
     found = next(r for r in REMEDIES if r.id == "reset-optimizer")
-    view = run.history.view()
-    trial = run.arbiter._trial("a9", found, {}, 1, 40, view)
+    trial = planned(run, "a9", found, {}, 1, 40)
     before, attempt = run.controls.get("control/lr_scale"), run.history.attempt
-    run.arbiter._apply(trial, view)
+    run.engine.executor.apply(trial, run.history.view())
     assert run.orders == ["reset-optimizer"] and run.controls.get("control/lr_scale") < before
-    run.arbiter.trial = None
-    run.arbiter._revert(trial, run.history.view(), "it did not help")
+    run.engine.executor.trial = None
+    run.engine.executor._revert(trial, run.history.view(), "it did not help", "failed")
     assert run.step == trial.snapshot.step and run.history.attempt == attempt + 1
     assert run.controls.get("control/lr_scale") == before
 
@@ -633,11 +663,9 @@ def test_auto_safe_contains_a_divergence_by_smaller_steps_whatever_its_cause() -
 
 def test_auto_safe_returns_to_the_snapshot_of_its_own_trial_with_still_smaller_steps() -> None:
     run = Simulation("auto-safe", breaks_at=10_000).run(40)
-    arbiter, remedy = run.arbiter, next(r for r in REMEDIES if r.id == "lower-lr")
     run.watch.incidents.append(Incident(1, 38))
-    view = run.history.view()
-    trial = arbiter._trial("a1", remedy, remedy.change(run.controls.values()), 1, 38, view, "lr-too-high")
-    arbiter._apply(trial, view)
+    trial = planned(run, "a1", LOWER_LR, LOWER_LR.change(run.controls.values()) or {}, 1, 38, "lr-too-high")
+    run.engine.executor.apply(trial, run.history.view())
     run._breaks_at, run._cause = 40, lambda knobs: knobs["control/lr_scale"] > 0.25
     run.run(100)
     applied = [(a.change["control/lr_scale"], a.data.get("back_to")) for a in run.actions if a.entry == "applied"]
@@ -719,7 +747,7 @@ def test_a_level_that_may_be_lower_takes_the_weights_back_where_there_was_no_dam
                   Guard("reward/mean", 0.5, 0.1, 10, 0.01), window=3, began=58)  # fmt: skip
     quiet = SimpleNamespace(active=lambda: [], incident=lambda number: Incident(1, 40), detectors=())
     run = history({"reward/mean": f"0.5x57 {since}x3"})
-    assert [trial.judge(quiet, run.view())[0] for _ in range(3)] == ["running", "running", outcome]
+    assert [advance(trial, quiet, run.view()).outcome for _ in range(3)] == ["running", "running", outcome]
     assert trial.harmed is back
 
 
@@ -730,7 +758,7 @@ def test_going_back_is_kept_though_the_level_is_not_quite_what_it_was() -> None:
     run = history({"reward/mean": "0.48x60"})
     quiet = SimpleNamespace(active=lambda: [], incident=lambda number: Incident(1, 40), detectors=())
     trial.began = 50
-    assert [trial.judge(quiet, run.view())[0] for _ in range(3)] == ["running", "running", "verified"]
+    assert [advance(trial, quiet, run.view()).outcome for _ in range(3)] == ["running", "running", "verified"]
 
 
 def test_weights_with_a_hole_are_gone_back_from_and_a_bad_batch_is_not() -> None:
@@ -745,20 +773,18 @@ def test_a_state_right_before_a_known_change_is_gone_back_to_and_an_estimated_on
     known = Simulation("auto-full", cause=few_prompts).run(150, turn("control/prompts", 2, at=40))
     assert next(action for action in known.actions if action.entry == "applied").data["back_to"] == 40
     run = Simulation("auto-full", cause=too_fast).run(30)
-    assert [c.step for c in run.arbiter._targets(onset=25, margin=10)] == [10, 0, 20]
-    assert [c.step for c in run.arbiter._targets(onset=25, margin=2)] == [20, 10, 0]
+    assert [c.step for c in targets(run.checkpoints(), onset=25, margin=10)] == [10, 0, 20]
+    assert [c.step for c in targets(run.checkpoints(), onset=25, margin=2)] == [20, 10, 0]
 
 
 def test_a_loss_that_nobody_can_explain_is_gone_back_from_and_one_that_is_made_good_is_not() -> None:
     lost = history({"reward/mean": "0.1+0.005~0.01x60 0.2~0.01x20"}).view()
     regained = history({"reward/mean": "0.1+0.005~0.01x60 0.2+0.02x20"}).view()
     fell = [Finding(id="reward/collapse", severity="warn", summary="", onset_step=61, detected_step=70, last_step=80)]
-    arbiter = Simulation("auto-full").arbiter
-    assert arbiter._returns(need("undetermined", *fell, onset=61), lost)
-    assert not arbiter._returns(need("undetermined", *fell, onset=61), regained)
-    assert not arbiter._returns(need("data-shift", *fell, onset=61), lost), (
-        "what is known to be the data's doing is not"
-    )
+    run = Simulation("auto-full")
+    assert returns(need(run, "undetermined", *fell, onset=61, view=lost))
+    assert not returns(need(run, "undetermined", *fell, onset=61, view=regained))
+    assert not returns(need(run, "data-shift", *fell, onset=61, view=lost)), "what the data did is no loss of weights"
 
 
 def test_the_level_under_another_setting_is_no_measure_for_the_one_that_was_put_back() -> None:
@@ -766,7 +792,7 @@ def test_the_level_under_another_setting_is_no_measure_for_the_one_that_was_put_
     trial.began = 50
     quiet = SimpleNamespace(active=lambda: [], incident=lambda number: Incident(1, 40), detectors=())
     run = history({"reward/mean": "0.5x60"})
-    assert [trial.judge(quiet, run.view())[0] for _ in range(3)] == ["running", "running", "verified"]
+    assert [advance(trial, quiet, run.view()).outcome for _ in range(3)] == ["running", "running", "verified"]
 
 
 @pytest.mark.parametrize(
@@ -774,28 +800,26 @@ def test_the_level_under_another_setting_is_no_measure_for_the_one_that_was_put_
     [("0.1~0.01x40", False, True), ("0.1+0.006~0.01x40", False, False), ("0.1+0.006~0.01x40", True, True)],
 )
 def test_after_a_fix_that_is_kept_the_weights_go_back_unless_the_run_learns_again(
-    since: str, damage: bool, back: bool
+    since: str, damage: bool, back: bool, monkeypatch
 ) -> None:
     run = Simulation("auto-full", breaks_at=10_000).run(60)
-    run.arbiter._critical = lambda trial: damage
+    monkeypatch.setattr(follow_up, "still_critical", lambda now: damage)
     view = history({"reward/mean": f"0.2+0.01~0.01x40 0.1~0.01x20 {since}"}).view()
     kept = next(r for r in REMEDIES if r.id == "mend-critic")
     trial = Trial("a9", kept, 1, 41, False, {}, cause="critic-broken", window=40, began=61)
-    run.arbiter._mend(trial, view)
-    assert (("roll-back", "proposed") in run.entries()) is back
+    assert bool(follow_up.mending(trial, need(run, trial.cause, view=view))) is back
 
 
 @pytest.mark.parametrize(("came", "now", "back"), [(True, "0.1", True), (True, "0.6", False), (False, "0.1", False)])
 def test_what_was_learned_from_a_reward_that_failed_is_gone_back_from_when_it_is_back(
-    came: bool, now: str, back: bool
+    came: bool, now: str, back: bool, monkeypatch
 ) -> None:
     run = Simulation("auto-full", breaks_at=10_000).run(60)
-    run.arbiter._critical = lambda trial: False
+    monkeypatch.setattr(follow_up, "still_critical", lambda now: False)
     view = history({"reward/mean": f"0.6~0.05x40 0.6+0.03~0.05x10 {now}~0.01x3"}).view()
     skip = next(r for r in REMEDIES if r.id == "skip-update")
     trial = Trial("a9", skip, 1, 41, False, {}, cause="reward-fault", window=26, began=44, came=51 if came else 0)
-    run.arbiter._mend(trial, view)
-    assert (("roll-back", "proposed") in run.entries()) is back
+    assert bool(follow_up.mending(trial, need(run, trial.cause, view=view))) is back
 
 
 @pytest.mark.parametrize(
@@ -812,20 +836,13 @@ def test_a_loss_that_is_back_after_a_return_is_not_returned_from_again_unless_a_
     back: str, cause: str, changed: bool, outside: bool
 ) -> None:
     run = Simulation("auto-full", breaks_at=10_000).run(60)
-    known = (Cause(cause, 0.7, ""),)
     hurt = Finding(id=back, severity="critical", summary="", onset_step=50, detected_step=55, last_step=60, incident=1)
-    run.arbiter.watch = SimpleNamespace(
-        active=lambda: [hurt],
-        findings=lambda: [hurt],
-        incident=lambda number: Incident(1, 50, [back], known),
-        detectors=(),
-    )
     change = {"control/lr_scale": (1.0, 0.5)} if changed else {}
     trial = Trial("a1", ROLL_BACK, 1, 50, True, change, target=Checkpoint(40, 0, Path("step-40")), harmed=True)
-    assert run.arbiter._goes_on_outside(trial) is outside
+    now = need(run, cause, hurt, onset=50)
+    assert follow_up.goes_on_outside(trial, now) is outside
     if not changed:
-        run.arbiter._escalate(trial, run.history.view(), "it is back")
-        assert (("roll-back", "proposed") in run.entries()) is not outside
+        assert bool(follow_up.escalation(trial, now, "it is back")) is not outside
 
 
 def test_prompts_stay_as_they_were_where_the_cause_is_known_and_differ_where_it_is_not() -> None:
@@ -837,16 +854,15 @@ def test_prompts_stay_as_they_were_where_the_cause_is_known_and_differ_where_it_
 
 
 def test_a_reward_that_steps_when_a_setting_is_put_back_is_no_loss() -> None:
-    arbiter = Simulation("auto-full").arbiter
     fell = Finding(
         id="reward/collapse", severity="critical", summary="", onset_step=122, detected_step=145, last_step=150
     )
-    assert not arbiter._own_step(fell)
+    assert not follows_restoring(Simulation("auto-full").engine.memory, fell)
     restored = Action("a1", "verified", RESTORE.id, 130, 1, data={"restored": 122})
-    arbiter = Simulation("auto-full", earlier=(restored,)).arbiter
-    assert arbiter._own_step(fell)
-    assert not arbiter._own_step(replace(fell, id="policy/kl-runaway"))
-    assert not arbiter._own_step(replace(fell, onset_step=140))
+    memory = Simulation("auto-full", earlier=(restored,)).engine.memory
+    assert follows_restoring(memory, fell)
+    assert not follows_restoring(memory, replace(fell, id="policy/kl-runaway"))
+    assert not follows_restoring(memory, replace(fell, onset_step=140))
 
 
 def test_a_second_return_goes_no_less_far_back_than_the_first() -> None:
@@ -868,7 +884,7 @@ def test_a_correction_is_judged_by_what_follows_and_not_by_what_it_corrects(rewa
     trial = Trial("a1", ROLL_BACK, 1, 30, True, {}, Guard("reward/mean", 0.5, 0.01, 10, 0.01), "engine-mismatch")
     trial.target, trial.began = Checkpoint(30, 0, Path("step-30")), 31
     trial.outlived = ("policy/mismatch",)
-    told = [trial.judge(loud, run.view(step))[0] for step in range(31, 61)]
+    told = [advance(trial, loud, run.view(step)).outcome for step in range(31, 61)]
     assert next(word for word in told if word != "running") == outcome
 
 
@@ -889,7 +905,7 @@ def test_what_was_made_harmless_and_goes_on_is_left_alone_after_a_restart_too() 
     assert run.entries() == made
     standing = [f.id for f in run.watch.active() if f.severity != "info"]
     assert "policy/mismatch" in standing, "it is said all the same"
-    run.arbiter = Arbiter("auto-full", run.controls, run.watch, run, tuple(run.actions))
+    run.engine = RemedyEngine("auto-full", run.controls, run.watch, run, tuple(run.actions))
     assert run.run(200).entries() == made
 
 
@@ -901,7 +917,7 @@ def test_what_was_lost_before_a_trial_began_is_not_its_harm(during: str, harmed:
     quiet = SimpleNamespace(active=lambda: [], incident=lambda number: Incident(1, 31), detectors=())
     grow = next(remedy for remedy in REMEDIES if remedy.id == "grow-batch")
     trial = Trial("a1", grow, 1, 31, True, {}, Guard.of(run.view(30), 30), "dead-groups", window=30, began=41)
-    told = [trial.judge(quiet, run.view(step))[0] for step in range(41, 71)]
+    told = [advance(trial, quiet, run.view(step)).outcome for step in range(41, 71)]
     assert "failed" in told and trial.guard.metric == "accuracy/val"
     assert trial.harmed is harmed
 
@@ -925,10 +941,9 @@ def test_damage_is_gone_back_from_though_somebody_would_measure_more_often_or_st
         id="policy/kl-runaway", severity="critical", summary="", onset_step=40, detected_step=50, last_step=60
     )
     run = Simulation("auto-full").run(60)
-    view = run.history.view()
 
     def first(cause: str, *members: Finding) -> str:
-        return run.arbiter._candidates(need(cause, *members, onset=40), view, returns=bool(members))[0].id
+        return candidates(need(run, cause, *members, onset=40))[0].id
 
     assert first("reward-hackable", hurt) == "roll-back", "what touches no weights mends none"
     assert first("reward-hackable") != "roll-back", "and without damage there is nothing to go back from"
@@ -941,7 +956,7 @@ def test_what_goes_on_outside_and_shows_in_nothing_that_the_policy_does_is_not_g
     leap, calm = (history({"optim/update_ratio": f"0.001~0.0001x40 {end}"}).view() for end in ("0.05x2", "0.001x2"))
 
     def considered(cause: str, *members: Finding, view: RunView = calm) -> bool:
-        return ROLL_BACK in run.arbiter._candidates(need(cause, *members, onset=40), view, returns=True)
+        return ROLL_BACK in candidates(need(run, cause, *members, onset=40, view=view))
 
     assert not considered("data-shift", failing) and not considered("prompts-too-hard", failing)
     assert considered("data-shift", failing, diverged) and considered("undetermined", failing)
@@ -954,7 +969,8 @@ def test_a_run_that_stands_no_lower_than_where_it_would_go_back_to_stays_where_i
         view = history({"reward/mean": rewards}).view()
         state = Checkpoint(back_to, 0, Path(f"step-{back_to}"))
         trial = Trial("a1", ROLL_BACK, 1, onset, True, {}, guard=Guard(), target=state)
-        return Simulation("auto-full").arbiter._no_better(trial, view)
+        refusal = no_better_there(trial, view)
+        return refusal.text if refusal else ""
 
     start, learned, lost, half = "0.5~0.02x20", "0.7~0.02x30", "0.1~0.02x15", "0.52~0.02x15"
     said = refused(f"{start} {learned} {half}", 0, 45)
@@ -984,22 +1000,20 @@ def test_much_is_thrown_away_or_against_what_lies_outside_only_where_held_out_ac
     hurt = Finding("policy/kl-runaway", "critical", "", onset, 110, 120, incident=1)
     known = {"accuracy/val": " ".join(f"{value}x1 _x19" for value in held_out.split())} if held_out else {}
     view = history({"reward/mean": "0.7~0.01x100 0.4~0.01x20", **known}, about={"config": {"steps": 240}}).view()
-    wanted = [remedy for remedy, _ in run.arbiter._worth_trying(need(cause, hurt, onset=onset), view)]
-    assert (ROLL_BACK in wanted) is back
+    assert (ROLL_BACK.objection(need(run, cause, hurt, onset=onset, view=view)) is None) is back
 
 
 def test_a_way_back_throws_away_nothing_that_was_learned_after_the_first_sign() -> None:
     learned = "0.2~0.005x40 0.2+0.01~0.005x40 0.6~0.005x20 0.1~0.005x10"
     stood = "0.2~0.005x100 0.1~0.005x10"
-    arbiter = Simulation("auto-full").arbiter
+    run = Simulation("auto-full")
     hurt = Finding(
         id="policy/kl-runaway", severity="critical", summary="", onset_step=30, detected_step=105, last_step=110
     )
-    called = need("lr-too-high", hurt, onset=30)
-    at = arbiter._onset(ROLL_BACK, called, history({"reward/mean": learned}).view())
-    assert 75 <= at <= 100, "its best is from before the damage"
-    assert arbiter._onset(ROLL_BACK, called, history({"reward/mean": stood}).view()) == 30
-    assert arbiter._onset(LOWER_LR, called, history({"reward/mean": learned}).view()) == 30
+    once = need(run, "lr-too-high", hurt, onset=30, view=history({"reward/mean": learned}).view())
+    assert 75 <= ROLL_BACK.onset(once) <= 100, "its best is from before the damage"
+    assert ROLL_BACK.onset(replace(once, view=history({"reward/mean": stood}).view())) == 30
+    assert LOWER_LR.onset(once) == 30
 
 
 def test_where_nothing_older_than_the_first_sign_is_within_reach_the_damage_itself_is_gone_back_from() -> None:
@@ -1008,18 +1022,18 @@ def test_where_nothing_older_than_the_first_sign_is_within_reach_the_damage_itse
         id="policy/kl-runaway", severity="critical", summary="", onset_step=130, detected_step=150, last_step=160
     )
     first = replace(hurt, id="reward/oscillation", severity="warn", onset_step=5)
-    called = need("lr-too-high", first, hurt, onset=5)
-    assert run.arbiter._onset(ROLL_BACK, called, run.history.view()) == 130, "155 steps are more than fixes may cost"
-    assert run.arbiter._onset(ROLL_BACK, replace(called, onset=90), run.history.view()) == 90
+    now = need(run, "lr-too-high", first, hurt, onset=5)
+    assert ROLL_BACK.onset(now) == 130, "155 steps are more than fixes may cost"
+    assert ROLL_BACK.onset(replace(now, onset=90)) == 90
 
 
 def test_a_change_that_touches_neither_weights_nor_data_does_not_blind_the_detectors() -> None:
     run = Simulation("auto-safe", breaks_at=10_000, knobs={"control/validate_every": 20}).run(60)
     run.watch.incidents.append(Incident(1, 55))
-    view, before = run.history.view(), run.history.view().baseline_start()
+    before = run.history.view().baseline_start()
     more = next(r for r in REMEDIES if r.id == "validate-more")
-    trial = run.arbiter._trial("a9", more, more.change(run.controls.values()), 1, 55, view, "reward-hackable")
-    run.arbiter._apply(trial, view)
+    trial = planned(run, "a9", more, more.change(run.controls.values()), 1, 55, "reward-hackable")
+    run.engine.executor.apply(trial, run.history.view())
     run.run(64)
     view = run.history.view()
     assert run.controls.get("control/validate_every") == 10
@@ -1032,16 +1046,15 @@ def test_a_trial_gives_way_when_it_comes_to_light_that_the_schedule_runs_away(cl
         70
     )
     run.watch.incidents.append(Incident(1, 68))
-    view = run.history.view()
-    trial = run.arbiter._trial("a9", LOWER_LR, {"control/lr_scale": (1.0, 0.5)}, 1, 68, view, "lr-too-high")
-    run.arbiter._apply(trial, view)
+    trial = planned(run, "a9", LOWER_LR, {"control/lr_scale": (1.0, 0.5)}, 1, 68, "lr-too-high")
+    run.engine.executor.apply(trial, run.history.view())
     run.run(82)
     entries = [action.entry for action in run.actions if action.action == "a9"]
     assert entries == ["approved", "applied", *(["reverted"] if climbs else [])]
     assert (run.controls.get("control/lr_scale") == 1.0) is climbs
-    assert not run.arbiter.limits.failures, "it was not tried to its end"
+    assert not run.engine.memory.failures, "it was not tried to its end"
     assert (
-        RESTORE.given("lr-too-high", run.controls.values(), run.history.view(), 68, run.arbiter.limits.courses)
+        RESTORE.given("lr-too-high", run.controls.values(), run.history.view(), 68, run.engine.memory.courses)
         or not climbs
     )
 
@@ -1057,6 +1070,5 @@ def test_what_the_reward_reached_while_its_judge_was_broken_is_no_height_to_go_b
     doubt = Finding("policy/likelihood-displacement", "warn", "", 94, 101, last, causes=(Cause(cause, 0.7, ""),))
     fell = Finding("reward/collapse", "critical", "", 100, 128, 128)
     run = Simulation("auto-full").run(120)
-    run.arbiter.watch = SimpleNamespace(findings=lambda: [doubt])
-    at = run.arbiter._onset(ROLL_BACK, need("undetermined", fell, onset=100), paid)
+    at = ROLL_BACK.onset(replace(need(run, "undetermined", fell, onset=100, view=paid), findings=(doubt,)))
     assert at == 94 if doubted else at > 100

@@ -1,0 +1,187 @@
+"""The remedy side of one run: at every step, judge the trial that runs, hear people, or choose what to try next.
+
+    incident -> Situation -> choose(situation) -> Proposal | Refusal -> plan -> Executor -> journal -> fold -> memory
+
+One trial runs at a time. Two failed trials of one incident end its automatic handling: then a person is asked. What was
+tried and what it cost is the fold of the journal, so a restart knows what a live run knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stabilizer.control.budget import Refusal, resting
+from stabilizer.control.choose import Proposal, change_of, choose
+from stabilizer.control.context import Context, Ledger
+from stabilizer.control.executor import Executor
+from stabilizer.control.host import Host
+from stabilizer.control.permission import refused, wins_nothing
+from stabilizer.control.questions import Question, Questions, worth_asking_again
+from stabilizer.control.trial import Trial, plan
+from stabilizer.core.knobs import Controls
+from stabilizer.core.records import Action, Cause
+from stabilizer.incidents.watch import Watch
+from stabilizer.remedies.situation import MODES, Mode, Situation
+from stabilizer.remedies.urgency import most_urgent
+from stabilizer.runs.history import RunView
+from stabilizer.runs.journal import Memory
+from stabilizer.runs.requests import Request
+
+__all__ = ["MODES", "Mode", "RemedyEngine"]
+
+
+class RemedyEngine:
+    """The remedies of one run. Call `tick` after every step, at the step boundary; a failed fix never raises."""
+
+    def __init__(
+        self,
+        mode: Mode,
+        controls: Controls,
+        watch: Watch,
+        host: Host,
+        earlier: Iterable[Action] = (),
+        *,
+        fork_steps: int = 0,
+    ):
+        self._ledger = Ledger(host, earlier)
+        self.context = Context(mode, controls, watch, host, self._ledger, fork_steps)
+        self.executor = Executor(self.context)
+        self.questions = Questions(self.context)
+        self.executor.recover()
+
+    @property
+    def mode(self) -> Mode:
+        """How much is done without asking."""
+        return self.context.mode
+
+    @property
+    def trial(self) -> Trial | None:
+        """The trial that is under way."""
+        return self.executor.trial
+
+    @property
+    def memory(self) -> Memory:
+        """What was tried so far and what it cost."""
+        return self.context.memory
+
+    def tick(self, view: RunView, requests: Iterable[Request] = ()) -> None:
+        """Judge the running trial, answer requests, and see whether something should be tried."""
+        for request in requests:
+            self._answer(request, view)
+        if self.mode == "off":
+            return
+        self.executor.hold_rates(view)
+        if self.executor.trial:
+            self.executor.follow(self.executor.trial, view)
+            return
+        self.questions.expire(view)
+        if self._apply_approved(view):
+            return
+        if not resting(self.memory, view.step):
+            self.executor.release(view)
+        number = most_urgent(self.context.watch.active())
+        if number is not None:
+            self._serve(number, view)
+
+    # --- choosing ---------------------------------------------------------------------------------------------------
+
+    def _serve(self, number: int, view: RunView) -> None:
+        """Make, or propose, the first fix that an incident calls for and that may be made; one question at a time."""
+        if not self.context.watch.incident(number).causes:
+            return
+        asked = self.questions.about(number)
+        while True:
+            now = self.context.situation(number, view, asked=asked.trial.remedy.id if asked else "")
+            if asked and not worth_asking_again(asked, now.critical, view.step):
+                return
+            found = choose(now)
+            if asked and self._replaced(asked, found, now):
+                asked = None
+            if isinstance(found, Refusal) or found.remedy.id == now.asked or self.carry_out(found, now):
+                return
+
+    def _replaced(self, asked: Question, found: Proposal | Refusal, now: Situation) -> bool:
+        """Take a proposal back where something else should be done by now, or nothing; advice replaces nothing."""
+        if isinstance(found, Refusal):
+            if found.reason == "outdated":
+                self.questions.withdraw(asked, now)
+            return False
+        if found.remedy.safety == "advice" or found.remedy.id == now.asked:
+            return False
+        self.questions.withdraw(asked, now, instead=found.remedy.id)
+        return True
+
+    def carry_out(self, found: Proposal, now: Situation) -> bool:
+        """Propose a fix and, where the mode allows, apply it. True when nothing else should be considered now."""
+        view, step = now.view, now.view.step
+        trial = plan(self._ledger.next_id(), found.remedy, found.change, now, found.onset)
+        asks = found.handling == "ask"
+        why = wins_nothing(trial, self.context, view) if asks else None  # a person sees what it would win
+        evidence = trial.evidence() if asks and not why else {}
+        self._ledger.record(trial, "proposed", step, _promise(trial, found), hypothesis=trial.hypothesis(), **evidence)
+        if found.handling == "apply":
+            why = refused(trial, self.context, view)
+            if why is None:
+                return self.executor.apply(trial, view)
+        if why:
+            self._reject(trial, why, step)
+        elif asks:
+            self.questions.ask(trial, step)
+        return asks and not why
+
+    def _reject(self, trial: Trial, why: Refusal, step: int) -> None:
+        self._ledger.record(trial, "rejected", step, why.text, why.reason, **trial.evidence())
+        if why.needs_person and self.context.acts:
+            text = f"{trial.action} ({trial.remedy.id}): {why.text}"
+            self.context.host.declare(step, "note", text, incident=trial.incident)
+
+    # --- people -----------------------------------------------------------------------------------------------------
+
+    def _answer(self, request: Request, view: RunView) -> None:
+        """Do what a person asked of a proposal, of the running trial or of a kept change."""
+        action, by = request.action, request.by
+        if request.kind == "approve" and self.questions.approve(action, by):
+            return
+        if request.kind == "reject" and self.questions.reject(action, by, view.step):
+            return
+        if request.kind == "revert" and self._can_undo(action):
+            self.executor.undo_for(action, by, view)
+        elif request.kind in ("approve", "reject", "revert"):
+            kept = action in self.memory.kept
+            why = "its knob was turned again since; undo that first" if kept else f"nothing to {request.kind}"
+            text = f"request to {request.kind} {action or '(nothing)'} by {by}: {why}"
+            self.context.host.declare(view.step, "note", text)
+
+    def _can_undo(self, action: str) -> bool:
+        running = self.executor.trial is not None and self.executor.trial.action == action
+        return running or self.executor.is_on_top(action)
+
+    def _apply_approved(self, view: RunView) -> bool:
+        """Apply what a person approved, with the knobs and checkpoints as they are now."""
+        question = self.questions.approved()
+        if question is None:
+            return False
+        asked = question.trial
+        if why := self.questions.lapsed(asked, view):
+            self.questions.lapse(question, view.step, why)
+            return False
+        now = self.context.situation(asked.incident, view, cause=Cause(asked.cause, 0.0, ""))
+        change = change_of(asked.remedy, now, asked.onset)
+        if change is None:
+            text = "the knobs have changed since it was proposed; it no longer applies"
+            self.questions.lapse(question, view.step, text)
+            return False
+        trial = plan(asked.action, asked.remedy, change, now, asked.onset)
+        if nothing := wins_nothing(trial, self.context, view):
+            reason = nothing.reason if nothing.reason == "no-gain" else "no-need"
+            self.questions.lapse(question, view.step, nothing.text, reason, **trial.evidence())
+            return False
+        del self.questions.open[asked.action]
+        self.executor.apply(trial, view)
+        return True
+
+
+def _promise(trial: Trial, found: Proposal) -> str:
+    """What a proposal says in the journal."""
+    text = f"{trial.remedy.why}; expected within {trial.window} steps: {trial.remedy.expects}"
+    return f"{text}; not made by itself: {found.withheld}" if found.withheld else text

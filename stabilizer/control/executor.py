@@ -1,0 +1,403 @@
+"""Carries out one trial at a time: snapshot, change, judgement, and keeping it or putting everything back.
+
+The state of a trial is its newest entry in the journal:
+
+    proposed  ->  approved (a snapshot was made)  ->  applied  ->  verified (kept) | reverted (undone)
+
+or `rejected`, `expired` or `failed` where it was not begun. A restart reads the same entries (`recover`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from stabilizer.control.budget import MAX_FAILURES, too_expensive
+from stabilizer.control.context import Context
+from stabilizer.control.follow_up import FollowUp, escalation, holds_back, mending, no_longer_needed, overtaken
+from stabilizer.control.hold import Held
+from stabilizer.control.judge import advance
+from stabilizer.control.permission import refused, tried_on_a_copy
+from stabilizer.control.trial import SETTLE, Trial, plan, targets
+from stabilizer.core.knobs import Checkpoint
+from stabilizer.core.records import Action, JournalEntry, Reason
+from stabilizer.detectors.evidence.progress import progress
+from stabilizer.remedies.base import Change
+from stabilizer.remedies.turns import LR
+from stabilizer.runs.history import RunView
+from stabilizer.runs.journal import BY_HAND
+
+CUT_OFF: Mapping[JournalEntry, tuple[JournalEntry, str]] = {
+    "applied": ("reverted", "the run was interrupted during the trial, so the change was undone"),
+    "approved": ("failed", "the run was interrupted while it was made, so it was undone"),
+    "proposed": ("expired", "the run was restarted; it will be proposed again if the need remains"),
+}
+"""Newest entry of an action when a run was cut off -> the entry that closes it, and why."""
+
+
+class Executor:
+    """The trial of one run that is under way, if any, and the changes that were kept."""
+
+    def __init__(self, context: Context):
+        self._context = context
+        self._ledger = context.ledger
+        self._controls = context.controls
+        self._host = context.host
+        self.trial: Trial | None = None
+        self._held = Held(context.controls)
+
+    # --- beginning --------------------------------------------------------------------------------------------------
+
+    def apply(self, trial: Trial, view: RunView) -> bool:
+        """Snapshot, try on a copy where that is wanted, change. False when the copy speaks for something else."""
+        try:
+            trial.snapshot = self._controls.snapshot()
+        except OSError as error:
+            return self._give_up(trial, view, f"no snapshot could be made, so nothing was changed: {error}")
+        ways = self._ways_back(trial)  # read again: saving the snapshot may have thinned out older states
+        if trial.remedy.rollback and not ways:
+            return self._give_up(trial, view, f"no checkpoint is older than the onset at step {trial.onset}")
+        if why := tried_on_a_copy(trial, self._context, view):
+            self._ledger.record(trial, "rejected", view.step, why.text, why.reason, **trial.evidence())
+            return False
+        data = {"snapshot": trial.snapshot.path.name} | trial.evidence()
+        words = "; ".join([f"snapshot at step {trial.snapshot.step}", *_probed(trial)])
+        self._ledger.record(trial, "approved", view.step, words, **data)
+        try:
+            self._change(trial, ways, view)
+        except Exception as error:  # half a change is no change: back to the snapshot, and say so
+            self._undo(trial.change)
+            self._controls.restore(trial.snapshot, vary_data=False)
+            text = f"could not be applied: {type(error).__name__}: {error}"
+            self._ledger.record(trial, "failed", view.step, text, "error")
+            return True
+        if trial.holds is not None:
+            self._held.begin(trial.action, trial.holds, trial.change[LR])
+        self.trial = trial
+        where = f"returned to step {trial.target.step}" if trial.target else ""
+        text = " and ".join(filter(None, (where, trial.words)))
+        self._ledger.record(trial, "applied", view.step, text, **_applied(trial, view))
+        if not trial.remedy.horizon:
+            self._keep(trial, view, "there is nothing to wait for")
+        return True
+
+    def _give_up(self, trial: Trial, view: RunView, text: str) -> bool:
+        self._ledger.record(trial, "failed", view.step, text, "error", **trial.evidence())
+        return True
+
+    def _ways_back(self, trial: Trial) -> list[Checkpoint]:
+        """States a trial may begin from, best first; none for one that begins where the run is."""
+        if trial.returns:
+            return [trial.returns]
+        found = self._controls.checkpoints() if trial.remedy.rollback else []
+        return targets(found, trial.onset, trial.margin)
+
+    def _change(self, trial: Trial, ways: list[Checkpoint], view: RunView) -> None:
+        for knob, (_, after) in trial.change.items():
+            to = trial.course[knob][0] if knob in trial.course else after
+            assert to is not None, f"{trial.remedy.id} turns {knob} to nothing"
+            self._controls.set(knob, to)
+        words = f"{trial.remedy.id}: {trial.words}"
+        if ways:
+            trial.target = self._roll_back(trial, ways, words)
+            trial.began = trial.target.step + 1
+        else:
+            self._declare(trial, view, words)
+        self._give_orders(trial)
+
+    def _roll_back(self, trial: Trial, ways: list[Checkpoint], text: str) -> Checkpoint:
+        """Return to the first state that is sound; damage shows in loading, before anything is touched."""
+        data: dict[str, Any] = {"action": trial.action, "incident": trial.incident, "origin": "remedy"}
+        data["vary_data"] = not trial.replays
+        for way in ways[:-1]:
+            try:
+                self._host.roll_back(way, text, **data)
+                return way
+            except OSError as error:
+                self._host.declare(way.step, "note", f"checkpoint {way.path.name} can't be used: {error}")
+        self._host.roll_back(ways[-1], text, **data)
+        return ways[-1]
+
+    def _declare(self, trial: Trial, view: RunView, words: str) -> None:
+        """Declare a change. One that touches neither weights nor data is a note.
+
+        Numbers before and after such a change can be compared, so detectors go on from what they know.
+        """
+        data: dict[str, Any] = {"action": trial.action, "incident": trial.incident, "origin": "remedy"}
+        kind = "intervention"
+        if trial.remedy.harmless and not trial.remedy.orders:
+            kind = "note"
+            data["change"] = {knob: list(turn) for knob, turn in trial.change.items()}
+        self._host.declare(view.step + 1, kind, words, **data)
+
+    def _give_orders(self, trial: Trial) -> None:
+        for order in trial.remedy.orders:
+            text = f"{trial.remedy.id}: {trial.remedy.why}"
+            if order == "pause":
+                self._host.pause(text)
+            elif order == "stop":
+                self._host.stop(text)
+            else:
+                self._controls.obey(order)
+
+    # --- following --------------------------------------------------------------------------------------------------
+
+    def follow(self, trial: Trial, view: RunView) -> None:
+        """One more step of the trial that is under way."""
+        if overtaken(trial, self._context.situation(trial.incident, view)):
+            self.trial = None
+            text = "a setting was changed without a word, as is seen by now: that comes first"
+            self._revert(trial, view, text, "overtaken")
+            return
+        found = advance(trial, self._context.watch, view)
+        if found.outcome == "running":
+            self._go_on(trial)
+        elif found.outcome == "verified" and self._spared(trial, view):
+            self.trial = None
+            self._revert(trial, view, _over(found.reason), "over", released=True)
+        elif found.outcome == "verified":
+            self._keep(trial, view, found.reason)
+        else:
+            more = escalation(trial, self._context.situation(trial.incident, view), found.reason)
+            if not (more and self._go_further(more, trial, view)):
+                self._fail(trial, view, found.reason)
+
+    def _spared(self, trial: Trial, view: RunView) -> bool:
+        needed = not no_longer_needed(trial.remedy.id, trial.change, trial.onset, self._context.memory, view)
+        return self._context.acts and holds_back(trial) and not needed
+
+    def _go_on(self, trial: Trial) -> None:
+        """The next step of what does not happen at once; a knob that somebody turned meanwhile is theirs."""
+        for knob, values in trial.course.items():
+            last = values[min(trial.ticks - 1, len(values) - 1)]
+            if trial.ticks < len(values) and self._controls.get(knob) == last:
+                self._controls.set(knob, values[trial.ticks])
+        if trial.ticks < trial.remedy.repeats:
+            self._give_orders(trial)
+
+    def _go_further(self, more: FollowUp, after: Trial, view: RunView) -> bool:
+        """Begin the trial that follows another one; False where it was not begun."""
+        for knob, value in more.now.knobs.items():  # the other one may not have arrived where it was going
+            if self._controls.get(knob) != value:
+                self._controls.set(knob, value)
+        trial = plan(self._ledger.next_id(), more.remedy, more.change, more.now, more.onset, margin=more.margin)
+        trial.under, trial.replays, trial.returns = more.under, more.replays, more.returns
+        data: dict[str, Any] = {"hypothesis": trial.hypothesis(), "builds_on": after.action}
+        self._ledger.record(trial, "proposed", view.step, more.text, **data)
+        if why := refused(trial, self._context, view):
+            self._ledger.record(trial, "rejected", view.step, why.text, why.reason, **trial.evidence())
+            return False
+        self.apply(trial, view)
+        return self.trial is trial
+
+    def hold_rates(self, view: RunView) -> None:
+        """Let each knob that keeps a rate follow a schedule that ran away; the change it belongs to follows too."""
+        for moved in self._held.follow(view):
+            if self.trial and self.trial.action == moved.action:
+                self.trial.change = self.trial.change | {LR: moved.turn}
+            after = moved.turn[1]
+            words = f"{LR} {moved.was:.3g} → {after:.3g}, so that the learning rate stays at {moved.rate:.2g}"
+            data = {"action": moved.action, "change": {LR: [moved.was, after]}, "origin": "remedy"}
+            self._host.declare(view.step + 1, "note", f"{moved.action}: {words}", **data)
+
+    # --- keeping ----------------------------------------------------------------------------------------------------
+
+    def _keep(self, trial: Trial, view: RunView, reason: str) -> None:
+        self.trial = None
+        self._save_quietly(view)
+        for under in reversed(trial.chain()):
+            self._ledger.record(under, "verified", view.step, f"together with {trial.action}")
+        data = _measured(trial, view) | _remembered(trial)
+        if self._context.acts and holds_back(trial):
+            data["against"] = {"cause": trial.cause, "onset": trial.onset}
+        if trial.outlived:
+            data["outlived"] = self._made_harmless(trial)
+        self._ledger.record(trial, "verified", view.step, reason, **data)
+        if more := mending(trial, self._context.situation(trial.incident, view)):
+            self._go_further(more, trial, view)
+
+    def _made_harmless(self, trial: Trial) -> list[str]:
+        """Findings that go on under a fix which does not remove them."""
+        active = self._context.watch.active()
+        early = {f.id for f in active if f.incident == trial.incident and f.onset_step <= trial.began + SETTLE}
+        return sorted(early | set(trial.remedy.outlived(trial.cause)))
+
+    def kept_change(self, action: str) -> Change | None:
+        """The change of a kept action with its knobs where they are by now; None where it is not kept."""
+        change = self._context.memory.kept.get(action)
+        return None if change is None else change | self._held.turned(action)
+
+    def is_on_top(self, action: str) -> bool:
+        """Whether an action was kept and its knobs are still where it put them: fixes are undone newest first."""
+        change = self.kept_change(action)
+        return change is not None and all(self._controls.get(knob) == after for knob, (_, after) in change.items())
+
+    def release(self, view: RunView) -> None:
+        """Undo a kept change that slows learning as soon as steps would be as usual without it."""
+        memory = self._context.memory
+        for action, held in memory.holding.items() if self._context.acts else ():
+            change = memory.kept[action]
+            if self.is_on_top(action) and no_longer_needed(held.remedy, change, held.onset, memory, view):
+                text = _over("what it was kept for is over")
+                self._undo_kept(action, held.remedy, text, "over", view, released=True)
+                return
+
+    def undo_for(self, action: str, by: str, view: RunView) -> None:
+        """Undo the trial that is under way, or a kept change, because a person asked for it."""
+        text = f"undone by {by}"
+        if self.trial and self.trial.action == action:
+            trial, self.trial = self.trial, None
+            self._revert(trial, view, text, "person")
+            self._revert_under(trial, view)
+        else:
+            self._undo_kept(action, BY_HAND, text, "person", view)
+
+    def _undo_kept(self, action: str, remedy: str, text: str, reason: Reason, view: RunView, **data: Any) -> None:
+        change = self.kept_change(action) or {}
+        self._undo(change)
+        self._save_quietly(view)
+        if remedy == BY_HAND:
+            entry = Action(action, "reverted", remedy, view.step, change=change, text=text, origin="remedy")
+            said = f"{action} {text}"
+        else:
+            entry = replace(self._ledger.latest()[action], entry="reverted", step=view.step, text=text, data=data)
+            said = f"{remedy} undone: {text}"
+        self._ledger.write(replace(entry, reason=reason))
+        self._host.declare(view.step + 1, "intervention", said, action=action, origin="remedy")
+
+    # --- undoing ----------------------------------------------------------------------------------------------------
+
+    def _fail(self, trial: Trial, view: RunView, reason: str) -> None:
+        self.trial = None
+        self._put_back(trial, view, reason, **_measured(trial, view))
+        self._revert_under(trial, view)
+        if self._context.memory.failures[trial.incident] >= MAX_FAILURES:
+            text = f"incident {trial.incident}: {MAX_FAILURES} fixes failed, so no more are tried; a person should look"
+            self._host.declare(view.step, "note", text, incident=trial.incident)
+
+    def _revert_under(self, trial: Trial, view: RunView) -> None:
+        """Undo what a trial was built on."""
+        for under in trial.chain():
+            self._put_back(under, view, f"what was built on it, {trial.action}, was undone", ticks=under.ticks)
+
+    def _put_back(self, trial: Trial, view: RunView, reason: str, **data: Any) -> None:
+        """Undo a trial that failed; a setting does not get the value back with which things broke."""
+        if trial.back:
+            text = f"not enough ({reason}); what was changed without a word stays as it was before"
+            self._ledger.record(trial, "verified", view.step, text, "failed", put_right=True, **data)
+        else:
+            self._revert(trial, view, reason, "failed", **data)
+
+    def _revert(self, trial: Trial, view: RunView, text: str, reason: Reason, **data: Any) -> None:
+        self._undo(trial.change)
+        words = f"{trial.remedy.id} undone: {text}"
+        lost = self._back_to_snapshot(trial, view, words)
+        if lost:
+            data |= {"back_to": view.step - lost, "extra_steps": lost}
+        else:
+            self._save_quietly(view)
+        self._ledger.record(trial, "reverted", view.step, text, reason, **data)
+        if not lost:
+            self._host.declare(view.step + 1, "intervention", words, action=trial.action, origin="remedy")
+
+    def _back_to_snapshot(self, trial: Trial, view: RunView, text: str) -> int:
+        """Put the weights back too, where the run got worse or an order has no other undo; returns the steps lost."""
+        forgets = any(order.startswith("reset-") for order in trial.remedy.orders)
+        if trial.snapshot is None or trial.target or not (trial.harmed or forgets):
+            return 0  # the snapshot of a rollback holds what was gone back from
+        lost = view.step - trial.snapshot.step
+        if why := too_expensive(self._context.memory, lost, view):
+            self._host.declare(view.step, "note", f"{trial.action}: the weights stay as they are: {why.text}")
+            return 0
+        data: dict[str, Any] = {"action": trial.action, "incident": trial.incident, "origin": "remedy"}
+        try:
+            self._host.roll_back(trial.snapshot, text, **data)
+        except OSError as error:
+            self._host.declare(view.step, "note", f"snapshot {trial.snapshot.path.name} can't be used: {error}")
+            return 0
+        return lost
+
+    def _undo(self, change: Change) -> None:
+        for knob, (before, _) in change.items():
+            if before is not None and knob in self._controls:
+                self._controls.set(knob, before)
+
+    def _save_quietly(self, view: RunView) -> None:
+        """Make the knobs survive a crash as they are now; when that fails, the next regular checkpoint does it."""
+        try:
+            self._controls.snapshot()
+        except OSError as error:
+            self._host.declare(view.step, "note", f"knobs could not be saved: {error}")
+
+    # --- after a restart --------------------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Undo what was in flight when the run was cut off, so that no knob differs from what the journal says."""
+        latest = self._ledger.latest()
+        self._undo_all([action for action in latest.values() if action.entry in ("applied", "approved")])
+        for action in latest.values():
+            if action.entry in CUT_OFF and (action.entry != "proposed" or self._waited(action)):
+                self._close(action, *CUT_OFF[action.entry])
+        memory = self._context.memory
+        for name, change in memory.kept.items():
+            if name in memory.rates and LR in change:
+                self._held.begin(name, memory.rates[name], change[LR])
+
+    def _undo_all(self, cut: list[Action]) -> None:
+        """Undo changes, newest first: one may have been built on another."""
+        for action in reversed(cut):
+            self._undo(dict(action.change))
+        if cut:  # before the journal says so: a second crash must not bring the change back
+            with contextlib.suppress(OSError):
+                self._controls.snapshot()
+
+    def _waited(self, proposed: Action) -> bool:
+        """Whether a proposal waited to be decided; a suggestion and advice are only there to be read."""
+        return self._context.mode != "suggest" and proposed.safety != "advice"
+
+    def _close(self, action: Action, entry: JournalEntry, text: str) -> None:
+        data = {"interrupted": True}
+        self._ledger.write(replace(action, entry=entry, text=text, data=data, origin="remedy", reason="interrupted"))
+
+
+def _probed(trial: Trial) -> list[str]:
+    """What the weights to go back to would get now, where that was measured."""
+    return [f"step {trial.target.step}: {trial.probe.words}"] if trial.target and trial.probe else []
+
+
+def _over(reason: str) -> str:
+    return f"{reason}; steps would be as usual without it too, so it is put back, and made again if it is needed"
+
+
+def _applied(trial: Trial, view: RunView) -> dict[str, Any]:
+    """What the journal says of a change beside its knobs."""
+    data: dict[str, Any] = {"guard": trial.level_before.metric, "guard_level": trial.level_before.level}
+    if trial.course:
+        data["course"] = trial.course
+    if trial.remedy.orders:
+        data["orders"] = [*trial.remedy.orders]
+    if trial.holds is not None:
+        data["holds"] = trial.holds
+    if trial.target:
+        lost = view.step - trial.target.step
+        data |= {"back_to": trial.target.step, "back_for": trial.cause, "extra_steps": lost}
+    return data
+
+
+def _remembered(trial: Trial) -> dict[str, Any]:
+    """What the memory of a run needs to know of a kept trial."""
+    data: dict[str, Any] = {"came": trial.came} if trial.came else {}
+    if trial.back:
+        data["put_right"] = True
+        if not trial.target:
+            data["restored"] = trial.began
+    return data
+
+
+def _measured(trial: Trial, view: RunView) -> dict[str, Any]:
+    reward = progress(view)
+    now = reward.now if reward else None
+    guard = trial.level_before
+    return {"reward": now, "guard": guard.metric, "guard_level": guard.level, "ticks": trial.ticks}

@@ -1,0 +1,173 @@
+"""Whether a trial is kept: the numbers decide, by the hypothesis that was written down before the change.
+
+A trial is kept when, at the end of its window, the findings it was made for are quiet *and* the guard (held-out
+accuracy, or the reward) is not worse than it was. Anything else, "no difference" included, is undone, so that a run's
+settings drift only for a reason. Damage that is new or back, or a guard that is proven worse, ends a trial at once:
+every further step would cost what the fix was meant to save.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from stabilizer.control.guard import Guard
+from stabilizer.control.guard import Verdict as GuardVerdict
+from stabilizer.control.trial import SETTLE, Trial
+from stabilizer.detectors.evidence.progress import progress
+from stabilizer.incidents.watch import Watch
+from stabilizer.remedies.base import BACK
+from stabilizer.runs.history import RunView
+
+WORSENS = 4
+"""Ticks that a change made before there was damage has until damage counts against it."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How a trial stands, and why."""
+
+    outcome: Literal["running", "verified", "failed"]
+    reason: str = ""
+    harmed: bool = False
+    """It failed because the run got worse, so that its weights are no better than its knobs."""
+    came: int = 0
+    """The first step at which what the trial waited for had come; 0 where it has not."""
+
+
+RUNNING = Judgement("running")
+
+
+def advance(trial: Trial, watch: Watch, view: RunView) -> Judgement:
+    """One more tick of a trial, and how it stands then."""
+    trial.ticks += 1
+    found = judge(trial, watch, view)
+    trial.harmed, trial.came = trial.harmed or found.harmed, trial.came or found.came
+    return found
+
+
+def judge(trial: Trial, watch: Watch, view: RunView) -> Judgement:
+    """How a trial stands after `trial.ticks` ticks."""
+    if trial.outlived:
+        return _lessened(trial, view)
+    if over := trial.remedy.over(view, trial.began):
+        return Judgement("verified", over, came=view.step - BACK + 1)
+    if not trial.remedy.harmless and (damage := _damage(trial, watch, view)):
+        return Judgement("failed", damage, harmed=True)
+    state, level = trial.guard.verdict(view, trial.began, trial.window)
+    if state == "worse" and _restored(trial):
+        state = "open"  # a level under another setting is no measure for one under this
+    compared = _compared(trial, level)
+    falling_already = trial.critical and not trial.target
+    if state == "worse" and trial.ticks >= (trial.window // 2 if falling_already else SETTLE):
+        harmed = not trial.remedy.harmless and _got_worse(trial, view)
+        return Judgement("failed", f"{trial.guard.metric} is {compared}, worse than noise explains", harmed=harmed)
+    if _futile(trial, watch, view):
+        return Judgement("failed", f"no sign of help after {trial.ticks} steps: {_unresolved(trial, watch, view)}")
+    if trial.ticks < trial.window:
+        return RUNNING
+    return _at_the_end(trial, watch, view, state, level)
+
+
+def _restored(trial: Trial) -> bool:
+    """Whether it gave settings back their values from the present state."""
+    return trial.back and not trial.target
+
+
+def _compared(trial: Trial, level: float | None) -> str:
+    before = f"{trial.guard.level:.3g} before" if math.isfinite(trial.guard.level) else "nothing known before"
+    return "unknown" if level is None else f"{level:.3g} on average against {before}"
+
+
+def _at_the_end(trial: Trial, watch: Watch, view: RunView, state: GuardVerdict, level: float | None) -> Judgement:
+    guard, compared = trial.guard, _compared(trial, level)
+    if _restored(trial):  # what the run was well with has nothing to prove
+        return Judgement("verified", f"{guard.metric} is {compared}")
+    if unresolved := _unresolved(trial, watch, view):
+        return Judgement("failed", f"still true after {trial.ticks} steps: {unresolved}")
+    if trial.before:
+        return _beside_what_it_left(trial, trial.before, view)
+    short = level is None or (state == "open" and guard.level - level > guard.tolerance)
+    if short and not trial.target:  # what did the damage is not put back because chance has a say in the level
+        harmed = not (trial.remedy.harmless or trial.critical or level is None)  # none of its own
+        return Judgement("failed", f"{guard.metric} is {compared}, below the guard of {guard.level:.3g}", harmed=harmed)
+    return Judgement("verified", f"findings quiet and {guard.metric} {compared}")
+
+
+def _beside_what_it_left(trial: Trial, before: Guard, view: RunView) -> Judgement:
+    """A rollback beside the run just before it: the newest rows count, for the first ones are from further back.
+
+    A reward that was in doubt then (`in_doubt`) can't be compared.
+    """
+    rows = max(trial.window // 2, math.ceil(before.every))
+    state, level = before.verdict(view, max(trial.began, view.step - rows + 1), rows)
+    now = "unknown" if level is None else f"{level:.3g} on average"
+    then = f"{before.level:.3g}" if math.isfinite(before.level) else "nothing known"
+    text = f"{before.metric} {now} over the last {rows} steps, against {then} just before the fix"
+    if trial.target and trial.guard.metric == before.metric and math.isfinite(trial.guard.level):
+        text += f" and {trial.guard.level:.3g} at step {trial.target.step}"
+    if state == "worse" and not trial.in_doubt:
+        return Judgement("failed", f"going back has not paid: {text}")
+    return Judgement("verified", f"findings quiet and {text}")
+
+
+def _lessened(trial: Trial, view: RunView) -> Judgement:
+    """A fix that makes a trouble harmless and does not remove it.
+
+    What is still broken still shows, in the reward too, so only what gets worse from there counts.
+    """
+    early = Guard.of(view.at(trial.began + SETTLE - 1), trial.remedy.horizon)
+    state, level = early.verdict(view, trial.began + SETTLE, trial.window)
+    compared = "unknown" if level is None else f"{level:.3g} on average against {early.level:.3g} at its beginning"
+    if state == "worse" and trial.ticks >= 2 * SETTLE:
+        return Judgement("failed", f"{early.metric} is {compared}, worse than noise explains")
+    return RUNNING if trial.ticks < trial.window else Judgement("verified", f"{early.metric} is {compared}")
+
+
+def _got_worse(trial: Trial, view: RunView) -> bool:
+    """Whether the run is worse than when the trial began.
+
+    Where the guard's level is older than the onset, what was lost before is in it too, and a return to the snapshot
+    would throw steps away for nothing.
+    """
+    if trial.target or trial.guard.step >= trial.onset:
+        return True
+    start = Guard.of_reward(view.at(trial.began - 1))
+    return not start.rows or start.verdict(view, trial.began, trial.window)[0] == "worse"
+
+
+def _damage(trial: Trial, watch: Watch, view: RunView) -> str:
+    """Damage that is back after a rollback, or came after a change that was to prevent it."""
+    if (not trial.target and trial.critical) or trial.ticks < (SETTLE if trial.target else WORSENS):
+        return ""
+    for finding in watch.active():
+        here = finding.last_step == view.step and finding.attempt == view.attempt
+        if finding.incident == trial.incident and finding.severity == "critical" and here:
+            return f"{finding.id} is critical after {trial.ticks} steps: {finding.summary}"
+    return ""
+
+
+def _futile(trial: Trial, watch: Watch, view: RunView) -> bool:
+    """Whether damage was there, is there after half of the window, and nothing gets better."""
+    waits = trial.target or trial.remedy.harmless or trial.back
+    if waits or not trial.critical or trial.ticks != trial.window // 2:
+        return False
+    reward = progress(view)
+    return bool(_unresolved(trial, watch, view)) and not (reward and reward.rising)
+
+
+def _unresolved(trial: Trial, watch: Watch, view: RunView) -> str:
+    """A finding of the incident that its detector still sees when it does not know of this trial.
+
+    The trial's own event gives detectors a new baseline. While that is short they are silent because they can't see,
+    which does not mean that the run is well. So they are asked as if nothing had been declared.
+    """
+    without = view.ignoring(trial.action)
+    members = set(watch.incident(trial.incident).findings)
+    for detector in watch.detectors:
+        if detector.id in members:
+            finding = detector.check(without)
+            if finding and finding.severity != "info":
+                return finding.summary
+    return ""

@@ -1,0 +1,117 @@
+"""Whether a planned trial may be made: budgets, what going back would win, and what a copy of the run shows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from stabilizer.control.budget import Refusal, refusal, too_expensive, too_often
+from stabilizer.control.context import Context
+from stabilizer.control.fork import Fork
+from stabilizer.control.guard import BEFORE, Guard
+from stabilizer.control.probe import COST
+from stabilizer.control.trial import Trial
+from stabilizer.remedies.base import Change
+from stabilizer.runs.history import RunView
+
+NO_CHANGE = "no change"
+"""Name of the copy that is left alone."""
+
+
+def refused(trial: Trial, context: Context, view: RunView) -> Refusal | None:
+    """Why the automatic modes must not make a trial now; None where they may."""
+    memory, orders = context.memory, trial.remedy.orders
+    if why := refusal(memory, trial.change, context.controls, view.step, back=trial.back, orders=orders):
+        return why
+    if trial.returns:
+        return too_expensive(memory, view.step - trial.returns.step, view)
+    if not trial.remedy.rollback:
+        return None
+    lost = view.step - trial.target.step if trial.target else 0
+    why = too_often(memory, trial.cause) or too_expensive(memory, lost + COST, view)
+    return why or wins_nothing(trial, context, view)
+
+
+def wins_nothing(trial: Trial, context: Context, view: RunView) -> Refusal | None:
+    """Why going back would win nothing, as the run is and as both weights are rewarded now; None where it may win."""
+    if not trial.remedy.rollback:
+        return None
+    return no_better_there(trial, view) or _compare_weights(trial, context, view)
+
+
+def no_better_there(trial: Trial, view: RunView) -> Refusal | None:
+    """Whether the run is, after a while of damage, no worse than it was at the checkpoint.
+
+    At the very start, its first rows count.
+    """
+    if trial.target is None or view.step - trial.onset < BEFORE:
+        return None
+    there = Guard.of(view.at(max(trial.target.step, BEFORE)), trial.remedy.horizon)
+    state, level = there.verdict(view, view.step - BEFORE + 1, BEFORE)
+    if state != "holds" or level is None or not math.isfinite(there.level):
+        return None
+    where = f"{there.level:.3g} around step {trial.target.step}"
+    text = f"{there.metric} is {level:.3g} and was {where}: to go back would win nothing"
+    return Refusal("no-better", text)
+
+
+def _compare_weights(trial: Trial, context: Context, view: RunView) -> Refusal | None:
+    """Let the weights to go back to and the present ones answer the prompts that come next.
+
+    Where the older ones are rewarded no better, the journal says so, and the question waits ever longer to be asked
+    again: what goes on may do its damage yet.
+    """
+    if trial.target is None:
+        return None
+    trial.asked = COST
+    try:
+        trial.probe = context.host.probe(trial.target)
+    except Exception as error:  # weights that can't answer at all are no reason to stay
+        text = f"{trial.action}: what going back would win could not be measured: {type(error).__name__}: {error}"
+        context.host.declare(view.step, "note", text)
+        return None
+    reason = trial.probe.nothing_won
+    return Refusal("no-gain", reason) if reason else None
+
+
+def tried_on_a_copy(trial: Trial, context: Context, view: RunView) -> Refusal | None:
+    """Run the next steps with and without the change; why it should not be made, or None.
+
+    Of a return to a checkpoint the copy shows only whether the run recovers by itself. Where a person has decided, the
+    comparison is for the record alone.
+    """
+    steps = context.fork_steps
+    if not steps or not trial.remedy.horizon or (trial.remedy.orders and not trial.change):
+        return None
+    left_alone: dict[str, dict[str, float]] = {NO_CHANGE: {}}
+    changes = left_alone | ({} if trial.remedy.rollback else {trial.remedy.id: turned_to(trial.change)})
+    cost = steps * len(changes)
+    if why := too_expensive(context.memory, cost, view, pending=trial.asked):
+        context.host.declare(view.step, "note", f"{trial.action}: not tried on a copy: {why.text}")
+        return None
+    try:
+        fork = context.host.fork(changes, steps)
+    except Exception as error:  # a copy that can't run says nothing about the change
+        context.host.declare(view.step, "note", f"{trial.action}: no copy could be run: {error}")
+        return None
+    trial.twin = fork.record() | {"extra_steps": cost}
+    decides = context.acts and not trial.remedy.rollback
+    return _worse_on_the_copy(trial, trial.twin, fork, view) if decides else None
+
+
+def turned_to(change: Change) -> dict[str, float]:
+    """Knobs as a change leaves them."""
+    return {knob: after for knob, (_, after) in change.items() if after is not None}
+
+
+def _worse_on_the_copy(trial: Trial, twin: dict[str, Any], fork: Fork, view: RunView) -> Refusal | None:
+    """Compare both copies and note what was found; why the change should not be made, or None."""
+    reward = Guard.of(view, 0)  # held-out problems are asked too seldom for a copy
+    found = fork.compare(trial.remedy.id, NO_CHANGE, reward.metric)
+    verdict = found.verdict(reward.tolerance)
+    twin["said"] = found.words
+    if verdict == "undetermined":  # then the trial decides, as it would have without a copy
+        twin["said"] = f"undetermined: {found.steps} steps cannot tell ({found.words})"
+    if verdict not in ("worse", "no better"):
+        return None
+    return Refusal("copy", f"on a copy of the run it was {verdict}: {found.words}")

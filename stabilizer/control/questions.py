@@ -1,0 +1,138 @@
+"""Proposals that wait for a person: asked, answered, and taken back when the run has outgrown them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stabilizer.control.budget import COOLDOWN
+from stabilizer.control.context import Context
+from stabilizer.control.trial import Trial
+from stabilizer.core.records import Cause, Finding, Reason
+from stabilizer.remedies.situation import Situation
+from stabilizer.runs.history import RunView
+from stabilizer.runs.requests import LIFE
+
+
+@dataclass
+class Question:
+    """A proposal that waits for an answer."""
+
+    trial: Trial
+    approved_by: str = ""
+    asked: int = 0
+    """The step it was asked at."""
+
+
+class Questions:
+    """The open proposals of one run, by action."""
+
+    def __init__(self, context: Context):
+        self._context = context
+        self._record = context.ledger.record
+        self.open: dict[str, Question] = {}
+
+    def ask(self, trial: Trial, step: int) -> None:
+        """Wait for an answer to a proposal that is in the journal."""
+        self.open[trial.action] = Question(trial, asked=step)
+
+    def about(self, incident: int) -> Question | None:
+        """The proposal for an incident that waits for a person."""
+        return next((question for question in self.open.values() if question.trial.incident == incident), None)
+
+    def approve(self, action: str, by: str) -> bool:
+        """Note a yes; the fix is applied as soon as no other trial is running. False where nothing waits."""
+        if question := self.open.get(action):
+            question.approved_by = by or "somebody"
+        return question is not None
+
+    def reject(self, action: str, by: str, step: int) -> bool:
+        """Close a proposal by a no. False where nothing waits."""
+        if question := self.open.pop(action, None):
+            self._record(question.trial, "rejected", step, f"rejected by {by}", "person")
+        return question is not None
+
+    def approved(self) -> Question | None:
+        """A proposal that somebody said yes to and that is due."""
+        return next((q for q in self.open.values() if q.approved_by and not self._recovers(q.trial)), None)
+
+    def _recovers(self, asked: Trial) -> bool:
+        """Whether nothing of what called for a fix was seen of late: then it waits until that is back, or resolved."""
+        members = self._context.members(asked.incident)
+        return bool(members) and all(finding.state == "recovering" for finding in members)
+
+    def withdraw(self, asked: Question, now: Situation, instead: str = "") -> None:
+        """Take a proposal back that is not what should be done any more; what replaces it leaves room for it later."""
+        trial = asked.trial
+        if now.critical and not trial.critical:
+            why = "it has come to damage since"
+        elif now.cause.id != trial.cause:
+            why = f"the cause is {now.cause.id} by now, and was {trial.cause} then"
+        else:
+            why = "the run has changed since, and it would not help any more"
+        del self.open[trial.action]
+        text = f"outdated: {why}" + (f"; {instead} is proposed in its place" if instead else "")
+        self._record(trial, "expired", now.view.step, text, "replaced" if instead else "outdated")
+
+    def lapse(self, question: Question, step: int, text: str, reason: Reason = "no-need", **data: object) -> None:
+        """Record that a proposal expired. It may be made again if the incident calls for it again."""
+        trial, by = question.trial, question.approved_by
+        self.open.pop(trial.action, None)
+        text = f"approved by {by}, and not applied: {text}" if by else text
+        self._record(trial, "expired", step, text, reason, **data)
+
+    def lapsed(self, asked: Trial, view: RunView) -> str:
+        """Why the premises of a proposal hold no longer; empty while it would be made today as well."""
+        members, incident = self._context.members(asked.incident), self._context.watch.incident(asked.incident)
+        if not members:
+            only = any(finding.incident == asked.incident for finding in self._context.watch.active())
+            over = "what is left of the incident calls for no fix" if only else "the incident is over"
+            return f"{over}, so it is no longer needed"
+        if asked.findings and not any(finding.id in asked.findings for finding in members):
+            return f"{', '.join(asked.findings)} called for it, and no longer stands"
+        if incident.causes and incident.causes[0].id != asked.cause:
+            return f"the cause is {incident.causes[0].id} by now, and was {asked.cause or 'not known'} then"
+        return self._unfounded(asked, view)
+
+    def _unfounded(self, asked: Trial, view: RunView) -> str:
+        """Why a hard remedy would not be proposed for the same incident as the run is by now.
+
+        A soft one that a person wants costs little and is undone if it does not help.
+        """
+        if asked.remedy.safety != "hard":
+            return ""
+        causes = self._context.watch.incident(asked.incident).causes
+        cause = next((cause for cause in causes if cause.id == asked.cause), Cause(asked.cause, 0.0, ""))
+        return asked.remedy.objection(self._context.situation(asked.incident, view, cause=cause)) or ""
+
+    def expire(self, view: RunView) -> None:
+        """Close proposals whose premises are gone, and those that nobody has answered for long."""
+        unresolved: Sequence[Finding] = self._context.watch.active() if self.open else ()
+        incidents = {finding.incident for finding in unresolved}
+        for question in list(self.open.values()):
+            if question.trial.incident not in incidents:
+                self.lapse(question, view.step, "the incident is over, so it is no longer needed")
+            elif question.approved_by:
+                continue  # looked at when it is applied
+            elif view.step - question.asked >= LIFE:
+                self.lapse(question, view.step, f"nobody answered within {LIFE} steps", "unanswered")
+            elif why := self._outgrown(question, view):
+                self.lapse(question, view.step, why)
+
+    def _outgrown(self, question: Question, view: RunView) -> str:
+        """Why a way back that waits would not be proposed any more, looked at now and then; empty while it would."""
+        trial, waited = question.trial, view.step - question.asked
+        due = trial.remedy.rollback and waited % COOLDOWN == COOLDOWN - 1
+        return self._unfounded(trial, view) if due and self._context.members(trial.incident) else ""
+
+
+def worth_asking_again(asked: Question, critical: bool, step: int) -> bool:
+    """Whether a proposal should be compared with the run as it is by now: when it came to damage, and now and then.
+
+    Not what somebody has said yes to, and not a way back from damage while there is damage: the causes given for a
+    broken run change with what is left of it, and nothing less mends its weights.
+    """
+    worse = critical and not asked.trial.critical
+    if asked.trial.remedy.rollback and critical and not worse:
+        return False
+    return not asked.approved_by and (worse or (step - asked.asked) % COOLDOWN == COOLDOWN - 1)
