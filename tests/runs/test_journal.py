@@ -45,7 +45,7 @@ def lines(run: Path) -> list[bytes]:
 def test_a_journal_as_it_was_written_is_whole(run, capsys) -> None:
     assert verify(run / "actions.jsonl").entries == 4 and not verify(run / "actions.jsonl").broken
     assert main(["fix", str(run), "verify"]) == 0
-    assert "4 entries, each follows the one before" in capsys.readouterr().out
+    assert "4 entries in an unbroken chain" in capsys.readouterr().out
 
 
 def test_the_first_broken_link_is_told(run, capsys) -> None:
