@@ -1,7 +1,7 @@
-"""What a failure in a log means: what kind it is, what stopped in plain words, and what to do next.
+"""What a failure in a log means: its kind, what happened in plain words, and what to do next.
 
-Trainers say such things in a hundred ways; here they are a handful. Readers ask for the kind when they meet an
-exception, the detectors of `system/crashed` and `system/config-error` ask for the meaning once a log is over.
+Trainers report failures in many ways; here they are sorted into a few kinds. Readers ask for the kind when they meet an
+exception. The detectors `system/crashed` and `system/config-error` ask for the meaning at the end of a log.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ KINDS = {
         r"SIGKILL|SIGSEGV|SIGTERM|Segmentation fault|unhandled cuda error|NCCL error"
     ),
 }  # fmt: skip
-"""What a failure's message says about its kind, asked in this order; any other exception is a `traceback`."""
+"""Patterns of each kind in the message of a failure, tried in this order. Any other exception is a `traceback`."""
 
 
 def kind_of(text: str) -> str:
-    """The kind of failure a message tells of."""
+    """The kind of failure that a message reports."""
     return next((kind for kind, sign in KINDS.items() if sign.search(text)), "traceback")
 
 
 class Meaning(NamedTuple):
-    """A failure in plain words. `cause` is an id as `diagnosis` has them, `todo` a text or one per trainer."""
+    """A failure in plain words. `cause` is the id of a cause in the diagnosis; `todo` is the advice by trainer."""
 
     sign: re.Pattern[str]
     cause: str
@@ -130,14 +130,14 @@ MEANINGS = (
              " checkpoint"},
     ),
 )  # fmt: skip
-"""Asked in this order; the last fits everything."""
+"""Tried in this order; the last matches everything."""
 
 
 def meaning(text: str) -> Meaning:
-    """What a failure's message means."""
+    """The meaning of a failure's message."""
     return next(known for known in MEANINGS if known.sign.search(text))
 
 
 def todo(known: Meaning, trainer: str) -> str:
-    """What to do next, in the keys of the trainer where we know them."""
+    """What to do next, with the keys of the trainer where they are known."""
     return known.todo.get(trainer) or known.todo[""]

@@ -1,13 +1,13 @@
-"""Every metric we speak of: name, unit, estimator, which way is better, and what it means in plain words.
+"""The vocabulary: name, unit, estimator, better direction and meaning of every canonical metric.
 
-The estimators are those of our own trainer. A foreign run states its own in `run.json` under `metrics`, and where a
-trainer means another quantity by the same word it gets another name here. `kind` says how a number behaves, which
-is all that signals and charts need to know of it:
+The estimators are those of our own trainer. A run of another trainer states its own in `run.json` under `metrics`. Where
+a trainer uses the same word for another quantity, that quantity has another name here. `kind` tells signals and charts
+how a number behaves:
 
     positive   heavy-tailed and above zero: compared by ratio (grad_norm, KL, lengths, times)
     fraction   a share of 0-1
     real       may have any sign: compared by difference
-    count      a whole number that only ever describes the set-up or a running total
+    count      a whole number that describes the set-up, or a running total
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Better = Literal["up", "down", "neither"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """The definition of one metric. `aggregation` says how several updates of one step become one number."""
+    """The definition of one metric. `aggregation` says how the values of several updates become one number a step."""
 
     name: str
     unit: str
@@ -34,7 +34,7 @@ class Metric:
 
     @property
     def family(self) -> str:
-        """The part before the slash, by which charts are grouped."""
+        """The part before the slash; charts are grouped by it."""
         return self.name.split("/", 1)[0]
 
 
@@ -224,7 +224,7 @@ _RANK = Metric(
 
 
 def metric(name: str) -> Metric:
-    """The definition of `name`. An unknown name gets an honest blank, so foreign metrics can still be shown."""
+    """The definition of `name`. An unknown name gets an empty definition, so that any logged metric can be shown."""
     if known := VOCABULARY.get(name):
         return known
     if name.startswith("reward/") and name.endswith("/mean"):
@@ -250,7 +250,7 @@ _RL_FAMILIES = ("reward/", "accuracy/", "rollout/", "value/", "policy/kl", "poli
 
 
 def is_rl(names: Iterable[str]) -> bool:
-    """Whether a run with these metrics is a reinforcement-learning run at all: it has a reward, or a policy's drift."""
+    """Whether a run with these metrics is a reinforcement-learning run: it has a reward, or the drift of a policy."""
     return any(name.startswith(_RL_FAMILIES) for name in names)
 
 
@@ -260,6 +260,6 @@ _FORM = ("format", "xml", "tag", "length", "style", "compil", "think")
 
 
 def means_right(name: str) -> bool:
-    """Whether a component of the reward says by its name that it pays for right answers, and not for their form."""
+    """Whether the name of a reward component says that it rewards correct answers, and not their form."""
     component = name.split("/")[1].lower() if name.count("/") == 2 else ""
     return any(word in component for word in _RIGHT) and not any(word in component for word in _FORM)

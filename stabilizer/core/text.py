@@ -1,4 +1,4 @@
-"""Values and foreign text as short words: one line, no control characters, bounded length."""
+"""Values, durations and foreign text for people: one line, no control characters, bounded length."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ LONGEST = 600
 
 
 def plain(text: object, longest: int = LONGEST) -> str:
-    """Text of unknown origin on one line, without anything a terminal or a reader could be misled by."""
+    """Text of unknown origin on one line, without control characters, escape sequences or invisible characters."""
     clean = _INVISIBLE.sub(" ", _ESCAPES.sub("", str(text))).strip()
     return clean if len(clean) <= longest else f"{clean[: longest - 1]}…"
 
 
 def short(value: Any) -> str:
-    """A value as a person would say it: 4 significant digits, thousands grouped, NaN and Inf by name."""
+    """A value in few characters: 4 significant digits, thousands grouped, NaN and Inf by name."""
     if value is None:
         return "not set"
     if isinstance(value, bool):
@@ -51,12 +51,12 @@ def _short_float(value: float) -> str:
 
 
 def change_words(change: Mapping[str, tuple[float | None, float | None]]) -> list[str]:
-    """A remedy's change, one knob a line: `control/beta: 0 → 0.001`."""
+    """The change of a remedy, one knob an item: `control/beta: 0 → 0.001`."""
     return [f"{knob}: {short(before)} → {short(after)}" for knob, (before, after) in change.items()]
 
 
 def age_words(seconds: float) -> str:
-    """How long ago, in the largest unit that says something."""
+    """An age in whole units, the largest that fits: `40 s`, `3 min`, `2 h`, `5 d`."""
     seconds = max(0.0, seconds)
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
