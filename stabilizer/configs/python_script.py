@@ -75,7 +75,7 @@ def read(path: Path, text: str) -> Parsed:
         return Parsed(form=FORM, path=path, text=text, settings=(), hints=hints)
     notes: tuple[str, ...] = ()
     if len(calls) > 1:
-        notes = (f"{len(calls)} configurations are made in it; judged is the last, in line {calls[-1].lineno}",)
+        notes = (f"{len(calls)} configurations are made in it; the last one is used, in line {calls[-1].lineno}",)
     last = max(calls, key=lambda node: node.lineno)
     return Parsed(
         form=FORM,

@@ -78,12 +78,12 @@ def _with_included(command: Parsed, alone: bool) -> Parsed:
     folders = (command.path.parent, *command.path.resolve().parents[:4], Path.cwd())
     path = next((folder / target.value for folder in folders if (folder / target.value).is_file()), None)
     if path is None and command.form == "yaml":
-        note = f"{target.value}, on which it builds, is not there: {left_out}"
+        note = f"{target.value}, on which it builds, does not exist: {left_out}"
         return replace(command, notes=(*command.notes, note))
     if path is None:
         raise ConfigError(
-            f"{command.path}:{target.line}: takes its settings from {target.value}, which is not there;"
-            " run this from the folder it is relative to, or give that file itself"
+            f"{command.path}:{target.line}: takes its settings from {target.value}, which does not exist;"
+            " run this from the folder that the path is relative to, or give that file"
         )
     text = _text(path)
     below = reader_for(path, text).read(path, text)
@@ -115,7 +115,7 @@ EMPTY = {
 
 def _text(path: Path) -> str:
     if "\0" in str(path):
-        raise ConfigError(f"{str(path)!r}: a path can't hold a NUL character")
+        raise ConfigError(f"{str(path)!r}: a path can't contain a NUL character")
     try:
         if not path.exists():
             raise ConfigError(f"{path}: no such file; preflight takes the configuration or the script that starts it")

@@ -45,7 +45,7 @@ def read(path: Path, text: str) -> Parsed:
         kind = "JSON" if path.suffix.lower() == ".json" else "YAML"
         raise ConfigError(f"{path}: not readable as {kind}{where}: {what}") from None
     if not isinstance(root, yaml.MappingNode):
-        raise ConfigError(f"{path}: a configuration is a mapping of keys to values, and this is none")
+        raise ConfigError(f"{path}: a configuration is a mapping of keys to values, but this is not one")
     repeated: list[Repeated] = []
     settings = limited(_leaves(root, "", str(path), shift, repeated), path)
     return Parsed(form=FORM, path=path, text=text, settings=settings, repeated=tuple(repeated))

@@ -122,7 +122,7 @@ def _check_events(text: str) -> None:
             continue
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in open_):
-                raise TooMuch(f"*{event.anchor} in line {_line(event)} is nested in the group it stands for")
+                raise TooMuch(f"*{event.anchor} in line {_line(event)} is nested in the group it refers to")
             done = anchors.get(event.anchor, _Extent())
         elif isinstance(event, yaml.ScalarEvent):
             done = _Extent()

@@ -41,7 +41,7 @@ def idle(status: Mapping[str, Any], run: object) -> str:
     if mode not in ("off", "suggest"):
         return ""
     return (
-        f"the run has --remedy {mode}, so it carries nothing out; stop it and go on with"
+        f"the run has --remedy {mode}, so it carries nothing out; stop it and continue with"
         f" `stabilizer train --resume {run} --remedy approve`"
     )
 

@@ -169,5 +169,5 @@ def _decode(id: str, row: Any) -> Request | str:
     if isinstance(t, bool) or not isinstance(t, (int, float)) or not math.isfinite(t):
         return NO_REQUEST
     if kind not in get_args(Kind):
-        return f"asks for {str(kind)[:40]!r}, which nobody can; there are {', '.join(get_args(Kind))}"
+        return f"asks for {str(kind)[:40]!r}, which does not exist; there are {', '.join(get_args(Kind))}"
     return Request(id, cast(Kind, kind), action[:MAX_WORDS], by[:MAX_WORDS], float(t), proposal[:MAX_WORDS])

@@ -15,5 +15,5 @@ from stabilizer.core.durations import spoken
         (1e10, "115,740.7 days"),
     ],
 )  # fmt: skip
-def test_a_duration_is_told_in_the_largest_unit_that_fits_twice(seconds: float, said: str) -> None:
+def test_a_duration_is_shown_in_the_largest_unit_that_fits_twice(seconds: float, said: str) -> None:
     assert spoken(seconds) == said
