@@ -18,14 +18,33 @@ from stabilizer.configs.python_script import literal
 
 FORM = "shell"
 SUFFIXES = (".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".cmd")
-LAUNCHER_FLAGS = {"--num_processes": "processes", "--num-processes": "processes", "--nproc_per_node": "processes",
-                  "--nproc-per-node": "processes", "--num_gpus": "processes"}  # fmt: skip
+PROCESS_FLAGS = ("--num_processes", "--num-processes", "--nproc_per_node", "--nproc-per-node", "--num_gpus")
 """Flags of accelerate, torchrun and deepspeed that give the number of training processes."""
-LAUNCHERS_OWN = ("--config_file", "--mixed_precision", "--num_machines", "--machine_rank", "--main_process_ip",
-                 "--main_process_port", "--use_deepspeed", "--deepspeed_config_file", "--zero_stage", "--multi_gpu",
-                 "--gpu_ids", "--dynamo_backend", "--nnodes", "--node_rank", "--master_addr", "--master_port",
-                 "--standalone", "--rdzv_id", "--rdzv_backend", "--rdzv_endpoint", "--include", "--hostfile",
-                 "--num_nodes")  # fmt: skip
+LAUNCHER_FLAGS = (
+    "--config_file",
+    "--mixed_precision",
+    "--num_machines",
+    "--machine_rank",
+    "--main_process_ip",
+    "--main_process_port",
+    "--use_deepspeed",
+    "--deepspeed_config_file",
+    "--zero_stage",
+    "--multi_gpu",
+    "--gpu_ids",
+    "--dynamo_backend",
+    "--nnodes",
+    "--node_rank",
+    "--master_addr",
+    "--master_port",
+    "--standalone",
+    "--rdzv_id",
+    "--rdzv_backend",
+    "--rdzv_endpoint",
+    "--include",
+    "--hostfile",
+    "--num_nodes",
+)
 """Other flags of a launcher. They are no settings of the training."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _OVERRIDE = re.compile(r"(?:\+\+|\+|~)?([A-Za-z_][\w./@-]*)=(.*)", re.S)
@@ -149,9 +168,9 @@ class _Scan:
         word = self._words[place]
         flag, equals, inline = word.text.partition("=")
         value, span = _flag_value(self._words, place, equals, inline, self._text)
-        if self._launching and flag in LAUNCHER_FLAGS:
+        if self._launching and flag in PROCESS_FLAGS:
             self.processes = value if isinstance(value, int) else None
-        elif not (self._launching and flag.replace("-", "_").replace("__", "--", 1) in LAUNCHERS_OWN):
+        elif not (self._launching and flag.replace("-", "_").replace("__", "--", 1) in LAUNCHER_FLAGS):
             self._add(flag[2:], flag, value, word, span)
         alone = equals or (value is True and span is None)
         return 1 if alone else 1 + max(1, _consumed(self._words, place))

@@ -270,13 +270,24 @@ def decode(kind: type[Any], line: bytes) -> Any:
 
 _OPTIONAL = frozenset({"solved", "tokens", "logps"})
 _FIELD_TYPES: dict[Any, Any] = {
-    "int": int, "str": str, "float": (int, float), "bool": bool, "Severity": str, "FindingState": str,
-    "JournalEntry": str, "Mapping[str, Any]": dict, "Mapping[str, float]": dict,
-    "bool | None": (bool, type(None)), "Sequence[str]": tuple, "Sequence[float | None]": tuple,
-}  # fmt: skip
+    "int": int,
+    "str": str,
+    "float": (int, float),
+    "bool": bool,
+    "Severity": str,
+    "FindingState": str,
+    "JournalEntry": str,
+    "Mapping[str, Any]": dict,
+    "Mapping[str, float]": dict,
+    "bool | None": (bool, type(None)),
+    "Sequence[str]": tuple,
+    "Sequence[float | None]": tuple,
+}
 _FIELD_WORDS: dict[Any, Any] = {
-    "Severity": SEVERITIES, "FindingState": FINDING_STATES, "JournalEntry": get_args(JournalEntry),
-}  # fmt: skip
+    "Severity": SEVERITIES,
+    "FindingState": FINDING_STATES,
+    "JournalEntry": get_args(JournalEntry),
+}
 
 
 def _checked(record: Any) -> Any:

@@ -10,8 +10,14 @@ import math
 from collections.abc import Iterable
 
 KEY_METRICS = (
-    "reward/mean", "accuracy/val", "accuracy/train", "policy/kl_ref", "policy/kl_old", "optim/grad_norm", "time/step_s",
-)  # fmt: skip
+    "reward/mean",
+    "accuracy/val",
+    "accuracy/train",
+    "policy/kl_ref",
+    "policy/kl_old",
+    "optim/grad_norm",
+    "time/step_s",
+)
 """Metrics whose trend is kept."""
 POINTS = 32
 """Most points of a trend."""
