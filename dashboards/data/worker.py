@@ -15,7 +15,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from stabilizer.core.durations import spoken
+from stabilizer.core.text import spoken
 
 if TYPE_CHECKING:
     from dashboards.data.checks import Checked, ToCheck

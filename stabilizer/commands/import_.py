@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stabilizer.commands.diagnose import add_source_arguments, mapping
-from stabilizer.core.durations import spoken
+from stabilizer.core.text import spoken
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

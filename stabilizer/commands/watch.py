@@ -19,9 +19,8 @@ from typing import Any
 
 from stabilizer.analysis.log_end import GRACE_S, LONGER, PACE, Rest, Wait, log_end, pace
 from stabilizer.commands.diagnose import add_source_arguments, mapping
-from stabilizer.core.durations import spoken
 from stabilizer.core.records import SEVERITIES, Action, Finding
-from stabilizer.core.text import plain
+from stabilizer.core.text import plain, spoken
 from stabilizer.incidents.watch import Watch
 from stabilizer.live.follow import FollowedLog, FollowedRun, Load, News, follow
 from stabilizer.live.notify import Notices

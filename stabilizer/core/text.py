@@ -11,6 +11,8 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
 GROUPED_BELOW = 10**9
 """Numbers with a fraction are written out up to this size; larger ones get an exponent."""
+_UNITS = ((86_400, "days"), (3600, "h"), (60, "min"))
+"""Units of a duration with their seconds, the largest first."""
 LONGEST = 600
 """Characters of any single piece of foreign text that are shown."""
 
@@ -53,6 +55,15 @@ def _short_float(value: float) -> str:
 def change_words(change: Mapping[str, tuple[float | None, float | None]]) -> list[str]:
     """The change of a remedy, one knob an item: `control/beta: 0 → 0.001`."""
     return [f"{knob}: {short(before)} → {short(after)}" for knob, (before, after) in change.items()]
+
+
+def spoken(seconds: float) -> str:
+    """A duration in the largest unit that fits twice: `20 ms`, `1.5 s`, `90 s`, `5 min`, `2.5 h`, `3 days`."""
+    size = abs(seconds)
+    for unit_s, unit in _UNITS:
+        if size >= 2 * unit_s:
+            return f"{seconds / unit_s:,.1f}".removesuffix(".0") + f" {unit}"
+    return f"{seconds:.3g} s" if size >= 0.1 or not size else f"{1000 * seconds:.3g} ms"
 
 
 def age_words(seconds: float) -> str:

@@ -1,10 +1,10 @@
-"""A duration is told in the unit people use for it."""
+"""Durations are shown in the unit that people use for them."""
 
 from __future__ import annotations
 
 import pytest
 
-from stabilizer.core.durations import spoken
+from stabilizer.core.text import spoken
 
 
 @pytest.mark.parametrize(
