@@ -20,7 +20,7 @@ SUFFIXES = (".py",)
 CLASSES = ("GRPOConfig", "RLOOConfig", "PPOConfig", "GRPOScriptArguments")
 """Classes of TRL that hold a run's settings."""
 Names = Mapping[str, ast.expr | None]
-"""What each name of a script stands for; None where it is given more than one value."""
+"""The value of each name in a script; None where it is given more than one."""
 _LARGEST = 2**53
 """Larger numbers are not calculated with."""
 _LARGEST_POWER = 64

@@ -202,7 +202,7 @@ def _flag_value(
 
 
 def _consumed(words: list[Word], place: int) -> int:
-    """How many words after a flag are its values: all up to the next flag, but no override and no redirection."""
+    """How many words after a flag are its values: all up to the next flag or script."""
     count = 0
     for word in words[place + 1 :]:
         negative = re.fullmatch(r"-\d.*|-\.\d.*", word.text)
@@ -268,7 +268,7 @@ def _word(text: str, start: int, variables: dict[str, str | None]) -> tuple[Word
 
 
 def _piece(text: str, place: int, variables: dict[str, str | None]) -> tuple[str, bool, int]:
-    """A part of a word, quoted or not: what it stands for, whether that is known, and where it ends."""
+    """A part of a word, quoted or not: its value, whether that is known, and where the part ends."""
     char = text[place]
     if char == "'":
         stop = _find(text, "'", place + 1)
@@ -330,7 +330,7 @@ def _expanded(piece: str, variables: dict[str, str | None]) -> tuple[str, bool]:
 
 
 def _filled(text: str, start: int, variables: dict[str, str | None]) -> tuple[int, str | None]:
-    """(where the expansion that begins here ends, what it stands for or None)."""
+    """Where the expansion that begins here ends, and its value or None."""
     if match := _PLAIN.match(text, start):
         return match.end(), variables.get(match.group(1))
     if not text.startswith(("$(", "${", "`"), start):

@@ -23,7 +23,7 @@ KINDS = {
         r"died unexpectedly|WorkerCrashedError|ActorDiedError|RayActorError|collective operation timeout|"
         r"SIGKILL|SIGSEGV|SIGTERM|Segmentation fault|unhandled cuda error|NCCL error"
     ),
-}  # fmt: skip
+}
 """Patterns of each kind in the message of a failure, tried in this order. Any other exception is a `traceback`."""
 
 
@@ -82,8 +82,11 @@ MEANINGS = (
         re.compile(r"oom-kill|node running low on memory|Detected \d+ oom|(?<!CUDA )Out Of Memory(?!Error)"),
         "out-of-memory",
         "the machine ran out of main memory and a process was killed for it",
-        {"": "give the job more memory, or use less: fewer data-loader and reward workers, no offloading of weights or"
-             " optimizer to the CPU. `dmesg -T | grep -i oom` on that machine names the process that had most"},
+        {
+            "": "give the job more memory, or use less: fewer data-loader and reward workers, no offloading of"
+            " weights or"
+            " optimizer to the CPU. `dmesg -T | grep -i oom` on that machine names the process that had most"
+        },
     ),
     Meaning(
         KINDS["oom"],
@@ -95,41 +98,54 @@ MEANINGS = (
         re.compile(r"collective operation timeout|NCCL error|unhandled cuda error"),
         "infrastructure",
         "the GPUs lost one another: a collective operation waited for a process that never came",
-        {"": "look for the process that failed first, further up in this log or in another rank's: its exception is the"
-             " cause. If none failed, one was only slow (a long answer, a slow reward): raise the time limit"
-             " (ddp_timeout in transformers, actor_rollout_ref.nccl_timeout in veRL). If it was the network,"
-             " NCCL_DEBUG=INFO says which link. Then go on from the newest checkpoint"},
+        {
+            "": "look for the process that failed first, further up in this log or in another rank's: its"
+            " exception is the"
+            " cause. If none failed, one was only slow (a long answer, a slow reward): raise the time limit"
+            " (ddp_timeout in transformers, actor_rollout_ref.nccl_timeout in veRL). If it was the network,"
+            " NCCL_DEBUG=INFO says which link. Then continue from the newest checkpoint"
+        },
     ),
     Meaning(
         re.compile(r"SIGSEGV|Segmentation fault"),
         "infrastructure",
         "a process crashed inside compiled code (segmentation fault)",
-        {"": "run once more from the newest checkpoint with PYTHONFAULTHANDLER=1, which prints where it was; twice in"
-             " the same place points to a version of CUDA, torch or vLLM that does not fit the driver"},
+        {
+            "": "run once more from the newest checkpoint with PYTHONFAULTHANDLER=1, which prints where it was;"
+            " twice in"
+            " the same place points to a version of CUDA, torch or vLLM that does not fit the driver"
+        },
     ),
     Meaning(
         KINDS["worker-death"],
         "infrastructure",
         "a worker process was killed or died",
-        {"": "look at why on its machine: `dmesg -T | grep -i kill` (out of memory), the scheduler's record"
-             " (preempted, time limit), the worker's own log (Ray: /tmp/ray/session_latest/logs). Then go on from the"
-             " newest checkpoint"},
+        {
+            "": "look at why on its machine: `dmesg -T | grep -i kill` (out of memory), the scheduler's record"
+            " (preempted, time limit), the worker's own log (Ray: /tmp/ray/session_latest/logs). Then continue from"
+            " the newest checkpoint"
+        },
     ),
     Meaning(
         re.compile(r"No space left on device|disk full|Disk quota exceeded"),
         "infrastructure",
         "the disk is full",
-        {"": "free space where checkpoints go, keep fewer of them (save_total_limit in TRL,"
-             " trainer.max_actor_ckpt_to_keep in veRL), and go on from one that is whole: the newest may be cut off"},
+        {
+            "": "free space where checkpoints go, keep fewer of them (save_total_limit in TRL,"
+            " trainer.max_actor_ckpt_to_keep in veRL), and continue from one that is whole: the newest may be"
+            " cut off"
+        },
     ),
     Meaning(
         re.compile(""),
         "program-error",
         "the program stopped with an exception",
-        {"": "the line above names the exception and where it was raised; mend that, then go on from the newest"
-             " checkpoint"},
+        {
+            "": "the line above names the exception and where it was raised; fix that, then continue from the newest"
+            " checkpoint"
+        },
     ),
-)  # fmt: skip
+)
 """Tried in this order; the last matches everything."""
 
 

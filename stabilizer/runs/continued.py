@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import dropwhile
+from itertools import takewhile
 
 from stabilizer.core.records import Event
 from stabilizer.runs.history import History, RunView
@@ -39,7 +39,7 @@ def continued(before: LoadedRun, after: LoadedRun, taken: int = 0) -> LoadedRun 
     base, first = before.histories[attempt], before.ticks[0][1]
     read = {step for _, step in before.ticks}
 
-    def known(tick: tuple[int, int]) -> bool:
+    def is_known(tick: tuple[int, int]) -> bool:
         """Whether a row of `after` was read before, with these numbers."""
         return tick[1] in read and holds(row(base.view(tick[1])), row(after.histories[tick[0]].view(tick[1])))
 
@@ -47,14 +47,14 @@ def continued(before: LoadedRun, after: LoadedRun, taken: int = 0) -> LoadedRun 
     if taken:
         start = taken - 1
     else:
-        start = len(after.ticks) - sum(1 for _ in dropwhile(lambda tick: tick[1] < last and known(tick), after.ticks))
+        start = sum(1 for _ in takewhile(lambda tick: tick[1] < last and is_known(tick), after.ticks))
     current = _lineage(base, after.history)
     histories, ticks = {**before.histories, attempt: current}, list(before.ticks)
     for place, (part, step) in enumerate(after.ticks[start:], start):
         if place > start:
             back = part != after.ticks[place - 1][0]
         else:
-            back = not taken and (step < last or (step == last and not known((part, step))))
+            back = not taken and (step < last or (step == last and not is_known((part, step))))
         if back:
             if step <= first or (place == start and 0 < start < BY_SEED):
                 return None
@@ -63,11 +63,11 @@ def continued(before: LoadedRun, after: LoadedRun, taken: int = 0) -> LoadedRun 
         current.append(step, row(after.histories[part].view(step)))
         if ticks[-1] != (current.attempt, step):
             ticks.append((current.attempt, step))
-    said = [(event.kind, event.text, event.data) for event in current.events]
+    known = [(event.kind, event.text, event.data) for event in current.events]
     current.events += [
         replace(event, step=min(max(event.step, last), current.step), attempt=current.attempt)
         for event in after.history.events
-        if (event.kind, event.text, event.data) not in said
+        if (event.kind, event.text, event.data) not in known
     ]
     source = replace(after.source, steps=len(set(ticks)))
     return replace(before, source=source, histories=histories, ticks=ticks, texts=after.texts)
@@ -75,7 +75,8 @@ def continued(before: LoadedRun, after: LoadedRun, taken: int = 0) -> LoadedRun 
 
 def _lineage(base: History, newer: History) -> History:
     """A copy of a lineage that can grow, with the description of the run from a newer reading."""
-    about = {**newer.about, **{key: said for key, said in base.about.items() if said and key not in ("steps", "ended")}}
+    older = {key: value for key, value in base.about.items() if value and key not in ("steps", "ended")}
+    about = {**newer.about, **older}
     about["metrics"] = {**base.about.get("metrics", {}), **newer.about.get("metrics", {})}
     return replace(base.fork(base.step + 1, base.attempt), about=about, forks=list(base.forks))
 

@@ -133,7 +133,7 @@ def run_state(status: dict[str, Any], now: float, patience: float = 60.0) -> str
 
 
 def writer_lives(status: dict[str, Any]) -> bool | None:
-    """Whether the process that wrote this status still exists; None when this machine can't tell."""
+    """Whether the process that wrote this status still exists; None when this machine can't see it."""
     pid = status.get("pid")
     if status.get("host") != socket.gethostname() or not isinstance(pid, int):
         return None
@@ -203,17 +203,18 @@ def verdict_of(stated: str, findings: Iterable[Finding], names: frozenset[str]) 
     if stated == "crashed":
         return stated
     newest = {(finding.incident, finding.id): finding for finding in findings}
-    standing = worst(finding.severity for finding in newest.values() if finding.state != "resolved")
-    if names and not is_rl(names) and standing in (None, "info"):
+    unresolved = worst(finding.severity for finding in newest.values() if finding.state != "resolved")
+    if names and not is_rl(names) and unresolved in (None, "info"):
         return "not-rl"
-    if standing is None and stated in SEVERITIES and newest:
+    if unresolved is None and stated in SEVERITIES and newest:
         return "healthy"
-    return standing or (stated if stated in VERDICTS else "")
+    return unresolved or (stated if stated in VERDICTS else "")
 
 
 def measured(about: Mapping[str, Any], summary: Mapping[str, Any]) -> frozenset[str]:
     """The metrics of a run: those in its summary or, while there is none, those in `run.json`."""
-    known = (said for said in (summary.get("metrics"), about.get("metrics")) if isinstance(said, Mapping) and said)
+    described = summary.get("metrics"), about.get("metrics")
+    known = (names for names in described if isinstance(names, Mapping) and names)
     return frozenset(map(str, next(known, ())))
 
 
@@ -276,8 +277,8 @@ def number(value: Any) -> float | None:
 
 def recipe(task: str, trainer: str, config: Mapping[str, Any]) -> str:
     """An id that is equal for runs that differ only in seed and name; empty when no settings are known."""
-    told = sorted((key, repr(value)) for key, value in config.items() if key.rpartition(".")[2] not in NOT_RECIPE)
-    return hashlib.sha256(repr((task, trainer, told)).encode("utf-8", "replace")).hexdigest()[:10] if told else ""
+    shared = sorted((key, repr(value)) for key, value in config.items() if key.rpartition(".")[2] not in NOT_RECIPE)
+    return hashlib.sha256(repr((task, trainer, shared)).encode("utf-8", "replace")).hexdigest()[:10] if shared else ""
 
 
 def _numbers(metrics: Mapping[str, Any], trends: Any) -> dict[str, Reading]:

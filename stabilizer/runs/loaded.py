@@ -73,12 +73,12 @@ class NoMetrics(RunError):
 
 def imported(about: Mapping[str, Any]) -> Source | None:
     """The source recorded by an imported run; None for a run that was not imported."""
-    said = about.get("imported")
-    if not isinstance(said, Mapping):
+    origin = about.get("imported")
+    if not isinstance(origin, Mapping):
         return None
-    files, notes = (tuple(map(str, v)) if isinstance(v := said.get(k), list) else () for k in ("files", "notes"))
-    steps, skipped = (v if type(v := said.get(k)) is int else 0 for k in ("steps", "skipped_lines"))
-    return Source(str(said.get("format", "")), str(about.get("trainer", "")), files, steps, skipped, notes)
+    files, notes = (tuple(map(str, v)) if isinstance(v := origin.get(k), list) else () for k in ("files", "notes"))
+    steps, skipped = (v if type(v := origin.get(k)) is int else 0 for k in ("steps", "skipped_lines"))
+    return Source(str(origin.get("format", "")), str(about.get("trainer", "")), files, steps, skipped, notes)
 
 
 def load_own(path: Path) -> LoadedRun:

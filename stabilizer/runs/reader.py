@@ -56,7 +56,7 @@ class Tail:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError):  # a run is a folder, a log may be a file
             return
-        except OSError as error:  # a link that leads to itself, or a file of somebody else's
+        except OSError as error:  # a link that leads to itself, or a file of another user
             raise RunError(f"{self.path}: {error.strerror}; it can't be read") from None
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

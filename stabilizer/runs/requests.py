@@ -147,7 +147,7 @@ def _read(path: Path, trusted: set[int]) -> Request | str:
         if not stat.S_ISREG(status.st_mode):
             return "not a plain file"
         if status.st_uid not in trusted:
-            return f"belongs to user {status.st_uid}, who may not ask anything of this run"
+            return f"belongs to user {status.st_uid}, who may not make requests to this run"
         if status.st_size > MAX_BYTES:
             return f"larger than {MAX_BYTES} bytes"
         return _decode(path.stem, json_text.loads(os.read(handle, MAX_BYTES)))
