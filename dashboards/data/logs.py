@@ -20,8 +20,8 @@ import numpy as np
 
 from dashboards.security.containment import Containment
 from stabilizer.analysis.analyse import Analysis, analyse
-from stabilizer.core.durations import spoken
 from stabilizer.core.records import Action, Event, Finding, Sample
+from stabilizer.core.text import spoken
 from stabilizer.formats import tensorboard
 from stabilizer.formats.tailing import Tails
 from stabilizer.runs.history import History

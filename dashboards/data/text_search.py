@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from stabilizer.core.durations import spoken
+from stabilizer.core.text import spoken
 
 SECONDS = 3.0
 MAX_PATTERN = 300

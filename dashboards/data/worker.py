@@ -15,7 +15,7 @@ import sys
 import threading
 from typing import IO, Any, Generic, TypeVar, cast
 
-from stabilizer.core.durations import spoken
+from stabilizer.core.text import spoken
 
 Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stabilizer.core.durations import spoken
 from stabilizer.core.records import Finding
+from stabilizer.core.text import spoken
 from stabilizer.runs.history import RunView, Series
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from stabilizer.analysis.importing import write_run
 from stabilizer.commands.sources import add_source_arguments, mapping
-from stabilizer.core.durations import spoken
-from stabilizer.core.text import plain
+from stabilizer.core.text import plain, spoken
 from stabilizer.trainers.reading import load
 
 

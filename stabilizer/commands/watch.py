@@ -20,9 +20,8 @@ from stabilizer.analysis.log_end import GRACE_S, LONGER, PACE, Rest, Wait, log_e
 from stabilizer.analysis.watching import new_watch
 from stabilizer.commands.printing import JsonPrinter, LivePrinter
 from stabilizer.commands.sources import add_source_arguments, mapping
-from stabilizer.core.durations import spoken
 from stabilizer.core.records import SEVERITIES, Finding
-from stabilizer.core.text import plain
+from stabilizer.core.text import plain, spoken
 from stabilizer.incidents.watch import Watch
 from stabilizer.live.follow import FollowedLog, FollowedRun, Load, News, follow
 from stabilizer.live.notify import Notices

@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from stabilizer.core.durations import spoken
+from stabilizer.core.text import spoken
 from stabilizer.live.webhook import MAX_BODY, WINDOW_S, Answers, Server, checked_secret
 
 SECRET_ENV = "STABILIZER_WEBHOOK_SECRET"  # noqa: S105 (a name, not a secret)

@@ -1,1 +1,4 @@
-"""Configuration files as settings with their place: YAML, TOML, shell commands, Python scripts."""
+"""Configuration files (YAML, TOML, shell commands, Python scripts) as settings, each with its place in the file.
+
+What belongs here is the syntax of a file. What a setting means to a trainer belongs in `trainers`.
+"""

@@ -12,75 +12,75 @@ from typing import Any
 Version = tuple[int, int, int]
 
 LARGEST = 1e15
-"""Numbers beyond are no setting of a training; kept as text, so that arithmetic never meets them."""
+"""A larger number is not a plausible setting. It is kept as text, so that nothing calculates with it."""
 MAX_SETTINGS = 20_000
-"""More settings than this are no configuration, or one that expands itself."""
+"""Settings of one file. A file with more is not a configuration, or expands itself."""
 _NUMBER = re.compile(r"[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][-+]?\d+)?")
 
 
 class ConfigError(ValueError):
-    """A configuration that can't be read or judged; the message says where and what to do."""
+    """A configuration that can't be read or checked. The message says where and what to do."""
 
 
 @dataclass(frozen=True)
 class Unresolved:
-    """A value that only running the file would tell, e.g. `$LR` or `args.lr`."""
+    """A value that is known only when the file is run, e.g. `$LR` or `args.lr`."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One key and its value, and where it is written."""
+    """A configuration key with its value, and where it is written."""
 
     key: str
-    """The trainer's own name of the key, dots between the parts."""
+    """The key as the trainer names it, dots between the parts."""
     value: Any
     written: str
-    """The key as it stands in the file."""
+    """The key as written in the file."""
     file: str
     line: int | None
     span: tuple[int, int] | None = None
-    """Where the value stands in the file's text; None when it can't be replaced there."""
+    """Where the value is in the text of the file; None when it can't be replaced there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repeated:
-    """A key that stands more than once in its group; what stood there first is lost."""
+    """A key that is written more than once in its group, so that the first value is lost."""
 
     key: str
     file: str
     first: int
     last: int
-    """Lines of the first and of the last, which is the one that counts."""
+    """Lines of the first and of the last; the last one counts."""
     lost: str
     kept: str
-    """Both as a sentence has room for them."""
+    """The lost and the kept value, shortened to fit a sentence."""
     same: bool = False
-    """What is lost is what is kept, all of it."""
+    """Whether both values are the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parsed:
-    """What a reader found in a file, before anyone knows which trainer it is for."""
+    """What a reader found in a file, before the trainer is known."""
 
     form: str
     path: Path
     text: str
     settings: tuple[Setting, ...]
     command: str = ""
-    """The command or class the settings are given to, where the file says."""
+    """The command or class that gets the settings, where the file names it."""
     processes: int | None = None
-    """Training processes, where a launcher says."""
+    """Number of training processes, where a launcher says."""
     hints: Mapping[str, Any] = field(default_factory=dict)
-    """What is known besides settings, e.g. that a LoRA configuration is made in the same script."""
+    """Other facts, e.g. that a LoRA configuration is made in the same script."""
     notes: tuple[str, ...] = ()
     """What could not be read, in words."""
     repeated: tuple[Repeated, ...] = ()
 
 
 def number(text: str) -> int | float | None:
-    """The number a text stands for, or None. YAML 1.1 reads `1e-6` as text; every trainer reads it as a number."""
+    """The number that a text holds, or None. YAML 1.1 reads `1e-6` as text; every trainer reads it as a number."""
     if not _NUMBER.fullmatch(text):
         return None
     clean = text.replace("_", "")
@@ -103,7 +103,7 @@ def scalar(text: str) -> Any:
 
 
 def limited(settings: Iterable[Setting], path: Path) -> tuple[Setting, ...]:
-    """The settings, unless there are absurdly many."""
+    """The settings; ConfigError where there are more than `MAX_SETTINGS`."""
     kept: list[Setting] = []
     for setting in settings:
         value = setting.value

@@ -1,7 +1,7 @@
 """A Python script that builds GRPOConfig, RLOOConfig or PPOConfig: parsed, never imported, never run.
 
-Literal arguments are taken as they are; a name is followed when the script gives it one literal value, and simple
-arithmetic is worked out. Everything else stays unknown.
+Literal arguments are taken as they are, a name is followed when the script gives it one literal value, and simple
+arithmetic is calculated. Everything else stays unresolved.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ SUFFIXES = (".py",)
 CLASSES = ("GRPOConfig", "RLOOConfig", "PPOConfig", "GRPOScriptArguments")
 """Classes of TRL that hold a run's settings."""
 Names = Mapping[str, ast.expr | None]
-"""What each name of a script stands for; None where it is given more than one value."""
+"""The value of each name in a script; None where it is given more than one."""
 _LARGEST = 2**53
-"""Numbers beyond are not calculated with."""
+"""Larger numbers are not calculated with."""
 _LARGEST_POWER = 64
 _MAX_DEPTH = 30
 """Expressions within each other that are followed."""
 _MAX_ITEMS = 200
 """Items of a list that are read."""
 _SHOWN = 80
-"""Characters of an expression that could not be worked out."""
+"""Characters of an unresolved expression that are kept."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def read(path: Path, text: str) -> Parsed:
         return Parsed(form=FORM, path=path, text=text, settings=(), hints=hints)
     notes: tuple[str, ...] = ()
     if len(calls) > 1:
-        notes = (f"{len(calls)} configurations are made in it; judged is the last, in line {calls[-1].lineno}",)
+        notes = (f"{len(calls)} configurations are made in it; the last one is used, in line {calls[-1].lineno}",)
     last = max(calls, key=lambda node: node.lineno)
     return Parsed(
         form=FORM,

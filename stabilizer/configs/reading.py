@@ -1,8 +1,8 @@
-"""Readers: one file per form a configuration comes in, each turning a file into settings with their places.
+"""Reads a configuration file of any form with the reader of that form.
 
 A reader is a module with `FORM` (a word for messages), `SUFFIXES`, `read(path, text) -> Parsed` and
-`insert(parsed, key, value) -> (start, text)`, which says where a setting that is not written yet would be put. The form
-goes by the file's name, because a configuration, unlike a log, is written by a person who names it.
+`insert(parsed, key, value) -> (start, text)`, which returns where a new setting would be written. The suffix of the
+file decides the form, because a configuration, unlike a log, is named by the person who writes it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ LAUNCHERS = ("python", "python3", "accelerate", "ray")
 BEGINNING = 400
 """Words of a text by which a script is recognised."""
 MAX_BYTES = 4 * 2**20
-"""A configuration larger than this is something else."""
+"""Bytes of a configuration file. A larger file is something else."""
 
 
 def reader_for(path: Path, text: str = "") -> ModuleType:
-    """The reader of a file; a file without a telling name is a script when it begins like one, else YAML."""
+    """The reader of a file. A file without a known suffix is a script when it begins like one, else YAML."""
     suffix = path.suffix.lower()
     named = next((reader for reader in READERS if suffix in reader.SUFFIXES), None)
     if named:
@@ -35,7 +35,7 @@ def reader_for(path: Path, text: str = "") -> ModuleType:
 
 
 def _is_script(text: str) -> bool:
-    """Whether a text of no telling name begins like a script or a command."""
+    """Whether a text begins like a script or a command."""
     words = text.split()[:BEGINNING]
     return text.startswith("#!") or any(word.startswith("--") or word in LAUNCHERS for word in words)
 
@@ -46,9 +46,9 @@ def read(path: Path) -> Parsed:
 
 
 def parsed(path: Path, text: str, *, alone: bool = False) -> Parsed:
-    """The settings in the text of a file, and in the file that a command in it points to.
+    """The settings in the text of a file, and in the file that it builds on.
 
-    With `alone` no other file is read, whatever the text names: it came from somebody who may not read files here.
+    With `alone` no other file is read, whatever the text names: its author may not be allowed to read files here.
     """
     try:
         found = reader_for(path, text).read(path, text)
@@ -60,9 +60,9 @@ def parsed(path: Path, text: str, *, alone: bool = False) -> Parsed:
 
 
 PARENT = "defaults"
-"""The key by which a NeMo-RL file names the one it changes."""
+"""The key with which a NeMo-RL file names the file it builds on."""
 INCLUDES = ("config", "config_path", "@")
-"""Arguments by which a command names the file that holds the rest of its settings."""
+"""Arguments with which a command names the file that holds the rest of its settings."""
 INCLUDED_SUFFIXES = (".yaml", ".yml", ".json", ".toml")
 
 
@@ -78,12 +78,12 @@ def _with_included(command: Parsed, alone: bool) -> Parsed:
     folders = (command.path.parent, *command.path.resolve().parents[:4], Path.cwd())
     path = next((folder / target.value for folder in folders if (folder / target.value).is_file()), None)
     if path is None and command.form == "yaml":
-        note = f"{target.value}, on which it builds, is not there: {left_out}"
+        note = f"{target.value}, on which it builds, does not exist: {left_out}"
         return replace(command, notes=(*command.notes, note))
     if path is None:
         raise ConfigError(
-            f"{command.path}:{target.line}: takes its settings from {target.value}, which is not there;"
-            " run this from the folder it is relative to, or give that file itself"
+            f"{command.path}:{target.line}: takes its settings from {target.value}, which does not exist;"
+            " run this from the folder that the path is relative to, or give that file"
         )
     text = _text(path)
     below = reader_for(path, text).read(path, text)
@@ -110,12 +110,12 @@ EMPTY = {
     "python": "looked for GRPOConfig(...), RLOOConfig(...) or PPOConfig(...) with literal arguments;"
     " if they come from the command line, give the script that starts it",
 }
-"""What was looked for, by form."""
+"""What to do about a file without settings, by form."""
 
 
 def _text(path: Path) -> str:
     if "\0" in str(path):
-        raise ConfigError(f"{str(path)!r}: a path can't hold a NUL character")
+        raise ConfigError(f"{str(path)!r}: a path can't contain a NUL character")
     try:
         if not path.exists():
             raise ConfigError(f"{path}: no such file; preflight takes the configuration or the script that starts it")

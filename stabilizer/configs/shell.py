@@ -18,15 +18,34 @@ from stabilizer.configs.python_script import literal
 
 FORM = "shell"
 SUFFIXES = (".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".cmd")
-LAUNCHER_FLAGS = {"--num_processes": "processes", "--num-processes": "processes", "--nproc_per_node": "processes",
-                  "--nproc-per-node": "processes", "--num_gpus": "processes"}  # fmt: skip
-"""How accelerate, torchrun and deepspeed are told the number of training processes."""
-LAUNCHERS_OWN = ("--config_file", "--mixed_precision", "--num_machines", "--machine_rank", "--main_process_ip",
-                 "--main_process_port", "--use_deepspeed", "--deepspeed_config_file", "--zero_stage", "--multi_gpu",
-                 "--gpu_ids", "--dynamo_backend", "--nnodes", "--node_rank", "--master_addr", "--master_port",
-                 "--standalone", "--rdzv_id", "--rdzv_backend", "--rdzv_endpoint", "--include", "--hostfile",
-                 "--num_nodes")  # fmt: skip
-"""What else a launcher is told before the script: no settings of the training."""
+PROCESS_FLAGS = ("--num_processes", "--num-processes", "--nproc_per_node", "--nproc-per-node", "--num_gpus")
+"""Flags of accelerate, torchrun and deepspeed that give the number of training processes."""
+LAUNCHER_FLAGS = (
+    "--config_file",
+    "--mixed_precision",
+    "--num_machines",
+    "--machine_rank",
+    "--main_process_ip",
+    "--main_process_port",
+    "--use_deepspeed",
+    "--deepspeed_config_file",
+    "--zero_stage",
+    "--multi_gpu",
+    "--gpu_ids",
+    "--dynamo_backend",
+    "--nnodes",
+    "--node_rank",
+    "--master_addr",
+    "--master_port",
+    "--standalone",
+    "--rdzv_id",
+    "--rdzv_backend",
+    "--rdzv_endpoint",
+    "--include",
+    "--hostfile",
+    "--num_nodes",
+)
+"""Other flags of a launcher. They are no settings of the training."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _OVERRIDE = re.compile(r"(?:\+\+|\+|~)?([A-Za-z_][\w./@-]*)=(.*)", re.S)
 _CONTINUED = re.compile(r"\\\r?\n")
@@ -41,7 +60,7 @@ _MAX_WORDS = 50_000
 _SHOWN = 2000
 """Characters of the command without its settings that are kept."""
 _LONGEST = 10_000
-"""Characters of a variable that are followed: doubled sixty times in a row, a value fills any memory."""
+"""Longest value of a variable that is followed. A value doubled sixty times in a row would fill any memory."""
 
 
 @dataclass
@@ -86,7 +105,7 @@ def read(path: Path, text: str) -> Parsed:
 
 
 def insert(parsed: Parsed, key: str, value: Any) -> tuple[int, str]:
-    """Behind the last setting of the command, in the way the others are given."""
+    """After the last setting of the command, written like the others."""
     own = [s for s in parsed.settings if s.span and s.file == str(parsed.path)]
     end, spelling = max(((s.span[1], s.written) for s in own if s.span), default=(int(parsed.hints["end"]), "--"))
     while end < len(parsed.text) and parsed.text[end] in "\"'":
@@ -149,9 +168,9 @@ class _Scan:
         word = self._words[place]
         flag, equals, inline = word.text.partition("=")
         value, span = _flag_value(self._words, place, equals, inline, self._text)
-        if self._launching and flag in LAUNCHER_FLAGS:
+        if self._launching and flag in PROCESS_FLAGS:
             self.processes = value if isinstance(value, int) else None
-        elif not (self._launching and flag.replace("-", "_").replace("__", "--", 1) in LAUNCHERS_OWN):
+        elif not (self._launching and flag.replace("-", "_").replace("__", "--", 1) in LAUNCHER_FLAGS):
             self._add(flag[2:], flag, value, word, span)
         alone = equals or (value is True and span is None)
         return 1 if alone else 1 + max(1, _consumed(self._words, place))
@@ -183,7 +202,7 @@ def _flag_value(
 
 
 def _consumed(words: list[Word], place: int) -> int:
-    """How many words after a flag are its values: all up to the next flag, but no override and no redirection."""
+    """How many words after a flag are its values: all up to the next flag or script."""
     count = 0
     for word in words[place + 1 :]:
         negative = re.fullmatch(r"-\d.*|-\.\d.*", word.text)
@@ -214,7 +233,7 @@ def _commands(text: str) -> Iterator[Command]:
 
 
 def _split(text: str, variables: dict[str, str | None]) -> Iterator[Command]:
-    """Words and command ends, after the rules of a shell: quotes, continued lines, comments, ; & | and redirections."""
+    """The commands of a script, by the rules of a shell: quotes, continued lines, comments, ; & | and redirections."""
     command, place, count = Command(), 0, 0
     while place < len(text):
         char = text[place]
@@ -249,7 +268,7 @@ def _word(text: str, start: int, variables: dict[str, str | None]) -> tuple[Word
 
 
 def _piece(text: str, place: int, variables: dict[str, str | None]) -> tuple[str, bool, int]:
-    """A part of a word, quoted or not: what it stands for, whether that is known, and where it ends."""
+    """A part of a word, quoted or not: its value, whether that is known, and where the part ends."""
     char = text[place]
     if char == "'":
         stop = _find(text, "'", place + 1)
@@ -298,7 +317,7 @@ def _closing(text: str, place: int) -> int:
 
 
 def _expanded(piece: str, variables: dict[str, str | None]) -> tuple[str, bool]:
-    """The text with its variables, their defaults and sums filled in, and whether all of them were known."""
+    """The text with variables, defaults and sums filled in, and whether all of them were known."""
     filled: list[str] = []
     sure, place = True, 0
     while (mark := re.compile(r"[$`]").search(piece, place)) is not None:
@@ -311,7 +330,7 @@ def _expanded(piece: str, variables: dict[str, str | None]) -> tuple[str, bool]:
 
 
 def _filled(text: str, start: int, variables: dict[str, str | None]) -> tuple[int, str | None]:
-    """(where the expansion that begins here ends, what it stands for or None)."""
+    """Where the expansion that begins here ends, and its value or None."""
     if match := _PLAIN.match(text, start):
         return match.end(), variables.get(match.group(1))
     if not text.startswith(("$(", "${", "`"), start):

@@ -1,4 +1,4 @@
-"""TOML, as prime-rl is configured: values by the standard library, places by looking for their lines."""
+"""TOML, as prime-rl uses it: values from the standard library, places found by searching the lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIMPLE = re.compile(r"(\"[^\"\\]*\"|'[^']*'|[^\s#\[{\"']+)\s*(?:#.*)?$")
 
 
 def read(path: Path, text: str) -> Parsed:
-    """All leaves of a TOML file; the members of an array of tables are left out, they are no settings of the run."""
+    """All leaves of a TOML file. Members of an array of tables are left out: they are not settings of the run."""
     try:
         values = load_toml(text.removeprefix("\ufeff"))
     except TooMuch as error:
@@ -64,7 +64,7 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _places(text: str) -> dict[str, tuple[int, tuple[int, int] | None]]:
-    """Key -> (line, where its value stands when it is a simple one on that line)."""
+    """Key -> (line, place of its value where that is a simple one on that line)."""
     places: dict[str, tuple[int, tuple[int, int] | None]] = {}
     table, offset = "", 0
     for count, line in enumerate(text.splitlines(keepends=True), 1):

@@ -20,11 +20,11 @@ from stabilizer.configs.yaml_keys import Twice, children, twice
 FORM = "yaml"
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_REPEATED = 20
-"""Keys that stand twice of which it is said; what has more is broken altogether."""
+"""Repeated keys that are reported. A file with more is broken altogether."""
 SHORT = 40
-"""Characters of a value that a sentence has room for."""
+"""Characters of a value that are shown in a message."""
 MAX_MEMBERS = 10_000
-"""Members of one list, those of lists within it counted: lists of references to lists grow without end."""
+"""Members of one list, nested ones included. Lists of references to lists can grow without end."""
 
 
 def read(path: Path, text: str) -> Parsed:
@@ -45,15 +45,15 @@ def read(path: Path, text: str) -> Parsed:
         kind = "JSON" if path.suffix.lower() == ".json" else "YAML"
         raise ConfigError(f"{path}: not readable as {kind}{where}: {what}") from None
     if not isinstance(root, yaml.MappingNode):
-        raise ConfigError(f"{path}: a configuration is a mapping of keys to values, and this is none")
+        raise ConfigError(f"{path}: a configuration is a mapping of keys to values, but this is not one")
     repeated: list[Repeated] = []
     settings = limited(_leaves(root, "", str(path), shift, repeated), path)
     return Parsed(form=FORM, path=path, text=text, settings=settings, repeated=tuple(repeated))
 
 
 def insert(parsed: Parsed, key: str, value: Any) -> tuple[int, str]:
-    """A new key goes into the innermost group there is, below the last value that stands in it. A second group of a
-    name would take the place of the first: PyYAML and JSON keep the last, OmegaConf refuses the file."""
+    """A new key goes into the innermost existing group, below the last value of that group. A second group of the same
+    name would replace the first: PyYAML and JSON keep the last, OmegaConf refuses the file."""
     json_file = parsed.path.suffix.lower() == ".json"
     body = parsed.text.removeprefix("\ufeff")
     shift = len(parsed.text) - len(body)
@@ -95,7 +95,7 @@ def _innermost(group: yaml.MappingNode, key: list[str], path: Path) -> tuple[yam
 
 
 def _member(node: yaml.MappingNode, key: str) -> tuple[yaml.ScalarNode, yaml.Node] | None:
-    """The key of a group and what it holds; of several the last, which is the one that counts."""
+    """The key of a group and its value. Of several equal keys the last one counts."""
     return next((pair for pair in reversed(node.value) if pair[0].value == key), None)
 
 

@@ -1,6 +1,6 @@
-"""YAML of unknown origin: plain types, within bounds, and a key once in its group.
+"""YAML of unknown origin: plain types, within bounds, and no key twice in one group.
 
-PyYAML, and JSON's readers, keep the last of several equal keys without a word.
+PyYAML and JSON parsers silently keep the last of several equal keys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stabilizer.configs.bounds import TOO_DEEP, TooMuch, check_size
 from stabilizer.core.json_text import MAX_NESTING
 
 MAX_NODES = 100_000
-"""Values and groups of one document, every alias replaced by what it stands for."""
+"""Values and groups of one document, with every alias replaced by its value."""
 MAX_NUMBER = 1000
 """Characters of a number. PyYAML takes quadratic time for a long one in base 60, `1:30:00`."""
 
@@ -22,15 +22,15 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Twice(NamedTuple):
-    """A key that stands more than once in one group."""
+    """A key that is written more than once in one group."""
 
     key: str
     first: int
     """Line of the first, counted from 1."""
     last: int
-    """Line of the last, which is the one that counts."""
+    """Line of the last, which counts."""
     tag: str = ""
-    """YAML's word for the kind of key: 1 and "1" are two keys."""
+    """YAML's type of the key: 1 and "1" are two keys."""
 
     def __str__(self) -> str:
         if self.first == self.last:
@@ -39,11 +39,11 @@ class Twice(NamedTuple):
 
 
 class KeyTwice(ValueError):
-    """A key stands twice: one of its values would be lost. The message says where both are and what to do."""
+    """A key is written twice, so that one value would be lost. The message says where both are and what to do."""
 
 
 def twice(node: yaml.MappingNode) -> Iterator[Twice]:
-    """The keys that stand more than once in this group, not in those within it. `<<` may be repeated."""
+    """The keys that are repeated in this group, not in those within it. `<<` may be repeated."""
     first: dict[tuple[str, str], yaml.ScalarNode] = {}
     last: dict[tuple[str, str], yaml.ScalarNode] = {}
     for key, _ in node.value:
@@ -55,9 +55,9 @@ def twice(node: yaml.MappingNode) -> Iterator[Twice]:
 
 
 def load(text: str, *, unique: bool = True) -> Any:
-    """What a YAML text says, nothing but plain types.
+    """The value of a YAML text, in plain types.
 
-    TooMuch where it is beyond a bound, KeyTwice where it contradicts itself and keys have to be `unique`.
+    TooMuch where it exceeds a bound; KeyTwice where a key is repeated and keys must be `unique`.
     """
     loader, node = _composed(text)
     try:
@@ -75,7 +75,7 @@ def load(text: str, *, unique: bool = True) -> Any:
 
 
 def compose(text: str) -> yaml.Node | None:
-    """The nodes of a YAML text with their places, None where it is empty. TooMuch where it is beyond a bound."""
+    """The nodes of a YAML text with their places, None where it is empty. TooMuch where it exceeds a bound."""
     loader, node = _composed(text)
     loader.dispose()
     return node
@@ -100,16 +100,16 @@ def _composed(text: str) -> tuple[Any, yaml.Node | None]:
 
 
 class _Extent(NamedTuple):
-    """A node with all that is in it, every alias replaced by what it stands for."""
+    """The size of a node, with every alias replaced by its value."""
 
     nodes: int = 1
     depth: int = 0
 
 
 def _check_events(text: str) -> None:
-    """Refuse a document that is too large or too deep once its aliases and merges are written out.
+    """Refuse a document that is too large or too deep once its aliases and merges are expanded.
 
-    This goes by the parser's events: the fast composer recurses without a limit, and an alias costs it nothing.
+    It counts the parser's events: the C composer recurses without a limit, and an alias takes no memory in it.
     """
     anchors: dict[str | None, _Extent] = {}
     open_: list[tuple[str | None, _Extent]] = [(None, _Extent())]
@@ -122,7 +122,7 @@ def _check_events(text: str) -> None:
             continue
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in open_):
-                raise TooMuch(f"*{event.anchor} in line {_line(event)} is nested in the group it stands for")
+                raise TooMuch(f"*{event.anchor} in line {_line(event)} is nested in the group it refers to")
             done = anchors.get(event.anchor, _Extent())
         elif isinstance(event, yaml.ScalarEvent):
             done = _Extent()

@@ -1,7 +1,7 @@
-"""Named algorithms: which pieces each is made of, as configuration keys. A key given by the user wins.
+"""Named algorithms as configuration keys. A key given by the user wins.
 
-An algorithm is an advantage function, a surrogate, an average and perhaps a critic; nothing in the loop asks for its
-name. Values are those of the papers. What is left out is the default, or depends on the task (beta, learning rate).
+An algorithm is an advantage function, a surrogate, an average and perhaps a critic; the training loop never checks its
+name. Values are those of the papers. Keys left out keep their default, or depend on the task (beta, learning rate).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the weights of a policy earn on the prompts that come next and on held-out problems."""
+"""The reward that the weights of a policy get now, on the next prompts and on held-out problems."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 BATCHES = 4
-"""Batches of prompts that both answer: what one of them says of a reward of 0 or 1 is off by a tenth."""
+"""Batches of prompts that both policies answer: one batch alone estimates a mean reward of 0-1 within a tenth."""
 
 
 @dataclass(frozen=True)
 class Paid:
-    """What weights get now."""
+    """The measured reward of some weights."""
 
     rewards: np.ndarray
-    """Mean reward of each of the prompts that come next; NaN where nobody could judge."""
+    """Mean reward of each of the next prompts; NaN where no completion could be judged."""
     held_out: float = math.nan
-    """Share of the held-out problems that is solved; NaN where there are none."""
+    """Share of the held-out problems that are solved; NaN where there are none."""
     problems: int = 0

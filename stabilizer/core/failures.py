@@ -1,7 +1,7 @@
-"""What a failure in a log means: what kind it is, what stopped in plain words, and what to do next.
+"""What a failure in a log means: its kind, what happened in plain words, and what to do next.
 
-Trainers say such things in a hundred ways; here they are a handful. Readers ask for the kind when they meet an
-exception, the detectors of `system/crashed` and `system/config-error` ask for the meaning once a log is over.
+Trainers report failures in many ways; here they are sorted into a few kinds. Readers ask for the kind when they meet an
+exception. The detectors `system/crashed` and `system/config-error` ask for the meaning at the end of a log.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ KINDS = {
         r"died unexpectedly|WorkerCrashedError|ActorDiedError|RayActorError|collective operation timeout|"
         r"SIGKILL|SIGSEGV|SIGTERM|Segmentation fault|unhandled cuda error|NCCL error"
     ),
-}  # fmt: skip
-"""What a failure's message says about its kind, asked in this order; any other exception is a `traceback`."""
+}
+"""Patterns of each kind in the message of a failure, tried in this order. Any other exception is a `traceback`."""
 
 
 def kind_of(text: str) -> str:
-    """The kind of failure a message tells of."""
+    """The kind of failure that a message reports."""
     return next((kind for kind, sign in KINDS.items() if sign.search(text)), "traceback")
 
 
 class Meaning(NamedTuple):
-    """A failure in plain words. `cause` is an id as `diagnosis` has them."""
+    """A failure in plain words. `cause` is the id of a cause in the diagnosis."""
 
     sign: re.Pattern[str]
     cause: str
@@ -67,7 +67,7 @@ MEANINGS = (
         "look for the process that failed first, further up in this log or in another rank's: its exception is the"
         " cause. If none failed, one was only slow (a long answer, a slow reward): raise the time limit"
         " (ddp_timeout in transformers, actor_rollout_ref.nccl_timeout in veRL). If it was the network,"
-        " NCCL_DEBUG=INFO says which link. Then go on from the newest checkpoint",
+        " NCCL_DEBUG=INFO says which link. Then continue from the newest checkpoint",
     ),
     Meaning(
         re.compile(r"SIGSEGV|Segmentation fault"),
@@ -81,7 +81,7 @@ MEANINGS = (
         "infrastructure",
         "a worker process was killed or died",
         "look at why on its machine: `dmesg -T | grep -i kill` (out of memory), the scheduler's record"
-        " (preempted, time limit), the worker's own log (Ray: /tmp/ray/session_latest/logs). Then go on from the"
+        " (preempted, time limit), the worker's own log (Ray: /tmp/ray/session_latest/logs). Then continue from the"
         " newest checkpoint",
     ),
     Meaning(
@@ -89,18 +89,18 @@ MEANINGS = (
         "infrastructure",
         "the disk is full",
         "free space where checkpoints go, keep fewer of them (save_total_limit in TRL,"
-        " trainer.max_actor_ckpt_to_keep in veRL), and go on from one that is whole: the newest may be cut off",
+        " trainer.max_actor_ckpt_to_keep in veRL), and continue from one that is whole: the newest may be cut off",
     ),
     Meaning(
         re.compile(""),
         "program-error",
         "the program stopped with an exception",
-        "the line above names the exception and where it was raised; mend that, then go on from the newest checkpoint",
+        "the line above names the exception and where it was raised; fix that, then continue from the newest checkpoint",
     ),
 )
-"""Asked in this order; the last fits everything."""
+"""Tried in this order; the last matches everything."""
 
 
 def meaning(text: str) -> Meaning:
-    """What a failure's message means."""
+    """The meaning of a failure's message."""
     return next(known for known in MEANINGS if known.sign.search(text))

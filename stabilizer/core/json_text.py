@@ -1,7 +1,7 @@
-"""JSON that anybody may have written, as values that code can walk without running out of stack.
+"""JSON of unknown origin, bounded in depth so that recursive code can walk it. The bound holds for YAML and TOML too.
 
-orjson takes about a thousand levels of nesting, as many as Python takes calls within calls. Code that walks such a
-value (a copy, a search for secrets, a message that quotes it) would die of it far from where it was read.
+orjson reads about a thousand levels of nesting, which is also Python's limit of nested calls. Code that walks such a
+value (a copy, a search for secrets, a message that quotes it) would fail far from where it was read.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from typing import Any
 import orjson
 
 MAX_NESTING = 100
-"""Levels of lists and objects within each other. Configurations have about ten; code that walks a value may take a few
-calls for each level, and Python allows 1,000."""
+"""Levels of lists and objects within each other. Configurations have about ten. Code that walks a value may need
+several calls for each level, and Python allows 1,000."""
 
 
 _OUTER = frozenset({dict, list})
 
 
 class NestedTooDeep(ValueError):
-    """Lists or objects lie more than `MAX_NESTING` levels within each other."""
+    """Lists or objects are nested more than `MAX_NESTING` levels deep."""
 
     def __init__(self) -> None:
         super().__init__(f"nested more than {MAX_NESTING} levels deep")
 
 
 def loads(text: bytes | str) -> Any:
-    """The value of a JSON text. ValueError when it is none, `NestedTooDeep` among them."""
+    """The value of a JSON text. ValueError when the text is not JSON; NestedTooDeep is one."""
     return _walkable(orjson.loads(text))
 
 
 def loads_python(text: bytes | str, *, walked: bool = True) -> Any:
     """The same for JSON as Python writes it, with NaN and Infinity.
 
-    To measure the depth adds a quarter to the time. Who walks only so many levels down can do without (`walked`).
+    Measuring the depth adds a quarter to the time. Callers that walk only a few levels can turn it off (`walked`).
     """
     try:
         value = orjson.loads(text)  # three times as fast as Python's own parser

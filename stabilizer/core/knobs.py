@@ -1,8 +1,8 @@
-"""What may be turned while a run trains: named knobs with bounds, skip, snapshot and restore.
+"""What may be changed while a run trains: knobs (named numbers with bounds), and orders that change no knob.
 
-A remedy sees `Controls`, never the model. The trainer reads every knob anew at each step, so a change takes effect at
-the next step boundary and nowhere else. `Controls` itself is plain Python: the trainer lends it a `Backend` for the
-three things only a trainer can do.
+A remedy sees `Controls`, never the model. The trainer reads every knob again at each step, so a change takes effect at
+the next step boundary. `Controls` is plain Python; the trainer passes in a `Backend`, which saves and restores states
+and resets the optimizer and the reference.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One thing that may be turned, and how far."""
+    """A number that may be changed while a run trains, and its bounds."""
 
     name: str
     low: float
     high: float
     whole: bool = False
-    """Only whole numbers make sense (a batch size)."""
+    """Whether only whole numbers are allowed (a batch size)."""
     choices: tuple[str, ...] = ()
-    """Names of the settings of a switch; its value is the position of the one that holds."""
+    """Names of the positions of a switch; the value of the knob is the number of its position, counted from 0."""
     reach: float = 0.0
     """Factor by which all fixes together may take it from its configured value, either way; 0: to either bound."""
     longer_steps: bool = False
@@ -36,7 +36,7 @@ def _switch(name: str, *choices: str) -> Knob:
 
 
 GROUPED = ("group_std", "group_mean", "batch_std", "leave_one_out")
-"""Ways to form an advantage that compare the answers of a group; a run may change among them."""
+"""Advantages that compare the completions of a group. A run may switch between them."""
 
 KNOBS: dict[str, Knob] = {
     knob.name: knob
@@ -69,7 +69,7 @@ KNOBS: dict[str, Knob] = {
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A verified state on disk: weights, optimizer, random numbers, data position, knobs, as they were after `step`."""
+    """A verified state on disk, as it was after `step`: weights, optimizer, random numbers, data position, knobs."""
 
     step: int
     attempt: int
@@ -77,30 +77,30 @@ class Checkpoint:
 
 
 class Backend(Protocol):
-    """What the trainer lends to `Controls`."""
+    """What the trainer does for `Controls`."""
 
     def snapshot(self, *, keep: bool = False) -> Checkpoint:
-        """Make the present state safe, on disk, for good or until it is thinned out; OSError when it can't be."""
+        """Save the present state to disk; with `keep` it is never thinned out. OSError when it can't be saved."""
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Those of this run that can be returned to, oldest first."""
+        """Checkpoints of this run that can be restored, oldest first."""
 
     def load_checkpoint(self, checkpoint: Checkpoint, *, vary_data: bool) -> None:
-        """Return to a state. With `vary_data` the prompts and random numbers ahead differ from last time."""
+        """Restore a state. With `vary_data` the prompts and random numbers that follow differ from last time."""
 
     def reset_optimizer(self) -> None:
-        """Forget the optimizer's running averages."""
+        """Clear the optimizer's running averages."""
 
     def reset_reference(self) -> None:
-        """Let the KL be measured from the present policy on."""
+        """Make the present policy the reference of the KL."""
 
 
 ORDERS = ("skip-update", "reset-optimizer", "reset-reference", "snapshot", "restore")
-"""What can be done to a run beside turning knobs; `restore:120` returns to step 120, `restore` to the newest state."""
+"""What can be done to a run besides changing knobs. `restore:120` returns to step 120, `restore` to the newest one."""
 
 
 def in_words(name: str, value: float | None) -> str:
-    """A knob's value as people say it: a switch's setting by its name, ? where it is not known."""
+    """A knob's value as text: a switch by the name of its position, ? where it is not known."""
     if value is None:
         return "?"
     choices = KNOBS[name].choices if name in KNOBS else ()
@@ -108,7 +108,7 @@ def in_words(name: str, value: float | None) -> str:
 
 
 def parse_turn(text: str) -> tuple[str, float | str]:
-    """Knob and value of 'beta=0.01', 'control/beta=0.01' or 'kl_kind=k2'; ValueError says what would do."""
+    """Knob and value of 'beta=0.01', 'control/beta=0.01' or 'kl_kind=k2'; ValueError says what is allowed."""
     name, equals, value = text.partition("=")
     name = name.strip() if name.startswith("control/") else f"control/{name.strip()}"
     if not equals:
@@ -125,7 +125,7 @@ def parse_turn(text: str) -> tuple[str, float | str]:
 
 
 def parse_order(text: str) -> tuple[str, int | None]:
-    """Order and step of 'snapshot', 'restore' or 'restore:120'; ValueError says what would do."""
+    """Order and step of 'snapshot', 'restore' or 'restore:120'; ValueError says what is allowed."""
     order, colon, step = text.partition(":")
     if order not in ORDERS or (colon and (order != "restore" or not step.isdecimal())):
         raise ValueError(f"do {text!r}? There are {', '.join(ORDERS)}, and restore:STEP")
@@ -133,7 +133,7 @@ def parse_order(text: str) -> tuple[str, int | None]:
 
 
 class Controls:
-    """The knobs of one run. Setting a knob outside its bounds is an error, never a silent clamp."""
+    """The knobs of one run. A value outside the bounds of its knob is an error; it is never clamped silently."""
 
     def __init__(self, values: Mapping[str, float | str], backend: Backend):
         if unknown := sorted(set(values) - set(KNOBS)):
@@ -154,19 +154,19 @@ class Controls:
             raise ValueError(f"this run has no knob {name!r}; it has {', '.join(self._values)}") from None
 
     def base(self, name: str) -> float:
-        """What a knob was configured to, whatever it was turned to since, before a restart too."""
+        """The value that the configuration gives a knob, whatever it was changed to since, in earlier processes too."""
         return self._configured[name]
 
     def choice(self, name: str) -> str:
-        """The present setting of a switch, by its name."""
+        """The present position of a switch, by its name."""
         return KNOBS[name].choices[int(self.get(name))]
 
     def values(self) -> dict[str, float]:
-        """All knobs as they stand: what the trainer logs and stores with a checkpoint."""
+        """The present values of all knobs. The trainer logs them and stores them with a checkpoint."""
         return dict(self._values)
 
     def set(self, name: str, value: float | str) -> tuple[float, float]:
-        """Turn one knob, a switch by number or by name; returns (before, after)."""
+        """Change one knob, a switch by number or by name; returns (before, after)."""
         before, after = self.get(name), self._checked(name, value)
         if name == "control/group_size" and after < 2 and "control/advantage" in self:
             raise ValueError(f"{name} = {after}: must be at least 2, because this run compares the answers of a group")
@@ -174,46 +174,46 @@ class Controls:
         return before, after
 
     def set_all(self, values: Mapping[str, float | str]) -> None:
-        """Put every knob back as it was recorded; knobs this run does not have are an error."""
+        """Change several knobs. A knob this run does not have is an error."""
         for name, value in values.items():
             self.set(name, value)
 
     def obey(self, order: str) -> None:
-        """Do one of `ORDERS` that needs no more than its name."""
+        """Carry out one of `ORDERS` that needs no checkpoint."""
         if parse_order(order)[0] == "restore":
             raise ValueError("restore needs a state to return to: Controls.restore(checkpoint)")
         getattr(self, order.replace("-", "_"))()
 
     def skip_update(self) -> None:
-        """Have the trainer throw away the next step's updates: rollouts are made and logged, weights stay."""
+        """Have the trainer discard the updates of the next step: rollouts are made and logged, the weights stay."""
         self._skip = True
 
     def take_skip(self) -> bool:
-        """For the trainer: whether to skip, asked once a step; the request is used up by the asking."""
+        """For the trainer, once a step: whether to skip this one. The answer clears the request."""
         skip, self._skip = self._skip, False
         return skip
 
     def reset_optimizer(self) -> None:
-        """Forget the optimizer's running averages; they grow anew from the next update."""
+        """Clear the optimizer's running averages; they build up again from the next update."""
         self._backend.reset_optimizer()
 
     def reset_reference(self) -> None:
-        """Make the present policy the reference: the KL is measured, and paid, from here on."""
+        """Make the present policy the reference: the KL is measured and penalised from here on."""
         self._backend.reset_reference()
 
     def snapshot(self, *, keep: bool = False) -> Checkpoint:
-        """Make the present state safe before a change; when that raises OSError, nothing may be changed.
+        """Save the present state before a change. When that raises OSError, nothing may be changed.
 
-        What people ask for is to `keep`; other states are thinned out as they grow old.
+        `keep` is for states that a user asked for; others are thinned out as they grow old.
         """
         return self._backend.snapshot(keep=keep)
 
     def checkpoints(self) -> list[Checkpoint]:
-        """States that can be returned to, oldest first."""
+        """Checkpoints that can be restored, oldest first."""
         return self._backend.checkpoints()
 
     def restore(self, checkpoint: Checkpoint, *, vary_data: bool = True) -> None:
-        """Return to a state. Knobs keep their present values: a rollback without a changed cause would only replay."""
+        """Restore a state. Knobs keep their present values: a rollback alone would only repeat the run."""
         self._backend.load_checkpoint(checkpoint, vary_data=vary_data)
 
     @staticmethod

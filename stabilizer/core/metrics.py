@@ -1,13 +1,13 @@
-"""Every metric we speak of: name, unit, estimator, which way is better, and what it means in plain words.
+"""The vocabulary: name, unit, estimator, better direction and meaning of every canonical metric.
 
-The estimators are those of our own trainer. A foreign run states its own in `run.json` under `metrics`, and where a
-trainer means another quantity by the same word it gets another name here. `kind` says how a number behaves, which
-is all that signals and charts need to know of it:
+The estimators are those of our own trainer. A run of another trainer states its own in `run.json` under `metrics`. Where
+a trainer uses the same word for another quantity, that quantity has another name here. `kind` tells signals and charts
+how a number behaves:
 
     positive   heavy-tailed and above zero: compared by ratio (grad_norm, KL, lengths, times)
     fraction   a share of 0-1
     real       may have any sign: compared by difference
-    count      a whole number that only ever describes the set-up or a running total
+    count      a whole number that describes the set-up, or a running total
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Better = Literal["up", "down", "neither"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """The definition of one metric. `aggregation` says how several updates of one step become one number."""
+    """The definition of one metric. `aggregation` says how the values of several updates become one number a step."""
 
     name: str
     unit: str
@@ -34,7 +34,7 @@ class Metric:
 
     @property
     def family(self) -> str:
-        """The part before the slash, by which charts are grouped."""
+        """The part before the slash; charts are grouped by it."""
         return self.name.split("/", 1)[0]
 
 
@@ -44,9 +44,9 @@ _STEP = "one value a step"
 _METRICS = (
     # optim
     Metric("optim/grad_norm", "1", "positive", "neither", "global L2 norm of the gradient before clipping",
-           "How hard the loss pulls at the weights. It swings by itself; together with a falling reward it is trouble."),
+           "How hard the loss pulls at the weights. It fluctuates in healthy runs; together with a falling reward it is a warning."),
     Metric("optim/grad_norm_max", "1", "positive", "neither", "largest pre-clip global L2 norm of the step's updates",
-           "The worst update of the step; a mean can hide it.", "maximum over the step's updates"),
+           "The worst update of the step, which a mean can hide.", "maximum over the step's updates"),
     Metric("optim/lr", "1", "positive", "neither", "learning rate used by the last update, schedule and scale included",
            "The step size the optimizer really used.", "last update"),
     Metric("optim/grad_cosine", "1", "real", "neither", "cosine of the gradients of a step's first two minibatches, over at most 20,000 weights; the second is taken after the first's update",
@@ -56,10 +56,10 @@ _METRICS = (
     Metric("optim/clip_limit", "1", "positive", "neither", "norm above which adaptive clipping scales a gradient down",
            "A multiple of the run's own recent norms, never above `max_grad_norm`."),
     Metric("optim/skipped", "updates", "count", "down", "updates not made because loss or gradient was not finite",
-           "Updates thrown away to protect the weights.", "sum over the step's updates"),
+           "Updates discarded to protect the weights.", "sum over the step's updates"),
     # policy
     Metric("policy/loss", "nats/token", "real", "neither", "surrogate plus beta x KL, averaged over completion tokens as the algorithm says; entropy bonus and value error are left out",
-           "What is minimised, but for the entropy bonus and the critic. With centred advantages it hovers around zero; it is no measure of progress."),
+           "The quantity that is minimised, without the entropy bonus and the critic. With centred advantages it stays near zero; it does not measure progress."),
     Metric("policy/clip_frac", "share of tokens", "fraction", "neither", "tokens whose ratio left the clip range on the side that matters for their advantage",
            "How many tokens already moved as far as one step allows. Exactly 0 when every rollout is used once."),
     Metric("policy/clip_frac_low", "share of tokens", "fraction", "neither", "tokens with advantage < 0 and ratio < 1 - epsilon_low",
@@ -71,7 +71,7 @@ _METRICS = (
     Metric("policy/kl_old", "nats/token", "positive", "neither", "k3 estimate of KL(sampling policy, current policy), mean over completion tokens",
            "How far the updates of one step moved the policy from the one that wrote the completions."),
     Metric("policy/kl_ref", "nats/token", "positive", "neither", "k3 estimate of KL(policy, reference), mean over completion tokens",
-           "How far the policy has drifted from where it started. Drift that pays in reward is learning."),
+           "How far the policy has drifted from where it started. Drift that raises the reward is learning."),
     Metric("policy/ratio_max", "1", "positive", "neither", "largest probability ratio new/old over completion tokens",
            "The most extreme token of the step; ratios far above the clip range come before gradient spikes.", "maximum over the step's updates"),
     Metric("policy/ratio_min", "1", "positive", "neither", "smallest probability ratio new/old over completion tokens",
@@ -86,8 +86,8 @@ _METRICS = (
            "Tokens too far from the sampling policy to learn from."),
     Metric("policy/off_policy_masked_frac", "share of completions", "fraction", "down", "completions with a negative advantage left out because they became unlikely already",
            "Bad answers that would teach nothing more."),
-    Metric("policy/beta", "1", "positive", "neither", "weight of the KL in force: the knob times the adaptive factor", "How strongly the policy is really held.", "one value a step"),
-    Metric("policy/entropy_coef", "1", "real", "neither", "weight of the entropy bonus in force: the knob plus what the target entropy adds", "How much indecision is really paid for.", "one value a step"),
+    Metric("policy/beta", "1", "positive", "neither", "weight of the KL in force: the knob times the adaptive factor", "How strongly the policy is held to its reference in effect.", "one value a step"),
+    Metric("policy/entropy_coef", "1", "real", "neither", "weight of the entropy bonus in force: the knob plus what the target entropy adds", "How much entropy is rewarded in effect.", "one value a step"),
     Metric("policy/ratio_first_error", "1", "positive", "down", "largest |ratio - 1| on the step's first update, before any weight moved",
            "Must be zero up to rounding: sampler and trainer are the same policy then.", "first update"),
     Metric("policy/mismatch_kl", "nats/token", "positive", "down", "k3 estimate of KL(generation engine, trainer) on the same weights (first minibatch), mean over completion tokens",
@@ -99,21 +99,21 @@ _METRICS = (
     Metric("policy/mismatch_masked_frac", "share of tokens", "fraction", "down", "tokens whose correction weight is 0",
            "Tokens left out because engine and trainer disagree.", _STEP),
     Metric("policy/logp_correct", "nats/token", "real", "up", "mean token log-probability of completions that solved their problem; absent when none did",
-           "If correct answers become less likely, the policy is unlearning even while the reward still rises.", _STEP),
+           "If correct answers become less likely, the policy unlearns even while the reward still rises.", _STEP),
     Metric("policy/router_shift", "share of assignments", "fraction", "down", "expert assignments of the completion tokens, over all routed layers and slots, that the trainer makes otherwise than the engine did; of a mixture of experts only, as its trainer logs it",
            "How many tokens meet other experts when they are learned from than when they were sampled.", _STEP),
     # reward
     Metric("reward/mean", "reward", "real", "up", "mean over the step's completions",
-           "What the policy is paid.", _STEP),
+           "The reward that the policy gets.", _STEP),
     Metric("reward/failed_frac", "share of completions", "fraction", "down", "completions whose reward function failed or timed out",
-           "Answers nobody could judge. They teach nothing and count in no other figure.", _STEP),
+           "Answers that could not be judged. They are left out of learning and of all other metrics.", _STEP),
     Metric("reward/std", "reward", "positive", "neither", "standard deviation (n - 1) over the step's completions",
            "Spread of rewards over the whole batch.", _STEP),
     Metric("reward/std_group", "reward", "positive", "neither", "mean over groups of the standard deviation (n - 1) within a group",
            "Spread among answers to the same prompt: the learning signal itself.", _STEP),
     Metric("reward/zero_std_frac", "share of groups", "fraction", "down", "groups whose completions all got the same reward",
            "Groups that teach nothing this step.", _STEP),
-    Metric("reward/overlong/mean", "reward", "real", "neither", "mean penalty for length over the step's completions", "What long answers were charged.", _STEP),
+    Metric("reward/overlong/mean", "reward", "real", "neither", "mean penalty for length over the step's completions", "The penalty that long answers got.", _STEP),
     Metric("reward/all_fail_frac", "share of groups", "fraction", "down", "groups in which no completion solved the problem",
            "Prompts that are too hard for now, or a reward that is broken.", _STEP),
     Metric("reward/all_pass_frac", "share of groups", "fraction", "neither", "groups in which every completion solved the problem",
@@ -137,7 +137,7 @@ _METRICS = (
     Metric("rollout/length_p90", "tokens", "positive", "neither", "smallest length that nine completions in ten do not exceed",
            "The long end of the answers.", _STEP),
     Metric("rollout/length_reward_corr", "1", "real", "neither", "Pearson correlation of length and reward over the step's completions; absent when either is constant",
-           "Whether longer answers are paid more.", _STEP),
+           "Whether longer answers get more reward.", _STEP),
     Metric("rollout/truncated_frac", "share of completions", "fraction", "down", "completions cut by the length limit before their end token",
            "Answers that were not finished.", _STEP),
     Metric("rollout/repetition", "share of bigrams", "fraction", "down", "1 - distinct bigrams / bigrams within a completion, mean over completions",
@@ -185,27 +185,27 @@ _METRICS = (
     Metric("batch/group_size", "completions", "count", "neither", "completions per prompt", "Answers compared with one another.", _STEP),
     Metric("batch/updates", "updates", "count", "neither", "optimizer updates made in the step; skipped ones do not count", "How often one batch is used, minibatches included.", _STEP),
     # control: the knobs as they were for the step
-    Metric("control/lr_scale", "1", "positive", "neither", "factor on the scheduled learning rate", "Turned by remedies and by hand.", _STEP),
+    Metric("control/lr_scale", "1", "positive", "neither", "factor on the scheduled learning rate", "Changed by remedies and manually.", _STEP),
     Metric("control/beta", "1", "positive", "neither", "weight of the KL term", "How strongly the policy is held to its reference.", _STEP),
     Metric("control/epsilon_low", "1", "positive", "neither", "lower clip range", "How far below 1 a ratio may go.", _STEP),
     Metric("control/epsilon_high", "1", "positive", "neither", "upper clip range", "How far above 1 a ratio may go.", _STEP),
     Metric("control/temperature", "1", "positive", "neither", "sampling temperature", "How boldly answers are sampled.", _STEP),
     Metric("control/max_grad_norm", "1", "positive", "neither", "gradient norm above which updates are scaled down", "The clip on the gradient.", _STEP),
-    Metric("control/entropy_coef", "1", "real", "neither", "weight of the entropy bonus", "How much indecision is paid for.", _STEP),
+    Metric("control/entropy_coef", "1", "real", "neither", "weight of the entropy bonus", "How much entropy is rewarded.", _STEP),
     Metric("control/prompts", "prompts", "count", "neither", "prompts per step asked for", "The batch knob.", _STEP),
     Metric("control/group_size", "completions", "count", "neither", "completions per prompt asked for", "The group knob.", _STEP),
     Metric("control/inner_epochs", "passes", "count", "neither", "passes over one batch of rollouts", "How often answers are reused.", _STEP),
     Metric("control/minibatches", "updates", "count", "neither", "optimizer updates per pass", "How a batch is split.", _STEP),
-    Metric("control/kl_kind", "k1 k2 k3 k3_is k3_k2grad", "count", "neither", "estimator of the KL in the loss, counted from 0", "Which KL is paid.", _STEP),
+    Metric("control/kl_kind", "k1 k2 k3 k3_is k3_k2grad", "count", "neither", "estimator of the KL in the loss, counted from 0", "Which estimate of the KL is penalised.", _STEP),
     Metric("control/entropy_target", "nats/token", "positive", "neither", "entropy below which the bonus grows; 0 for none", "The entropy that is defended.", _STEP),
     Metric("control/filter_groups", "off drop resample", "count", "neither", "what happens to groups of equal rewards, counted from 0", "Whether silent groups are kept.", _STEP),
     Metric("control/mask_truncated", "off on", "count", "neither", "whether cut completions are left out of the loss", "Whether unfinished answers teach.", _STEP),
     Metric("control/overlong_buffer", "share of the limit", "fraction", "neither", "part of the length limit over which length is penalised", "Where the penalty for length begins.", _STEP),
     Metric("control/mismatch", "none tis_token tis_sequence mask_token mask_sequence", "count", "neither", "correction of engine mismatch, counted from 0", "What is done where engine and trainer disagree.", _STEP),
     Metric("control/head_float32", "off on", "count", "neither", "whether logits are computed in float32", "Precision of the last layer.", _STEP),
-    Metric("control/validate_every", "steps", "count", "neither", "steps between validations", "How often held-out problems are asked.", _STEP),
+    Metric("control/validate_every", "steps", "count", "neither", "steps between validations", "How often held-out problems are tested.", _STEP),
     Metric("control/advantage", "group_std group_mean batch_std leave_one_out", "count", "neither", "how advantages are formed within groups, counted from 0", "The normaliser.", _STEP),
-    Metric("control/actor_frozen", "off on", "count", "neither", "whether only the critic learns", "The critic is left to catch up.", _STEP),
+    Metric("control/actor_frozen", "off on", "count", "neither", "whether only the critic learns", "Whether the policy waits for the critic to catch up.", _STEP),
     Metric("control/max_completion", "tokens", "count", "neither", "longest completion allowed", "The length limit.", _STEP),
 )
 # fmt: on
@@ -224,7 +224,7 @@ _RANK = Metric(
 
 
 def metric(name: str) -> Metric:
-    """The definition of `name`. An unknown name gets an honest blank, so foreign metrics can still be shown."""
+    """The definition of `name`. An unknown name gets an empty definition, so that any logged metric can be shown."""
     if known := VOCABULARY.get(name):
         return known
     if name.startswith("reward/") and name.endswith("/mean"):
@@ -250,7 +250,7 @@ _RL_FAMILIES = ("reward/", "accuracy/", "rollout/", "value/", "policy/kl", "poli
 
 
 def is_rl(names: Iterable[str]) -> bool:
-    """Whether a run with these metrics is a reinforcement-learning run at all: it has a reward, or a policy's drift."""
+    """Whether a run with these metrics is a reinforcement-learning run: it has a reward, or the drift of a policy."""
     return any(name.startswith(_RL_FAMILIES) for name in names)
 
 
@@ -260,6 +260,6 @@ _FORM = ("format", "xml", "tag", "length", "style", "compil", "think")
 
 
 def means_right(name: str) -> bool:
-    """Whether a component of the reward says by its name that it pays for right answers, and not for their form."""
+    """Whether the name of a reward component says that it rewards correct answers, and not their form."""
     component = name.split("/")[1].lower() if name.count("/") == 2 else ""
     return any(word in component for word in _RIGHT) and not any(word in component for word in _FORM)

@@ -1,4 +1,4 @@
-"""Which known name somebody may have meant."""
+"""Suggestions for a name that is not known."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ OTHER_NAMES = {
     "save_steps": "checkpoint.every",
     "save_freq": "checkpoint.every",
 }
-"""What other trainers call a key of ours."""
+"""Names that other trainers use for a key of ours."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like `name`, or None when nothing is at all alike."""
+    """The known name most similar to `name`, or None when none is similar enough."""
     known = list(known)
     ratio = {k: difflib.SequenceMatcher(None, name.casefold(), k.casefold()).ratio() for k in known}
     best = max(known, key=lambda k: ratio[k], default=None)
@@ -76,7 +76,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def nearest_key(key: str, known: Iterable[str]) -> str:
-    """The configuration key that was meant: by another name of it, as its group, by its last part, or as a whole."""
+    """The configuration key that was probably meant: by a foreign name, by group, by last part, or as a whole."""
     known = list(known)
     group, _, last = key.rpartition(".")
     if (meant := OTHER_NAMES.get(last)) in known:

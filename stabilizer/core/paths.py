@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def expanded(path: str, where: str) -> Path:
-    """The path with `~` written out; ValueError, with `where` it stands, when nobody is called that."""
+    """The path with `~` expanded. ValueError, which names `where` the path is set, when there is no such user."""
     try:
         return Path(path).expanduser()
     except RuntimeError:

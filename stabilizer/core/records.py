@@ -1,12 +1,12 @@
-"""The one schema: what a run is made of, and how each record looks as a line of JSON.
+"""The schema: the records that a run consists of, and how each looks as a line of JSON.
 
 Five kinds of record, all small and frozen: `Metrics` (numbers of a step), `Sample` (a completion), `Event`
 (something declared: a schedule change, a rollback, a note), `Finding` (an incident as it opens, changes and closes)
 and `Action` (an entry of the remedy journal).
 
-NaN and Inf are evidence, so they survive the round trip: JSON has no word for them, therefore a non-finite number is
-written as `null` and named in the side map `nf`. `null` without an entry in `nf` reads as "not measured" and is left
-out. Unknown metric names are kept as they are; unknown fields of our own records are an error.
+NaN and Inf are evidence, so they survive the round trip. JSON can't hold them: a non-finite number is written as `null`
+and named in the side map `nf`. `null` without an entry in `nf` reads as "not measured" and is left out. Unknown metric
+names are kept as they are; unknown fields of our own records are an error.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One completion of a step with what it was paid: text is kept as generated, capped by the writer."""
+    """One completion of a step with its reward. The text is kept as generated; the writer cuts long texts."""
 
     step: int
     group: int
@@ -84,16 +84,16 @@ class Sample:
     length: int = 0
     truncated: bool = False
     solved: bool | None = None
-    """Whether the task calls it right; None where only the reward is known."""
+    """Whether the task counts it as correct; None where only the reward is known."""
     tokens: Sequence[str] = ()
-    """The completion token by token, where that was asked for."""
+    """The completion token by token, where the configuration asks for it."""
     logps: Sequence[float | None] = ()
-    """Log-probability of each of `tokens` when it was sampled; None where an environment put it in."""
+    """Log-probability of each of `tokens` when it was sampled; None for tokens of an environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something declared rather than measured. Detectors re-baseline at an event; charts mark it.
+    """Something declared, not measured. Detectors start a new baseline at some kinds; charts mark all of them.
 
     kind: `note`, `schedule`, `data-stage`, `resume`, `rollback`, `intervention`, `checkpoint`.
     """
@@ -117,7 +117,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class RemedyAdvice:
-    """What to change against a finding, in our words (`change`) and in the user's trainer (`how`)."""
+    """A remedy proposed for a finding: the knobs it changes (`change`), and the setting in the trainer (`how`)."""
 
     id: str
     safety: Literal["soft", "hard", "advice"]
@@ -128,7 +128,7 @@ class RemedyAdvice:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a detector says, and, once `watch` has given it an incident and a state, a line of findings.jsonl."""
+    """What a detector found. Once `watch` has given it an incident and a state, it is a line of findings.jsonl."""
 
     id: str
     severity: Severity
@@ -147,9 +147,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An entry of the journal. `action` names the trial; its entries tell its life, oldest first.
+    """An entry of the journal. `action` is the id of the trial; its entries, oldest first, are its history.
 
-    `hash` covers the line and `prev`, the hash of the line before, so a missing or edited line shows.
+    `hash` covers the entry and `prev`, the hash of the entry before, so a missing or edited line shows.
     """
 
     action: str
@@ -171,7 +171,7 @@ class Action:
 
 
 def worst(severities: Iterable[Severity]) -> Severity | None:
-    """The gravest of some severities, or None when there are none."""
+    """The worst of some severities, or None when there are none."""
     ranked = sorted(severities, key=SEVERITIES.index)
     return ranked[-1] if ranked else None
 
@@ -180,10 +180,10 @@ def worst(severities: Iterable[Severity]) -> Severity | None:
 
 
 def encode_metrics(record: Metrics) -> bytes:
-    """One line, newline included. Anything that is a number is kept exactly; other values are an error."""
+    """One line, newline included. Every number is kept exactly; other values are an error."""
     numbers = record.values
     if type(numbers) is dict and _PLAIN.issuperset(map(type, numbers.values())):
-        try:  # the common case: JSON can hold them as they are, unless a `null` says that one is not finite
+        try:  # the common case: all values are finite. orjson writes a non-finite one as `null`
             line = orjson.dumps({"n": record.n, "step": record.step, "t": record.t, "m": numbers}, None, _LINE)
         except orjson.JSONEncodeError:  # a name that is no text, an integer beyond 64 bits
             pass
@@ -207,8 +207,8 @@ def encode_metrics(record: Metrics) -> bytes:
 
 
 def decode_metrics(line: bytes) -> Metrics:
-    """The record of one line, or RecordError saying what is wrong with it."""
-    row = _object(line, orjson.loads)  # values in `m` that are no numbers are refused, and nothing walks the rest
+    """The record of one line. RecordError says what is wrong with it."""
+    row = _object(line, orjson.loads)  # any depth: only numbers in `m` are kept
     try:
         step, values = row["step"], row["m"]
     except KeyError as missing:
@@ -290,19 +290,32 @@ _OPTIONAL = frozenset({"solved", "tokens", "logps"})
 _UNSTATED = frozenset({"origin", "reason"})
 """Fields of an action that are left out while empty, so that the hashes of older journals hold."""
 _FIELD_TYPES: dict[Any, Any] = {
-    "int": int, "str": str, "float": (int, float), "bool": bool, "Severity": str, "FindingState": str,
-    "JournalEntry": str, "Mapping[str, Any]": dict, "Mapping[str, float]": dict,
-    "bool | None": (bool, type(None)), "Sequence[str]": tuple, "Sequence[float | None]": tuple,
-    "Origin": str, "Reason": str,
-}  # fmt: skip
+    "int": int,
+    "str": str,
+    "float": (int, float),
+    "bool": bool,
+    "Severity": str,
+    "FindingState": str,
+    "JournalEntry": str,
+    "Mapping[str, Any]": dict,
+    "Mapping[str, float]": dict,
+    "bool | None": (bool, type(None)),
+    "Sequence[str]": tuple,
+    "Sequence[float | None]": tuple,
+    "Origin": str,
+    "Reason": str,
+}
 _FIELD_WORDS: dict[Any, Any] = {
-    "Severity": SEVERITIES, "FindingState": FINDING_STATES, "JournalEntry": get_args(JournalEntry),
-    "Origin": get_args(Origin), "Reason": get_args(Reason),
-}  # fmt: skip
+    "Severity": SEVERITIES,
+    "FindingState": FINDING_STATES,
+    "JournalEntry": get_args(JournalEntry),
+    "Origin": get_args(Origin),
+    "Reason": get_args(Reason),
+}
 
 
 def _checked(record: Any) -> Any:
-    """The record; RecordError where a field holds another type than it is declared with."""
+    """The record; RecordError where a field does not hold its declared type."""
     kind = type(record)
     for name, spec in kind.__dataclass_fields__.items():
         value, wanted = getattr(record, name), _FIELD_TYPES.get(spec.type, object)

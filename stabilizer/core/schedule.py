@@ -1,4 +1,4 @@
-"""The learning rate as a function of the step alone, so that a resumed run goes on where it was."""
+"""The learning rate as a function of the step alone, so that a resumed run continues the same schedule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 FLOOR = 0.1
 """Share of the peak at which linear and cosine schedules end."""
 KINDS = ("constant", "linear", "cosine")
-"""What `optim.schedule` may be."""
+"""Allowed values of `optim.schedule`."""
 
 
 class RateSettings(Protocol):
@@ -30,7 +30,7 @@ def learning_rate(config: RateSettings, step: int, steps: int) -> float:
 
 
 def shares_of_peak(kind: str, warmup_steps: int, steps: np.ndarray, planned: int) -> np.ndarray:
-    """What `learning_rate` comes to at many steps at once, in shares of the peak."""
+    """`learning_rate` at many steps at once, as shares of the peak."""
     warmup = np.minimum(1.0, steps / (warmup_steps + 1))
     done = np.clip((steps - warmup_steps) / max(1, planned - warmup_steps), 0.0, 1.0)
     if kind == "constant":

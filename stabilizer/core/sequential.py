@@ -1,8 +1,8 @@
-"""Whether a mean has moved, asked after every row without paying for the asking: a confidence sequence.
+"""Whether a mean has moved, tested after every row: a confidence sequence.
 
-The ordinary interval is right when it is looked at once. A trial looks after every step and ends when it has seen
-enough, so its interval must hold at all times together: the normal mixture of Robbins (1970), as in Howard et al. 2021
-(arXiv 1810.08240), for a mean of values whose standard deviation is known.
+An ordinary interval is valid for one look. A trial looks after every step and ends when it has seen enough, so its
+interval must hold at all times together. It is the normal mixture of Robbins (1970), as in Howard et al. 2021 (arXiv
+1810.08240), for a mean of values whose standard deviation is known.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 
 ALPHA = 0.1
-"""Probability that the interval ever misses the true mean, at both ends together."""
+"""Probability that the interval ever misses the true mean, on either side."""
 
 
 def half_width(noise: float, rows: int, expected: int, alpha: float = ALPHA) -> float:
-    """Half of the interval around the mean of `rows` values; it is narrowest about when `expected` of them are in."""
+    """Half of the interval around the mean of `rows` values; it is narrowest near `expected` rows."""
     if rows < 1:
         return math.inf
     share = 2 * math.log(1 / alpha)

@@ -1,4 +1,4 @@
-"""How a severity is shown wherever it is shown: a sign that does not rest on colour, and a word."""
+"""How a severity is shown: an icon that does not depend on colour, and a word."""
 
 ICONS = {"info": "●", "warn": "▲", "critical": "■"}
 WORDS = {"info": "info", "warn": "warning", "critical": "critical"}

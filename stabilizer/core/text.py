@@ -1,4 +1,4 @@
-"""Values and foreign text as short words: one line, no control characters, bounded length."""
+"""Values, durations and foreign text for people: one line, no control characters, bounded length."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
 GROUPED_BELOW = 10**9
 """Numbers with a fraction are written out up to this size; larger ones get an exponent."""
+_UNITS = ((86_400, "days"), (3600, "h"), (60, "min"))
+"""Units of a duration with their seconds, the largest first."""
 LONGEST = 600
 """Characters of any single piece of foreign text that are shown."""
 
 
 def plain(text: object, longest: int = LONGEST) -> str:
-    """Text of unknown origin on one line, without anything a terminal or a reader could be misled by."""
+    """Text of unknown origin on one line, without control characters, escape sequences or invisible characters."""
     clean = _INVISIBLE.sub(" ", _ESCAPES.sub("", str(text))).strip()
     return clean if len(clean) <= longest else f"{clean[: longest - 1]}…"
 
 
 def short(value: Any) -> str:
-    """A value as a person would say it: 4 significant digits, thousands grouped, NaN and Inf by name."""
+    """A value in few characters: 4 significant digits, thousands grouped, NaN and Inf by name."""
     if value is None:
         return "not set"
     if isinstance(value, bool):
@@ -51,12 +53,21 @@ def _short_float(value: float) -> str:
 
 
 def change_words(change: Mapping[str, tuple[float | None, float | None]]) -> list[str]:
-    """A remedy's change, one knob a line: `control/beta: 0 → 0.001`."""
+    """The change of a remedy, one knob an item: `control/beta: 0 → 0.001`."""
     return [f"{knob}: {short(before)} → {short(after)}" for knob, (before, after) in change.items()]
 
 
+def spoken(seconds: float) -> str:
+    """A duration in the largest unit that fits twice: `20 ms`, `1.5 s`, `90 s`, `5 min`, `2.5 h`, `3 days`."""
+    size = abs(seconds)
+    for unit_s, unit in _UNITS:
+        if size >= 2 * unit_s:
+            return f"{seconds / unit_s:,.1f}".removesuffix(".0") + f" {unit}"
+    return f"{seconds:.3g} s" if size >= 0.1 or not size else f"{1000 * seconds:.3g} ms"
+
+
 def age_words(seconds: float) -> str:
-    """How long ago, in the largest unit that says something."""
+    """An age in whole units, the largest that fits: `40 s`, `3 min`, `2 h`, `5 d`."""
     seconds = max(0.0, seconds)
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:

@@ -30,8 +30,8 @@ from typing import Any
 
 import orjson
 
-from stabilizer.core.durations import spoken
 from stabilizer.core.records import Action
+from stabilizer.core.text import spoken
 from stabilizer.runs.journal import newest
 from stabilizer.runs.listing import list_runs, run_state, writer_lives
 from stabilizer.runs.reader import read_json, read_records

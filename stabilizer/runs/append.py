@@ -1,8 +1,8 @@
 """Appending lines to a file so that a crash loses at most the line being written.
 
 One `os.write` per record on an O_APPEND descriptor. The kernel may write less than asked without an error, so the
-return value is honoured; on a full disk or an I/O error the torn tail is cut off, the lines wait in a bounded queue,
-and every later append tries again: logging must never stop training. The same goes for a file that can't be opened.
+return value is checked. On a full disk or an I/O error the torn end is cut off, the lines wait in a bounded queue, and
+every later append tries again: logging must never stop training. The same holds for a file that can't be opened.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_LATE = 16
 
 
 class AppendFile:
-    """A file only this process appends to. Nothing raises: `error` says what is wrong, `lost` counts dropped lines."""
+    """A file that only this process appends to. No method raises: `error` says why not, `lost` counts dropped lines."""
 
     def __init__(self, path: Path, *, sync: bool = False):
         self.path = path
@@ -37,7 +37,7 @@ class AppendFile:
     def append(self, *lines: bytes, sync: bool = True) -> bool:
         """Add lines (newline included). True when they, and all before them, are in the file.
 
-        A file that is synced is so once for all of them; lines added without `sync` wait for those after them.
+        A synced file is synced once for all of them. Lines added without `sync` are synced with later ones.
         """
         for line in lines:
             self._waiting.append(line)
@@ -68,7 +68,7 @@ class AppendFile:
         return True
 
     def sync(self) -> None:
-        """Wait until the disk has what was written; nothing to do where the file is not open."""
+        """Wait until the disk has what was written; nothing happens where the file is not open."""
         if self._fd < 0:
             return
         try:
@@ -77,7 +77,7 @@ class AppendFile:
             self.error = error
 
     def close(self) -> None:
-        """Write what can still be written and let go of the file."""
+        """Write what can still be written and close the file."""
         if self._fd < 0 and not self._waiting:
             return
         self.flush()
@@ -116,7 +116,7 @@ class AppendFile:
         self._end += len(line)
 
     def _cut(self) -> None:
-        """Take a torn tail off; when even that fails it is tried again before the next line."""
+        """Cut off a torn end; when that fails too, it is tried again before the next line."""
         os.ftruncate(self._fd, self._end)
         self._torn = False
 

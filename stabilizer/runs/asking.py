@@ -1,6 +1,6 @@
-"""Whether a run would heed a request, and why not: one set of rules for the command line and for the dashboard.
+"""Whether a run would apply a request, and why not: the same rules for the command line and the dashboard.
 
-Nothing here writes but `leave`, and it writes nothing but a request.
+Only `leave` writes, and only a request.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ ANSWERS: Mapping[str, tuple[Kind, ...]] = {
     "applied": ("revert",),
     "verified": ("revert",),
 }
-"""Which answers an action takes, by its newest entry."""
+"""Allowed answers to a trial, by its newest entry in the journal."""
 
 FRESH_S = 15.0
-"""Seconds for which a heartbeat counts for more than that no such process is seen here."""
+"""Seconds for which a heartbeat counts as a sign of life although no such process is seen on this machine."""
 
 
 def over(status: Mapping[str, Any], now: float) -> str:
-    """Why nothing would answer; empty when somebody might. A run in a long step has no heartbeat, and still answers."""
+    """Why no process would answer; empty when one might. A run in a long step has no heartbeat and still answers."""
     state = state_of(status, now)
     if state not in ("running", "paused", "stalled"):
         return f"the run is {state}, so nothing would answer"
@@ -36,18 +36,18 @@ def over(status: Mapping[str, Any], now: float) -> str:
 
 
 def idle(status: Mapping[str, Any], run: object) -> str:
-    """Why this run carries out no fix, and how it would; empty when it may."""
+    """Why this run applies no remedy, and how to let it; empty when it may."""
     mode = status.get("remedy")
     if mode not in ("off", "suggest"):
         return ""
     return (
-        f"the run has --remedy {mode}, so it carries nothing out; stop it and go on with"
+        f"the run has --remedy {mode}, so it carries nothing out; stop it and continue with"
         f" `stabilizer train --resume {run} --remedy approve`"
     )
 
 
 def misplaced(kind: str, name: str | None, latest: Mapping[str, Action]) -> str:
-    """Why the training process would have to ignore this answer; empty when it fits the action's newest entry."""
+    """Why the training process would ignore this answer; empty when it fits the newest entry of the trial."""
     if not name:
         return f"{kind} needs an action: one of {', '.join(latest) or '(there are none yet)'}"
     if name not in latest:
@@ -60,7 +60,7 @@ def misplaced(kind: str, name: str | None, latest: Mapping[str, Action]) -> str:
 
 
 def leave(run: Path, kind: Kind, action: str = "", by: str = "cli", *, proposal: str = "") -> Request:
-    """Leave a request, in a folder that is one: a link in its place could lead a viewer's hand out of the run."""
+    """Leave a request. The folder must not be a link, which could lead out of the run."""
     if (run / "requests").is_symlink():
         raise ValueError(f"{run / 'requests'} is a symbolic link, so nothing is written there; remove it")
     try:
@@ -70,5 +70,5 @@ def leave(run: Path, kind: Kind, action: str = "", by: str = "cli", *, proposal:
 
 
 def waiting(run: Path) -> list[Request]:
-    """Requests the training process has not taken yet, oldest first, as it will see them."""
+    """Requests that the training process has not applied yet, oldest first, as it will see them."""
     return look(run).requests

@@ -1,7 +1,7 @@
-"""Rows of numbers that follow one another with the same names, kept as one table: how much is read at once.
+"""Consecutive rows of numbers with the same names, read as one table.
 
-A log of a million numbers is ten thousand rows of the same hundred names. As a table of floats it takes a tenth of the
-memory of as many dictionaries, and goes into the columns of a `History` column by column instead of number by number.
+A log of a million numbers is often ten thousand rows of the same hundred names. A table of floats takes a tenth of the
+memory of as many dictionaries, and a `History` takes it in column by column instead of number by number.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Block:
 
     @classmethod
     def of(cls, names: tuple[str, ...], steps: list[int], table: np.ndarray) -> Block:
-        """The block of a table that is there already, a row a step, a column a name. It is kept as it is: nothing is
-        added to it later, and nobody else changes it."""
+        """The block of an existing table: one row a step, one column a name. The table is not copied, so it must not
+        change, and no row can be added."""
         block = cls(names)
         block.steps, block.times = steps, [0.0] * len(steps)
         block._table = table
@@ -42,18 +42,18 @@ class Block:
         return len(self.steps)
 
     def add(self, step: int, values: Iterable[float], t: float = 0.0) -> None:
-        """One more row; `values` in the order of `names`. OverflowError, and no row, for what is beyond a float."""
+        """Add a row; `values` in the order of `names`. OverflowError, and no row, for a number beyond a float."""
         row = array("d", values)
         self._values.extend(row)
         self.steps.append(step)
         self.times.append(t)
 
     def ascending(self) -> bool:
-        """Whether every step lies behind the one before."""
+        """Whether each step is greater than the one before."""
         return all(map(operator.lt, self.steps, self.steps[1:]))
 
     def table(self) -> np.ndarray:
-        """A row a step, a column a name; only to be read."""
+        """One row a step, one column a name; must not be changed."""
         if self._table is not None:
             return self._table
         return np.array(self._values, float).reshape(len(self.steps), len(self.names))
@@ -64,25 +64,25 @@ class Block:
         if self._table is not None:
             return self._table[:, place].copy()
         whole = np.frombuffer(self._values).reshape(len(self.steps), len(self.names))
-        return whole[:, place].copy()  # no view: one would keep rows from being added
+        return whole[:, place].copy()  # a view of the buffer would prevent adding rows
 
     def rows(self) -> Iterator[tuple[int, dict[str, float], float]]:
         """The rows one by one: step, values, time."""
         table = self.table()
-        for first in range(0, len(table), MAX_ROWS):  # as many at a time as can't fill the memory
+        for first in range(0, len(table), MAX_ROWS):  # a bounded number at a time, to bound memory
             some = slice(first, first + MAX_ROWS)
             for step, values, t in zip(self.steps[some], table[some].tolist(), self.times[some], strict=True):
                 yield step, dict(zip(self.names, values, strict=True)), t
 
 
 class Blocks:
-    """Rows being gathered into blocks: a row with other names than the one before begins a new one."""
+    """Collects rows into blocks: a row with other names than the one before begins a new block."""
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
 
     def add(self, step: int, values: Mapping[str, float], t: float = 0.0) -> None:
-        """One more row."""
+        """Add a row."""
         names = tuple(values)
         if not self.blocks or self.blocks[-1].names != names or len(self.blocks[-1]) >= MAX_ROWS:
             self.blocks.append(Block(names))

@@ -91,12 +91,12 @@ def newest_attempt(path: Path, about: Mapping[str, Any]) -> int:
     except (KeyError, TypeError, ValueError):
         numbers, newest = [None], -1
     if not all(type(number) is int for number in numbers):
-        raise ValueError(f"{path / 'run.json'}: names no attempt to go on from; restore it, or start the run anew")
+        raise ValueError(f"{path / 'run.json'}: names no attempt to go on from; restore it or start a new run")
     later = [file for file in (path / "metrics").glob("r0-a*.jsonl") if _attempt_of(file) > newest]
     if rows := [file.name for file in later if file.stat().st_size]:
         raise ValueError(
-            f"{path / 'run.json'}: its newest attempt is {newest}, and {rows[0]} holds rows of a later one: restore it,"
-            " for to go on would mix the two"
+            f"{path / 'run.json'}: its newest attempt is {newest}, and {rows[0]} holds rows of a later one;"
+            " restore it, because continuing would mix the two"
         )
     return int(newest)
 

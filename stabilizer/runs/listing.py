@@ -1,6 +1,6 @@
-"""Many runs at once, from their small JSON files and their findings: no metric file is opened for a list.
+"""Lists of runs, from their small JSON files and their findings; no file of metrics is opened.
 
-What a file lacks, or holds in a wrong type, is left blank; a run whose `run.json` can't be read is listed as such.
+A field that is missing or has a wrong type is left blank. A run whose `run.json` can't be read is listed as unreadable.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from stabilizer.runs.trend import POINTS
 SMALL_FILES = ("run.json", "status.json", "summary.json")
 FINDINGS = "findings.jsonl"
 MAX_FINDINGS = 8 << 20
-"""Bytes of findings that are read for a list; of a run with more, the summary alone says how it stands."""
+"""Bytes of findings that are read for a list. A run with more gets the verdict of its summary."""
 VERDICTS = frozenset({"healthy", "too-short", "not-rl", "crashed", *SEVERITIES})
-"""What a summary may say of a run; any other word says that no detector was asked."""
+"""Verdicts that a summary may hold. Any other word means that no detector has run."""
 KEY_NUMBERS = {
     "reward": ("reward/mean",),
     "accuracy": ("accuracy/val", "accuracy/train"),
@@ -33,20 +33,20 @@ KEY_NUMBERS = {
     "grad_norm": ("optim/grad_norm",),
     "step_s": ("time/step_s",),
 }
-"""What a list says of a run in numbers: the first of these metrics that the run has."""
+"""Numbers shown in a list: for each, the first of these metrics that the run has."""
 NOT_RECIPE = frozenset(
     {"seed", "data_seed", "random_seed", "output_dir", "run_name", "logging_dir", "name", "experiment_name", "runs"}
 )
-"""Settings in which runs of one configuration may differ."""
+"""Settings in which runs of one recipe may differ."""
 MAX_SETTINGS = 400
 MAX_DEPTH = 8
 MAX_PROBLEM = 400
-"""Characters that are told of what keeps a run from being listed."""
+"""Characters of the reason why a run can't be listed."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The last value of a metric (NaN where it was not finite), when it was measured, and the course up to there."""
+    """The last value of a metric (NaN where it was not finite), its step, and the trend up to it."""
 
     metric: str
     last: float
@@ -71,29 +71,29 @@ class RunLine:
     heartbeat: float | None = None
     created: float | None = None
     interventions: int = 0
-    """Changes made while it trained, by remedies and by hand: a run with any is no plain run of its configuration."""
+    """Changes made while it trained, by remedies or manually. A run with any does not show its configuration alone."""
     problem: str = ""
     trainer: str = ""
     numbers: Mapping[str, Reading] = field(default_factory=dict)
-    """Of `KEY_NUMBERS`, those the run has."""
+    """Those of `KEY_NUMBERS` that the run has."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The configuration as dotted keys, at most `MAX_SETTINGS` of them."""
     recipe: str = ""
-    """The same for runs of one configuration, whatever their seed."""
+    """Equal for runs whose settings differ only in `NOT_RECIPE`, such as the seed."""
     gone: bool = False
-    """Whether its process is known to exist no more although it was never said to be over."""
+    """Whether its process is known to be gone although its state says otherwise."""
     source: str = ""
     """The format of a foreign log; empty for a run directory."""
     measured: frozenset[str] = frozenset()
     """Names of the metrics it has."""
     reach: int | None = None
-    """The step at which the detectors stopped before the end; None where they saw all there is."""
+    """The step at which the detectors stopped before the end; None where they saw all rows."""
     note: str = ""
-    """What must be said beside the verdict."""
+    """A remark shown beside the verdict."""
 
     @property
     def left_s(self) -> float | None:
-        """Seconds to the last planned step at the present pace, None when that is not known."""
+        """Seconds to the last planned step at the present pace; None when unknown."""
         pace = self.numbers.get("step_s")
         if pace is None or self.state != "running" or self.steps is None or self.step is None:
             return None
@@ -102,7 +102,7 @@ class RunLine:
 
 
 def list_runs(root: Path) -> list[Path]:
-    """Run directories at or below `root` (two levels), newest name first. What lies inside a run is part of it."""
+    """Run directories at or below `root` (two levels), newest name first. A folder inside a run is part of that run."""
     if (root / "run.json").is_file():
         return [root]
     found: list[Path] = []
@@ -115,7 +115,7 @@ def list_runs(root: Path) -> list[Path]:
 
 
 def _folders(path: str | Path) -> list[str]:
-    """Folders in a folder; one that can't be listed has none."""
+    """Folders in a folder; none where it can't be listed."""
     try:
         with os.scandir(path) as entries:
             return [entry.path for entry in entries if entry.is_dir()]
@@ -124,7 +124,7 @@ def _folders(path: str | Path) -> list[str]:
 
 
 def run_state(status: dict[str, Any], now: float, patience: float = 60.0) -> str:
-    """The state a reader should show: `running` or `paused` without a heartbeat for `patience` seconds: `stalled`."""
+    """The state to show: a run without a heartbeat for `patience` seconds that is not over is `stalled`."""
     state = str(status.get("state", "created"))
     heartbeat = status.get("t")
     if state in ("running", "paused", "created") and isinstance(heartbeat, (int, float)) and now - heartbeat > patience:
@@ -133,7 +133,7 @@ def run_state(status: dict[str, Any], now: float, patience: float = 60.0) -> str
 
 
 def writer_lives(status: dict[str, Any]) -> bool | None:
-    """Whether the process that wrote this status still exists; None when that can't be seen from this machine."""
+    """Whether the process that wrote this status still exists; None when this machine can't see it."""
     pid = status.get("pid")
     if status.get("host") != socket.gethostname() or not isinstance(pid, int):
         return None
@@ -147,15 +147,15 @@ def writer_lives(status: dict[str, Any]) -> bool | None:
 
 
 def run_line(path: Path, id: str, now: float) -> RunLine:
-    """A run as its small files tell it."""
+    """A run as its small files describe it."""
     return as_of(*read_line(path, id), now)
 
 
 def read_line(path: Path, id: str) -> tuple[RunLine, dict[str, Any]]:
-    """A run as its small files tell it, but for what depends on the time, and its status for `as_of` to tell that."""
+    """A run as its small files describe it, without what depends on the time, and its status (see `as_of`)."""
     try:
         return _read_line(path, id)
-    except Exception as error:  # whatever one run holds, the others are listed
+    except Exception as error:  # one bad run must not hide the others
         return _unreadable(path, id, f"{path} can't be listed: {type(error).__name__}: {error}"[:MAX_PROBLEM])
 
 
@@ -195,30 +195,31 @@ def _read_line(path: Path, id: str) -> tuple[RunLine, dict[str, Any]]:
 
 
 def verdict_of(stated: str, findings: Iterable[Finding], names: frozenset[str]) -> str:
-    """How a run stands by its own records; empty where they don't say that any detector was asked.
+    """The verdict on a run by its own records; empty where no detector has run.
 
-    `stated` is the verdict of its summary. Findings are written as soon as they change, and the summary a few seconds
-    later, so what still stands among them comes first.
+    `stated` is the verdict of its summary. Findings are written as soon as they change and the summary a few seconds
+    later, so unresolved findings decide.
     """
     if stated == "crashed":
         return stated
     newest = {(finding.incident, finding.id): finding for finding in findings}
-    standing = worst(finding.severity for finding in newest.values() if finding.state != "resolved")
-    if names and not is_rl(names) and standing in (None, "info"):
+    unresolved = worst(finding.severity for finding in newest.values() if finding.state != "resolved")
+    if names and not is_rl(names) and unresolved in (None, "info"):
         return "not-rl"
-    if standing is None and stated in SEVERITIES and newest:
+    if unresolved is None and stated in SEVERITIES and newest:
         return "healthy"
-    return standing or (stated if stated in VERDICTS else "")
+    return unresolved or (stated if stated in VERDICTS else "")
 
 
 def measured(about: Mapping[str, Any], summary: Mapping[str, Any]) -> frozenset[str]:
-    """The metrics of a run: those summed up, or, while there is no summary, those described."""
-    known = (said for said in (summary.get("metrics"), about.get("metrics")) if isinstance(said, Mapping) and said)
+    """The metrics of a run: those in its summary or, while there is none, those in `run.json`."""
+    described = summary.get("metrics"), about.get("metrics")
+    known = (names for names in described if isinstance(names, Mapping) and names)
     return frozenset(map(str, next(known, ())))
 
 
 def _findings(file: Path) -> list[Finding]:
-    """The findings on record; none of a file that can't be read, or is very long."""
+    """The recorded findings; none where the file can't be read or is very long."""
     try:
         return read_records(file, Finding).records if file.stat().st_size <= MAX_FINDINGS else []
     except (OSError, RunError):
@@ -226,7 +227,7 @@ def _findings(file: Path) -> list[Finding]:
 
 
 def as_of(line: RunLine, status: Mapping[str, Any], now: float) -> RunLine:
-    """The line with what depends on the time: without a sign of life, or without its process, a run is stalled."""
+    """The line with what depends on the time: a run without a heartbeat, or without its process, is stalled."""
     if status.get("state", "created") not in ("running", "paused", "created"):
         return line
     gone = writer_lives(dict(status)) is False
@@ -235,7 +236,7 @@ def as_of(line: RunLine, status: Mapping[str, Any], now: float) -> RunLine:
 
 
 def settings(config: Any) -> dict[str, Any]:
-    """A configuration as dotted keys and plain values; of a hostile one only so many and so deep."""
+    """A configuration as dotted keys and plain values, bounded in number and depth."""
     found: dict[str, Any] = {}
     pending: list[tuple[str, Any, int]] = [("", config, 0)]
     while pending and len(found) < MAX_SETTINGS:
@@ -250,34 +251,34 @@ def settings(config: Any) -> dict[str, Any]:
 
 
 def state_of(status: Mapping[str, Any], now: float) -> str:
-    """The state of a run as a reader should show it, whatever its status file holds."""
+    """The state of a run to show, whatever its status file holds."""
     return word(run_state({**status, "t": heartbeat_of(status)}, now))
 
 
 def heartbeat_of(status: Mapping[str, Any]) -> float | None:
-    """When the run last gave a sign of life, None when it never did."""
+    """Time of the last heartbeat; None when there was none."""
     return number(status.get("t"))
 
 
 def word(value: Any) -> str:
-    """A short text, blank when it is none."""
+    """A short text; blank when the value is no text."""
     return value[:200] if isinstance(value, str) else ""
 
 
 def whole_number(value: Any) -> int | None:
-    """A count, None when it is none."""
+    """A whole number; None when the value is none."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def number(value: Any) -> float | None:
-    """A number, None when it is none."""
+    """A number; None when the value is none."""
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def recipe(task: str, trainer: str, config: Mapping[str, Any]) -> str:
-    """What runs have in common that differ in seed and name alone; empty when nothing is known of the settings."""
-    told = sorted((key, repr(value)) for key, value in config.items() if key.rpartition(".")[2] not in NOT_RECIPE)
-    return hashlib.sha256(repr((task, trainer, told)).encode("utf-8", "replace")).hexdigest()[:10] if told else ""
+    """An id that is equal for runs that differ only in seed and name; empty when no settings are known."""
+    shared = sorted((key, repr(value)) for key, value in config.items() if key.rpartition(".")[2] not in NOT_RECIPE)
+    return hashlib.sha256(repr((task, trainer, shared)).encode("utf-8", "replace")).hexdigest()[:10] if shared else ""
 
 
 def _numbers(metrics: Mapping[str, Any], trends: Any) -> dict[str, Reading]:

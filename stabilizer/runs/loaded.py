@@ -1,4 +1,4 @@
-"""A run as analysis wants it, whichever tool wrote it: what every reader returns and `diagnose` replays."""
+"""A run in memory, whichever tool wrote it. Every reader returns one, and `diagnose` replays it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a run came from, as `diagnose --json` reports it. `notes` are traps of the format the reader met."""
+    """Where a run came from, as `diagnose --json` reports it. `notes` are remarks of the reader on the log."""
 
     format: str
     trainer: str
@@ -35,7 +35,7 @@ def _none(_step: int) -> list[Sample]:
 
 @dataclass(frozen=True)
 class Texts:
-    """Completions that a log keeps: which steps have some, and how one step's are read when somebody wants them."""
+    """Completions in a log: the steps that have some, and a function that reads those of one step."""
 
     steps: tuple[int, ...] = ()
     read: Callable[[int], list[Sample]] = _none
@@ -59,7 +59,7 @@ class LoadedRun:
         return self.histories[max(self.histories)]
 
     def noted(self, notes: Iterable[str]) -> LoadedRun:
-        """The same run with more said of how it was read."""
+        """The same run with more notes."""
         return replace(self, source=replace(self.source, notes=(*self.source.notes, *notes)))
 
     def views(self) -> Iterator[RunView]:
@@ -86,7 +86,7 @@ class LoadedRun:
 
 
 class NoMetrics(RunError):
-    """A log in which training failed before its first number; `run` holds what went wrong, and no step."""
+    """A log in which training failed before its first number. `run` holds the failure and no step."""
 
     def __init__(self, message: str, run: LoadedRun):
         super().__init__(message)
@@ -94,13 +94,13 @@ class NoMetrics(RunError):
 
 
 def imported(about: Mapping[str, Any]) -> Source | None:
-    """What an imported run says of the log it came from; None of a run that was not imported."""
-    said = about.get("imported")
-    if not isinstance(said, Mapping):
+    """The source recorded by an imported run; None for a run that was not imported."""
+    origin = about.get("imported")
+    if not isinstance(origin, Mapping):
         return None
-    files, notes = (tuple(map(str, v)) if isinstance(v := said.get(k), list) else () for k in ("files", "notes"))
-    steps, skipped = (v if type(v := said.get(k)) is int else 0 for k in ("steps", "skipped_lines"))
-    return Source(str(said.get("format", "")), str(about.get("trainer", "")), files, steps, skipped, notes)
+    files, notes = (tuple(map(str, v)) if isinstance(v := origin.get(k), list) else () for k in ("files", "notes"))
+    steps, skipped = (v if type(v := origin.get(k)) is int else 0 for k in ("steps", "skipped_lines"))
+    return Source(str(origin.get("format", "")), str(about.get("trainer", "")), files, steps, skipped, notes)
 
 
 def load_own(path: Path) -> LoadedRun:

@@ -1,7 +1,7 @@
-"""Reading a run directory, whole or as it grows, without ever writing to it or waiting for its writer.
+"""Reading a run directory, whole or as it grows. Nothing here writes to it or waits for its writer.
 
-A file is read up to its last newline; a line that can't be read is counted and reported, never fatal. `RunReader`
-follows by byte offset, so a refresh costs what is new, not what is there.
+A file is read up to its last newline. A line that can't be read is counted and reported, never fatal. `RunReader`
+follows by byte offset, so a refresh reads only what is new.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ MAX_LINE = 8 * 1024 * 1024
 MAX_SMALL = 16 * 1024 * 1024
 CHUNK = 16 * 1024 * 1024
 MAX_ATTEMPTS = 1000
-"""Attempts of one run, each with its own copy of the numbers before it."""
+"""Attempts of one run that are read; each has its own copy of the numbers before it."""
 MAX_NAMES = 10_000
-"""Different names of metrics in one run."""
+"""Names of metrics of one run that are read."""
 _STATE = re.compile(r"step-(\d{1,15})-a(\d{1,9})")
 
 
@@ -43,13 +43,13 @@ class OwnNames(RunError):
 
 
 def run_around(target: Path) -> Path | None:
-    """The run directory that a path lies inside, if any: only training writes there."""
+    """The run directory that contains a path, if any. Only the training process may write there."""
     return next((folder for folder in target.resolve().parents if (folder / "run.json").is_file()), None)
 
 
 @dataclass
 class Tail:
-    """A file followed by byte offset. `skipped` counts lines that were no record; a line is taken once complete."""
+    """A file followed by byte offset. `skipped` counts lines that were not records; only complete lines are read."""
 
     path: Path
     offset: int = 0
@@ -59,12 +59,12 @@ class Tail:
     _too_long: bool = False
 
     def lines(self) -> Iterator[bytes]:
-        """Complete lines that came since the last call. A file that shrank or was replaced is read anew."""
+        """Complete lines that came since the last call. A file that shrank or was replaced is read from its start."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError):  # a run is a folder, a log may be a file
             return
-        except OSError as error:  # a link that leads to itself, or a file of somebody else's
+        except OSError as error:  # a link that leads to itself, or a file of another user
             raise RunError(f"{self.path}: {error.strerror}; it can't be read") from None
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -99,14 +99,14 @@ class Tail:
 
 @dataclass
 class Read:
-    """Records of one file and how many lines were none."""
+    """Records of one file, and how many lines were not records."""
 
     records: list[Any] = field(default_factory=list)
     skipped: int = 0
 
 
 def read_records(path: Path, kind: type) -> Read:
-    """All complete records of a file; a file that is not there holds none."""
+    """All complete records of a file; none where the file does not exist."""
     return _take(Tail(path), kind)
 
 
@@ -135,14 +135,14 @@ def _take_metrics(tail: Tail, names: Names) -> list[Block]:
 
 @dataclass
 class Names:
-    """The names of metrics met so far. Those beyond `MAX_NAMES` are left out: each takes memory in every attempt."""
+    """The names of metrics so far. Those beyond `MAX_NAMES` are left out: each takes memory in every attempt."""
 
     met: set[str] = field(default_factory=set)
     left_out: int = 0
-    """Values with names beyond."""
+    """Values whose names were left out."""
 
     def known(self, values: Mapping[str, float]) -> Mapping[str, float]:
-        """The values whose names there is room for."""
+        """The values whose names are kept."""
         if self.met.issuperset(values):
             return values
         self.met.update(islice((name for name in values if name not in self.met), MAX_NAMES - len(self.met)))
@@ -152,8 +152,8 @@ class Names:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A small JSON object of the run directory; {} when it is missing, damaged, nested too deep, no plain file or not
-    small."""
+    """A small JSON object of the run directory; {} when it is missing, damaged, nested too deep, too large or not a
+    regular file."""
     try:
         if not path.is_file() or path.stat().st_size > MAX_SMALL:
             return {}
@@ -164,10 +164,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class RunReader:
-    """A run directory, followed. `refresh` takes in what is new; `history` is the current lineage.
+    """A run directory, followed. `refresh` reads what is new; `history` is the current lineage.
 
-    `ticks` tells the story in the order it was written, for replay: (attempt, step) for every record, so that a watcher
-    can be shown exactly what the live one saw, abandoned branches included.
+    `ticks` holds (attempt, step) of every record in the order they were written, abandoned branches included. A replay
+    follows it and shows a watcher exactly what the live one saw.
     """
 
     def __init__(self, path: Path):
@@ -198,14 +198,14 @@ class RunReader:
 
     @property
     def skipped(self) -> int:
-        """Lines that were no record, over all files."""
+        """Lines that were not records, over all files."""
         return sum(tail.skipped for tail in [*self._metrics.values(), *self._tails.values()])
 
     def refresh(self) -> list[Block]:
-        """Take in what was written since the last call; returns the rows that are new in the current attempt.
+        """Read what was written since the last call; returns the new rows of the current attempt.
 
-        An event is written before the metrics it explains, so metrics are read before events: none of them is ever seen
-        without its event. An event whose step or attempt is still to come waits for it.
+        An event is written before the metrics it explains, so metrics are read before events, and none is ever seen
+        without its event. An event whose attempt is still to come waits for it.
         """
         about = read_json(self.path / "run.json")
         if about:
@@ -234,13 +234,13 @@ class RunReader:
         self.findings += _take(self._tails["findings"], Finding).records
         self.actions += _take(self._tails["actions"], Action).records
         if any(tail.restarts for tail in (*self._metrics.values(), *self._tails.values())):
-            self._start()  # a file was cut or replaced under us: take everything anew rather than count lines twice
+            self._start()  # a file was cut or replaced: read everything again, so that no line counts twice
             return self.refresh()
         return fresh
 
     @property
     def notes(self) -> list[str]:
-        """What is left out because there is too much of it."""
+        """What was left out because there is too much of it."""
         rows = self.about.get("attempts")
         notes = []
         if isinstance(rows, list) and len(rows) > MAX_ATTEMPTS:
@@ -261,7 +261,7 @@ class RunReader:
         return sorted(int(head) for head in heads if head.isdigit())
 
     def checkpoints(self) -> list[Event]:
-        """States there are to go back to, as events of the steps they were taken after; nothing in them is opened."""
+        """Checkpoints of the run, as events at the steps they were taken after. None of their files is opened."""
         try:
             names = [entry.name for entry in os.scandir(self.path / "checkpoints")]
         except OSError:

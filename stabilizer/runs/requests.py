@@ -1,12 +1,11 @@
-"""Requests of viewers to the training process: the only thing a viewer ever creates in a run directory.
+"""User requests to a live run: each is applied exactly once and journaled. Viewers create nothing else in a run.
 
-A dashboard, the command line or a webhook asks (approve, reject, revert, pause, resume, set a knob, do what no knob
-does); the training process looks, acts, puts it on record, and only then takes the request away. So a request outlives
-the death of either side, and one that was acted on is known by its id in the journal. A request is a file that appears
-whole or not at all, and there is nothing to lock.
+A dashboard, the command line or a webhook leaves a request (approve, reject, revert, pause, resume, set a knob, carry
+out an order). The training process applies it, journals it under the id of the request, and only then removes the file.
+So a request survives a crash of either side. Its file appears whole or not at all, and nothing is locked.
 
-Whoever may write in the folder may ask, and nobody else: a file must belong to the owner of the run, to the user who
-trains, or to root, and be a plain file of modest size. What is not is left where it lies and reported.
+A file must be a regular file of modest size that belongs to the owner of the run, to the user who trains, or to root.
+Any other file is left in place and reported.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from stabilizer.core import json_text
 Kind = Literal["approve", "reject", "revert", "pause", "resume", "set", "do"]
 MAX_BYTES = 64 * 1024
 MAX_TAKEN = 100
-"""Requests handed out at once: however many there are, a training step does not wait for them."""
+"""Requests taken at once, so that thousands of them can't delay a training step."""
 LIFE = 500
-"""Steps for which a proposal waits for an answer: what it was made for is another run by then."""
+"""Steps for which a proposal waits for an answer. After them the run has changed too much for it."""
 MAX_WORDS = 200
-"""Characters of an action or a name that count."""
+"""Characters of an action or a name that are kept."""
 
 NO_REQUEST = "no request: it must be a JSON object with the texts kind, action and by, and t in seconds"
 
@@ -43,9 +42,9 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What somebody asked for. `action` names the journal's action; for `set` it is knob=value, for `do` an order.
+    """A request. `action` is the id of a trial in the journal; for `set` it is knob=value, for `do` an order.
 
-    `proposal`, where given, is the hash of the journal entry that was answered: the answer is then to that one alone.
+    `proposal`, where given, is the hash of the journal entry that is answered. The answer holds for that entry alone.
     """
 
     id: str
@@ -58,12 +57,12 @@ class Request:
 
 @dataclass
 class Seen:
-    """What one look into the folder found."""
+    """The contents of the folder at one time."""
 
     requests: list[Request] = field(default_factory=list)
     """Oldest first. They stay in the folder until `settle`."""
     refused: dict[str, str] = field(default_factory=dict)
-    """File names that are no request to be heeded, and why."""
+    """Names of files that are not accepted as requests, and why."""
 
 
 def ask(
@@ -81,7 +80,7 @@ def ask(
     with open(temporary, "wb") as file:
         file.write(orjson.dumps(row) + b"\n")
         file.flush()
-        os.fsync(file.fileno())  # whoever asked is told that it will be heeded
+        os.fsync(file.fileno())  # the caller reports that the request will be applied
     os.replace(temporary, folder / f"{request.id}.json")
     return request
 
@@ -89,7 +88,7 @@ def ask(
 def look(run: Path, known: Collection[str] = ()) -> Seen:
     """For the training process: the oldest requests whose file names are not `known`, at most `MAX_TAKEN` of them.
 
-    Nothing raises, and nothing is taken away: that is `settle`, after a request was acted on.
+    Nothing raises, and nothing is removed: `settle` does that after a request was applied.
     """
     seen = Seen()
     folder = run / "requests"
@@ -116,7 +115,7 @@ def waits(run: Path, known: Collection[str] = ()) -> bool:
 
 
 def settle(run: Path, request: Request) -> bool:
-    """A request was acted on, or refused, and that is on record: take it away. False when it can't be."""
+    """Remove a request that was applied or refused, and journaled. False when it can't be removed."""
     try:
         (run / "requests" / f"{request.id}.json").unlink(missing_ok=True)
     except OSError:
@@ -138,7 +137,7 @@ def _oldest(folder: Path, known: Collection[str]) -> list[str]:
 
 
 def _read(path: Path, trusted: set[int]) -> Request | str:
-    """The request in a file, or why it is none. What was checked is what is read: the file is opened once."""
+    """The request in a file, or why it is not accepted. The file is opened once: what is checked is what is read."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -148,7 +147,7 @@ def _read(path: Path, trusted: set[int]) -> Request | str:
         if not stat.S_ISREG(status.st_mode):
             return "not a plain file"
         if status.st_uid not in trusted:
-            return f"belongs to user {status.st_uid}, who may not ask anything of this run"
+            return f"belongs to user {status.st_uid}, who may not make requests to this run"
         if status.st_size > MAX_BYTES:
             return f"larger than {MAX_BYTES} bytes"
         return _decode(path.stem, json_text.loads(os.read(handle, MAX_BYTES)))
@@ -170,5 +169,5 @@ def _decode(id: str, row: Any) -> Request | str:
     if isinstance(t, bool) or not isinstance(t, (int, float)) or not math.isfinite(t):
         return NO_REQUEST
     if kind not in get_args(Kind):
-        return f"asks for {str(kind)[:40]!r}, which nobody can; there are {', '.join(get_args(Kind))}"
+        return f"asks for {str(kind)[:40]!r}, which does not exist; there are {', '.join(get_args(Kind))}"
     return Request(id, cast(Kind, kind), action[:MAX_WORDS], by[:MAX_WORDS], float(t), proposal[:MAX_WORDS])

@@ -13,7 +13,7 @@ from stabilizer.runs.append import AppendFile
 
 @contextlib.contextmanager
 def held(lock: Lock) -> Iterator[None]:
-    """`with lock`. At the interpreter's end nobody waits: a thread that was stopped may hold it, and no other runs."""
+    """`with lock`, but without waiting at the interpreter's end: a stopped thread may hold the lock for ever."""
     got = lock.acquire(blocking=not sys.is_finalizing())
     try:
         yield
@@ -23,25 +23,25 @@ def held(lock: Lock) -> Iterator[None]:
 
 
 class Syncer:
-    """Waits for the disk in a thread of its own, for those with something better to do. A file that is to be synced
-    outlives the process anyway; of what is still to be written, as a heartbeat, a killed process loses the newest."""
+    """Does work that waits for the disk in a background thread. A killed process loses only what was not written yet,
+    such as the newest heartbeat: lines that wait for a sync are already in their file."""
 
     def __init__(self) -> None:
         self.failed: dict[Hashable, Exception] = {}
-        """What could not be done, and why; nothing of what was done since."""
+        """Work that failed, and why, until the same work succeeds."""
         self._wanted: SimpleQueue[Hashable] = SimpleQueue()
         self._due: dict[Hashable, Callable[[], object]] = {}
-        """What is in the queue: a disk that is slower than what is asked of it owes each of them one wait, not many."""
+        """Work in the queue, by key: however often the same work is asked for, a slow disk does it once."""
         self._counting = Lock()
         self._thread: Thread | None = None
 
     def soon(self, *files: AppendFile) -> None:
-        """Have these on the disk before long; returns at once."""
+        """Sync these files in the background."""
         for file in files:
             self.do(file, file.sync)
 
     def do(self, what: Hashable, how: Callable[[], object]) -> None:
-        """Have something done before long, in place of what was to be done about the same and has not begun."""
+        """Do something in the background. It replaces work of the same key that has not begun."""
         if not self._works():
             self._try(what, how)
             return
@@ -52,16 +52,16 @@ class Syncer:
             self._wanted.put(what)
 
     def close(self) -> None:
-        """Wait until all that was asked for is done."""
+        """Wait until all work is done."""
         thread, self._thread = self._thread, None
         if thread is not None and not sys.is_finalizing():
             self._wanted.put(None)
             thread.join()
-        for what in list(self._due):  # of a thread that the interpreter, at its end, has stopped
+        for what in list(self._due):  # left over by a thread that the interpreter has stopped at its end
             self._next(what)
 
     def _works(self) -> bool:
-        """Whether there is a thread: no more of them may be had, and at the interpreter's end none goes on."""
+        """Whether a thread can do the work: the system may refuse one, and none runs at the interpreter's end."""
         if sys.is_finalizing():
             return False
         if self._thread is None:
@@ -76,18 +76,18 @@ class Syncer:
     def _work(self) -> None:
         while (what := self._wanted.get()) is not None:
             self._next(what)
-            del what  # nor is it held while there is nothing to do: who asked may be gone
+            del what  # holds nothing alive while the queue is empty
 
     def _next(self, what: Hashable) -> None:
         with held(self._counting):
-            how = self._due.pop(what, None)  # before it is done: what is written meanwhile is asked for anew
+            how = self._due.pop(what, None)  # before it is done: work asked for meanwhile is queued again
         if how is not None:
             self._try(what, how)
 
     def _try(self, what: Hashable, how: Callable[[], object]) -> None:
         try:
             how()
-        except Exception as error:  # the next thing to do is none the worse for it
+        except Exception as error:  # a failure must not stop the work after it
             self.failed[what] = error
         else:
             self.failed.pop(what, None)

@@ -1,8 +1,7 @@
-"""The course of a metric in a few points, kept up as numbers come in: what a list of runs draws beside the last value.
+"""The trend of a metric in a few points, updated with every value. Lists of runs draw it beside the last value.
 
-Each point is the mean of a stretch of values; when there are too many points, neighbours are joined and stretches
-double. So it costs the writer next to nothing and a small fixed place, however long the run. It is derived and can be
-rebuilt from the metrics.
+Each point is the mean of a stretch of values. When there are too many points, neighbours are merged and the stretches
+double, so time per value and memory stay constant however long the run. It can be rebuilt from the metrics.
 """
 
 from __future__ import annotations
@@ -11,15 +10,21 @@ import math
 from collections.abc import Iterable
 
 KEY_METRICS = (
-    "reward/mean", "accuracy/val", "accuracy/train", "policy/kl_ref", "policy/kl_old", "optim/grad_norm", "time/step_s",
-)  # fmt: skip
-"""Metrics whose course is kept."""
+    "reward/mean",
+    "accuracy/val",
+    "accuracy/train",
+    "policy/kl_ref",
+    "policy/kl_old",
+    "optim/grad_norm",
+    "time/step_s",
+)
+"""Metrics whose trend is kept."""
 POINTS = 32
-"""Most points of a course."""
+"""Most points of a trend."""
 
 
 class Trend:
-    """A course that grows."""
+    """A trend that grows."""
 
     def __init__(self, values: Iterable[float] = ()):
         self._points: list[float | None] = []
@@ -29,7 +34,7 @@ class Trend:
             self.add(value)
 
     def add(self, value: float) -> None:
-        """Take in the next value; one that is not finite counts for nothing but its place."""
+        """Add the next value. One that is not finite takes a place but does not count in the mean."""
         if math.isfinite(value):
             self._sum += value
             self._finite += 1
@@ -44,7 +49,7 @@ class Trend:
             self._stretch *= 2
 
     def points(self) -> list[float | None]:
-        """Means of equal stretches, the last one maybe shorter, to 5 digits; None where no value was finite."""
+        """Means of equal stretches (the last may be shorter) to 5 digits; None where no value was finite."""
         found = [*self._points, self._open()] if self._count else self._points
         return [None if value is None else float(f"{value:.5g}") for value in found]
 

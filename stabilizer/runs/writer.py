@@ -48,7 +48,7 @@ class RunWriter:
         self._events = AppendFile(path / "events.jsonl")
         self._findings = AppendFile(path / "findings.jsonl", sync=True)
         self._actions = AppendFile(path / "actions.jsonl", sync=True)
-        self._actions.flush()  # a last line that only lacks its newline is an entry, and the chain goes on from it
+        self._actions.flush()  # a last line that only lacks its newline is an entry of the chain
         self._journal = JournalEnd(path / "actions.jsonl")
         self._late = LateFiles()
         self._syncer = Syncer()

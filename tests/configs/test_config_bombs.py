@@ -52,7 +52,7 @@ CASES += [("diagnose", name) for name in ("merges.yaml", "dotted.toml", "deep.js
 
 
 @pytest.mark.parametrize("command,name", CASES)
-def test_a_configuration_that_grows_without_end_is_refused_in_words(tmp_path, command, name):
+def test_a_configuration_that_grows_without_end_is_refused_with_a_message(tmp_path, command, name):
     text, said = BOMBS[name]
     path = tmp_path / name
     path.write_text(text)
@@ -74,7 +74,7 @@ def test_a_value_that_its_tag_forbids_is_an_error_of_yaml(tmp_path, text):
         load_config(path)
 
 
-def test_a_bomb_in_a_key_that_is_set_by_hand_is_refused():
+def test_a_bomb_in_a_key_set_on_the_command_line_is_refused():
     with pytest.raises(ValueError, match=r"optim\.lr.*values and groups"):
         load_config("addition", ["optim.lr={a: &a [x,x,x,x], b: &b [" + "*a," * 30_000 + "]}"])
 

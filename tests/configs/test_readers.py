@@ -111,7 +111,7 @@ ray job submit --runtime-env="${ENV}" -- python3 -m recipe.dapo.main_dapo \
 """
 
 
-def test_defaults_in_quotes_nested_ones_and_sums_of_a_script_are_worked_out(tmp_path) -> None:
+def test_quoted_and_nested_defaults_and_sums_of_a_script_are_evaluated(tmp_path) -> None:
     parsed = read(tmp_path, "dapo.sh", DAPO)
     found = values(parsed)
     assert (found["data.train_batch_size"], found["data.gen_batch_size"], found["trainer.nnodes"]) == (512, 1536, 16)
@@ -129,7 +129,7 @@ def test_nothing_of_a_script_is_run(tmp_path) -> None:
     assert not mark.exists()
 
 
-def test_a_launcher_says_the_processes_and_its_other_flags_are_no_settings(tmp_path) -> None:
+def test_a_launcher_gives_the_processes_and_its_flags_are_not_settings(tmp_path) -> None:
     text = "accelerate launch --num_processes=7 --config_file z.yaml grpo.py --beta 0.0 --bf16 --reward_funcs a b -x\n"
     parsed = read(tmp_path, "run.sh", text)
     assert parsed.processes == 7
@@ -147,7 +147,7 @@ def test_a_command_takes_the_settings_of_the_recipe_it_names_and_overrides_them(
     assert config.value("beta") == 0.01 and config.value("num_generations") == 16
     assert config.settings["num_generations"].file.endswith("r.yaml") and config.settings["num_generations"].line == 2
     path.write_text("python src/open_r1/grpo.py --config recipes/gone.yaml --beta 0.01\n")
-    with pytest.raises(ConfigError, match=r"run.sh:1: .*gone.yaml, which is not there"):
+    with pytest.raises(ConfigError, match=r"run.sh:1: .*gone.yaml, which does not exist"):
         preflight(path)
 
 
@@ -176,12 +176,12 @@ def test_a_python_script_is_parsed_constants_and_arithmetic_followed(tmp_path) -
     assert parsed.command == "GRPOConfig" and parsed.hints["lora"] is True
 
 
-def test_the_last_of_several_configurations_is_judged_and_said(tmp_path) -> None:
+def test_the_last_of_several_configurations_is_checked_and_noted(tmp_path) -> None:
     parsed = read(tmp_path, "a.py", "a = GRPOConfig(beta=0.1)\nb = GRPOConfig(beta=0.2)\n")
     assert values(parsed) == {"beta": 0.2} and "2 configurations" in parsed.notes[0]
 
 
-def test_a_later_setting_wins_and_a_told_one_wins_over_all(tmp_path) -> None:
+def test_a_later_setting_wins_and_set_wins_over_all(tmp_path) -> None:
     parsed = read(tmp_path, "a.sh", "trl grpo --beta 0.1 --beta 0.2 --num_generations 8\n")
     assert configured(parsed, Options()).value("beta") == 0.2
     assert configured(parsed, Options(overrides=("beta=0.3",))).value("beta") == 0.3
@@ -231,7 +231,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_no_configuration_is_an_error_in_words(tmp_path, name: str) -> None:
+def test_a_file_that_is_not_a_configuration_is_an_error_with_a_message(tmp_path, name: str) -> None:
     content, said = BAD[name]
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=said) as caught:
@@ -239,7 +239,7 @@ def test_what_is_no_configuration_is_an_error_in_words(tmp_path, name: str) -> N
     assert name in str(caught.value) and len(str(caught.value)) < 700
 
 
-def test_paths_that_are_no_files(tmp_path) -> None:
+def test_paths_that_are_not_files_are_refused(tmp_path) -> None:
     (tmp_path / "big.yaml").write_bytes(b"# " + b"x" * (5 * 2**20))
     for path, said in (("gone.yaml", "no such file"), (".", "a folder"), ("a\0b", "NUL"), ("big.yaml", "MiB")):
         with pytest.raises(ConfigError, match=said):
@@ -270,17 +270,17 @@ def test_our_own_keys_and_defaults_are_those_of_the_trainer() -> None:
      ("d.py", "GRPOConfig(a=" + "-" * 20_000 + "1)"), ("e.toml", "a=" + "[" * 50_000),
      ("f.sh", "trl grpo " + "--a 1 " * 30_000)],
 )  # fmt: skip
-def test_what_is_nested_without_end_ends_in_words(tmp_path, name: str, text: str) -> None:
+def test_endless_nesting_ends_with_a_message(tmp_path, name: str, text: str) -> None:
     with pytest.raises(ConfigError, match=name):
         read(tmp_path, name, text)
 
 
-def test_a_variable_that_doubles_itself_is_given_up(tmp_path) -> None:
+def test_a_variable_that_doubles_itself_is_not_followed(tmp_path) -> None:
     parsed = read(tmp_path, "a.sh", "A=xxxxxxxx\n" + "A=$A$A\n" * 60 + "trl grpo --beta $A --num_generations 8\n")
     assert isinstance(values(parsed)["beta"], Unresolved) and values(parsed)["num_generations"] == 8
 
 
-def test_a_file_that_builds_on_another_takes_what_it_leaves_out(tmp_path) -> None:
+def test_a_file_takes_missing_settings_from_the_file_it_builds_on(tmp_path) -> None:
     (tmp_path / "base.yaml").write_text("grpo:\n  num_prompts_per_step: 32\n  num_generations_per_prompt: 16\n")
     path = tmp_path / "mine.yaml"
     path.write_text("defaults: base.yaml\ngrpo:\n  num_prompts_per_step: 4\n")
@@ -296,7 +296,7 @@ def test_lists_of_references_to_lists_are_refused(tmp_path) -> None:
         read(tmp_path, "bomb.yaml", f"num_generations: 8\na0: &a0 [x]\n{lists}")
 
 
-def test_numbers_no_arithmetic_can_take_are_not_known(tmp_path) -> None:
+def test_numbers_beyond_arithmetic_are_unresolved(tmp_path) -> None:
     huge = "9" * 400
     for name, text in (
         ("a.yaml", f"num_generations: {huge}\nper_device_train_batch_size: {huge}\n"),

@@ -14,7 +14,7 @@ from stabilizer.trainers.reading import load as read_log
 LOG = Path(__file__).parents[1] / "trainers" / "samples" / "trl-transformers-5.log"
 
 
-def test_a_key_twice_is_refused_with_both_lines() -> None:
+def test_a_repeated_key_is_refused_with_both_lines() -> None:
     with pytest.raises(KeyTwice, match="'b' stands in line 3 and again in line 5"):
         load("a:\n  c: 1\n  b: 2\n  d: 3\n  b: 4\n")
 
@@ -29,7 +29,7 @@ def test_a_key_twice_is_refused_with_both_lines() -> None:
         ("[1, 1]", [1, 1]),
     ],
 )
-def test_what_only_looks_like_a_key_twice_is_read(text: str, value: object) -> None:
+def test_keys_that_only_look_repeated_are_read(text: str, value: object) -> None:
     assert load(text) == value or value is None
 
 
@@ -50,7 +50,7 @@ def test_the_configuration_of_diagnose_is_refused_when_it_contradicts_itself(tmp
     assert name == "config.toml" or "delete one" in told
 
 
-def test_one_found_beside_a_log_is_a_note_and_no_obstacle(tmp_path) -> None:
+def test_a_repeated_key_beside_a_log_is_only_a_note(tmp_path) -> None:
     rows = [{"step": step, "reward": 0.1, "loss": 0.0} for step in range(1, 40)]
     (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": rows, "global_step": 39}))
     (tmp_path / "config.yaml").write_text("num_generations: 8\nbeta: 0.0\nbeta: 0.1\n")
@@ -58,7 +58,7 @@ def test_one_found_beside_a_log_is_a_note_and_no_obstacle(tmp_path) -> None:
     assert any("configuration not read" in note and "line 2 and again in line 3" in note for note in notes)
 
 
-def test_our_own_trainer_refuses_it_before_it_starts(tmp_path, capsys) -> None:
+def test_our_own_trainer_refuses_a_repeated_key_before_it_starts(tmp_path, capsys) -> None:
     config = tmp_path / "mine.yaml"
     config.write_text("task: addition\nrollout:\n  prompts: 4\n  prompts: 8\n")
     assert main(["train", str(config), "--runs", str(tmp_path / "runs")]) == 2
@@ -66,7 +66,7 @@ def test_our_own_trainer_refuses_it_before_it_starts(tmp_path, capsys) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_preflight_says_both_lines_and_judges_the_last(tmp_path, capsys) -> None:
+def test_preflight_reports_both_lines_and_checks_the_last(tmp_path, capsys) -> None:
     config = tmp_path / "grpo.yaml"
     config.write_text("num_generations: 8\nlearning_rate: 1.0e-6\nbeta: 0.04\nlearning_rate: 1.0e-1\n")
     assert main(["preflight", str(config), "--trainer", "trl", "--json"]) == 1

@@ -16,7 +16,7 @@ BOTH = (loads, loads_python)
 
 @pytest.mark.parametrize("parse", BOTH)
 @pytest.mark.parametrize("kind", KINDS)
-def test_as_many_levels_as_are_allowed_are_read_and_not_one_more(parse, kind: str) -> None:
+def test_the_allowed_depth_is_read_and_one_level_more_is_refused(parse, kind: str) -> None:
     assert not too_deep(parse(nested(MAX_NESTING, kind)))
     with pytest.raises(NestedTooDeep, match="more than 100 levels"):
         parse(nested(MAX_NESTING + 1, kind))
@@ -32,18 +32,18 @@ def test_any_depth_beyond_the_bound_is_a_value_error(parse, kind: str, levels: i
 
 
 @pytest.mark.parametrize("levels", DEPTHS)
-def test_numbers_that_python_alone_reads_open_no_way_around_the_bound(levels: int) -> None:
+def test_numbers_that_only_python_reads_do_not_bypass_the_bound(levels: int) -> None:
     with pytest.raises(NestedTooDeep):
         loads_python(f'{{"x": NaN, "y": {nested(levels)}}}')
 
 
-def test_brackets_in_texts_and_beside_each_other_are_no_nesting() -> None:
+def test_brackets_in_strings_or_side_by_side_do_not_count_as_nesting() -> None:
     assert loads('["' + "[{" * 500 + '"]') == ["[{" * 500]
     assert loads("[" + ",".join(["[{}]"] * 5000) + "]") == [[{}]] * 5000
     assert math.isnan(loads_python("[NaN]")[0])
 
 
-def test_what_holds_itself_or_one_value_many_times_is_walked_in_no_time() -> None:
+def test_a_cyclic_or_shared_value_is_walked_quickly() -> None:
     around: list = []
     around.append(around)
     assert too_deep(around)

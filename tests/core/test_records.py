@@ -73,7 +73,7 @@ def test_true_is_one():
     assert decode_metrics(encode_metrics(Metrics(step=0, values={"a": True}))).values == {"a": 1}
 
 
-def test_a_number_only_a_float_cannot_hold_is_no_reason_to_stop_training():
+def test_an_integer_beyond_a_float_is_recorded_as_infinity():
     """An integer past 1e308 is not finite as a float: it is kept as Inf, the nearest evidence there is."""
     back = decode_metrics(encode_metrics(Metrics(step=0, values={"a": 10**400, "b": -(10**400)})))
     assert back.values == {"a": math.inf, "b": -math.inf}
@@ -100,11 +100,11 @@ def test_unknown_metric_names_are_kept():
     assert decode_metrics(encode_metrics(Metrics(step=1, values=values))).values == values
 
 
-def test_a_name_no_file_can_hold_loses_only_what_cannot_be_written():
+def test_a_name_that_utf8_cannot_hold_loses_only_those_characters():
     assert decode_metrics(encode_metrics(Metrics(step=1, values={"bad\ud800": 1.0}))).values == {"bad?": 1.0}
 
 
-def test_null_without_a_word_for_it_is_not_measured():
+def test_null_without_an_entry_in_nf_reads_as_not_measured():
     assert decode_metrics(b'{"step": 1, "m": {"a": null, "b": 2.0}, "nf": {"c": "nan"}}').values == {"b": 2.0}
 
 
@@ -133,7 +133,7 @@ def test_a_missing_field_is_refused():
      b'{"step": 1, "m": {"a": [1]}}', b'{"step": 1, "m": {"a": true}}', b'{"step": 1, "m": {}, "t": "now"}',
      b'{"step": 1, "m": {}, "n": "1"}', b"[" * 5000],
 )  # fmt: skip
-def test_what_is_no_metrics_record_is_refused(line):
+def test_a_line_that_is_not_a_metrics_record_is_refused(line):
     with pytest.raises(RecordError):
         decode_metrics(line)
 
@@ -155,13 +155,13 @@ def test_what_is_no_metrics_record_is_refused(line):
         (Action, b'{"action": "a", "entry": "applied", "remedy": "r", "step": 1, "change": 7}'),
     ],
 )  # fmt: skip
-def test_a_record_with_broken_insides_is_refused_not_fatal(kind, line):
+def test_a_record_with_a_field_of_a_wrong_type_is_refused(kind, line):
     with pytest.raises(RecordError):
         decode(kind, line)
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_make_the_reader_fail_otherwise(line):
+def test_any_bytes_are_a_record_or_a_record_error(line):
     for read in (decode_metrics, lambda b: decode(Finding, b), lambda b: decode(Action, b)):
         try:
             read(line)
@@ -169,12 +169,12 @@ def test_no_bytes_make_the_reader_fail_otherwise(line):
             pass
 
 
-def test_a_metric_that_is_no_number_is_an_error_for_its_author():
+def test_writing_a_metric_that_is_not_a_number_raises():
     with pytest.raises(TypeError, match="'a'.*str"):
         encode_metrics(Metrics(step=0, values={"a": "high"}))
 
 
-def test_json_for_people_has_words_for_what_json_lacks():
+def test_nan_and_infinity_have_names_in_json_output():
     assert as_json({"a": math.nan, "b": (math.inf, "x")}) == {"a": {"nf": "nan"}, "b": [{"nf": "inf"}, "x"]}
 
 
@@ -182,7 +182,7 @@ def test_the_worst_severity_wins():
     assert worst(["info", "critical", "warn"]) == "critical" and worst([]) is None
 
 
-def test_what_a_sample_does_not_know_takes_no_room_and_what_it_knows_comes_back():
+def test_a_sample_leaves_out_unknown_fields_and_keeps_the_known_ones():
     assert b"tokens" not in encode(SAMPLE) and b"solved" not in encode(SAMPLE)
     told = replace(SAMPLE, solved=False, tokens=("1", "2"), logps=(-0.5, None))
     assert decode(Sample, encode(told)) == told
@@ -198,7 +198,7 @@ def test_a_knob_of_the_journal_is_at_a_number_or_nowhere() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=5), st.integers() | st.floats() | st.booleans(), max_size=4))
-def test_a_plain_row_is_written_as_the_long_way_writes_it(values: dict[str, float]) -> None:
+def test_the_quick_encoding_of_a_plain_row_equals_the_general_one(values: dict[str, float]) -> None:
     assert encode_metrics(Metrics(step=1, values=values)) == encode_metrics(Metrics(step=1, values=Odd(values)))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from stabilizer.core.sequential import ALPHA, half_width, rows_needed
 
 
-def test_the_interval_misses_the_truth_at_any_look_no_more_often_than_it_says() -> None:
+def test_the_interval_holds_at_all_looks_as_often_as_promised() -> None:
     rng = np.random.default_rng(0)
     means = rng.normal(size=(2000, 60)).cumsum(1) / np.arange(1, 61)
     widths = np.array([half_width(1.0, rows, 30) for rows in range(1, 61)])

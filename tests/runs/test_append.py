@@ -63,7 +63,7 @@ def test_one_refused_write_loses_nothing_and_tears_nothing(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("length", range(1, 12))
-def test_a_kernel_that_writes_a_few_bytes_at_a_time_is_served(tmp_path, monkeypatch, length):
+def test_short_writes_of_the_kernel_are_completed(tmp_path, monkeypatch, length):
     class Slow:
         def __getattr__(self, name):
             return getattr(os, name)
@@ -158,7 +158,7 @@ def test_a_real_full_disk_never_reaches_training_and_loses_nothing(tmp_path, roo
     assert len(reader.events) == len(reader.findings) == 200
 
 
-def test_lines_added_together_are_synced_once_and_what_needs_no_sync_waits_for_the_next(tmp_path, monkeypatch):
+def test_lines_added_together_are_synced_once(tmp_path, monkeypatch):
     synced = []
     file = AppendFile(tmp_path / "log", sync=True)
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append((tmp_path / "log").read_bytes()))
@@ -170,7 +170,7 @@ def test_lines_added_together_are_synced_once_and_what_needs_no_sync_waits_for_t
     assert synced[-1].endswith(b"e\n"), "a file that is let go of is whole on the disk"
 
 
-def test_who_has_something_better_to_do_does_not_wait_for_the_disk(tmp_path, monkeypatch):
+def test_a_background_sync_does_not_wait_for_the_disk(tmp_path, monkeypatch):
     slow, synced = threading.Event(), []
 
     def sync(handle):
@@ -187,7 +187,7 @@ def test_who_has_something_better_to_do_does_not_wait_for_the_disk(tmp_path, mon
     assert synced == [b"a\n"], "and nothing is left undone"
 
 
-def test_a_disk_that_fails_while_nobody_waits_is_told_of_all_the_same(tmp_path, monkeypatch):
+def test_a_failed_background_sync_is_reported(tmp_path, monkeypatch):
     file, syncer = AppendFile(tmp_path / "log", sync=True), Syncer()
     file.append(b"a\n", sync=False)
     monkeypatch.setattr(os, "fsync", lambda handle: os.close(-1))
@@ -196,7 +196,7 @@ def test_a_disk_that_fails_while_nobody_waits_is_told_of_all_the_same(tmp_path, 
     assert isinstance(file.error, OSError)
 
 
-def test_a_disk_that_is_behind_owes_a_file_one_wait_however_often_it_is_asked_for(tmp_path, monkeypatch):
+def test_a_slow_disk_syncs_a_file_once_for_many_requests(tmp_path, monkeypatch):
     slow, synced = threading.Event(), []
 
     def sync(handle):
@@ -213,7 +213,7 @@ def test_a_disk_that_is_behind_owes_a_file_one_wait_however_often_it_is_asked_fo
     assert len(synced) <= 2 and synced[-1] == b"".join(LINES), "and the last of them has all that was written"
 
 
-def test_a_file_that_could_not_be_opened_stops_nobody_from_syncing_the_others(tmp_path, monkeypatch):
+def test_a_file_that_could_not_be_opened_does_not_stop_other_syncs(tmp_path, monkeypatch):
     (tmp_path / "folder").touch()
     shut, file, syncer = AppendFile(tmp_path / "folder" / "log"), AppendFile(tmp_path / "log"), Syncer()
     why, synced = shut.error, []
@@ -224,7 +224,7 @@ def test_a_file_that_could_not_be_opened_stops_nobody_from_syncing_the_others(tm
     assert len(synced) == 1 and why is not None and shut.error is why
 
 
-def test_what_fails_in_the_background_is_told_and_stops_nothing_after_it(tmp_path):
+def test_a_background_failure_is_reported_and_stops_nothing_after_it(tmp_path):
     def fails():
         raise MemoryError("no room")
 
@@ -237,7 +237,7 @@ def test_what_fails_in_the_background_is_told_and_stops_nothing_after_it(tmp_pat
     assert not syncer.failed
 
 
-def test_where_no_thread_can_be_had_it_is_done_at_once(monkeypatch):
+def test_without_a_thread_the_work_is_done_at_once(monkeypatch):
     def none_left(self):
         raise RuntimeError("can't start new thread")
 
@@ -273,7 +273,7 @@ def test_a_script_that_ends_amid_a_run_ends(tmp_path):
         assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
-def test_at_the_interpreters_end_nobody_waits_for_what_a_stopped_thread_holds(monkeypatch):
+def test_at_the_interpreters_end_a_held_lock_is_not_waited_for(monkeypatch):
     syncer, done = Syncer(), []
     syncer._due["a"] = lambda: done.append(1)
     syncer._counting.acquire()  # as by a thread that was stopped amid its work
@@ -282,7 +282,7 @@ def test_at_the_interpreters_end_nobody_waits_for_what_a_stopped_thread_holds(mo
     assert done == [1] and syncer._counting.locked()
 
 
-def test_nor_does_a_run_that_is_closed_then(tmp_path, monkeypatch):
+def test_a_run_closed_at_the_interpreters_end_does_not_wait_either(tmp_path, monkeypatch):
     writer = RunWriter.create(tmp_path / "run", config={}, argv=[])
     writer.status("running", 1)
     writer._syncer.close()

@@ -21,21 +21,21 @@ def status(state: str, age: float = 1.0, **more: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("state", ["running", "paused"])
-def test_a_run_that_goes_on_answers(state: str) -> None:
+def test_a_running_run_answers_requests(state: str) -> None:
     assert over(status(state), NOW) == ""
 
 
 @pytest.mark.parametrize("state", ["finished", "failed", "stopped", "preempted", "created"])
-def test_one_that_is_over_does_not(state: str) -> None:
+def test_a_run_that_is_over_does_not_answer(state: str) -> None:
     assert over(status(state), NOW) == f"the run is {state}, so nothing would answer"
 
 
-def test_a_long_step_is_no_end_while_the_process_lives() -> None:
+def test_a_run_in_a_long_step_answers_while_its_process_lives() -> None:
     here = {"host": socket.gethostname(), "pid": os.getpid()}
     assert over(status("running", 600, **here), NOW) == ""
 
 
-def test_a_process_that_was_killed_answers_nobody_though_its_heartbeat_is_young() -> None:
+def test_a_killed_process_does_not_answer_despite_a_recent_heartbeat() -> None:
     killed = {"host": socket.gethostname(), "pid": 2**22 + 1}  # beyond what Linux gives out
     assert "process is gone" in over(status("running", 20, **killed), NOW)
     assert over(status("running", 20, **{**killed, "host": "elsewhere"}), NOW) == "", "nobody can see that from here"
@@ -47,7 +47,7 @@ def test_an_odd_status_is_no_error(odd: dict[str, object]) -> None:
     assert isinstance(over(odd, NOW), str) and isinstance(idle(odd, "run"), str)
 
 
-def test_a_run_that_only_suggests_says_how_it_would_carry_out() -> None:
+def test_a_run_that_only_suggests_says_how_to_let_it_act() -> None:
     assert "--resume run --remedy approve" in idle({"remedy": "suggest"}, "run")
     assert idle({"remedy": "approve"}, "run") == idle({}, "run") == ""
 
@@ -60,7 +60,7 @@ def test_an_answer_must_fit_the_newest_entry() -> None:
     assert "needs an action" in misplaced("approve", "", latest)
 
 
-def test_what_was_left_waits_until_it_is_taken(tmp_path: Path) -> None:
+def test_a_request_waits_until_it_is_taken(tmp_path: Path) -> None:
     left = [leave(tmp_path, "approve", "a1", "x"), leave(tmp_path, "pause", "", "y")]
     assert [(r.kind, r.action, r.by) for r in waiting(tmp_path)] == [("approve", "a1", "x"), ("pause", "", "y")]
     (tmp_path / "requests" / f"{left[0].id}.json").unlink()

@@ -73,7 +73,7 @@ def test_a_damaged_run_costs_only_itself_in_the_list(runs: Path, name: str, leve
 
 
 @pytest.mark.parametrize("levels", DEPTHS)
-def test_every_verb_tells_of_a_damaged_run_in_words(runs: Path, levels: int, capsys) -> None:
+def test_every_verb_reports_a_damaged_run_without_a_traceback(runs: Path, levels: int, capsys) -> None:
     damage(runs / "damaged" / "run.json", levels)
     bad, good = runs / "damaged", runs / "sound"
     verbs = (
@@ -86,7 +86,7 @@ def test_every_verb_tells_of_a_damaged_run_in_words(runs: Path, levels: int, cap
         assert "run.json" in told and "restore it" in told and "bug" not in told, words
 
 
-def test_whatever_keeps_one_run_from_being_listed_the_others_are(runs: Path, capsys, monkeypatch) -> None:
+def test_any_error_of_one_run_leaves_the_others_listed(runs: Path, capsys, monkeypatch) -> None:
     settings = listing.settings
     damage(runs / "damaged/run.json", 1)  # the configuration is {"a": 1}
 
@@ -130,7 +130,7 @@ def test_a_nested_line_counts_as_one_damaged_line(runs: Path, name: str, levels:
     assert len(samples.records) == 1
 
 
-def test_a_nested_line_is_told_by_diagnose(runs: Path) -> None:
+def test_diagnose_reports_a_deeply_nested_line(runs: Path) -> None:
     with open(runs / "damaged/events.jsonl", "a") as file:
         file.write(f'{{"step": 3, "kind": "note", "text": "x", "data": {nested(990)}}}\n')
     done = stabilizer("diagnose", runs / "damaged", "--json")
@@ -138,7 +138,7 @@ def test_a_nested_line_is_told_by_diagnose(runs: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["[]", "{}", '["nan"]', "1", nested(500)])
-def test_a_word_for_a_number_that_is_none_does_not_break_the_run(runs: Path, word: str) -> None:
+def test_a_wrong_value_in_nf_does_not_break_the_run(runs: Path, word: str) -> None:
     with open(runs / "damaged/metrics/r0-a0.jsonl", "a") as file:
         row = f'{{"n": 12, "step": 12, "m": {{"reward/mean": null}}, "nf": {{"reward/mean": {word}}}}}'
         file.write(row + "\n")
@@ -146,7 +146,7 @@ def test_a_word_for_a_number_that_is_none_does_not_break_the_run(runs: Path, wor
     assert rewards.steps.tolist() == list(range(12))
 
 
-def test_what_no_reader_would_take_is_not_written(tmp_path: Path) -> None:
+def test_a_configuration_that_readers_would_refuse_is_not_written(tmp_path: Path) -> None:
     config: dict = {}
     for _ in range(99):
         config = {"a": config}
@@ -173,7 +173,7 @@ ROWS = [{"step": step, "reward": 0.1 * step, "kl": 0.01} for step in range(20)]
 
 @pytest.mark.parametrize("levels", DEPTHS)
 @pytest.mark.parametrize("name", ["log.json", "trainer_state.json", "notebook.ipynb", "log.jsonl", "dump/1.jsonl"])
-def test_a_nested_log_is_refused_in_words(tmp_path: Path, name: str, levels: int, capsys) -> None:
+def test_a_deeply_nested_log_is_refused_without_a_traceback(tmp_path: Path, name: str, levels: int, capsys) -> None:
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
     inner = nested(levels)
@@ -215,7 +215,7 @@ def test_a_nested_value_in_a_trainer_state_costs_only_itself(tmp_path: Path, lev
         ("c.toml", "x = " + nested(150, "list")),
     ],
 )  # fmt: skip
-def test_a_nested_configuration_is_refused_in_words(tmp_path: Path, name: str, text: str, capsys) -> None:
+def test_a_deeply_nested_configuration_is_refused(tmp_path: Path, name: str, text: str, capsys) -> None:
     (tmp_path / name).write_text(text)
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
     assert main(["diagnose", str(tmp_path / "log.jsonl"), "--config", str(tmp_path / name)]) == 2

@@ -29,7 +29,7 @@ def test_a_note_declares_a_change_only_where_it_names_one() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_number_that_is_none_is_found_however_it_came_in(bad: float) -> None:
+def test_a_non_finite_number_is_found_however_it_was_added(bad: float) -> None:
     appended, merged, late = History(), History(), History()
     for run in (appended, merged, late):
         for step in (1, 2, 4):
@@ -71,7 +71,7 @@ def test_metrics_logged_together_and_apart_keep_their_own_rows() -> None:
     assert run.fork(5, 1).view().names() == ["v", "a", "b", "c"]
 
 
-def test_a_look_back_knows_no_metric_that_came_later() -> None:
+def test_a_view_of_an_earlier_step_knows_no_later_metric() -> None:
     run = History()
     run.append(1, {"reward/mean": 1.0})
     run.append(2, {"reward/mean": 1.0, "accuracy/val": 0.5})

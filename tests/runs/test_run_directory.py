@@ -101,7 +101,7 @@ def test_a_line_torn_by_a_crash_is_isolated_and_counted(tmp_path, cut):
     assert reader.skipped == 1
 
 
-def test_a_line_of_garbage_is_counted_and_passed_over(tmp_path):
+def test_a_line_of_garbage_is_counted_and_skipped(tmp_path):
     writer = start(tmp_path / "run")
     writer.metrics(1, {"a": 1.0})
     with (tmp_path / "run/metrics/r0-a0.jsonl").open("ab") as file:
@@ -171,7 +171,7 @@ def test_a_reader_follows_a_run_as_it_grows(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["replaced", "shrunk"])
-def test_a_file_replaced_or_shrunk_under_a_reader_is_read_anew(tmp_path, how):
+def test_a_file_replaced_or_shrunk_under_a_reader_is_read_again(tmp_path, how):
     writer = start(tmp_path / "run")
     for step in range(1, 5):
         writer.metrics(step, {"a": float(step)})
@@ -287,7 +287,7 @@ def test_a_number_too_large_for_a_float_does_not_stop_training(tmp_path):
     assert load_own(tmp_path / "run").history.view().series("a").values.tolist() == [math.inf]
 
 
-def test_a_name_no_file_can_hold_does_not_stop_training(tmp_path):
+def test_a_name_that_utf8_cannot_hold_does_not_stop_training(tmp_path):
     writer = start(tmp_path / "run", prompt="half a \ud83d")
     assert writer.metrics(1, {"bad\ud800": 1.0, "good": 2.0})
     writer.summary(verdict="healthy", worst=None, force=True)
@@ -302,7 +302,7 @@ def test_a_second_run_of_the_same_name_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "\x00"])
-def test_a_damaged_run_json_is_said_in_words(tmp_path, text):
+def test_a_damaged_run_json_is_reported(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(RunError, match="run.json"):
         RunReader(tmp_path)
@@ -329,7 +329,7 @@ def test_a_run_without_heartbeat_is_stalled():
 # --- what must not stop training -----------------------------------------------------------------------------------
 
 
-def test_a_folder_of_samples_that_is_none_does_not_stop_training(tmp_path):
+def test_a_file_in_place_of_the_samples_folder_does_not_stop_training(tmp_path):
     writer = start(tmp_path / "run")
     in_the_way = tmp_path / "run/samples"
     in_the_way.touch()
@@ -397,7 +397,7 @@ def test_lines_of_an_old_branch_that_come_late_reach_a_reader_that_forked_it(tmp
     assert reader.ticks == RunReader(tmp_path / "run").ticks
 
 
-def test_an_attempt_branches_off_the_one_it_is_told(tmp_path):
+def test_an_attempt_branches_off_its_parent(tmp_path):
     writer = start(tmp_path / "run")
     for step in range(1, 6):
         writer.metrics(step, {"a": float(step)})
@@ -409,7 +409,7 @@ def test_an_attempt_branches_off_the_one_it_is_told(tmp_path):
     assert RunReader(tmp_path / "run").history.view().series("a").values.tolist() == [1, 2, 3, 4, 500]
 
 
-def test_the_summary_is_that_of_the_lineage_not_of_the_process(tmp_path):
+def test_the_summary_covers_the_lineage_and_not_the_process(tmp_path):
     writer = start(tmp_path / "run")
     for step, value in ((1, math.nan), (2, 2.0), (3, -math.inf), (4, 900.0)):
         writer.metrics(step, {"a": value, "never": math.nan})
@@ -445,7 +445,7 @@ def test_a_change_of_state_is_written_at_once_and_a_heartbeat_once_a_second(tmp_
     writer.close()
 
 
-def test_who_drops_a_writer_that_gave_a_heartbeat_lets_go_of_the_run(tmp_path):
+def test_dropping_a_writer_unlocks_the_run(tmp_path):
     writer = start(tmp_path / "run")
     writer.status("running", 1)
     writer._status_t = 0.0
@@ -498,7 +498,7 @@ def test_a_branch_keeps_the_events_of_its_past_when_read_in_one_go(tmp_path):
 # --- requests ------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_request_is_passed_over_and_said(tmp_path):
+def test_a_file_that_is_not_a_request_is_skipped_and_reported(tmp_path):
     (tmp_path / "requests/folder.json").mkdir(parents=True)
     os.mkfifo(tmp_path / "requests/pipe.json")
     elsewhere = tmp_path / "elsewhere.json"
@@ -515,7 +515,7 @@ def test_what_is_no_request_is_passed_over_and_said(tmp_path):
     assert look(tmp_path, seen.refused).refused == {}, "each is said once by whoever remembers"
 
 
-def test_a_request_of_a_user_who_has_no_part_in_the_run_is_refused(tmp_path, monkeypatch):
+def test_a_request_of_another_user_is_refused(tmp_path, monkeypatch):
     mine = os.geteuid()
     ask(tmp_path, "pause")
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
@@ -546,12 +546,12 @@ def test_the_same_request_twice_is_one(tmp_path):
         ask(tmp_path, "approve", "a1", id="../../run")
 
 
-def test_a_folder_of_requests_that_is_none_does_not_stop_training(tmp_path):
+def test_a_file_in_place_of_the_requests_folder_does_not_stop_training(tmp_path):
     (tmp_path / "requests").touch()
     assert look(tmp_path).requests == []
 
 
-def test_a_folder_of_requests_that_points_elsewhere_is_not_followed(tmp_path):
+def test_a_requests_folder_that_is_a_link_is_not_followed(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "elsewhere").mkdir()
     ask(tmp_path / "elsewhere", "pause")
@@ -620,7 +620,7 @@ def test_kill_9_a_thousand_times_loses_no_acknowledged_record(tmp_path):
         check_kills(tmp_path / f"run{block}", 20, seed=block)
 
 
-def test_a_folder_in_the_place_of_a_log_holds_no_lines_and_no_descriptor(tmp_path):
+def test_a_folder_in_place_of_a_log_reads_as_empty_and_leaks_no_descriptor(tmp_path):
     (tmp_path / "findings.jsonl").mkdir()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
@@ -628,7 +628,7 @@ def test_a_folder_in_the_place_of_a_log_holds_no_lines_and_no_descriptor(tmp_pat
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_the_summary_is_that_of_every_row_however_many_were_summed_up_at_once(tmp_path):
+def test_the_summary_covers_every_row_however_often_it_is_written(tmp_path):
     rows = [{"a": 2.0}, {"a": math.nan, "b": math.nan}, {"b": math.inf, "a": -1.0}, {"a": 5}, {"b": math.nan}, {}]
     for at_once in (1, 2, 99):
         writer = RunWriter.create(tmp_path / f"run{at_once}", config={})

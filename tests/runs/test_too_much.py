@@ -49,14 +49,14 @@ def test_an_event_that_is_written_twice_is_placed_once(tmp_path):
     assert [event.step for event in followed.history.events] == [3, 4]
 
 
-def test_a_hundred_thousand_attempts_are_bounded_and_said(tmp_path):
+def test_a_hundred_thousand_attempts_are_bounded_and_reported(tmp_path):
     attempts = [{"attempt": n, "from_step": n % 90, "parent": n - 1 if n else None} for n in range(100_000)]
     path = run(tmp_path / "run", attempts=attempts)
     done = stabilizer("diagnose", path)
     assert done.code in (0, 1) and done.peak < 2**30 and f"{100_000 - MAX_ATTEMPTS:,} attempts left out" in done.out
 
 
-def test_a_million_names_are_bounded_and_said(tmp_path):
+def test_a_million_names_are_bounded_and_reported(tmp_path):
     rows = [{"reward/mean": 0.5} | {f"m/{step}-{n}": 1.0 for n in range(20_000)} for step in range(50)]
     path = run(tmp_path / "run", rows=rows)
     done = stabilizer("diagnose", path, cpu_s=40)
@@ -64,7 +64,7 @@ def test_a_million_names_are_bounded_and_said(tmp_path):
     assert len(load_own(path).history.view().series("reward/mean").values) == 50
 
 
-def test_names_that_are_known_are_read_on_beyond_the_bound(tmp_path, monkeypatch):
+def test_known_names_are_still_read_beyond_the_bound(tmp_path, monkeypatch):
     monkeypatch.setattr(runs_reader, "MAX_NAMES", 3)
     loaded = load_own(run(tmp_path / "run", rows=[{"a": 1.0, "b": 2.0}, {"b": 3.0, "c": 4.0, "d": 5.0}, {"a": 6.0}]))
     assert loaded.history.names() == ["a", "b", "c"] and loaded.history.view().latest("a") == 6.0
@@ -74,12 +74,12 @@ def test_names_that_are_known_are_read_on_beyond_the_bound(tmp_path, monkeypatch
 @pytest.mark.parametrize("name", ["reward/mean", "kl/mean"])
 @pytest.mark.parametrize("huge", [1e308, -1e308, 1e200])
 @pytest.mark.parametrize("every", [1, 2, 30])
-def test_a_number_near_the_end_of_floats_ends_no_diagnosis(tmp_path, name, huge, every):
+def test_a_number_near_the_largest_float_does_not_stop_a_diagnosis(tmp_path, name, huge, every):
     rows = [values | ({name: huge} if step % every == 0 else {}) for step, values in enumerate(ROWS)]
     assert main(["diagnose", str(run(tmp_path / "run", rows=rows))]) in (0, 1)
 
 
-def test_numbers_beyond_any_of_32_bits_are_infinities():
+def test_numbers_far_beyond_32_bit_floats_read_as_infinities():
     history = History()
     history.append(1, {"a": 1e308, "b": -1e61, "c": 3.4e38})
     view = history.view()

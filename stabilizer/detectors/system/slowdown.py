@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stabilizer.core.durations import spoken
 from stabilizer.core.records import Finding
+from stabilizer.core.text import spoken
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import departure, drift
 from stabilizer.detectors.evidence.progress import level

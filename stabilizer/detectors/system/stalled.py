@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stabilizer.core.durations import spoken
 from stabilizer.core.records import Finding
 from stabilizer.core.stats import median
+from stabilizer.core.text import spoken
 from stabilizer.detectors.base import Detector
 from stabilizer.runs.history import RunView
 

@@ -16,7 +16,7 @@ from time import monotonic
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
-from stabilizer.core.durations import spoken
+from stabilizer.core.text import spoken
 
 MAX_BYTES = 16 * 2**20
 """Of one answer. What is larger is no list of passages, and would go into a context window."""

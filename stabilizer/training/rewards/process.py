@@ -15,7 +15,7 @@ import weakref
 from time import monotonic
 from typing import Any
 
-from stabilizer.core.durations import spoken
+from stabilizer.core.text import spoken
 from stabilizer.training.rewards import worker
 from stabilizer.training.rewards.worker import LENGTH
 

@@ -1,10 +1,10 @@
-"""A duration is told in the unit people use for it."""
+"""Durations are shown in the unit that people use for them."""
 
 from __future__ import annotations
 
 import pytest
 
-from stabilizer.core.durations import spoken
+from stabilizer.core.text import spoken
 
 
 @pytest.mark.parametrize(
@@ -15,5 +15,5 @@ from stabilizer.core.durations import spoken
         (1e10, "115,740.7 days"),
     ],
 )  # fmt: skip
-def test_a_duration_is_told_in_the_largest_unit_that_fits_twice(seconds: float, said: str) -> None:
+def test_a_duration_is_shown_in_the_largest_unit_that_fits_twice(seconds: float, said: str) -> None:
     assert spoken(seconds) == said
