@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from stabilizer.formats.files import json_value
+from stabilizer.formats.files import UnknownFormat, json_value
 from stabilizer.formats.rows import number
 from stabilizer.runs.history import Series
 from stabilizer.runs.journal import summary
@@ -173,8 +173,8 @@ def read_member(path: Path, *, mapping: Mapping[str, str] | None = None, config:
         return _curve(path, value)
     try:
         return from_run(load(path, mapping=mapping, config=config))
-    except RunError as error:
-        if suffix == ".json" and "not a log in a known format" in str(error):
+    except UnknownFormat:
+        if suffix == ".json":
             raise RunError(f'{path}: neither a log nor a curve; a curve has "metric", "x" and "points"') from None
         raise
 

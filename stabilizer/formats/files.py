@@ -14,6 +14,11 @@ from stabilizer.configs.bounds import TooMuch, check_depth, load_toml
 from stabilizer.core import json_text
 from stabilizer.runs.reader import RunError
 
+
+class UnknownFormat(RunError):
+    """The file or folder is not a log in a known format."""
+
+
 MAX_BYTES = 2**30
 """Largest log in bytes; a larger file is usually the wrong one."""
 

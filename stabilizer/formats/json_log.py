@@ -17,11 +17,10 @@ from typing import Any
 
 from stabilizer.core.json_text import loads_python
 from stabilizer.formats.console import head
-from stabilizer.formats.files import json_lines, json_value
+from stabilizer.formats.files import UnknownFormat, json_lines, json_value
 from stabilizer.formats.number_log import NumberLog
 from stabilizer.formats.rows import number
 from stabilizer.formats.steps import STEP_KEYS, rows_of
-from stabilizer.runs.reader import RunError
 
 NAME = "json"
 WHAT = "JSON lines with a record a step, a JSON list of records, or JSON columns"
@@ -45,7 +44,7 @@ def read(path: Path) -> NumberLog:
     records = _records(path)
     rows, skipped, notes = rows_of(records, path)
     if not rows:
-        raise RunError(f"{path}: not a log in a known format: JSON, but no records of numbers along steps in it")
+        raise UnknownFormat(f"{path}: not a log in a known format: JSON, but no records of numbers along steps in it")
     return NumberLog(
         name=path.stem,
         rows=rows,

@@ -15,6 +15,7 @@ from typing import Any
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.text import plain
 from stabilizer.formats import console, json_log, mlflow, mlflow_db, table, tensorboard, trackio, wandb
+from stabilizer.formats.files import UnknownFormat
 from stabilizer.formats.tailing import current
 from stabilizer.runs.listing import list_runs
 from stabilizer.runs.loaded import LoadedRun, NoMetrics
@@ -186,7 +187,7 @@ def _unknown(path: Path) -> RunError:
     if path.is_file() and path.suffix.lower() in console.DOCUMENTS and b"\0" not in console.head(path)[:4096]:
         said = f"{path}: a document and not a log; give the file or folder that the trainer wrote"
         return NoMetrics(said, console.document(path))
-    return RunError(f"{path}: {what}. Known are {known}. If it is one of them, name it with --format NAME")
+    return UnknownFormat(f"{path}: {what}. Known are {known}. If it is one of them, name it with --format NAME")
 
 
 def _failed_in(consoles: list[Path]) -> NoMetrics | None:
