@@ -95,7 +95,8 @@ MEANINGS = (
         re.compile(""),
         "program-error",
         "the program stopped with an exception",
-        "the line above names the exception and where it was raised; fix that, then continue from the newest checkpoint",
+        "the line above names the exception and where it was raised; fix that, then continue from the newest"
+        " checkpoint",
     ),
 )
 """Tried in this order; the last matches everything."""

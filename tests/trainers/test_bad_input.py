@@ -40,7 +40,7 @@ FILES = {
 
 @pytest.mark.parametrize("name", ["trainer_state.json", "log.txt"])
 @pytest.mark.parametrize("what", FILES)
-def test_a_file_that_is_no_log_is_an_error_in_words(tmp_path, what, name):
+def test_a_file_that_is_not_a_log_gives_a_message(tmp_path, what, name):
     path = tmp_path / name
     path.write_bytes(FILES[what])
     with pytest.raises(RunError, match=name) as caught:
@@ -49,12 +49,12 @@ def test_a_file_that_is_no_log_is_an_error_in_words(tmp_path, what, name):
 
 
 @pytest.mark.parametrize("what", ROWS)
-def test_a_state_without_any_number_is_an_error_in_words(tmp_path, what):
+def test_a_state_without_numbers_gives_a_message(tmp_path, what):
     with pytest.raises(RunError, match="trainer_state.json"):
         load(write(tmp_path, ROWS[what]))
 
 
-def test_every_truncation_of_a_state_is_an_error_in_words(tmp_path):
+def test_every_truncation_of_a_state_gives_a_message(tmp_path):
     path = tmp_path / "trainer_state.json"
     for length in range(0, len(GOOD), 3):
         path.write_text(GOOD[:length])
@@ -62,7 +62,7 @@ def test_every_truncation_of_a_state_is_an_error_in_words(tmp_path):
             load(path)
 
 
-def test_good_rows_among_bad_ones_are_read_and_the_bad_counted(tmp_path):
+def test_good_rows_are_read_and_bad_ones_counted(tmp_path):
     rows = [record("0.20", 1), None, {"step": "x"}, record("0.20", 2, kl={"a": 1}, reward="0.5", note="text"), 7]
     run = load(write(tmp_path, state("0.20", log_history=rows)))
     assert run.source.steps == 2 and run.source.skipped_lines == 3
@@ -77,13 +77,13 @@ def test_a_state_saved_by_a_windows_shell_is_read(tmp_path):
         assert load(path).source.steps == 5
 
 
-def test_integers_no_float_can_hold_are_infinite(tmp_path):
+def test_integers_beyond_a_float_are_infinite(tmp_path):
     rows = [record("0.20", 1, reward=10**400), record("0.20", 2, reward=-(10**400))]
     run = load(write(tmp_path, state("0.20", log_history=rows)))
     assert run.history.view().series("reward/mean").values.tolist() == [float("inf"), float("-inf")]
 
 
-def test_a_folder_of_one_run_is_that_run_and_it_is_said(tmp_path):
+def test_a_folder_of_one_run_is_that_run_and_a_note_says_so(tmp_path):
     sample = Path(__file__).parents[2] / "sample_runs" / "addition-unstable"
     shutil.copytree(sample, tmp_path / "runs" / "night")
     write(tmp_path / "runs", "step,reward\n1,0.5\n", "other.csv")
@@ -109,14 +109,14 @@ def test_paths_that_are_no_logs(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_rights_is_an_error_in_words(tmp_path):
+def test_a_file_without_read_permission_gives_a_message(tmp_path):
     path = write(tmp_path, state("0.20"))
     path.chmod(0)
     with pytest.raises(RunError, match="rights"):
         load(path)
 
 
-def test_a_folder_in_the_place_of_the_file_and_a_link_to_itself(tmp_path):
+def test_a_folder_instead_of_a_file_and_a_link_to_itself_are_refused(tmp_path):
     (tmp_path / "a/trainer_state.json").mkdir(parents=True)
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for path in (tmp_path / "a", tmp_path / "a/trainer_state.json", tmp_path / "loop"):
@@ -124,7 +124,7 @@ def test_a_folder_in_the_place_of_the_file_and_a_link_to_itself(tmp_path):
             load(path)
 
 
-def test_a_format_nobody_has_names_the_nearest(tmp_path):
+def test_an_unknown_format_suggests_the_nearest(tmp_path):
     with pytest.raises(RunError, match="did you mean 'trl_trainer_state'"):
         load(tmp_path, format="trl_state")
     with pytest.raises(RunError, match="no such format; there are stabilizer"):
@@ -136,7 +136,7 @@ def test_an_empty_folder_is_not_answered_with_formats(tmp_path):
         load(tmp_path)
 
 
-def test_a_format_named_by_hand_is_taken_at_its_word(tmp_path):
+def test_a_format_given_by_the_user_is_not_guessed(tmp_path):
     assert load(write(tmp_path, state("0.20"), "x.bin"), format="trl_trainer_state").source.steps == 40
     with pytest.raises(RunError, match="not a run directory"):
         load(write(tmp_path, state("0.20")), format="stabilizer")
@@ -168,7 +168,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("what", FILES)
-def test_a_file_with_a_tools_name_that_is_none_of_its_files_is_an_error_in_words(tmp_path, what, name):
+def test_a_file_with_a_tools_name_and_other_content_gives_a_message(tmp_path, what, name):
     path = tmp_path / name
     path.write_bytes(FILES[what])
     readable = {"not utf-8", "two objects"}  # JSON of another trainer, whatever the file is called
@@ -220,7 +220,7 @@ keys = st.sampled_from(
     rows=st.lists(json_value | st.dictionaries(keys | st.text(max_size=5), json_value, max_size=6), max_size=6),
     rest=st.dictionaries(st.sampled_from(["max_steps", "global_step", "logging_steps"]), json_value),
 )
-def test_any_json_in_the_place_of_a_log_is_read_or_refused(tmp_path, rows, rest):
+def test_any_json_instead_of_a_log_is_read_or_refused(tmp_path, rows, rest):
     path = write(tmp_path, {**rest, "log_history": rows})
     try:
         run = load(path)
@@ -230,7 +230,7 @@ def test_any_json_in_the_place_of_a_log_is_read_or_refused(tmp_path, rows, rest)
 
 
 @pytest.mark.parametrize("order", ["utf-16-le", "utf-16-be"])
-def test_a_log_in_utf_16_is_said_to_be_that(order: str, tmp_path: Path) -> None:
+def test_the_message_names_utf_16(order: str, tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_bytes("\ufeff{'loss': 0.1, 'reward': 0.5}\r\n".encode(order))
     with pytest.raises(RunError, match=r"train.log: text in UTF-16.*iconv -f UTF-16 -t UTF-8"):
@@ -250,7 +250,7 @@ def lines(count: int) -> str:
     return "".join(json.dumps({"step": step, "reward": 0.1, "kl": 0.01}) + "\n" for step in range(1, count + 1))
 
 
-def test_a_file_of_a_folder_that_may_not_be_read_is_said(tmp_path, shut):
+def test_a_note_names_an_unreadable_file_of_a_folder(tmp_path, shut):
     (tmp_path / "log.jsonl").write_text(lines(30))
     (tmp_path / "other.log").write_text("")
     assert not any("rights" in note for note in load(tmp_path).source.notes)
@@ -263,7 +263,7 @@ def test_a_file_of_a_folder_that_may_not_be_read_is_said(tmp_path, shut):
 
 
 @pytest.mark.parametrize("name", ["events.out.tfevents.1.host", "run-abc.wandb", "trainer_state.json"])
-def test_a_log_by_its_name_that_may_not_be_read_is_not_made_up_for_by_others(tmp_path, shut, name):
+def test_an_unreadable_log_is_not_replaced_by_others(tmp_path, shut, name):
     (tmp_path / "log.jsonl").write_text(lines(30))
     (tmp_path / name).write_text("")
     load(tmp_path)

@@ -120,7 +120,7 @@ def test_a_new_database_whose_tables_are_only_in_the_write_ahead_log_is_recognis
     writer.close()
 
 
-def test_a_write_ahead_log_that_is_too_large_to_copy_is_said(tmp_path, monkeypatch):
+def test_a_note_names_a_write_ahead_log_too_large_to_copy(tmp_path, monkeypatch):
     path = tmp_path / "grpo.db"
     writer = live(path)
     writer.execute("PRAGMA wal_checkpoint")

@@ -83,7 +83,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("theirs,ours", samples.NAMES.items())
-def test_each_statistic_of_a_dump_worked_out_by_hand(tmp_path, theirs, ours):
+def test_each_statistic_of_a_dump_equals_a_manual_calculation(tmp_path, theirs, ours):
     run = load(dump(tmp_path, 1, ROWS).parent)
     assert latest(run, ours) == pytest.approx(EXPECTED[ours])
     assert run.history.about["metrics"][ours]["source"] == theirs
@@ -119,7 +119,7 @@ def test_one_completion_a_prompt_has_no_group_statistics(tmp_path):
     assert not names(run) & {"reward/std_group", "reward/zero_std_frac", "rollout/distinct", "reward/all_fail_frac"}
 
 
-def test_rewards_in_between_say_nothing_of_right_and_wrong(tmp_path):
+def test_rewards_between_0_and_1_do_not_decide_what_is_right(tmp_path):
     dump(tmp_path, 1, ROWS)
     run = load(dump(tmp_path, 2, [row(2, score=0.5), row(2, score=1.0)]).parent)
     assert not names(run) & {"reward/all_fail_frac", "reward/all_pass_frac", "accuracy/train"}
@@ -127,7 +127,7 @@ def test_rewards_in_between_say_nothing_of_right_and_wrong(tmp_path):
     assert {sample.solved for step in (1, 2) for sample in run.texts.read(step)} == {None}
 
 
-def test_acc_says_what_is_right_whatever_was_paid(tmp_path):
+def test_acc_decides_what_is_right_whatever_the_reward(tmp_path):
     run = load(dump(tmp_path, 1, [row(score=-1.0, acc=False), row(score=0.3, acc=True)]).parent)
     assert latest(run, "accuracy/train") == 0.5 and latest(run, "reward/all_fail_frac") == 0.0
     assert [sample.solved for sample in run.texts.read(1)] == [False, True]
@@ -148,7 +148,7 @@ def test_words_of_a_script_without_spaces_are_its_characters(tmp_path):
 # --- veRL ------------------------------------------------------------------------------------------------------------
 
 
-def test_one_prompt_is_one_group_wherever_its_rows_stand():
+def test_one_prompt_is_one_group_wherever_its_rows_are():
     run = load(VERL / "rollout")
     assert latest(run, "batch/prompts") == 3 and latest(run, "batch/group_size") == 4
     groups = [sample.group for sample in run.texts.read(1)]
@@ -208,14 +208,14 @@ def test_a_line_longer_than_any_completion_is_left_out_piece_by_piece(tmp_path, 
     assert latest(run, "verl/characters/max") == 17 and run.source.skipped_lines > 1
 
 
-def test_a_step_too_large_for_memory_is_passed_over_aloud(tmp_path, monkeypatch):
+def test_a_step_too_large_for_memory_is_skipped_with_a_note(tmp_path, monkeypatch):
     dump(tmp_path, 2, [row(2, text="z" * 5000)])
     monkeypatch.setattr(verl_rollouts, "MAX_FILE", 4000)
     run = load(dump(tmp_path, 1, ROWS).parent)
     assert [step for _, step in run.ticks] == [1] and "passed over: 2.jsonl" in said(run)
 
 
-def test_a_folder_of_other_numbered_json_is_no_dump(tmp_path):
+def test_a_folder_of_other_numbered_json_is_not_a_dump(tmp_path):
     dump(tmp_path, 1, [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.6}])
     assert load(tmp_path).source.format == "json"
 
@@ -263,7 +263,7 @@ def test_a_log_and_its_dumps_are_one_training(tmp_path):
     assert "rollout" in said(run) and "set aside" not in said(run)
 
 
-def test_training_goes_before_validation_where_both_are_all_there_is():
+def test_a_dump_of_training_is_preferred_to_one_of_validation():
     assert load(VERL).source.format == "verl_rollouts" and latest(load(VERL), "accuracy/val") is not None
 
 
@@ -356,7 +356,7 @@ def test_the_reward_is_what_the_advantages_follow(tmp_path):
     assert latest(run, "trl/length/mean") == 31 / 6 and "reward/length/mean" not in names(run)
 
 
-def test_weights_nobody_knows_leave_the_reward_out_and_a_configuration_brings_it_back(tmp_path):
+def test_unknown_weights_leave_the_reward_out_unless_a_configuration_has_them(tmp_path):
     # a - b/4: prompt p 1, -1, 0; prompt q -0.25, 0.5, 0
     columns = {
         "a": [1.0, 0.0, 0.0, 1.0, 0.0, 0.0], "b": [0.0, 1.0, 4.0, 2.0, 0.0, 0.0],
@@ -370,7 +370,7 @@ def test_weights_nobody_knows_leave_the_reward_out_and_a_configuration_brings_it
     assert latest(load(folder, config=tmp_path / "config.yaml"), "reward/mean") == pytest.approx(0.25 / 6)
 
 
-def test_a_function_that_does_not_apply_is_no_nan(tmp_path):
+def test_a_function_that_does_not_apply_is_not_nan(tmp_path):
     columns = {"a": [1.0, 0.0, 0.0, 1.0], "b": [None, None, 1.0, None], "advantage": [0.0, -1.0, 0.0, 1.0]}
     run = load(table(tmp_path, 1, columns).parent)
     assert latest(run, "reward/mean") == 0.75 and latest(run, "reward/b/mean") == 1.0
@@ -397,7 +397,7 @@ def test_conversations_become_text(tmp_path):
     assert latest(run, "batch/prompts") == 1
 
 
-def test_a_file_that_was_cut_off_is_passed_over_aloud(tmp_path):
+def test_a_file_that_was_cut_off_is_skipped_with_a_note(tmp_path):
     pytest.importorskip("pyarrow")
     shutil.copytree(TRL / "completions", tmp_path / "completions", copy_function=shutil.copyfile)
     for name, size in (("completions_00003.parquet", 900), ("completions_00004.parquet", 0)):
@@ -408,7 +408,7 @@ def test_a_file_that_was_cut_off_is_passed_over_aloud(tmp_path):
     assert "passed over" in said(run) and "completions_00003.parquet" in said(run)
 
 
-def test_every_truncation_of_a_completions_file_is_an_error_in_words(tmp_path):
+def test_every_truncation_of_a_completions_file_gives_a_message(tmp_path):
     pytest.importorskip("pyarrow")
     raw = (TRL / "completions" / "completions_00001.parquet").read_bytes()
     path = tmp_path / "completions_00001.parquet"

@@ -58,7 +58,7 @@ def test_an_import_of_a_collapse_gets_the_diagnosis_of_its_log(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("log", [*LOGS, None], ids=lambda path: f"{path.parent.name}-{path.name}" if path else "made")
-def test_the_record_of_an_import_holds_what_diagnose_tells(log: Path | None, tmp_path: Path) -> None:
+def test_the_record_of_an_import_holds_what_diagnose_prints(log: Path | None, tmp_path: Path) -> None:
     log = log or collapsed(tmp_path / "log")
     found = {(f.incident, f.id, f.detected_step): f for f in analyse(load(log)).findings}
     kept = {(f.incident, f.id, f.detected_step): f for f in RunReader(write_run(load(log), tmp_path / "run")).findings}
@@ -98,6 +98,6 @@ def test_rows_and_events_keep_the_times_they_have(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", [None, 3, [], {"files": 3, "notes": {}, "steps": "x", "skipped_lines": True}])
-def test_an_odd_word_on_the_origin_is_no_error(said: Any) -> None:
+def test_an_unusual_origin_is_not_an_error(said: Any) -> None:
     source = imported({"imported": said, "trainer": "trl"})
     assert source is None or (source.files, source.notes, source.steps, source.skipped_lines) == ((), (), 0, 0)

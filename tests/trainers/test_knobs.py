@@ -72,21 +72,21 @@ def test_every_fix_says_whether_it_needs_a_restart(trainer):
 
 
 @pytest.mark.parametrize("trainer", FOREIGN)
-def test_no_fix_speaks_our_own_language(trainer):
+def test_no_fix_uses_our_own_keys(trainer):
     for name in ADVISED:
         text = said(trainer, name)
         assert "control/" not in text and "lr_scale" not in text and "--remedy" not in text, text
         assert not re.search(r"[{}]|\[\d|None|\bnan\b", text), text
 
 
-def test_all_that_stands_in_a_spelling_is_a_knob_or_a_remedy_of_ours():
+def test_every_entry_of_a_spelling_is_a_knob_or_a_remedy_of_ours():
     for spelling in SPELLINGS.values():
         assert set(spelling.keys) <= set(KNOBS) and set(spelling.procedures) <= set(BY_ID)
         assert set(spelling.lacks) <= set(BY_ID) | set(KNOBS)
         assert not set(spelling.lacks) & (set(spelling.procedures) | set(spelling.keys)), spelling.title
 
 
-def test_advice_that_is_no_matter_of_settings_says_itself_what_is_to_be_started_again():
+def test_advice_without_settings_has_its_own_words_on_a_restart():
     assert all(remedy.of_settings or remedy.restart for remedy in REMEDIES)
     by_keys = {remedy.id for remedy in REMEDIES if isinstance(remedy, Advice) and remedy.of_settings}
     assert by_keys == {"unpay-length", "steadier-reward", "more-bits"}
@@ -147,7 +147,7 @@ def keys_of(trainer: str) -> set[str]:
 
 
 @pytest.mark.parametrize("trainer", SPELLINGS)
-def test_a_trainer_has_every_key_that_it_is_told_to_set(trainer):
+def test_a_trainer_has_every_key_that_advice_sets(trainer):
     """A key that was misspelled, or that another trainer has, would be refused or silently ignored."""
     spelling, known = SPELLINGS[trainer], keys_of(trainer)
     written = {**spelling.procedures, **{knob: key.template for knob, key in spelling.keys.items()}}
@@ -165,7 +165,7 @@ def test_a_trainer_has_every_key_that_it_is_told_to_set(trainer):
 
 
 @pytest.mark.parametrize("trainer", [name for name in SPELLINGS if name != "stable-baselines3"])
-def test_what_to_halve_when_the_memory_ran_out_is_said_in_every_trainers_keys(trainer):
+def test_advice_on_memory_uses_every_trainers_keys(trainer):
     text = failures.todo(failures.meaning("CUDA out of memory"), trainer)
     assert text != failures.todo(failures.meaning("CUDA out of memory"), "nobody")
     named = set(re.findall(r"(?<![\w.])-*([a-z]+\w*(?:\.\w+)+|[a-z]+(?:_[a-z]+)+)", text)) - ABRIDGED
@@ -181,7 +181,7 @@ MEMORY = {
 }  # fmt: skip
 
 
-def test_no_knob_that_is_advised_with_its_value_goes_without_a_word():
+def test_every_advised_knob_has_words():
     assert {knob for one in ADVISED.values() for knob in one.change} == {"control/lr_scale", "control/beta"}
     for trainer, spelling in SPELLINGS.items():
         assert "control/lr_scale" in spelling.keys, trainer
@@ -258,7 +258,7 @@ def test_going_back_names_the_checkpoint_before_the_learning_rate(trainer):
 
 
 @pytest.mark.parametrize("trainer", FOREIGN)
-def test_what_went_wrong_at_the_first_step_sends_nobody_to_look_for_a_checkpoint(trainer):
+def test_a_fault_at_the_first_step_asks_for_no_checkpoint(trainer):
     text = how(trainer, advice("control/lr_scale", 1.0, 0.5, "roll-back"), {}, onset=1)
     assert text.startswith("start from the beginning") and "below 1" not in text
 
@@ -266,14 +266,14 @@ def test_what_went_wrong_at_the_first_step_sends_nobody_to_look_for_a_checkpoint
 BATCH = {"data": {"rollout_batch_size": 32}, "worker": {"actor": {"global_batch_size": 8}, "rollout": {"n": 5}}}
 
 
-def test_a_setting_to_be_doubled_is_a_number_where_the_configuration_is_known_and_words_where_not():
+def test_a_setting_to_be_doubled_is_a_number_if_the_configuration_is_known():
     assert "data.rollout_batch_size=64 and worker.actor.global_batch_size=16;" in said("easyr1", "grow-batch {}", BATCH)
     assert "worker.rollout.n=10;" in said("easyr1", "grow-group {}", BATCH)
     words = said("easyr1", "grow-batch {}")
     assert "data.rollout_batch_size: twice what it is now and" in words and words.count("--config FILE") == 1
 
 
-def test_a_setting_that_the_configuration_leaves_out_is_told_by_its_default_and_asks_for_no_configuration():
+def test_a_setting_left_at_its_default_asks_for_no_configuration():
     text = said("easyr1", "clip-updates {}", BATCH)
     assert "worker.actor.max_grad_norm: half of its default;" in text and "--config" not in text
 
@@ -306,7 +306,7 @@ def test_what_only_the_shell_knows_is_no_default(tmp_path):
     assert "actor_rollout_ref.rollout.n=8;" in said("verl", "grow-group {}", config)
 
 
-def test_a_script_without_a_configuration_says_what_was_looked_for(tmp_path):
+def test_a_script_without_settings_gives_a_message(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("print('hello')\n")
     with pytest.raises(RunError, match="no settings found in it; looked for GRPOConfig"):
@@ -324,7 +324,7 @@ def test_flat_settings_are_found_as_nested_ones_are():
     assert "--rollout.batch_size 256" in said("openrlhf", "grow-batch {}", {"rollout.batch_size": 128})
 
 
-def test_what_a_trainer_cannot_have_is_told_with_the_reason():
+def test_a_missing_setting_comes_with_the_reason():
     assert "prime-rl has no setting for this (it has no reference model" in said("prime_rl", "raise-beta {}")
     turned = how("prime_rl", advice("control/beta", 0.0, 0.001), {}, onset=9)
     assert "prime-rl has no setting for the weight of a KL term (it has no reference model" in turned
@@ -337,7 +337,7 @@ def test_what_a_trainer_cannot_have_is_told_with_the_reason():
      ([1e-6] * 19, None), ([1e-7 * k for k in range(25)] + [2.4e-6] * 20, None), ([1e-6] * 40 + [5e-7], None),
      ([], None), ([0.0] * 40, None), ([float("nan")] * 40, None)],
 )  # fmt: skip
-def test_a_rate_that_stayed_where_it_was_is_the_configured_one_and_one_that_decays_tells_nothing(logged, rate):
+def test_a_constant_rate_is_the_configured_one_and_a_decaying_rate_is_not(logged, rate):
     assert configured_rate(logged) == rate
 
 
@@ -349,7 +349,7 @@ def test_a_rate_that_never_moved_makes_the_exact_line_to_paste():
 # --- what is advised ------------------------------------------------------------------------------------------------
 
 
-def test_what_grows_the_batch_comes_before_a_higher_rate_in_another_trainers_run():
+def test_a_larger_batch_comes_before_a_higher_rate():
     ids = [one.id for one in advise([Cause("batch-too-small", 0.9, "")], history(RUN).view(), 150)]
     assert ids == ["grow-batch", "grow-group", "filter-groups", "validate-more", "raise-lr"]
 

@@ -49,21 +49,21 @@ def base(path: Path, runs: dict[str, int], more: list[tuple[Any, ...]] = ()) -> 
     return path
 
 
-def test_the_fullest_run_of_a_store_is_read_and_the_others_are_named(tmp_path):
+def test_the_largest_run_of_a_store_is_read_and_a_note_names_the_others(tmp_path):
     run = load(base(tmp_path / "mlflow.db", {"short": 2, "long": 6}))
     assert (run.name, run.source.format, run.source.trainer, run.source.steps) == ("long", "mlflow_db", "verl", 6)
     assert any("short" in note for note in run.source.notes)
     assert run.history.about["config"]["note"] == "plain" and run.history.about["config"]["beta"] == 0.001
 
 
-def test_nan_infinity_and_the_at_sign_come_back_as_they_were(tmp_path):
+def test_nan_infinity_and_the_at_sign_are_restored(tmp_path):
     view = load(base(tmp_path / "store.sqlite", {"a": 6})).history.view()
     assert math.isnan(view.series("policy/loss").values[2])
     assert view.series("optim/grad_norm").values.tolist() == [0.5, 0.5, 0.5, math.inf, 0.5, 0.5]
     assert view.latest("accuracy/val") == 6 / 16  # `_at_` is the @ that MLflow refuses
 
 
-def test_what_the_machine_did_has_steps_of_its_own_and_is_left_out(tmp_path):
+def test_metrics_of_the_machine_are_left_out(tmp_path):
     run = load(base(tmp_path / "mlflow.db", {"a": 6}))
     assert not any("system" in name for name in run.history.names()) and max(run.histories) == 0
 
@@ -123,7 +123,7 @@ def test_a_store_without_a_value_says_so(tmp_path, rows):
         load(base(tmp_path / "mlflow.db", rows))
 
 
-def test_every_damage_to_a_store_is_an_error_in_words_or_a_run(tmp_path):
+def test_every_damage_to_a_store_gives_a_message_or_a_run(tmp_path):
     raw = base(tmp_path / "good.db", {"a": 5}).read_bytes()
     path = tmp_path / "mlflow.db"
     for place in range(0, len(raw), len(raw) // 60):
@@ -136,7 +136,7 @@ def test_every_damage_to_a_store_is_an_error_in_words_or_a_run(tmp_path):
                     assert "mlflow.db" in str(error)
 
 
-def test_a_damaged_schema_whose_message_is_no_text_is_an_error_in_words(tmp_path):
+def test_a_damaged_schema_with_a_binary_message_gives_a_message(tmp_path):
     path = base(tmp_path / "mlflow.db", {"a": 6})
     raw = path.read_bytes()
     path.write_bytes(raw.replace(b"CREATE TABLE", b"CREAT\xff TABLE".ljust(12)[:12]))

@@ -57,7 +57,7 @@ def test_a_nan_is_a_nan_however_it_is_written(name, metric, step):
     assert math.isnan(dict(zip(series.steps.tolist(), series.values.tolist(), strict=True))[step])
 
 
-def test_what_the_samples_say_beside_numbers():
+def test_the_samples_have_their_notes_and_settings():
     assert load(SAMPLES / "verl-0.5.log").history.view().config("beta") == 0.001
     assert load(SAMPLES / "verl-0.5.log").source.skipped_lines == 1
     assert load(SAMPLES / "easyr1").history.view().config("beta") == 0.01

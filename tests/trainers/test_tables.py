@@ -53,14 +53,14 @@ def test_every_form_of_the_same_log_gives_the_same_run(tmp_path: Path, name: str
 
 
 @pytest.mark.parametrize("odd", ["NaN", "0.5", ""])
-def test_one_odd_name_in_a_head_makes_no_row_of_it(tmp_path: Path, odd: str) -> None:
+def test_a_header_with_one_odd_name_is_still_a_header(tmp_path: Path, odd: str) -> None:
     text = f"step,reward,kl,{odd}\n" + "".join(f"{r['step']},{r['reward']},{r['kl']},1.5\n" for r in ROWS)
     view = load(write(tmp_path, text, "odd.csv")).history.view()
     assert {"reward/mean", "policy/kl_ref"} <= set(view.names())
     assert view.series("reward/mean").values.tolist() == [row["reward"] for row in ROWS]
 
 
-def test_a_table_without_a_head_is_not_read_as_one(tmp_path: Path) -> None:
+def test_a_table_without_a_header_is_not_read_as_one(tmp_path: Path) -> None:
     with pytest.raises(RunError):
         load(write(tmp_path, "".join(f"{r['step']},{r['reward']},{r['kl']}\n" for r in ROWS), "bare.csv"))
 
@@ -79,7 +79,7 @@ def test_every_prefix_of_a_file_is_a_prefix_of_the_run(tmp_path: Path, name: str
         assert values[:last] == whole[:last]
 
 
-def test_a_mapping_wins_over_a_guess_and_guesses_are_said(tmp_path: Path) -> None:
+def test_a_mapping_wins_over_a_guess_and_a_note_lists_guesses(tmp_path: Path) -> None:
     path = write(tmp_path, "step,reward,score\n1,0.5,2\n2,0.25,3\n", "log.csv")
     run = load(path, mapping={"reward/mean": "score"})
     assert run.history.view().series("reward/mean").values.tolist() == [2, 3]
@@ -88,7 +88,7 @@ def test_a_mapping_wins_over_a_guess_and_guesses_are_said(tmp_path: Path) -> Non
         load(path, mapping={"reward/mean": "scor"})
 
 
-def test_names_of_ours_are_taken_at_their_word_and_unknown_ones_kept(tmp_path: Path) -> None:
+def test_our_names_and_unknown_names_are_kept(tmp_path: Path) -> None:
     text = "\n".join(json.dumps({"step": s, "reward/mean": 0.5, "optim/lr": 1e-6, "my_thing": s}) for s in (1, 2))
     run = load(write(tmp_path, text, "log.jsonl"))
     assert set(run.history.names()) == {"reward/mean", "optim/lr", "my_thing"} and run.source.notes == ()
@@ -116,7 +116,7 @@ def test_tensorboards_export_is_named_after_its_file(tmp_path: Path) -> None:
     assert run.history.view().series("reward/mean").values.tolist() == [0.5, 0.6]
 
 
-def test_of_several_runs_in_an_export_the_fullest_is_read_and_said(tmp_path: Path) -> None:
+def test_of_several_runs_in_an_export_the_largest_is_read_with_a_note(tmp_path: Path) -> None:
     text = "Step,a - reward,b - reward,b - kl\n1,0.1,0.5,0.01\n2,0.2,0.6,0.02\n"
     run = load(write(tmp_path, text, "export.csv"))
     assert run.history.view().latest("reward/mean") == 0.6 and any("2 runs" in note for note in run.source.notes)
@@ -129,7 +129,7 @@ def test_a_log_filled_forward_is_read_without_its_repetitions(tmp_path: Path) ->
     assert any("80 rows left out" in note for note in run.source.notes)
 
 
-def test_a_run_that_stands_still_is_not_mistaken_for_a_filled_log(tmp_path: Path) -> None:
+def test_a_constant_run_is_not_mistaken_for_a_filled_log(tmp_path: Path) -> None:
     rows = [{"step": s, "reward": 1.0, "kl": 0.0} for s in range(100)]
     assert load(write(tmp_path, json.dumps(rows), "log.json")).source.steps == 100
 
@@ -155,7 +155,7 @@ def test_steps_are_counted_where_there_are_none(tmp_path: Path) -> None:
     assert any("counted in records" in note for note in run.source.notes)
 
 
-def test_names_of_trl_and_verl_are_recognised_wherever_they_stand(tmp_path: Path) -> None:
+def test_names_of_trl_and_verl_are_recognised_in_every_container(tmp_path: Path) -> None:
     trl = "\n".join(json.dumps({"step": s, "train/reward": 0.5, "train/completions/mean_length": 9.0}) for s in (1, 2))
     assert load(write(tmp_path, trl, "a.jsonl")).source.trainer == "trl"
     verl = "step,critic/score/mean,actor/grad_norm\n1,0.5,0.1\n2,0.5,0.1\n"
@@ -197,7 +197,7 @@ SPELLED = {
 
 
 @pytest.mark.parametrize("theirs", SPELLED)
-def test_a_name_is_known_in_whatever_order_and_form_its_words_stand(tmp_path: Path, theirs: str) -> None:
+def test_a_name_is_known_in_any_order_and_form_of_its_words(tmp_path: Path, theirs: str) -> None:
     beside = "advantage_max,lr" if SPELLED[theirs] == "reward/mean" else "reward,lr"
     run = load(write(tmp_path, f"step,{beside},{theirs}\n1,0.5,1,0.25\n2,0.5,1,0.125\n", "log.csv"))
     ours = SPELLED[theirs] or theirs
@@ -234,7 +234,7 @@ def test_a_score_beside_what_only_a_policy_has_is_its_reward(tmp_path: Path, bes
         ("nb.ipynb", '{"cells": [], "nbformat": 4}', "cleared"),
     ],
 )
-def test_what_is_wrong_is_said_in_words(tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_every_fault_gives_a_message(tmp_path: Path, name: str, text: str, said: str) -> None:
     with pytest.raises(RunError, match=said) as caught:
         load(write(tmp_path, text, name))
     assert name in str(caught.value) and len(str(caught.value)) < 700
@@ -289,7 +289,7 @@ def test_what_a_tracker_exports_of_a_trainer_is_read_in_its_own_words(trainer, k
     assert not any("guessed" in note for note in run.source.notes)
 
 
-def test_a_table_that_has_only_a_few_of_a_trainers_words_is_not_taken_for_its(tmp_path: Path) -> None:
+def test_a_table_with_few_of_a_trainers_names_is_not_taken_for_its_log(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text("step,train/reward,train/loss,policy/final_loss\n1,0.1,0.2,0.3\n2,0.2,0.1,0.2\n")
     assert load(path).source.trainer == "unknown"
@@ -334,7 +334,7 @@ def test_a_loss_on_held_out_problems_is_no_loss_of_training(tmp_path: Path) -> N
     assert set(run.history.names()) == {"eval/kl", "eval/reward"}
 
 
-def test_a_map_to_nearly_one_of_our_names_is_said(tmp_path: Path) -> None:
+def test_a_map_to_nearly_one_of_our_names_gives_a_note(tmp_path: Path) -> None:
     path = lines_of(tmp_path, *({"step": step, "score": 0.5, "acc": 0.5, "acc2": 0.5} for step in (1, 2)))
     notes = load(path, mapping={"reward/men": "score"}).source.notes
     assert any("did you mean reward/mean?" in note for note in notes)
@@ -361,7 +361,7 @@ def test_a_tracker_with_evaluations_alone_is_known_by_their_names(trainer, tmp_p
 @pytest.mark.parametrize(
     "key", ["eval/reward", "eval/pass1", "eval_math_pass1", "eval/all/avg_score", "validation/accuracy", "eval/x/avg@4"]
 )
-def test_an_evaluation_that_anybody_could_have_named_is_nobodys(key: str, tmp_path: Path) -> None:
+def test_a_common_evaluation_name_identifies_no_trainer(key: str, tmp_path: Path) -> None:
     assert load(lines_of(tmp_path, {"step": 5, key: 0.5}, {"step": 10, key: 0.5})).source.trainer == "unknown"
 
 

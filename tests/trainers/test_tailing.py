@@ -98,7 +98,7 @@ def test_a_log_whose_beginning_changed_is_read_from_its_beginning(how: str, tmp_
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8"])
-def test_what_cannot_be_read_on_is_read_anew(encoding: str, tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_continued_is_read_again(encoding: str, tmp_path: Path) -> None:
     path, tails = tmp_path / "train.log", Tails()
     lines = [f"step:{step} - actor/pg_loss:0.1 - critic/score/mean:0.5\n" for step in range(1, 9)]
     if encoding == "utf-8":  # the console as a service keeps it
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_on_is_read_anew(encoding: str, tmp_path: Path) -> N
         assert read_on == told(path)
 
 
-def test_a_file_that_goes_away_in_between_is_said_to_be_gone(tmp_path: Path) -> None:
+def test_a_file_removed_between_reads_gives_a_message(tmp_path: Path) -> None:
     path, tails = tmp_path / "train.log", Tails()
     path.write_text("step:1 - actor/pg_loss:0.1 - critic/score/mean:0.5\n")
     with tails:

@@ -141,7 +141,7 @@ def test_a_late_evaluation_at_an_earlier_step_is_no_restart(tmp_path: Path) -> N
     assert run.history.view().series("trl/eval_reward").steps.tolist() == [5, 15]
 
 
-def test_of_several_folders_the_fullest_is_read_and_the_others_are_named(tmp_path: Path) -> None:
+def test_of_several_folders_the_largest_is_read_and_a_note_names_the_others(tmp_path: Path) -> None:
     write(tmp_path / "runs/long", log(ROWS))
     write(tmp_path / "runs/short", log(ROWS[:3]))
     run = load(tmp_path)

@@ -69,7 +69,7 @@ def test_too_many_names_are_refused(tmp_path, kind):
         load(path)
 
 
-def test_a_damaged_first_line_hides_no_log(tmp_path):
+def test_a_damaged_first_line_does_not_hide_a_log(tmp_path):
     for place, first in enumerate(
         (b'{"a": ' + b"[" * 100_000 + b"\n", b"{\xff\xfe}\n", b'{"step": 0, "rew\xe4rd": 1}\n')
     ):
@@ -116,7 +116,7 @@ def test_fifty_megabytes_of_nothing_in_json_are_refused_within_a_gigabyte(tmp_pa
     assert done.code == 2 and f"more than {files.MAX_VALUES:,} values" in done.err and done.peak < 2**30
 
 
-def test_marks_within_texts_are_no_values(tmp_path, monkeypatch):
+def test_marks_inside_texts_are_not_values(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "MAX_VALUES", 100)
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"text": "a, b, [c], {d} \\" * 100, "other": ","}))

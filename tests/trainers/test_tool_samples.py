@@ -88,7 +88,7 @@ def _same(one, other, *, digits, but=()):
 
 
 @pytest.mark.parametrize("value", ["!!float ''", "!!int 'x'", "!!timestamp '1'", "[", "&a *b"])
-def test_a_damaged_configuration_in_a_log_is_none_and_in_a_file_an_error_in_words(value, tmp_path):
+def test_a_damaged_configuration_is_none_in_a_log_and_a_message_in_a_file(value, tmp_path):
     text = (SAMPLES / "easyr1.log").read_text()
     (tmp_path / "easyr1.log").write_text(text.replace("lr: 1.0e-06", f"lr: {value}", 1))
     assert load(tmp_path / "easyr1.log").history.about["config"] == {}

@@ -74,7 +74,7 @@ def test_a_run_in_mlflows_file_store(tmp_path: Path) -> None:
         assert view.latest("accuracy/val") == 12 / 64  # `_at_` is the @ that MLflow refuses
 
 
-def test_the_fullest_of_mlflows_runs_is_read_and_the_others_are_named(tmp_path: Path) -> None:
+def test_the_largest_of_mlflows_runs_is_read_and_a_note_names_the_others(tmp_path: Path) -> None:
     mlflow_run(tmp_path, "a" * 16, steps=3)
     mlflow_run(tmp_path, "b" * 16, steps=9)
     run = load(tmp_path)
@@ -128,7 +128,7 @@ def test_a_folder_with_one_log_somewhere_below_is_that_log(tmp_path: Path) -> No
     assert run.source.steps == 2 and run.source.files == (str(tmp_path / "a" / "b" / "metrics.jsonl"),)
 
 
-def test_a_damaged_log_in_a_folder_is_passed_over_and_said(tmp_path: Path) -> None:
+def test_a_damaged_log_in_a_folder_is_skipped_with_a_note(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"step":1,"reward":0.5}\n{"step":2,"reward":0.6}\n')
     (tmp_path / "b.json").write_text('{"torn": [1, ')
     run = load(tmp_path)

@@ -143,7 +143,7 @@ def test_nan_and_inf_are_read_in_every_style(tmp_path, style, text):
     ["", logs.RAY, "(main_task pid=2818891) ", "(TaskRunner pid=3, ip=10.0.0.7) ", "2026-01-05T10:00:00Z stdout F ",
      "Training Progress:  10%|█    | 1/10 [00:10<01:30, 10.0s/it]\r"],
 )  # fmt: skip
-def test_whatever_stands_before_a_step(tmp_path, prefix):
+def test_text_before_a_step_is_ignored(tmp_path, prefix):
     assert value(run_of(tmp_path, logs.verl(7, {"critic/score/mean": 0.5}, prefix=prefix)), "reward/mean") == 0.5
 
 
@@ -155,7 +155,7 @@ def test_rays_note_of_repetition_and_foreign_lines_are_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [4, 8, 12, 16])
-def test_the_number_at_the_end_of_a_killed_log_is_no_number(tmp_path, cut):
+def test_the_number_at_the_end_of_a_killed_log_is_dropped(tmp_path, cut):
     numbers = {"actor/pg_loss": 0.1, "critic/score/mean": 0.123456789}
     text = logs.verl(1, numbers) + logs.verl(2, numbers)[: -cut - 1]
     run = run_of(tmp_path, text)
@@ -228,7 +228,7 @@ def test_the_configuration_printed_at_the_start_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("loss,reward,beta", [(True, False, 0.001), (False, True, 0.002), (False, False, 0.0)])
-def test_beta_is_the_weight_of_the_kl_wherever_it_is_paid(tmp_path, loss, reward, beta):
+def test_beta_is_the_weight_of_the_kl_in_loss_or_reward(tmp_path, loss, reward, beta):
     config = json.loads(json.dumps(CONFIG))
     config["actor_rollout_ref"]["actor"]["use_kl_loss"] = loss
     config["algorithm"]["use_kl_in_reward"] = reward
@@ -494,7 +494,7 @@ def test_the_cause_of_a_chain_of_exceptions_is_the_last(tmp_path):
     assert [event.text.split(": ", 1)[1] for event in run.history.events] == ["RuntimeError: disk full"]
 
 
-def test_skipped_updates_are_counted_and_told_once(tmp_path):
+def test_skipped_updates_are_counted_in_one_note(tmp_path):
     text = logs.log("verl 0.5") + "WARN: rank 0 grad_norm is not finite: nan\n" * 40
     run = run_of(tmp_path, text)
     assert [event.data["failure"] for event in run.history.events] == ["non-finite-gradient"]
@@ -516,7 +516,7 @@ def test_a_log_that_failed_before_its_first_step_says_how(tmp_path):
 # --- a folder ------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_is_searched_and_the_rest_is_told(tmp_path):
+def test_a_folder_is_searched_and_a_note_names_the_rest(tmp_path):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/train.log").write_text(logs.log("verl 0.5"))
     (tmp_path / "logs/notes.txt").write_text("hello")

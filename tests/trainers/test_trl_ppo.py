@@ -76,7 +76,7 @@ def test_the_configuration_a_tracker_keeps_is_unwrapped():
 
 
 @pytest.mark.parametrize("trainer,key", [("trl-ppo", "kl_coef=0.001"), ("trl-old-ppo", "init_kl_coef=0.001")])
-def test_advice_is_in_the_words_of_ppo_and_not_of_grpo(trainer, key):
+def test_advice_uses_the_keys_of_ppo_and_not_of_grpo(trainer, key):
     advice = RemedyAdvice("raise-beta", "soft", {"control/beta": (0.0, 0.001)}, "why", "")
     text = knobs.how(trainer, advice, {}, onset=9)
     assert text.startswith(f"{key} in PPOConfig")
@@ -89,7 +89,7 @@ def test_the_experimental_ppo_is_a_trainer_of_its_own(tmp_path):
     assert load(write(tmp_path / "grpo", state("1.16"))).source.trainer == "trl"
 
 
-def test_somebodys_own_objective_is_not_trls(tmp_path):
+def test_an_objective_of_another_program_is_not_trls(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 1, "objective/kl": 0.5, "reward": 1}\n{"step": 2, "objective/kl": 0.5, "reward": 1}\n')
     assert load(path).source.trainer == "unknown"

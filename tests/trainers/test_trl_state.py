@@ -171,7 +171,7 @@ def test_null_is_nan_for_what_is_always_measured_and_a_gap_for_a_reward_function
     assert len(view.series("reward/right/mean")) == 1
 
 
-def test_the_final_summary_is_no_step(tmp_path):
+def test_the_final_summary_is_not_a_step(tmp_path):
     run = read(tmp_path, "0.20")
     assert run.source.steps == 40 and run.source.skipped_lines == 0
     assert not any(SUMMARY.keys() & {name.removeprefix("trl/")} - {"epoch"} for name in run.history.names())
@@ -235,7 +235,7 @@ def test_the_state_that_reaches_furthest_counts(tmp_path, top, steps):
     assert load(tmp_path / "out").source.steps == steps
 
 
-def test_a_damaged_checkpoint_is_passed_over_aloud(tmp_path):
+def test_a_damaged_checkpoint_is_skipped_with_a_note(tmp_path):
     write(tmp_path / "out/checkpoint-100", json.dumps(state("0.20"))[:500])
     write(tmp_path / "out/checkpoint-50", state("0.20", rows=50))
     run = load(tmp_path / "out")
@@ -288,13 +288,13 @@ def test_yaml_without_pyyaml_says_what_to_install(tmp_path, monkeypatch):
      ("c.json", "{", "too early"), ("c.yaml", "!!python/object/apply:os.system ['true']", "YAML"),
      ("c.json", "", "empty")],
 )  # fmt: skip
-def test_a_bad_configuration_is_said_in_words(tmp_path, name, text, said):
+def test_a_bad_configuration_gives_a_message(tmp_path, name, text, said):
     path = write(tmp_path / "out", state("0.20"))
     with pytest.raises(RunError, match=said):
         load(path, config=write(tmp_path, text, name))
 
 
-def test_a_missing_configuration_is_said_in_words(tmp_path):
+def test_a_missing_configuration_gives_a_message(tmp_path):
     with pytest.raises(RunError, match="no such file"):
         load(write(tmp_path / "out", state("0.20")), config=tmp_path / "none.yaml")
 
@@ -345,7 +345,7 @@ def assert_the_same_one_by_one(path, monkeypatch, **options):
     return quick
 
 
-def test_rows_of_nothing_but_their_step_are_passed_over(tmp_path):
+def test_rows_with_only_a_step_are_skipped(tmp_path):
     rows = [{"step": step} for step in range(1, 20)]
     with pytest.raises(RunError, match="no metrics in it"):
         load(write(tmp_path, state("0.20", log_history=rows)))

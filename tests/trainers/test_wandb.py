@@ -66,7 +66,7 @@ def test_records_longer_than_a_block_are_joined(tmp_path: Path) -> None:
     assert run.history.view().latest("m4999") == 4999.0
 
 
-def test_every_truncation_gives_a_prefix_or_an_error_in_words(tmp_path: Path) -> None:
+def test_every_truncation_gives_a_prefix_or_a_message(tmp_path: Path) -> None:
     data, path = SAMPLE.read_bytes(), tmp_path / "cut.wandb"
     whole = load(SAMPLE).history.view().series("reward/mean").values.tolist()
     lengths = set()
@@ -82,7 +82,7 @@ def test_every_truncation_gives_a_prefix_or_an_error_in_words(tmp_path: Path) ->
     assert len(lengths) > 5
 
 
-def test_a_damaged_record_costs_its_block_and_is_counted(tmp_path: Path) -> None:
+def test_a_damaged_record_loses_its_block_and_is_counted(tmp_path: Path) -> None:
     messages = [history(s, reward=f"{s / 100}", pad='"' + "x" * 300 + '"') for s in range(400)]
     data = bytearray(records(messages))
     data[40_000] ^= 0xFF  # in the second block of 32,768 bytes

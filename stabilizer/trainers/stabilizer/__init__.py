@@ -8,6 +8,7 @@ from stabilizer.trainers.trainer import Family, Trainer
 
 _SETTINGS = {
     "task": ("task",),
+    "precision": ("precision",),
     "model": ("model",),
     "steps": ("steps",),
     "prompts": ("rollout.prompts",),

@@ -24,6 +24,7 @@ _GPU_MEMORY = (
 _GROUPS = Groups("num_generations")
 _SETTINGS = {
     "task": ("dataset_name",),
+    "precision": ("torch_dtype",),
     "reward": ("reward_funcs",),
     "reward_weights": ("reward_weights",),
     "model": ("model_name_or_path",),

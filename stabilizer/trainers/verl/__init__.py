@@ -24,6 +24,7 @@ FAMILY = Family(
             },
             settings={
                 "task": ("data.train_files",),
+                "precision": ("actor_rollout_ref.actor.fsdp_config.dtype",),
                 "reward": ("custom_reward_function.name",),
                 "model": ("actor_rollout_ref.model.path",),
                 "steps": ("trainer.total_training_steps",),

@@ -18,6 +18,7 @@ from stabilizer.incidents.diagnosis.rules.base import (
     Table,
     Verdict,
 )
+from stabilizer.trainers.settings import keys_of
 
 
 def overflow(case: Case) -> Verdict:
@@ -32,7 +33,7 @@ def overflow(case: Case) -> Verdict:
 
 def precision(case: Case) -> Verdict:
     """Too few bits: float16 overflows at 65,504, and bfloat16 weights lose steps below 1/256 of their size."""
-    words = case.words("precision", "dtype", "torch_dtype", "actor_rollout_ref.actor.fsdp_config.dtype")
+    words = case.words(*keys_of("precision"), "dtype")
     half = "float16" in words.replace("bfloat16", "") or case.view.config("fp16") is True
     if half and case.find("numerics/non-finite"):
         return SIGNATURE, ["training runs in float16, which overflows at 65,504, and a value became non-finite"]
