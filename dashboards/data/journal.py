@@ -11,9 +11,10 @@ from typing import Any
 from dashboards.data.state import Trial, journal_of
 from stabilizer.core.records import Action, Event
 from stabilizer.core.text import change_words, short
-from stabilizer.runs.journal import BY_HAND, Chain, interventions, twin_words, verify
+from stabilizer.runs.journal import BY_HAND, Chain, verify
 from stabilizer.runs.listing import whole_number, word
 from stabilizer.runs.reader import RunReader
+from stabilizer.runs.story import interventions, twin_words
 
 MAX_JOURNAL = 16 * 1024 * 1024
 """Bytes of a journal that are checked link by link; a larger one is not a journal any more."""

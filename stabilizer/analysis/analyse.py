@@ -22,9 +22,8 @@ from stabilizer.detectors.evidence.forecast import Forecast, forecast
 from stabilizer.incidents.watch import Watch
 from stabilizer.remedies import BY_ID, LIVE, fitted, for_cause
 from stabilizer.runs.history import RunView
-from stabilizer.runs.journal import summary
 from stabilizer.runs.loaded import LoadedRun
-from stabilizer.runs.story import incidents
+from stabilizer.runs.story import incidents, summary
 from stabilizer.trainers.knobs import configured_rate, has_setting, how
 
 

@@ -12,8 +12,8 @@ from stabilizer.commands.missing import need_train_extra
 from stabilizer.figures.table import heading
 from stabilizer.output.trackers import TRACKERS, export, rows_of
 from stabilizer.runs.history import RunView
-from stabilizer.runs.journal import summary
 from stabilizer.runs.reader import run_around
+from stabilizer.runs.story import summary
 from stabilizer.trainers.reading import load
 
 

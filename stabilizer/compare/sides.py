@@ -18,9 +18,9 @@ import numpy as np
 from stabilizer.formats.files import json_value
 from stabilizer.formats.rows import number
 from stabilizer.runs.history import Series
-from stabilizer.runs.journal import summary
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
+from stabilizer.runs.story import summary
 from stabilizer.trainers.reading import load
 
 LARGEST = 1e100

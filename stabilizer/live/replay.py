@@ -19,7 +19,7 @@ from stabilizer.core.knobs import Checkpoint
 from stabilizer.core.records import Action, Event, Metrics
 from stabilizer.live.session import Session
 from stabilizer.remedies import REMEDIES
-from stabilizer.runs import journal
+from stabilizer.runs import journal, story
 from stabilizer.runs.directory import HIDDEN, hidden_keys
 from stabilizer.runs.reader import RunError, RunReader, read_records
 from stabilizer.training.checkpoint import scan
@@ -173,7 +173,7 @@ def replay(
     limit = total if steps is None else min(steps, total)
     again.follow(limit, told)
     first, rows, values = _compare(again.plan, Plan(RunReader(out)), limit)
-    made = len(journal.interventions(RunReader(out).actions))
+    made = len(story.interventions(RunReader(out).actions))
     return Replayed(out, rows, values, made, first, tuple(_notes(reader)))
 
 

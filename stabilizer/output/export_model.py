@@ -13,7 +13,7 @@ from stabilizer import __version__
 from stabilizer.analysis.analyse import Analysis, analyse
 from stabilizer.core.text import plain
 from stabilizer.figures.svg import line_chart
-from stabilizer.runs.journal import interventions, summary
+from stabilizer.runs.story import interventions, summary
 from stabilizer.trainers.reading import load
 
 if TYPE_CHECKING:

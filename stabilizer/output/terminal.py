@@ -24,7 +24,7 @@ from stabilizer.core.records import Cause, Finding, RemedyAdvice
 from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.core.text import plain
 from stabilizer.runs.history import Series
-from stabilizer.runs.journal import summary
+from stabilizer.runs.story import summary
 
 STYLES = {"info": "blue", "warn": "yellow", "critical": "bold red", "crashed": "bold red", "healthy": "green"}
 VERDICTS = {

@@ -23,8 +23,8 @@ from typing import Any
 from stabilizer.formats.event_frames import masked_crc
 from stabilizer.runs.directory import redacted
 from stabilizer.runs.history import RunView
-from stabilizer.runs.journal import summary
 from stabilizer.runs.loaded import LoadedRun
+from stabilizer.runs.story import summary
 
 BATCH = 900
 """Numbers handed to MLflow at once; it takes 1,000."""

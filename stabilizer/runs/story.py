@@ -1,13 +1,17 @@
-"""Incidents as a run's records tell them: which findings belong together, and what an incident is called."""
+"""Incidents and trials as people read them: one shape each for the terminal, the report and the pages.
+
+An incident is made of the records of its findings, a trial of the entries of the journal.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
-from stabilizer.core.records import SEVERITIES, Finding, worst
+from stabilizer.core.records import SEVERITIES, Action, Finding, JournalEntry, Origin, worst
+from stabilizer.runs.journal import origin_of
 
 
 @dataclass(frozen=True)
@@ -90,3 +94,244 @@ def _told(life: Sequence[Finding]) -> str:
         if worse or (before.state == "resolved" and record.state != "resolved"):
             told = record.summary
     return told
+
+
+# --- trials -----------------------------------------------------------------------------------------------------------
+
+Outcome = Literal["proposed", "rejected", "expired", "failed", "on trial", "kept", "undone"]
+
+_OUTCOMES: Mapping[JournalEntry, Outcome] = {
+    "proposed": "proposed",
+    "rejected": "rejected",
+    "expired": "expired",
+    "failed": "failed",
+    "approved": "on trial",
+    "applied": "on trial",
+    "verified": "kept",
+    "reverted": "undone",
+}
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """What was written down before anything was changed."""
+
+    why: str
+    expects: str
+    guard: str
+    """The metric that must not get worse; empty where the journal names none."""
+    guard_level: float | None
+    guard_noise: float | None
+    horizon: int | None
+    """Steps until it is judged."""
+    undo: Mapping[str, Any]
+    """Knob -> the value it goes back to."""
+    returns_to: int | None
+    """The step of the checkpoint that it goes back to first."""
+    cost: str
+
+
+@dataclass(frozen=True)
+class TrialStory:
+    """One action of the journal, from its first entry to its newest: what a remedy tried, or what a person changed."""
+
+    action: str
+    remedy: str
+    incident: int
+    safety: str
+    origin: Origin
+    by: str
+    """The person who began it; empty for a remedy's."""
+    entries: tuple[Action, ...]
+    """Oldest first."""
+    outcome: Outcome
+    made: bool
+    """Whether anything was changed."""
+    step: int
+    """The step after which it was made; the step of its first entry where it never was."""
+    ended: int | None
+    """The step at which it was decided, kept or undone; None while it is not."""
+    change: Mapping[str, tuple[float | None, float | None]]
+    order: str
+    """What was done that turns no knob (`reset-optimizer`, a return to a checkpoint); empty when nothing was."""
+    why: str
+    result: str
+    """The outcome in the journal's words; empty while there is none."""
+    hypothesis: Hypothesis | None
+    twin: Mapping[str, Any]
+    """What a paired fork measured with and without the change; empty when none was run."""
+
+    @property
+    def newest(self) -> Action:
+        """The entry that says how it stands."""
+        return self.entries[-1]
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits for a person's answer; advice waits for none."""
+        return self.outcome == "proposed" and self.safety != "advice"
+
+    @property
+    def expects(self) -> str:
+        """What was expected of it."""
+        return self.hypothesis.expects if self.hypothesis else ""
+
+
+def trials(actions: Iterable[Action]) -> list[TrialStory]:
+    """Every action of a journal, in the order in which they began."""
+    lives: dict[str, list[Action]] = {}
+    for action in actions:
+        lives.setdefault(action.action, []).append(action)
+    return [_trial_of(life) for life in lives.values()]
+
+
+def interventions(actions: Iterable[Action]) -> list[TrialStory]:
+    """Every change that was made to a run while it trained, in the order in which they were made."""
+    made = [one for one in trials(actions) if one.made]
+    return sorted(made, key=lambda one: next(entry.n for entry in one.entries if entry.entry == "applied"))
+
+
+def _trial_of(life: Sequence[Action]) -> TrialStory:
+    first, last = life[0], life[-1]
+    applied = next((entry for entry in life if entry.entry == "applied"), None)
+    proposed = next((entry for entry in life if entry.entry == "proposed"), applied or first)
+    person = origin_of(first) == "person"
+    outcome = _outcome(last, made=applied is not None, person=person)
+    decided = last.entry not in ("proposed", "approved", "applied")
+    changed = applied or next((entry for entry in reversed(life) if entry.change), first)
+    return TrialStory(
+        action=first.action,
+        remedy=(applied or first).remedy,
+        incident=first.incident,
+        safety=first.safety,
+        origin=origin_of(first),
+        by=str((applied or first).data.get("by", "")) if person else "",
+        entries=tuple(life),
+        outcome=outcome,
+        made=applied is not None,
+        step=(applied or first).step,
+        ended=last.step if decided else None,
+        change=dict(changed.change),
+        order=_order(applied),
+        why=proposed.text,
+        result=last.text if decided else "",
+        hypothesis=_hypothesis(proposed, applied),
+        twin=next((e.data["twin"] for e in reversed(life) if isinstance(e.data.get("twin"), dict)), {}),
+    )
+
+
+def _outcome(last: Action, *, made: bool, person: bool) -> Outcome:
+    """What a person did is kept until it is undone; a change that failed after it was made was undone."""
+    if person and last.entry == "applied":
+        return "kept"
+    return "undone" if made and last.entry == "failed" else _OUTCOMES[last.entry]
+
+
+def _order(applied: Action | None) -> str:
+    if applied is None:
+        return ""
+    return str(applied.data.get("order", "") or (applied.text if not applied.change else ""))
+
+
+def _hypothesis(proposed: Action, applied: Action | None) -> Hypothesis | None:
+    """What was promised; the level to keep is that of just before the change, which may be long after the proposal."""
+    card = proposed.data.get("hypothesis")
+    if not isinstance(card, Mapping):
+        return None
+    guard = applied.data if applied and "guard" in applied.data else card
+    undo = card.get("undo")
+    return Hypothesis(
+        why=proposed.text.partition("; expected within")[0],
+        expects=_text(card.get("expects")),
+        guard=_text(guard.get("guard")),
+        guard_level=_number(guard.get("guard_level")),
+        guard_noise=_number(card.get("guard_noise")),
+        horizon=_whole(card.get("horizon_steps")),
+        undo=undo if isinstance(undo, Mapping) else {},
+        returns_to=_whole(card.get("rollback_to")),
+        cost=_text(card.get("cost")),
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int else None
+
+
+def summary(actions: Iterable[Action]) -> dict[str, Any]:
+    """How much a run was changed while it trained: a count, and a sentence for people."""
+    made = interventions(actions)
+    people = sum(one.origin == "person" for one in made)
+    undone = sum(one.outcome == "undone" for one in made)
+    if not made:
+        return {"count": 0, "by_hand": 0, "kept": 0, "undone": 0, "text": "nothing was changed while this run trained"}
+    times = "once" if len(made) == 1 else f"{len(made)} times"
+    parts = [f"{people} by hand"] if people else []
+    parts += [f"{undone} undone"] if undone else []
+    more = f" ({', '.join(parts)})" if parts else ""
+    text = f"changed {times} while it trained{more}: not a plain run"
+    kept = sum(one.outcome == "kept" for one in made)
+    return {"count": len(made), "by_hand": people, "kept": kept, "undone": undone, "text": text}
+
+
+NO_TWIN = "no twin was run, so what would have happened without it is not known"
+
+
+def twin_words(made: TrialStory) -> str:
+    """What the paired fork says would have happened, or that there was none.
+
+    The journal holds either two numbers (`with`, `without`, `metric`) or the curves of both copies, the one that was
+    left alone first. Of curves the mean over the fork counts, because single steps are noise.
+    """
+    twin = made.twin
+    steps = twin.get("steps")
+    span = f"over {steps} steps" if isinstance(steps, int) else "over its steps"
+    said = []
+    if pair := _pair(twin) or _means(twin, made.remedy):
+        metric, with_it, without = pair
+        said = [f"{span} {metric} was {with_it:.4g} with it and {without:.4g} in the twin without it"]
+    elif (alone := _left_alone(twin)) is not None:
+        said = [f"{span} the twin left alone had a reward/mean of {alone:.4g}"]
+    said += [twin["said"]] if isinstance(twin.get("said"), str) else []
+    return "; ".join(said) or NO_TWIN
+
+
+def _pair(twin: Mapping[str, Any]) -> tuple[str, float, float] | None:
+    """Metric, its level with the change, its level without, where the journal holds the two numbers."""
+    with_it, without = twin.get("with"), twin.get("without")
+    if not isinstance(with_it, (int, float)) or not isinstance(without, (int, float)):
+        return None
+    return str(twin.get("metric", "the metric")), float(with_it), float(without)
+
+
+def _means(twin: Mapping[str, Any], remedy: str) -> tuple[str, float, float] | None:
+    """The same of the curves of both copies."""
+    curves = twin.get("curves")
+    if not isinstance(curves, dict) or remedy not in curves or len(curves) < 2:
+        return None
+    alone = next(name for name in curves if name != remedy)
+    for metric in ("reward/mean", "accuracy/train"):
+        with_it, without = _mean(curves[remedy], metric), _mean(curves[alone], metric)
+        if with_it is not None and without is not None:
+            return metric, with_it, without
+    return None
+
+
+def _left_alone(twin: Mapping[str, Any]) -> float | None:
+    """The mean reward of the copy that was left alone, all there is where the run returned to a checkpoint."""
+    curves = twin.get("curves")
+    levels = [_mean(curve, "reward/mean") for curve in curves.values()] if isinstance(curves, dict) else []
+    return next((level for level in levels if level is not None), None)
+
+
+def _mean(curve: Any, metric: str) -> float | None:
+    values = curve.get(metric) if isinstance(curve, dict) else None
+    numbers = [value for value in values or () if isinstance(value, (int, float)) and value == value]
+    return sum(numbers) / len(numbers) if numbers else None

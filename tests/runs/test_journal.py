@@ -11,18 +11,15 @@ from stabilizer.cli import main
 from stabilizer.core.records import Action, RecordError, decode, encode
 from stabilizer.runs.directory import RunWriter, chain_hash
 from stabilizer.runs.journal import (
-    NO_TWIN,
     by_remedies,
-    interventions,
     knobs,
     origin_of,
     reason_of,
-    summary,
     turned,
-    twin_words,
     verify,
 )
 from stabilizer.runs.reader import read_records
+from stabilizer.runs.story import NO_TWIN, interventions, summary, twin_words
 
 LR = {"control/lr_scale": (1.0, 0.5)}
 
@@ -104,7 +101,7 @@ def test_what_was_changed_is_counted_by_action_and_outcome() -> None:
         entry("a3", "applied", change=LR, step=20),
     ]  # fmt: skip
     one, two, three = interventions(told)
-    assert (one.outcome, one.ended, one.said, one.expects) == ("undone", 12, "no better", "calm")
+    assert (one.outcome, one.ended, one.result, one.expects) == ("undone", 12, "no better", "calm")
     assert (two.order, two.by, two.outcome) == ("reset-optimizer", "ada", "kept")
     assert three.outcome == "on trial"
     assert summary(told)["count"] == 3

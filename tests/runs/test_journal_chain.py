@@ -8,7 +8,8 @@ import pytest
 
 from stabilizer.core.records import Action
 from stabilizer.runs.directory import RunWriter
-from stabilizer.runs.journal import interventions, newest, twin_words, verify
+from stabilizer.runs.journal import newest, verify
+from stabilizer.runs.story import interventions, twin_words
 
 
 @pytest.fixture

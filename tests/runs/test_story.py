@@ -8,16 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from rich.console import Console
 
 from stabilizer.analysis.analyse import analyse
 from stabilizer.analysis.importing import write_run
 from stabilizer.commands.printing import LivePrinter
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Action, Finding
 from stabilizer.incidents.watch import Watch
 from stabilizer.output.terminal import show
 from stabilizer.runs.directory import RunWriter
-from stabilizer.runs.story import incidents
+from stabilizer.runs.story import incidents, interventions, trials
 from stabilizer.trainers.reading import load
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "dashboards"))
@@ -120,3 +121,72 @@ def test_the_console_says_that_an_incident_got_worse_while_a_fix_is_tried() -> N
     worse = replace(SPIKES, severity="critical", state="mitigating", summary="5 spikes")
     printer.end([SPIKES, replace(SPIKES, state="mitigating"), worse])
     assert "5 spikes" in out.getvalue() and out.getvalue().count("2 spikes") == 1
+
+
+LR = {"control/lr_scale": (1.0, 0.5)}
+PROMISE = {"hypothesis": {"expects": "calm", "guard": "reward/mean", "guard_level": 0.5, "horizon_steps": 30,
+                          "rollback_to": 20, "undo": {"control/lr_scale": 1.0}}}  # fmt: skip
+
+
+def life(*entries: str, remedy: str = "lower-lr", **more) -> list[Action]:
+    """One action's entries, a step apart."""
+    return [
+        Action("x1", entry, remedy, 10 + n, 1, change=LR, text=f"{entry} it", n=n, **more)
+        for n, entry in enumerate(entries)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entries", "outcome", "made", "ended"),
+    [
+        (["proposed"], "proposed", False, None),
+        (["proposed", "rejected"], "rejected", False, 11),
+        (["proposed", "expired"], "expired", False, 11),
+        (["proposed", "failed"], "failed", False, 11),
+        (["proposed", "approved"], "on trial", False, None),
+        (["proposed", "approved", "applied"], "on trial", True, None),
+        (["proposed", "approved", "applied", "verified"], "kept", True, 13),
+        (["proposed", "approved", "applied", "verified", "reverted"], "undone", True, 14),
+        (["proposed", "approved", "applied", "failed"], "undone", True, 13),
+    ],
+)
+def test_a_trial_has_one_outcome_at_every_stage_of_its_life(entries, outcome, made, ended) -> None:
+    (trial,) = trials(life(*entries))
+    assert (trial.outcome, trial.made, trial.ended) == (outcome, made, ended)
+    assert trial.waiting is (outcome == "proposed") and trial.newest.entry == entries[-1]
+    assert trial.step == (12 if made else 10) and dict(trial.change) == LR
+    assert trial.result == (f"{entries[-1]} it" if ended else "")
+
+
+def test_what_a_person_changed_is_kept_until_it_is_undone_and_names_the_person() -> None:
+    (kept,) = trials(life("approved", "applied", remedy="by-hand", origin="person", data={"by": "ada"}))
+    assert (kept.origin, kept.by, kept.outcome, kept.ended) == ("person", "ada", "kept", None)
+    (undone,) = trials(life("applied", "reverted", remedy="by-hand"))
+    assert (undone.origin, undone.outcome) == ("person", "undone"), "as older journals have it"
+
+
+def test_advice_waits_for_no_answer() -> None:
+    assert not trials(life("proposed", safety="advice"))[0].waiting
+
+
+def test_a_hypothesis_has_the_level_from_just_before_the_change() -> None:
+    (proposed,) = trials(life("proposed", data=PROMISE))
+    assert proposed.hypothesis and proposed.expects == "calm" and proposed.hypothesis.why == "proposed it"
+    promised = proposed.hypothesis
+    assert (promised.guard_level, promised.returns_to, promised.horizon) == (0.5, 20, 30)
+    later = {"guard": "accuracy/val", "guard_level": 0.7}
+    (made,) = trials([*life("proposed", data=PROMISE), Action("x1", "applied", "lower-lr", 40, data=later)])
+    assert made.hypothesis and (made.hypothesis.guard, made.hypothesis.guard_level) == ("accuracy/val", 0.7)
+
+
+@pytest.mark.parametrize("data", [{}, {"hypothesis": 3}, {"hypothesis": {"undo": [], "guard": 1, "rollback_to": "x"}}])
+def test_a_hypothesis_that_can_not_be_read_breaks_nothing(data: dict) -> None:
+    (trial,) = trials(life("proposed", data=data))
+    assert trial.expects == "" and (trial.hypothesis is None or trial.hypothesis.returns_to is None)
+
+
+def test_changes_come_in_the_order_in_which_they_were_made() -> None:
+    late, early = (Action(name, "applied", "lower-lr", 5, n=n) for name, n in (("a1", 3), ("a2", 2)))
+    proposed = Action("a1", "proposed", "lower-lr", 4, n=0)
+    assert [one.action for one in interventions([proposed, early, late])] == ["a2", "a1"]
+    assert [one.action for one in trials([proposed, early, late])] == ["a1", "a2"]

@@ -36,7 +36,7 @@ from stabilizer.output.report.words import (
     unchanged,
 )
 from stabilizer.output.terminal import VERDICTS, changed
-from stabilizer.runs import journal
+from stabilizer.runs import story
 from stabilizer.runs.directory import redacted
 from stabilizer.trainers.logged_as import asked_for
 
@@ -85,7 +85,7 @@ def _header(analysis: Analysis) -> str:
         facts.append(("Planned", f"{planned:,}"))
     if task := about.get("task"):
         facts.append(("Task", task))
-    if (made := journal.summary(analysis.run.actions))["count"]:
+    if (made := story.summary(analysis.run.actions))["count"]:
         facts.append(("Interventions", made["text"]))
     if analysis.state:
         facts.append(
@@ -263,7 +263,7 @@ def _charts_of(analysis: Analysis, incident: Incident) -> list[Chart]:
 
 def _interventions(analysis: Analysis) -> str:
     """What was changed, what happened, and what the twin says would have happened without it."""
-    made = journal.interventions(analysis.run.actions)
+    made = story.interventions(analysis.run.actions)
     if not made:
         return ""
     items = "".join(f"<li>{''.join(f'<p>{safe(line)}</p>' for line in told(one))}</li>" for one in made[-MAX_ROWS:])

@@ -20,7 +20,7 @@ from stabilizer.output.report.words import (
     unchanged,
 )
 from stabilizer.output.terminal import VERDICTS, changed
-from stabilizer.runs import journal
+from stabilizer.runs import story
 from stabilizer.runs.directory import redacted
 from stabilizer.trainers.logged_as import asked_for
 
@@ -71,7 +71,7 @@ def markdown(analysis: Analysis) -> str:
         lines += ["", "## Not checked, for want of a metric", "", *blind]
     if source.notes:
         lines += ["", "## About this log", "", *(f"- {md(note)}" for note in source.notes)]
-    if made := journal.interventions(analysis.run.actions):
+    if made := story.interventions(analysis.run.actions):
         lines += ["", "## What was changed while it trained", ""]
         lines += [f"{place}. {md(' '.join(told(one)))}" for place, one in enumerate(made[-MAX_ROWS:], 1)]
     if analysis.run.actions:

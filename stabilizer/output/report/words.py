@@ -18,7 +18,7 @@ from stabilizer.core import records
 from stabilizer.core.records import RemedyAdvice
 from stabilizer.core.text import LONGEST, plain
 from stabilizer.output.terminal import changed
-from stabilizer.runs import journal
+from stabilizer.runs import story
 
 MAX_ROWS = 400
 """Journal entries, events and metrics that are listed; the rest is counted."""
@@ -83,16 +83,16 @@ def unchanged(still: Sequence[Number]) -> str:
     return ", ".join(f"{row.name.removeprefix('control/')} {number(row.last)}" for row in still)
 
 
-def told(one: journal.Intervention) -> tuple[str, ...]:
+def told(one: story.TrialStory) -> tuple[str, ...]:
     """An intervention in four sentences: what, why, what came of it, what would have come without it."""
-    who = f"by {one.by}" if one.remedy == journal.BY_HAND else f"by the remedy {one.remedy}"
+    who = f"by {one.by}" if one.origin == "person" else f"by the remedy {one.remedy}"
     what = ", ".join(filter(None, [changes(one.change), one.order])) or one.remedy
     came = {"kept": "It was kept", "undone": "It was undone", "on trial": "It was still on trial when the run ended"}
     outcome = came[one.outcome] + (f" at step {one.ended:,}" if one.ended is not None else "")
     lines = [f"After step {one.step:,}, {who} ({one.action}): {what}."]
-    if one.remedy != journal.BY_HAND:
-        lines += [f"Why: {one.why}.", f"{outcome}{f': {one.said}' if one.said else ''}."]
-        lines += [f"Without it: {journal.twin_words(one)}."]
+    if one.origin != "person":
+        lines += [f"Why: {one.why}.", f"{outcome}{f': {one.result}' if one.result else ''}."]
+        lines += [f"Without it: {story.twin_words(one)}."]
     elif one.outcome == "undone":
         lines += [f"{outcome}."]
     return tuple(lines)
@@ -100,7 +100,7 @@ def told(one: journal.Intervention) -> tuple[str, ...]:
 
 def comparable(actions: Sequence[records.Action]) -> str:
     """Whether this run may stand beside others as a plain one."""
-    made = journal.summary(actions)
+    made = story.summary(actions)
     if not made["count"]:
         return "Nothing was changed while this run trained."
     return f"This run was {made['text']}; its results are not comparable with those of a plain run."
