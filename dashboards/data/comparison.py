@@ -35,8 +35,8 @@ from stabilizer.compare.sides import Member
 from stabilizer.compare.words import STATES, how, rows, sentence
 from stabilizer.core.metrics import metric as definition
 from stabilizer.core.text import change_words
-from stabilizer.figures.courses import Course, on_course
-from stabilizer.figures.many import Mark, Span, Timeline
+from stabilizer.figures.lineage import Lineage, on_lineage
+from stabilizer.figures.run_groups import Mark, Span, Timeline
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
 from stabilizer.runs.story import incidents
@@ -377,7 +377,7 @@ def _timeline(read: _Read, x: X) -> Timeline | None:
         return float(f"{place[0]:.6g}") if place is not None else 0.0
 
     current = read.run.history
-    found = incidents(on_course(read.run.recorded, Course.of(current.attempt, current.about)))[-MAX_MARKS:]
+    found = incidents(on_lineage(read.run.recorded, Lineage.of(current.attempt, current.about)))[-MAX_MARKS:]
     last = int(steps[-1])
     spans = tuple(
         Span(

@@ -19,9 +19,9 @@ from stabilizer.core.records import Finding, RemedyAdvice
 from stabilizer.core.text import short
 from stabilizer.detectors.manual import all_detectors, sections
 from stabilizer.figures import Theme
-from stabilizer.figures.courses import Course, on_course
 from stabilizer.figures.growth import Drawn, Growth, drawn, growth
 from stabilizer.figures.incident import around, cut, order_figure, within
+from stabilizer.figures.lineage import Lineage, on_lineage
 from stabilizer.figures.marks import open_spans
 from stabilizer.figures.words import concerns, definition
 from stabilizer.incidents.diagnosis.case import BEFORE, Case
@@ -98,7 +98,7 @@ def incident_details(reader: Reader, key: str) -> IncidentDetails | None:
         return None
     place = keys.index(key)
     incident = found[place]
-    view, left_behind = _course(reader, incident)
+    view, left_behind = _lineage(reader, incident)
     # what came back on another branch has an onset of its own there
     ids = {finding.id for finding in incident.findings}
     here = [f for f in _found(reader, view) if f.incident == incident.number and f.id in ids] or incident.findings
@@ -177,7 +177,7 @@ class ChartUpdate:
 def charts(reader: Reader, page: IncidentDetails, theme: Theme) -> tuple[list[tuple[str, go.Figure]], ChartWindow]:
     """Charts of the metrics involved, around the onset: those the findings mention, then those that departed."""
     incident = page.incident
-    view, _ = _course(reader, incident)
+    view, _ = _lineage(reader, incident)
     spoken = [name for finding in incident.findings for name in sorted(concerns(finding)) if name in view]
     names = list(dict.fromkeys([*spoken, *(signal.metric for signal in page.signals if signal.metric in view)]))
     names = names[:MAX_CHARTS]
@@ -218,10 +218,10 @@ def _around(reader: Reader, view: RunView, name: str, low: int, high: int, theme
 
 def _found(reader: Reader, view: RunView) -> list[Finding]:
     """The findings on the lineage that is shown."""
-    return on_course(reader.findings, Course.of(view.attempt, reader.about))
+    return on_lineage(reader.findings, Lineage.of(view.attempt, reader.about))
 
 
-def _course(reader: Reader, incident: Incident) -> tuple[RunView, int | None]:
+def _lineage(reader: Reader, incident: Incident) -> tuple[RunView, int | None]:
     """The run on the attempt in which the incident opened, and the step from which that attempt was rolled back.
 
     An incident that began before a resume and is still open belongs to the current lineage.

@@ -58,7 +58,7 @@ DOWN_FIRST = frozenset({"progress", "reward", "accuracy", "kl", "grad_norm", "st
 """Columns whose first click puts the largest on top."""
 MINUTE = 60.0
 DRAWN = 8
-"""Members whose courses are drawn in a group's small chart."""
+"""Members whose trends are drawn in a group's small chart."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class ListSettings:
 
 @dataclass(frozen=True)
 class Number:
-    """A cell: the value in words, what it is (metric, step, how it was made of several), the courses to draw."""
+    """A cell: the value in words, what it is (metric, step, how it was made of several), the trends to draw."""
 
     text: str
     note: str
@@ -393,7 +393,7 @@ def _number(reading: Reading) -> Number:
     known = metric(reading.metric)
     at = "" if reading.step is None else f" at step {reading.step:,}"
     note = f"{reading.metric}{at} · {known.unit} · {known.estimator}"
-    return Number(_short(reading.last), note, math.isfinite(reading.last), _tag(reading.metric), _courses([reading]))
+    return Number(_short(reading.last), note, math.isfinite(reading.last), _tag(reading.metric), _trends([reading]))
 
 
 def _together(members: Sequence[RunLine], key: str) -> Number | None:
@@ -410,10 +410,10 @@ def _together(members: Sequence[RunLine], key: str) -> Number | None:
     broken = f", {len(readings) - len(finite)} not finite" if len(finite) < len(readings) else ""
     low, high = short(min(finite)), short(max(finite))
     note = f"{name} · {metric(name).unit} · median of the last values of {len(readings)} runs, {low} to {high}{broken}"
-    return Number(_short(statistics.median(finite)), note, not broken, _tag(name), _courses(readings))
+    return Number(_short(statistics.median(finite)), note, not broken, _tag(name), _trends(readings))
 
 
-def _courses(readings: Sequence[Reading]) -> tuple[tuple[float | None, ...], ...]:
+def _trends(readings: Sequence[Reading]) -> tuple[tuple[float | None, ...], ...]:
     drawn = (reading.trend for reading in readings)
     return tuple(trend for trend in drawn if sum(value is not None for value in trend) > 1)[:DRAWN]
 

@@ -36,7 +36,7 @@ from dashboards.data.run_registry import Runs
 from dashboards.data.worker import Worker
 from stabilizer.compare.words import number
 from stabilizer.figures import Theme
-from stabilizer.figures.many import ROW, line_style, many_figure, timelines_figure
+from stabilizer.figures.run_groups import ROW, line_style, many_figure, timelines_figure
 from stabilizer.runs.listing import RunLine
 
 PATH = "/compare"

@@ -36,7 +36,7 @@ from dashboards.data.run_list import (
 from dashboards.data.run_registry import Runs
 from dashboards.data.run_search import HELP
 from stabilizer.figures import Theme
-from stabilizer.figures.spark import spark
+from stabilizer.figures.sparkline import spark
 
 PATH = "/"
 NAME = "Runs"

@@ -13,7 +13,7 @@ from stabilizer.core.points import wants_log
 from stabilizer.core.records import Finding
 from stabilizer.core.text import short
 from stabilizer.figures.axes import Axis, X, axis
-from stabilizer.figures.courses import Course, on_course
+from stabilizer.figures.lineage import Lineage, on_lineage
 from stabilizer.figures.smoothing import smoothed
 from stabilizer.figures.theme import Palette
 from stabilizer.figures.words import definition
@@ -51,7 +51,7 @@ def abandoned(histories: Mapping[int, History], findings: Iterable[Finding] = ()
             left[parent] = min(start, left.get(parent, start))
     about, findings = histories[current].about, list(findings)
     return [
-        Branch(histories[attempt].view(), start, _after(start, on_course(findings, Course.of(attempt, about))))
+        Branch(histories[attempt].view(), start, _after(start, on_lineage(findings, Lineage.of(attempt, about))))
         for attempt, start in left.items()
     ]
 
