@@ -30,7 +30,7 @@ class Section:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What changes when the section does."""
+        """Changes when the section does."""
         return (
             self.count,
             self.problem,

@@ -64,7 +64,7 @@ class Question:
     x: X = "step"
     metrics: tuple[str, ...] = ()
     verdicts: bool = False
-    """Whether it is `compare`'s judgements that are wanted, which take longer than everything else."""
+    """Whether the judgements of `compare` are wanted, which take longer than everything else."""
     stamps: tuple[Stamp, ...] = ()
 
     @property
@@ -126,8 +126,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a question is: its newest answer, whether one is being worked on, and what went wrong. An answer comes in
-    parts: with some groups `left`, it is worked on and yet there."""
+    """The state of a question: its newest answer, whether it is being worked on, and what went wrong.
+
+    An answer comes in parts: while groups are `left`, it is there and still being worked on.
+    """
 
     answer: Answer | None = None
     revision: int = 0

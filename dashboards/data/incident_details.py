@@ -63,7 +63,7 @@ class IncidentDetails:
 
     incident: Incident
     advice: tuple[RemedyAdvice, ...]
-    """What still applies, by the state of the run."""
+    """The advice that still applies in the state of the run."""
     evidence: tuple[tuple[str, str], ...]
     onset: Onset
     signals: tuple[Departed, ...]
@@ -153,7 +153,7 @@ class ChartWindow:
 
     @classmethod
     def from_json(cls, row: Any) -> ChartWindow | None:
-        """What the browser kept; None when it is not what we once sent."""
+        """The state kept by the browser; None when it is malformed."""
         try:
             attempt, low, high, until = (int(row[key]) for key in ("attempt", "low", "high", "until"))
             charts = {
@@ -187,7 +187,7 @@ def charts(reader: Reader, page: IncidentDetails, theme: Theme) -> tuple[list[tu
 
 
 def grown(reader: Reader, sheet: ChartWindow, theme: Theme) -> tuple[dict[str, ChartUpdate], ChartWindow] | None:
-    """What the run measured since the charts were drawn; None when nothing is to be added."""
+    """The points measured since the charts were drawn; None when there are none to add."""
     view = reader.history.view()
     high = min(view.step, sheet.until)
     if high <= sheet.high or sheet.attempt != view.attempt:
@@ -253,7 +253,7 @@ def _lookalikes(id: str, incident: Incident, found: Sequence[Incident], view: Ru
 
 
 def _quoted(texts: Iterable[str]) -> list[str]:
-    """What a page names in backticks, each once."""
+    """Names in backticks, each once."""
     return list(dict.fromkeys(name for text in texts for name in re.findall(r"`([^`]+)`", text)))
 
 

@@ -70,7 +70,7 @@ class RunFigures:
 
     @cached_property
     def branches(self) -> list[Branch]:
-        """What was given up."""
+        """The abandoned branches."""
         return abandoned(self.reader.histories, self.reader.findings)
 
     @cached_property
@@ -85,7 +85,7 @@ class RunFigures:
 
     @property
     def events(self) -> list[Event]:
-        """What was declared, and the states that were saved."""
+        """Declared events and saved checkpoints."""
         return [*self.reader.events, *self.checkpoints]
 
     def card(self, chart: Chart) -> ChartView:

@@ -189,7 +189,7 @@ def run_list(lines: Sequence[RunLine], view: ListSettings, now: float) -> RunLis
 
 
 def group_choices(lines: Sequence[RunLine]) -> list[tuple[str, str]]:
-    """What the list can be grouped by: (value, words)."""
+    """Choices for grouping the list: (value, label)."""
     settings = [key for key in choices(lines) if key not in ("", SEEDS)]
     keys = dict.fromkeys(("task", "trainer", "state", "verdict", *settings))  # a setting may be called `task` too
     return [("", "No grouping"), (SEEDS, "seeds of one configuration"), *((key, key) for key in keys)]
@@ -358,7 +358,7 @@ def _common(words: Iterable[str]) -> str:
 
 
 def _went_through(line: RunLine) -> str:
-    """What a run was on its way, where that was worse than it is now and worth a word."""
+    """The worst severity a run went through, where that is worse than its verdict now."""
     bad = line.worst in ("warn", "critical") and line.worst != line.verdict and line.verdict not in UNKNOWN
     return f"was {WORDS[line.worst]}" if bad else ""
 

@@ -170,7 +170,7 @@ def _pause(first: Progress, second: Progress) -> int:
 
 
 def _nothing_chosen(lines: Sequence[RunLine]) -> html.Div:
-    """What to do first, with the runs of the newest task as one way to begin."""
+    """The first step, with the newest runs of one task as a suggestion."""
     words = "Choose two or more runs above. Runs that differ only in their seed form one group."
     alike = [line.id for line in lines if line.task == lines[0].task][:8]
     if len(alike) < 2:

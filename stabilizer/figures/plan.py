@@ -26,12 +26,12 @@ OFF_AXIS = ("x", "y", "text", "colour", "symbol")
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What an attempt measured after the step a later attempt went back to."""
+    """The part of an attempt after the step to which a later attempt went back."""
 
     view: RunView
     from_step: int
     findings: tuple[Finding, ...] = ()
-    """What was found on it after that step."""
+    """Findings on it after that step."""
 
     def tail(self, name: str) -> Series:
         """Its points, with the last one before it left."""
@@ -86,7 +86,7 @@ class Plan:
         return all(definition(self.view, name).kind == "positive" for name in self.names) and wants_log(values)
 
     def shown(self, name: str) -> Series:
-        """What the line of a metric follows: its values, or their running mean."""
+        """The line of a metric: its values, or their running mean."""
         series = self.view.series(name)
         if not self.smooth or not len(series):
             return series
