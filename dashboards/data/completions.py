@@ -173,9 +173,7 @@ def view_of_step(store: CompletionsStore, run: Path, step: int | None, wanted: C
     pages = max(1, math.ceil(len(kept) / PER_PAGE))
     page = min(wanted.page, pages)
     shown = kept[(page - 1) * PER_PAGE : page * PER_PAGE]
-    other = None
-    if wanted.vs is not None and wanted.vs in steps:
-        other = store.step(run, wanted.vs)
+    other = store.step(run, wanted.vs) if wanted.vs in steps else None
     return StepView(
         steps=tuple(steps),
         step=at,

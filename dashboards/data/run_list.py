@@ -251,15 +251,14 @@ def _value(line: RunLine, column: str) -> Any:
     if column in SHOWN_NUMBERS:
         reading = line.numbers.get(column)
         return reading.last if reading and math.isfinite(reading.last) else None
-    if column == "progress":
-        return _share(line) if line.steps else None
-    if column == "started":
-        return line.created
-    if column == "state":
-        return _rank(STATES, line.state)
-    if column == "verdict":
-        return _rank(VERDICTS, line.verdict)
-    return (line.task or line.trainer).casefold() if column == "task" else line.id.casefold()
+    return {
+        "name": line.id.casefold(),
+        "state": _rank(STATES, line.state),
+        "verdict": _rank(VERDICTS, line.verdict),
+        "progress": _share(line),
+        "started": line.created,
+        "task": (line.task or line.trainer).casefold(),
+    }[column]
 
 
 def _rank(order: Sequence[str], word: str) -> int:
