@@ -409,7 +409,7 @@ def _states(found: RunList) -> list[Any]:
 def _picks(chosen: Sequence[str]) -> list[Any]:
     if not chosen:
         return []
-    link = dcc.Link("Compare", href=address("/compare", runs=compared(chosen)), className="runs-go")
+    link = dcc.Link("Compare selected", href=address("/compare", runs=compared(chosen)), className="runs-go")
     return [
         html.Span(f"{len(chosen)} selected", role="status"),
         link if len(chosen) > 1 else html.Span("select another run to compare", className="quiet"),
