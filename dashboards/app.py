@@ -1,7 +1,6 @@
-"""The app: the frame around every page, and which page an address means. What a page shows is its own file's business.
+"""The app: the frame around every page, and the mapping from addresses to pages.
 
-Addresses are the only state that is shared: a page is a path and a query, so that reloading it, or sending it to
-somebody, shows the same thing.
+Addresses are the only shared state. A page is a path and a query, so reloading or sharing it shows the same.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ BEING_CHECKED = "Being checked. Findings appear here."
 
 
 def buttons(runs: Runs, run: str, action: str = "", *, reasons: bool = True) -> html.Div:
-    """What may be asked about an action of the journal (`a1`), or, without one, of the run as a whole.
+    """The requests allowed for a trial (`a1`), or without one for the run as a whole.
 
-    Without `reasons` it is an empty place when nothing may be asked, rather than a word on why.
+    Without `reasons` the place stays empty when nothing is allowed.
     """
     found = allowed_requests(runs, run, action)
     if found.refused and not reasons:
@@ -34,7 +34,7 @@ def buttons(runs: Runs, run: str, action: str = "", *, reasons: bool = True) -> 
 
 
 def register(app: Dash, runs: Runs) -> None:
-    """What happens when one is pressed, on whatever page it is."""
+    """Register the callbacks of the buttons, on whatever page they are."""
 
     @app.callback(
         output=Output({"type": "answers", "run": MATCH, "of": MATCH}, "children"),
@@ -83,7 +83,7 @@ def _said(words: str) -> html.Span:
 
 
 def known(runs: Runs, token: Any) -> bool:
-    """Whether a token is the one this server gave to its pages, compared in constant time."""
+    """Whether a token is the one of this server's pages, compared in constant time."""
     return isinstance(token, str) and hmac.compare_digest(token.encode(), runs.token.encode())
 
 

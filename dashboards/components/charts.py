@@ -1,7 +1,7 @@
 """Charts as components: a card each, in sections that can be searched, folded and pinned.
 
-What a click does is in `assets/run.js`, which goes by the `data-` words of buttons; text of a run is only ever a
-component's child or such a word, which React escapes.
+Clicks are handled in `assets/run.js` through the buttons' `data-` attributes. Text of a run is only ever a component's
+child or such an attribute, which React escapes.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def places(placed: Sequence[Placed]) -> list[Any]:
 
 
 def section(placed: Placed) -> list[Any]:
-    """What is in a section: its heading, where it has one, and its charts."""
+    """The contents of a section: its heading, where it has one, and its charts."""
     there = placed.section
     head = _heading(there)
     if there.id == "first" and not there.count and there.open:
@@ -95,7 +95,7 @@ def section(placed: Placed) -> list[Any]:
 
 
 def graph(item: ChartView) -> dcc.Graph | None:
-    """The chart itself, in a slot of its own: what comes into one slot leaves the others as they are."""
+    """The chart itself, in a slot of its own, so that filling one slot leaves the others alone."""
     if item.figure is None:
         return None
     return dcc.Graph(
@@ -195,7 +195,7 @@ def _card(item: ChartView) -> html.Figure:
 
 
 def _glimpse(there: Preview | None) -> list[Any]:
-    """What is seen until the chart is drawn over it; nothing to be read out, for the chart comes in a moment."""
+    """The picture shown until the chart is drawn over it; hidden from screen readers."""
     if there is None:
         return []
     ends = [html.Span(getattr(there, end), className=end) for end in ("lowest", "highest", "first", "last")]
@@ -230,7 +230,7 @@ KEYS = (
 
 
 def keys() -> html.Dialog:
-    """What the keyboard does here."""
+    """The dialog with the keyboard shortcuts."""
     rows = [html.Div([html.Kbd(key), html.Span(words)]) for key, words in KEYS]
     return html.Dialog(
         [html.H2("Keyboard shortcuts"), *rows, html.Button("close", className="plain", **attributes(data_keys="0"))],

@@ -69,8 +69,10 @@ SAVED = (("png", "PNG"), ("svg", "SVG"), ("csv", "CSV"))
 
 
 def saved(title: str, chart: str = "") -> html.Details:
-    """What takes a chart along, in the caption of its card. The numbers of a `chart` of a run's page come whole from
-    the server; others are those that are drawn."""
+    """The menu in a chart's caption that saves it.
+
+    The CSV of a `chart` of a run's page comes complete from the server; other charts save the drawn points.
+    """
     return html.Details(
         [
             html.Summary("⤓", className="help", title="save", **attributes(aria_label=f"save {title}")),

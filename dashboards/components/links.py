@@ -6,5 +6,5 @@ from urllib.parse import urlencode
 
 
 def address(path: str, **query: str) -> str:
-    """A page's address. What comes from a run is quoted, so that it stays a value."""
+    """A page's address. Values from a run are quoted."""
     return f"{path}?{urlencode(query)}" if query else path

@@ -1,4 +1,4 @@
-"""What a page shows where there is no run, no incident or no data."""
+"""Notices for pages without a run, an incident or data."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def _tile(number: KeyNumber) -> html.Div:
 
 
 def now(page: Page, runs: Runs, run: str) -> list[Any]:
-    """What a person should know first: what waits for an answer, what is wrong, and what the newest fix does."""
+    """The most important news: proposals that wait for an answer, open incidents, and the newest fix."""
     said: list[Any] = [trial_card(runs, run, waiting, brief=True) for waiting in page.waiting]
     said += [_line(incident, run) for incident in page.open]
     if page.newest:
@@ -205,7 +205,7 @@ def _incident(incident: Incident, run: str) -> html.Article:
 
 
 def journal(page: Page, runs: Runs, run: str) -> list[Any]:
-    """What was tried, as a timeline; what waits for an answer is at the top of the page instead."""
+    """The trials as a timeline. Those that wait for an answer are at the top of the page instead."""
     title = html.H2("Journal")
     shown = [trial for trial in page.trials if trial not in page.waiting]
     if not shown:

@@ -1,1 +1,1 @@
-"""What pages show, as plain data: no Dash here, and no arithmetic left for a callback."""
+"""The contents of pages as plain data, without Dash."""

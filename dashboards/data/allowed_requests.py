@@ -28,7 +28,7 @@ LABELS: Mapping[str, str] = {
     "snapshot": "Save a snapshot",
 }
 ANSWERS: tuple[Kind, ...] = ("approve", "reject", "revert")
-"""What may be asked about one trial."""
+"""Requests about one trial."""
 REMEMBERED_S = 120.0
 """After this long without an answer on record the question may be asked again."""
 
@@ -116,7 +116,7 @@ def _allowed(runs: Runs, run: str, followed: FollowedRun, reader: Reader | Brief
 
 
 def _cost(proposed: Action, reader: Reader | Brief) -> tuple[str, ...]:
-    """What approving it would cost by now. The numbers of a large run may not be read yet."""
+    """The cost of approving it now. The metrics of a large run may not be read yet."""
     if isinstance(reader, Brief):
         step = whole_number(reader.status.get("step"))
         return cost(proposed, None, step) if step is not None else ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.figures import FAMILIES, charts, others, searched
-from stabilizer.figures.core import Chart
+from stabilizer.figures.default_charts import Chart
 from stabilizer.runs.history import RunView
 
 SECTIONS = ("pinned", "found", "first", *FAMILIES)
@@ -30,7 +30,7 @@ class Section:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What changes when the section does."""
+        """Changes when the section does."""
         return (
             self.count,
             self.problem,

@@ -37,7 +37,7 @@ class ToCheck:
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found."""
+    """The result of a check."""
 
     verdict: str
     worst: str
@@ -49,11 +49,11 @@ class Checked:
 
 @dataclass(frozen=True)
 class Check:
-    """How far the check of a run is."""
+    """The state of the check of a run."""
 
     found: Checked | None = None
     stale: bool = False
-    """Whether the run was written to since."""
+    """Whether the run was written to since the check."""
     working: bool = False
     problem: str = ""
 
@@ -100,7 +100,7 @@ class Checks:
         return ""
 
     def of(self, path: Path) -> Check:
-        """How far the check of a run is."""
+        """The state of the check of a run."""
         with self._lock:
             pending = [*self._waiting, *([self._working] if self._working else [])]
             working = any(asked.path == path for asked in pending)

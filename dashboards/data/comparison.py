@@ -35,11 +35,11 @@ from stabilizer.compare.sides import Member
 from stabilizer.compare.words import STATES, how, rows, sentence
 from stabilizer.core.metrics import metric as definition
 from stabilizer.core.text import change_words
-from stabilizer.figures.courses import Course, on_course
-from stabilizer.figures.many import Mark, Span, Timeline
+from stabilizer.figures.lineage import Lineage, on_lineage
+from stabilizer.figures.run_groups import Mark, Span, Timeline
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
-from stabilizer.runs.story import incidents
+from stabilizer.runs.story import Incident, incidents
 from stabilizer.trainers.reading import load
 
 MAX_RUNS = 24
@@ -64,7 +64,7 @@ class Question:
     x: X = "step"
     metrics: tuple[str, ...] = ()
     verdicts: bool = False
-    """Whether it is `compare`'s judgements that are wanted, which take longer than everything else."""
+    """Whether the judgements of `compare` are wanted, which take longer than everything else."""
     stamps: tuple[Stamp, ...] = ()
 
     @property
@@ -126,8 +126,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a question is: its newest answer, whether one is being worked on, and what went wrong. An answer comes in
-    parts: with some groups `left`, it is worked on and yet there."""
+    """The state of a question: its newest answer, whether it is being worked on, and what went wrong.
+
+    An answer comes in parts: while groups are `left`, it is there and still being worked on.
+    """
 
     answer: Answer | None = None
     revision: int = 0
@@ -301,8 +303,8 @@ def _answered(asked: Question, found: Sequence[tuple[str, _Read]], notes: list[s
     members = [read.member for _, read in found]
     groups, reference = _groups(asked, found)
     available = list(dict.fromkeys(name for member in members for name in member.series))
-    wanted = [name for name in asked.metrics if name in available] or [n for n in JUDGED_METRICS if n in available]
-    charts = [_chart(groups, name, asked.x) for name in (wanted or available)[:MAX_CHARTS]]
+    charts = [_chart(groups, name, asked.x) for name in _wanted(asked.metrics, available)]
+    timelines = [_timeline(read, asked.x) for _, read in found]
     alone = [Group(member.name, (member,)) for member in members]
     return Answer(
         labels=tuple(group.label for group in groups),
@@ -313,9 +315,17 @@ def _answered(asked: Question, found: Sequence[tuple[str, _Read]], notes: list[s
         available=tuple(available[:MAX_ROWS]),
         keys=tuple(row.key for row in only_differences(alone) if len(set(row.values)) < len(members))[:MAX_ROWS],
         settings=tuple(only_differences(groups)[:MAX_ROWS]),
-        timelines=tuple(row for _, read in found if (row := _timeline(read, asked.x)) is not None),
+        timelines=tuple(timeline for timeline in timelines if timeline is not None),
         notes=(*notes, *_notes(members, asked.x)),
     )
+
+
+def _wanted(asked: Sequence[str], available: Sequence[str]) -> list[str]:
+    """The metrics to draw: those asked for, else those that `compare` judges, else the first ones."""
+    for names in (asked, JUDGED_METRICS, available):
+        if found := [name for name in names if name in available]:
+            return found[:MAX_CHARTS]
+    return []
 
 
 def _chart(groups: Sequence[Group], name: str, x: X) -> Chart | None:
@@ -377,20 +387,18 @@ def _timeline(read: _Read, x: X) -> Timeline | None:
         return float(f"{place[0]:.6g}") if place is not None else 0.0
 
     current = read.run.history
-    found = incidents(on_course(read.run.recorded, Course.of(current.attempt, current.about)))[-MAX_MARKS:]
+    found = incidents(on_lineage(read.run.recorded, Lineage.of(current.attempt, current.about)))[-MAX_MARKS:]
     last = int(steps[-1])
-    spans = tuple(
-        Span(
-            at(i.onset),
-            at(last if i.open else max(i.last, i.onset)),
-            i.severity,
-            f"{i.lead.id}, steps {i.onset:,} to {i.last:,}: {i.lead.summary[:300]}",
-            i.open,
-        )
-        for i in found
-    )
+    spans = tuple(_span(incident, at, last) for incident in found)
     fixes = [action for action in read.run.actions if action.entry == "applied"][-MAX_MARKS:]
     marks = tuple(
         Mark(at(a.step), f"fix {a.remedy} at step {a.step:,}: {', '.join(change_words(a.change))}"[:300]) for a in fixes
     )
     return Timeline(read.member.name, float(ends[0]), float(ends[-1]), spans, marks)
+
+
+def _span(incident: Incident, at: Callable[[int], float], last: int) -> Span:
+    """An incident on the timeline; an open one reaches to the last step."""
+    end = last if incident.open else max(incident.last, incident.onset)
+    words = f"{incident.id}, steps {incident.onset:,} to {incident.last:,}: {incident.lead.summary[:300]}"
+    return Span(at(incident.onset), at(end), incident.severity, words, incident.open)

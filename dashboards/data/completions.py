@@ -1,4 +1,4 @@
-"""What the completions page shows of a step: which completions, in which order, and what is worth saying of each group.
+"""The completions page of one step: which completions, in which order, and statistics of each group.
 
 `CompletionsQuery` is the page's address as values; `view_of_step` turns it into a `StepView`, plain data for the page.
 """
@@ -149,7 +149,7 @@ class StepView:
 
 
 def view_of_step(store: CompletionsStore, run: Path, step: int | None, wanted: CompletionsQuery) -> StepView | None:
-    """What to show: the newest step when none is named, the nearest when it logged nothing; None without any step."""
+    """The newest step when none is named, the nearest when that one logged nothing; None without any step."""
     steps = store.steps(run)
     if not steps:
         return None
@@ -173,9 +173,7 @@ def view_of_step(store: CompletionsStore, run: Path, step: int | None, wanted: C
     pages = max(1, math.ceil(len(kept) / PER_PAGE))
     page = min(wanted.page, pages)
     shown = kept[(page - 1) * PER_PAGE : page * PER_PAGE]
-    other = None
-    if wanted.vs is not None and wanted.vs in steps:
-        other = store.step(run, wanted.vs)
+    other = store.step(run, wanted.vs) if wanted.vs in steps else None
     return StepView(
         steps=tuple(steps),
         step=at,

@@ -56,7 +56,7 @@ class LoggedStep:
     takes: int = 1
     skipped: int = 0
     cut: bool = False
-    """Whether there were more than could be read."""
+    """Whether there were more than the size limit."""
 
     @property
     def newest_rows(self) -> list[LoggedCompletion]:

@@ -97,7 +97,7 @@ def detector_info(id: str) -> DetectorInfo | None:
 
 
 def source() -> str:
-    """What was measured, when, and how to measure it again."""
+    """The benchmark behind the figures: its date, version and command."""
     figures = kept()
     if not figures:
         return ""

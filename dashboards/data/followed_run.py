@@ -32,7 +32,7 @@ MAX_STORY = 8 << 20
 """Bytes of findings or of a journal that are read for that."""
 
 Reader = RunReader | LogReader
-"""What pages read of a run directory or of a log."""
+"""The reader of a run directory or of a log."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class FollowedRun:
             return shown
 
     def check(self) -> Check:
-        """How far a check of this run is."""
+        """The state of a check of this run."""
         return self.checks.of(self.path) if self.checks else NO_CHECK
 
     def verdict(self) -> RunVerdict:
@@ -180,7 +180,7 @@ class FollowedRun:
 
 
 class FollowedLogFile(FollowedRun):
-    """A log of another trainer, which is read and judged elsewhere, beside the requests; this is how far that is."""
+    """A log of another trainer, which a thread of its own reads and judges."""
 
     def __init__(self, log: Log, clock: Callable[[], float] = time.time, checks: Checks | None = None):
         super().__init__(log.path, clock, checks)

@@ -19,9 +19,9 @@ from stabilizer.core.records import Finding, RemedyAdvice
 from stabilizer.core.text import short
 from stabilizer.detectors.manual import all_detectors, sections
 from stabilizer.figures import Theme
-from stabilizer.figures.courses import Course, on_course
 from stabilizer.figures.growth import Drawn, Growth, drawn, growth
 from stabilizer.figures.incident import around, cut, order_figure, within
+from stabilizer.figures.lineage import Lineage, on_lineage
 from stabilizer.figures.marks import open_spans
 from stabilizer.figures.words import concerns, definition
 from stabilizer.incidents.diagnosis.case import BEFORE, Case
@@ -63,7 +63,7 @@ class IncidentDetails:
 
     incident: Incident
     advice: tuple[RemedyAdvice, ...]
-    """What still applies, by the state of the run."""
+    """The advice that still applies in the state of the run."""
     evidence: tuple[tuple[str, str], ...]
     onset: Onset
     signals: tuple[Departed, ...]
@@ -98,7 +98,7 @@ def incident_details(reader: Reader, key: str) -> IncidentDetails | None:
         return None
     place = keys.index(key)
     incident = found[place]
-    view, left_behind = _course(reader, incident)
+    view, left_behind = _lineage(reader, incident)
     # what came back on another branch has an onset of its own there
     ids = {finding.id for finding in incident.findings}
     here = [f for f in _found(reader, view) if f.incident == incident.number and f.id in ids] or incident.findings
@@ -153,7 +153,7 @@ class ChartWindow:
 
     @classmethod
     def from_json(cls, row: Any) -> ChartWindow | None:
-        """What the browser kept; None when it is not what we once sent."""
+        """The state kept by the browser; None when it is malformed."""
         try:
             attempt, low, high, until = (int(row[key]) for key in ("attempt", "low", "high", "until"))
             charts = {
@@ -177,7 +177,7 @@ class ChartUpdate:
 def charts(reader: Reader, page: IncidentDetails, theme: Theme) -> tuple[list[tuple[str, go.Figure]], ChartWindow]:
     """Charts of the metrics involved, around the onset: those the findings mention, then those that departed."""
     incident = page.incident
-    view, _ = _course(reader, incident)
+    view, _ = _lineage(reader, incident)
     spoken = [name for finding in incident.findings for name in sorted(concerns(finding)) if name in view]
     names = list(dict.fromkeys([*spoken, *(signal.metric for signal in page.signals if signal.metric in view)]))
     names = names[:MAX_CHARTS]
@@ -187,7 +187,7 @@ def charts(reader: Reader, page: IncidentDetails, theme: Theme) -> tuple[list[tu
 
 
 def grown(reader: Reader, sheet: ChartWindow, theme: Theme) -> tuple[dict[str, ChartUpdate], ChartWindow] | None:
-    """What the run measured since the charts were drawn; None when nothing is to be added."""
+    """The points measured since the charts were drawn; None when there are none to add."""
     view = reader.history.view()
     high = min(view.step, sheet.until)
     if high <= sheet.high or sheet.attempt != view.attempt:
@@ -218,10 +218,10 @@ def _around(reader: Reader, view: RunView, name: str, low: int, high: int, theme
 
 def _found(reader: Reader, view: RunView) -> list[Finding]:
     """The findings on the lineage that is shown."""
-    return on_course(reader.findings, Course.of(view.attempt, reader.about))
+    return on_lineage(reader.findings, Lineage.of(view.attempt, reader.about))
 
 
-def _course(reader: Reader, incident: Incident) -> tuple[RunView, int | None]:
+def _lineage(reader: Reader, incident: Incident) -> tuple[RunView, int | None]:
     """The run on the attempt in which the incident opened, and the step from which that attempt was rolled back.
 
     An incident that began before a resume and is still open belongs to the current lineage.
@@ -253,7 +253,7 @@ def _lookalikes(id: str, incident: Incident, found: Sequence[Incident], view: Ru
 
 
 def _quoted(texts: Iterable[str]) -> list[str]:
-    """What a page names in backticks, each once."""
+    """Names in backticks, each once."""
     return list(dict.fromkeys(name for text in texts for name in re.findall(r"`([^`]+)`", text)))
 
 

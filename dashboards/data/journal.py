@@ -59,7 +59,7 @@ class Chains:
         self._known: dict[Path, tuple[tuple[int, int], Chain]] = {}
 
     def of(self, run: Path) -> Chain | None:
-        """Whether the journal of a run is as it was written."""
+        """The check of a run's hash chain."""
         path = run / "actions.jsonl"
         try:
             status = path.stat()

@@ -1,4 +1,4 @@
-"""What a browser shows of a run, and the update that brings it up to date: nothing, new points, or the whole page.
+"""Live updates of a run's page: nothing, new points, or the whole page.
 
 The browser holds a `BrowserState` and sends it back with every poll, so the server keeps no state per viewer. A poll
 that finds nothing new costs a few `stat`-like reads and sends nothing.
@@ -30,7 +30,7 @@ BATCH = 6
 
 @dataclass(frozen=True)
 class BrowserState:
-    """What a browser shows of a run: the viewer's settings, and how much of everything is there."""
+    """What a browser shows of a run: the viewer's settings, and how much of each part."""
 
     settings: ViewerSettings
     rev: tuple[Any, ...] = ()
@@ -46,7 +46,7 @@ class BrowserState:
 
     @property
     def problem(self) -> str:
-        """What is wrong with the search."""
+        """The problem with the search, if any."""
         return str(self.sections.get("found", (0, ""))[1])
 
     def as_json(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class BrowserState:
 
     @classmethod
     def from_json(cls, row: Any) -> BrowserState | None:
-        """What the browser kept; None when it is not what we once sent."""
+        """The state kept by the browser; None when it is malformed."""
         try:
             shown = {
                 str(id): Drawn(tuple(int(n) for n in counts), int(shown), log == 1, str(along))
@@ -147,7 +147,7 @@ def update_since(
 
 
 def keys(places: Mapping[str, Section]) -> dict[str, tuple[Any, ...]]:
-    """What changes when any section does."""
+    """The keys of all sections; they change when a section does."""
     return {id: section.key for id, section in places.items()}
 
 

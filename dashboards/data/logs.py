@@ -119,14 +119,14 @@ class Log:
         self._look_after, self._read_after, self._judge_after = -math.inf, -math.inf, -math.inf
 
     def wanted(self, now: float) -> tuple[LogReader, int]:
-        """What a page shows, and how often it changed other than by growing. Asking moves the log to the front."""
+        """The log for a page, and how often it changed other than by growing. Asking moves it to the front."""
         self.asked = time.monotonic()
         with self._lock:
             return replace(self._reader, status=_timed(self._reader.status, now)), self._rewrites
 
     @property
     def findings(self) -> list[Finding]:
-        """What was found in it so far. Asking does not move it to the front."""
+        """The findings so far. Asking does not move the log to the front of the queue."""
         with self._lock:
             return self._reader.findings
 
@@ -141,7 +141,7 @@ class Log:
     # --- in the thread ------------------------------------------------------------------------------------------------
 
     def due(self, now: float) -> bool:
-        """Whether there is something to do for it. One that nobody looks at is itself looked at every `SCAN_S`."""
+        """Whether the log needs work. One without viewers is examined every `SCAN_S`."""
         if now - self.asked > WANTED_S:
             if now < self._look_after:
                 return self._to_judge(now)
@@ -203,7 +203,7 @@ class Log:
 
     @property
     def held(self) -> bool:
-        """Whether its numbers are in memory."""
+        """Whether its metrics are in memory."""
         return self._held is not None
 
     def _take(self, run: LoadedRun, files: tuple[Any, ...]) -> None:
@@ -292,7 +292,7 @@ class Logs:
         return log
 
     def findings(self, path: Path) -> list[Finding] | None:
-        """What was found in a log, None when the path is none."""
+        """The findings in a log; None when the path is none."""
         with self._lock:
             log = self._logs.get(path)
         return log.findings if log else None
@@ -473,7 +473,7 @@ def _grown(before: LogReader, after: LogReader) -> bool:
 
 
 def files_of(path: Path) -> tuple[tuple[str, int, int, int], ...]:
-    """What changes when a log grows: name, size, age and identity of its files."""
+    """Name, size, modification time and inode of a log's files, to detect changes."""
     files = [path, path.with_name(f"{path.name}-wal")] if path.is_file() else sorted(_below(path))
     known = []
     for file in files:
@@ -486,7 +486,7 @@ def files_of(path: Path) -> tuple[tuple[str, int, int, int], ...]:
 
 
 def _below(folder: Path) -> list[Path]:
-    """Files of a folder that its log may be in: weights and pictures beside it are not its size."""
+    """Files of a folder that its log may be in; weights and pictures do not count."""
     found: list[Path] = []
     for file in folder.rglob("*"):
         if may_be_log(file):

@@ -56,7 +56,7 @@ class Piece(NamedTuple):
 
 
 class Excerpt(NamedTuple):
-    """What is shown of a text, and how many characters before and after it are not."""
+    """A part of a text, and how many characters before and after it are left out."""
 
     pieces: tuple[Piece, ...]
     before: int
@@ -102,7 +102,7 @@ def excerpt(text: str, most: int, hits: Sequence[tuple[int, int]] = ()) -> Excer
 
 
 def word_diff(before: str, after: str) -> tuple[Piece, ...] | None:
-    """What became of one text in another, word by word; None when they are too long to be compared here."""
+    """The word-by-word difference of two texts; None when they are too long for it."""
     if len(before) + len(after) > MAX_COMPARED:
         return None
     old, new = _words(before), _words(after)

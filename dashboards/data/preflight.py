@@ -38,7 +38,7 @@ TITLES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class PreflightInput:
-    """What the page was given."""
+    """The input of the page."""
 
     text: str
     form: str = ""
@@ -52,7 +52,7 @@ class PreflightInput:
 
 @dataclass(frozen=True)
 class PreflightAnswer:
-    """What was found, and the corrected text; or why nothing could be."""
+    """The findings and the corrected text, or the problem that prevented them."""
 
     result: Preflight | None = None
     fixed: str = ""

@@ -11,8 +11,9 @@ from stabilizer.runs.listing import state_of
 
 
 def revision(runs: Runs, followed: FollowedRun) -> list[Any]:
-    """What must be the same for the page to be the same: findings, journal, events and attempt, then the state, the
-    mode, the verdict and the pending requests. Empty when the run can't be read."""
+    """Everything that redraws the page when it changes: findings, journal, events and attempt, then the state, the
+    mode, the verdict and the pending requests. Empty when the run can't be read.
+    """
     try:
         with followed.lock:
             reader = followed.refresh()

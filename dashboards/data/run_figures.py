@@ -14,9 +14,9 @@ from dashboards.data.run_verdict import RunVerdict
 from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.core.records import Event, Finding
 from stabilizer.figures import Theme, abandoned, metric_figure
-from stabilizer.figures.core import Chart
-from stabilizer.figures.courses import Course, on_course
+from stabilizer.figures.default_charts import Chart
 from stabilizer.figures.growth import Drawn, Growth, drawn, growth, marks_of
+from stabilizer.figures.lineage import Lineage, on_lineage
 from stabilizer.figures.marks import Marks
 from stabilizer.figures.marks import open_spans as open_spans_of
 from stabilizer.figures.metric import MAX_POINTS
@@ -70,13 +70,13 @@ class RunFigures:
 
     @cached_property
     def branches(self) -> list[Branch]:
-        """What was given up."""
+        """The abandoned branches."""
         return abandoned(self.reader.histories, self.reader.findings)
 
     @cached_property
     def findings(self) -> list[Finding]:
         """The findings on the current lineage."""
-        return on_course(self.reader.findings, Course.of(self.view.attempt, self.reader.about))
+        return on_lineage(self.reader.findings, Lineage.of(self.view.attempt, self.reader.about))
 
     @cached_property
     def open_spans(self) -> list[int]:
@@ -85,7 +85,7 @@ class RunFigures:
 
     @property
     def events(self) -> list[Event]:
-        """What was declared, and the states that were saved."""
+        """Declared events and saved checkpoints."""
         return [*self.reader.events, *self.checkpoints]
 
     def card(self, chart: Chart) -> ChartView:

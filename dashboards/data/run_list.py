@@ -58,7 +58,7 @@ DOWN_FIRST = frozenset({"progress", "reward", "accuracy", "kl", "grad_norm", "st
 """Columns whose first click puts the largest on top."""
 MINUTE = 60.0
 DRAWN = 8
-"""Members whose courses are drawn in a group's small chart."""
+"""Members whose trends are drawn in a group's small chart."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class ListSettings:
 
 @dataclass(frozen=True)
 class Number:
-    """A cell: the value in words, what it is (metric, step, how it was made of several), the courses to draw."""
+    """A cell: the value in words, what it is (metric, step, how it was made of several), the trends to draw."""
 
     text: str
     note: str
@@ -189,7 +189,7 @@ def run_list(lines: Sequence[RunLine], view: ListSettings, now: float) -> RunLis
 
 
 def group_choices(lines: Sequence[RunLine]) -> list[tuple[str, str]]:
-    """What the list can be grouped by: (value, words)."""
+    """Choices for grouping the list: (value, label)."""
     settings = [key for key in choices(lines) if key not in ("", SEEDS)]
     keys = dict.fromkeys(("task", "trainer", "state", "verdict", *settings))  # a setting may be called `task` too
     return [("", "No grouping"), (SEEDS, "seeds of one configuration"), *((key, key) for key in keys)]
@@ -251,15 +251,14 @@ def _value(line: RunLine, column: str) -> Any:
     if column in SHOWN_NUMBERS:
         reading = line.numbers.get(column)
         return reading.last if reading and math.isfinite(reading.last) else None
-    if column == "progress":
-        return _share(line) if line.steps else None
-    if column == "started":
-        return line.created
-    if column == "state":
-        return _rank(STATES, line.state)
-    if column == "verdict":
-        return _rank(VERDICTS, line.verdict)
-    return (line.task or line.trainer).casefold() if column == "task" else line.id.casefold()
+    return {
+        "name": line.id.casefold(),
+        "state": _rank(STATES, line.state),
+        "verdict": _rank(VERDICTS, line.verdict),
+        "progress": _share(line),
+        "started": line.created,
+        "task": (line.task or line.trainer).casefold(),
+    }[column]
 
 
 def _rank(order: Sequence[str], word: str) -> int:
@@ -358,7 +357,7 @@ def _common(words: Iterable[str]) -> str:
 
 
 def _went_through(line: RunLine) -> str:
-    """What a run was on its way, where that was worse than it is now and worth a word."""
+    """The worst severity a run went through, where that is worse than its verdict now."""
     bad = line.worst in ("warn", "critical") and line.worst != line.verdict and line.verdict not in UNKNOWN
     return f"was {WORDS[line.worst]}" if bad else ""
 
@@ -393,7 +392,7 @@ def _number(reading: Reading) -> Number:
     known = metric(reading.metric)
     at = "" if reading.step is None else f" at step {reading.step:,}"
     note = f"{reading.metric}{at} · {known.unit} · {known.estimator}"
-    return Number(_short(reading.last), note, math.isfinite(reading.last), _tag(reading.metric), _courses([reading]))
+    return Number(_short(reading.last), note, math.isfinite(reading.last), _tag(reading.metric), _trends([reading]))
 
 
 def _together(members: Sequence[RunLine], key: str) -> Number | None:
@@ -410,10 +409,10 @@ def _together(members: Sequence[RunLine], key: str) -> Number | None:
     broken = f", {len(readings) - len(finite)} not finite" if len(finite) < len(readings) else ""
     low, high = short(min(finite)), short(max(finite))
     note = f"{name} · {metric(name).unit} · median of the last values of {len(readings)} runs, {low} to {high}{broken}"
-    return Number(_short(statistics.median(finite)), note, not broken, _tag(name), _courses(readings))
+    return Number(_short(statistics.median(finite)), note, not broken, _tag(name), _trends(readings))
 
 
-def _courses(readings: Sequence[Reading]) -> tuple[tuple[float | None, ...], ...]:
+def _trends(readings: Sequence[Reading]) -> tuple[tuple[float | None, ...], ...]:
     drawn = (reading.trend for reading in readings)
     return tuple(trend for trend in drawn if sum(value is not None for value in trend) > 1)[:DRAWN]
 

@@ -60,7 +60,7 @@ class Page:
     attempt: int
     run_verdict: RunVerdict
     lives: bool | None = None
-    """Whether the process that writes it is there; None where that can't be seen."""
+    """Whether the process that writes the run exists; None where that can't be seen."""
     numbers: tuple[KeyNumber, ...] = ()
     incidents: tuple[Incident, ...] = ()
     """The open ones first, then the newest."""
@@ -95,7 +95,7 @@ class Page:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is to be expected of this run for now."""
+        """Whether the run is not expected to continue."""
         return self.state in ("finished", "failed", "stopped", "preempted", "quiet", "unreadable")
 
 

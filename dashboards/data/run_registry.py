@@ -137,7 +137,7 @@ class Runs:
 
 
 def stamp_of(path: Path) -> Any:
-    """What changes when a run or a log is written to."""
+    """A value that changes when a run or a log is written to."""
     if not (path / "run.json").is_file():
         return files_of(path)
     metrics = path / "metrics"

@@ -66,7 +66,7 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """What was typed as a query."""
+    """Parse a search."""
     if len(text) > MAX_LENGTH:
         return Query(problem=f"a search has at most {MAX_LENGTH} characters")
     words = _TERM.findall(text)
@@ -90,7 +90,7 @@ def _term(word: str) -> Term:
 
 
 def values(line: RunLine, key: str) -> Iterator[Any]:
-    """What a run has under a key: a column's value, and settings of that name or ending in it."""
+    """The values of a run under a key: a column, and settings of that name or ending in it."""
     if key == "name":
         yield line.id
     elif key in COLUMNS:
@@ -105,7 +105,7 @@ def values(line: RunLine, key: str) -> Iterator[Any]:
 
 
 def text_of(line: RunLine) -> str:
-    """What words are looked for in: name, columns of words, and settings that are words (a model, a data set)."""
+    """The text that words are searched in: name, text columns, and settings that are text (a model, a data set)."""
     words = [value for value in line.settings.values() if isinstance(value, str)]
     parts = (line.id, line.state, line.verdict, line.task, line.trainer, line.source, *words)
     return "\n".join(parts).casefold()

@@ -34,7 +34,7 @@ class Past:
 
 @dataclass(frozen=True)
 class Similar:
-    """What was found, and among how many runs."""
+    """Similar incidents, and how many runs were searched."""
 
     found: tuple[Past, ...]
     more: int

@@ -1,4 +1,4 @@
-"""What was tried against incidents: each trial with its hypothesis, its entries in the journal and its control run."""
+"""Trials of remedies: each with its hypothesis, its entries in the journal and its paired fork."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENTRY_WORDS = {
     "guard_noise": "guard noise",
     "ticks": "steps judged",
 }
-"""What a person reads for a key of the journal; others are shown as they are written."""
+"""Words for keys of the journal; others are shown as they are written."""
 INTERNAL = frozenset({"request", "put_right"})
 """Keys of the journal that only the training process needs."""
 
@@ -41,7 +41,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What was promised before anything was changed."""
+    """The promise recorded before anything was changed."""
 
     why: str
     expects: str
@@ -63,7 +63,7 @@ class Trial:
     entries: tuple[Entry, ...]
     hypothesis: Hypothesis | None = None
     twin: str = ""
-    """What would have happened without it; empty where nothing was applied, or a person applied it."""
+    """The result without the change, from a paired fork; empty where nothing was applied, or a person applied it."""
 
     @property
     def outcome(self) -> str:
@@ -77,7 +77,7 @@ class Trial:
 
     @property
     def applied(self) -> bool:
-        """Whether the change was made, whatever came of it."""
+        """Whether the change was made, whatever its outcome."""
         return any(entry.entry == "applied" for entry in self.entries)
 
 
@@ -120,7 +120,7 @@ def _known(value: Any) -> bool:
 
 
 def _twin(entries: Sequence[Action]) -> str:
-    """What the fork measured, where one was run; a fork can speak against a change that was then not made."""
+    """The result of the paired fork, if one was run. It can speak against a change that was then not made."""
     forked = any(isinstance(entry.data.get("twin"), Mapping) for entry in entries)
     applied = any(entry.entry == "applied" for entry in entries)
     if not forked and (not applied or entries[0].remedy == BY_HAND):

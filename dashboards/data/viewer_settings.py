@@ -27,7 +27,7 @@ class ViewerSettings:
     y: Y = "auto"
     smooth: int = 0
     find: str = ""
-    """What is searched for in the names of metrics."""
+    """The search in the names of metrics."""
     open: tuple[str, ...] = ()
     """Families that are unfolded."""
     pins: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class ViewerSettings:
     linked: bool = False
     """Whether zooming one chart zooms all."""
     zoom: tuple[float, float] | None = None
-    """What all charts show of the x axis, when linked."""
+    """The range of the x axis of all charts, when linked."""
 
     @classmethod
     def read(cls, run: str, theme: str, query: Mapping[str, Any]) -> ViewerSettings:

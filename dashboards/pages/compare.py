@@ -36,7 +36,7 @@ from dashboards.data.run_registry import Runs
 from dashboards.data.worker import Worker
 from stabilizer.compare.words import number
 from stabilizer.figures import Theme
-from stabilizer.figures.many import ROW, line_style, many_figure, timelines_figure
+from stabilizer.figures.run_groups import ROW, line_style, many_figure, timelines_figure
 from stabilizer.runs.listing import RunLine
 
 PATH = "/compare"
@@ -170,7 +170,7 @@ def _pause(first: Progress, second: Progress) -> int:
 
 
 def _nothing_chosen(lines: Sequence[RunLine]) -> html.Div:
-    """What to do first, with the runs of the newest task as one way to begin."""
+    """The first step, with the newest runs of one task as a suggestion."""
     words = "Choose two or more runs above. Runs that differ only in their seed form one group."
     alike = [line.id for line in lines if line.task == lines[0].task][:8]
     if len(alike) < 2:

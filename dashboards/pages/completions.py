@@ -1,7 +1,7 @@
-"""What the policy wrote: every logged step, by prompt and group, searched, sorted and held against another step.
+"""The completions of a run: every logged step, by prompt and group, searched, sorted and compared with another step.
 
-What to show comes from `dashboards.data.completions`; here it becomes components. The address says all of it: controls
-change it in place, so that a reload or a link shows the same.
+The data comes from `dashboards.data.completions`. The address holds all settings: controls change it in place, so that
+a reload or a link shows the same.
 """
 
 from __future__ import annotations

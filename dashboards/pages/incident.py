@@ -155,7 +155,7 @@ def register(app: Dash, runs: Runs) -> None:
 
 
 def _kept(seen: Any) -> tuple[str, str, Theme, list[Any]]:
-    """What the browser kept, whatever it sends."""
+    """The state kept by the browser, whatever it sends."""
     row = seen if isinstance(seen, dict) else {}
     rev = row.get("rev")
     theme: Theme = "dark" if row.get("theme") == "dark" else "light"
@@ -163,7 +163,7 @@ def _kept(seen: Any) -> tuple[str, str, Theme, list[Any]]:
 
 
 def _grown(followed: FollowedRun, kept: Any, theme: Theme, there: Any) -> tuple[dict[str, Any], str, dict[str, Any]]:
-    """What the charts on the page get: new points, the words on their span, what the browser keeps from now on."""
+    """New points for the charts on the page, the words on their span, and the new state for the browser."""
     sheet = ChartWindow.from_json(kept)
     if sheet is None or mounted(there, "incident-chart") != sorted(sheet.charts):
         raise PreventUpdate

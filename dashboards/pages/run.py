@@ -1,8 +1,8 @@
-"""One run as it is now: what matters first, its charts, its incidents and what was done about them.
+"""The page of one run: its charts, its incidents and its trials.
 
-What to show comes from `state` and `live`, how it looks from `view` and `charts`. The words of the page are there at
-once, with pictures of the first charts when the run is read by then; charts follow poll by poll, and each later poll
-sends only what is new.
+The data comes from `run_page` and `live_updates`, the components from `run_overview` and `charts`. The text of the page
+is there at once, with pictures of the first charts if the run is read by then. Charts follow poll by poll, and each
+later poll sends only what is new.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PARTS = {
     "beat": ("beat", "data"),
     "interval": ("tick", "interval"),
 }
-"""What a poll may change beside the charts: a name for each, and the property of the page it is."""
+"""Parts that a poll may change beside the charts: a name for each, and its property on the page."""
 SOON_MS, LIVE_MS, OVER_MS = 60, 1000, 5000
 """Poll intervals: while charts are pending, of a live run, and of a finished one (a resume may revive it)."""
 
@@ -291,7 +291,7 @@ def _story(runs: Runs, page: Page, run: str) -> dict[str, Any]:
 
 
 def _asks(runs: Runs, run: str) -> Any:
-    """Pause, resume, save; in a place of its own, for the words above change with every step and a press must not."""
+    """Pause, resume, save: apart from the header, which changes at every step and would swallow a click."""
     return buttons(runs, run, reasons=False)
 
 

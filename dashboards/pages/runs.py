@@ -36,7 +36,7 @@ from dashboards.data.run_list import (
 from dashboards.data.run_registry import Runs
 from dashboards.data.run_search import HELP
 from stabilizer.figures import Theme
-from stabilizer.figures.spark import spark
+from stabilizer.figures.sparkline import spark
 
 PATH = "/"
 NAME = "Runs"
@@ -409,7 +409,7 @@ def _states(found: RunList) -> list[Any]:
 def _picks(chosen: Sequence[str]) -> list[Any]:
     if not chosen:
         return []
-    link = dcc.Link("Compare", href=address("/compare", runs=compared(chosen)), className="runs-go")
+    link = dcc.Link("Compare selected", href=address("/compare", runs=compared(chosen)), className="runs-go")
     return [
         html.Span(f"{len(chosen)} selected", role="status"),
         link if len(chosen) > 1 else html.Span("select another run to compare", className="quiet"),

@@ -1,4 +1,4 @@
-"""Whether a run or a log lies wholly under the folders that were given: a link could show any file of this machine."""
+"""Whether a run or a log lies wholly under the given folders: a link could expose any file of this machine."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def install_request_guard(server: Flask, access: Access, callbacks: Mapping[str,
 
 
 def named(host: str, hosts: frozenset[str]) -> bool:
-    """Whether a Host header is one of these names, with any port there can be: a tunnel has its own."""
+    """Whether a Host header is one of these names, with any valid port, because a tunnel has its own."""
     match = _HOST.fullmatch(host)
     return match is not None and match[1].lower() in hosts and int(match[2] or 0) <= MAX_PORT
 
@@ -130,7 +130,7 @@ def _alike(given: Any, declared: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _same(given: Any, declared: Mapping[str, Any]) -> bool:
-    """Whether this is the declared property; for a pattern of ids, one that matches it or the list of all."""
+    """Whether this is the declared property; for an id pattern, one match or the list of all."""
     id = declared["id"]
     pattern = json.loads(id) if isinstance(id, str) and id.startswith("{") else id
     if not isinstance(pattern, dict):

@@ -4,7 +4,7 @@
 """
 
 from stabilizer.core.severity import ICONS, WORDS
-from stabilizer.figures.core import CORE, Chart, charts
+from stabilizer.figures.default_charts import CORE, Chart, charts
 from stabilizer.figures.families import FAMILIES, every_chart, others, searched
 from stabilizer.figures.metric import metric_figure
 from stabilizer.figures.plan import Branch, abandoned

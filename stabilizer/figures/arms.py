@@ -1,4 +1,4 @@
-"""What was tried from one snapshot: a line per change, the mean over seeds strong and every seed faint."""
+"""The arms of an experiment from one snapshot: a line per change, bold for the mean over seeds, faint for each seed."""
 
 from __future__ import annotations
 

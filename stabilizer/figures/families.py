@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from hashlib import blake2s
 
-from stabilizer.figures.core import Chart, charts
+from stabilizer.figures.default_charts import Chart, charts
 from stabilizer.runs.history import RunView
 
 FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {

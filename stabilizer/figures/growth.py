@@ -1,4 +1,4 @@
-"""What to add to a chart that is drawn already, so that a live run sends only its new points."""
+"""Additions to a chart that is drawn already, so that a live run sends only its new points."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def growth(
     y: Y = "auto",
     smooth: float = 0.0,
 ) -> Growth | None:
-    """What to add to a figure that shows `before`; None when it has to be redrawn."""
+    """The additions to a figure that shows `before`; None when it has to be redrawn."""
     columns = [view.series(name) for name in names]
     counts = tuple(len(series) for series in columns)
     added = [now - then for now, then in zip(counts, before.counts, strict=True)]
@@ -86,7 +86,7 @@ def growth(
 
 
 def _behind(columns: Sequence[Series], counts: Sequence[int]) -> list[Series]:
-    """What each column has beyond its first so many points."""
+    """The points of each column beyond its first so many."""
     return [Series(s.steps[n:], s.values[n:]) for s, n in zip(columns, counts, strict=True)]
 
 

@@ -83,7 +83,7 @@ def within(findings: Iterable[Finding], low: int, high: int) -> list[Finding]:
 
 
 def how_far(signal: Departed) -> str:
-    """How far a signal went, in words: `0.42 → 31.2 (×74)`."""
+    """The change of a signal in words: `0.42 → 31.2 (×74)`."""
     if signal.before is None or signal.after is None:
         return ""
     words = f"{short(_rounded(signal.before))} → {short(_rounded(signal.after))}"

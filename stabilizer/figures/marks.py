@@ -38,12 +38,12 @@ LETTER = 1 / 76
 
 @dataclass
 class Marks:
-    """What a layout and one extra trace need to show the story of a run."""
+    """Shapes, labels and points that show the events of a run."""
 
     shapes: list[dict[str, Any]] = field(default_factory=list)
     annotations: list[dict[str, Any]] = field(default_factory=list)
     rows: tuple[list[tuple[float, float]], ...] = field(default_factory=lambda: ([], []))
-    """What labels take up of the rows above the chart."""
+    """The parts of the two rows above the chart that labels take up."""
     points: dict[str, list[Any]] = field(
         default_factory=lambda: {"x": [], "y": [], "text": [], "symbol": [], "colour": [], "size": []}
     )

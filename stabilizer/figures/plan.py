@@ -13,7 +13,7 @@ from stabilizer.core.points import wants_log
 from stabilizer.core.records import Finding
 from stabilizer.core.text import short
 from stabilizer.figures.axes import Axis, X, axis
-from stabilizer.figures.courses import Course, on_course
+from stabilizer.figures.lineage import Lineage, on_lineage
 from stabilizer.figures.smoothing import smoothed
 from stabilizer.figures.theme import Palette
 from stabilizer.figures.words import definition
@@ -26,12 +26,12 @@ OFF_AXIS = ("x", "y", "text", "colour", "symbol")
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What an attempt measured after the step a later attempt went back to."""
+    """The part of an attempt after the step to which a later attempt went back."""
 
     view: RunView
     from_step: int
     findings: tuple[Finding, ...] = ()
-    """What was found on it after that step."""
+    """Findings on it after that step."""
 
     def tail(self, name: str) -> Series:
         """Its points, with the last one before it left."""
@@ -51,7 +51,7 @@ def abandoned(histories: Mapping[int, History], findings: Iterable[Finding] = ()
             left[parent] = min(start, left.get(parent, start))
     about, findings = histories[current].about, list(findings)
     return [
-        Branch(histories[attempt].view(), start, _after(start, on_course(findings, Course.of(attempt, about))))
+        Branch(histories[attempt].view(), start, _after(start, on_lineage(findings, Lineage.of(attempt, about))))
         for attempt, start in left.items()
     ]
 
@@ -86,7 +86,7 @@ class Plan:
         return all(definition(self.view, name).kind == "positive" for name in self.names) and wants_log(values)
 
     def shown(self, name: str) -> Series:
-        """What the line of a metric follows: its values, or their running mean."""
+        """The line of a metric: its values, or their running mean."""
         series = self.view.series(name)
         if not self.smooth or not len(series):
             return series

@@ -41,14 +41,14 @@ def preview(figure: Mapping[str, Any]) -> Preview | None:
     """The preview of what `metric_figure` drew, as plain data; None when there is no finite value to draw."""
     layout = figure["layout"]
     log = layout["yaxis"].get("type") == "log"
-    lines = [trace for trace in figure["data"] if str(trace.get("mode", "")).startswith("lines")]
-    courses = [(trace, _points(trace, log)) for trace in lines]
-    points = [point for _, course in courses for point in course]
+    traces = [trace for trace in figure["data"] if str(trace.get("mode", "")).startswith("lines")]
+    lines = [(trace, _points(trace, log)) for trace in traces]
+    points = [point for _, line in lines for point in line]
     scale = _scale(points, from_zero=layout["yaxis"].get("rangemode") == "tozero")
     if scale is None:
         return None
     shapes = "".join(_shape(shape, scale) for shape in layout.get("shapes", ()))
-    paths = "".join(_path(trace, course, scale) for trace, course in reversed(courses))
+    paths = "".join(_path(trace, points, scale) for trace, points in reversed(lines))
     svg = (
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {SIZE} {SIZE}' preserveAspectRatio='none' fill='none'"
         f" stroke-linejoin='round'>{shapes}{paths}</svg>"
@@ -106,9 +106,9 @@ def _height(y: float | None, log: bool) -> float | None:
     return math.log10(y) if log else y
 
 
-def _path(trace: Mapping[str, Any], course: Sequence[tuple[Any, float | None]], scale: _Scale) -> str:
+def _path(trace: Mapping[str, Any], points: Sequence[tuple[Any, float | None]], scale: _Scale) -> str:
     pieces, pen = [], "M"
-    for x, y in course:
+    for x, y in points:
         if x is None or y is None:
             pen = "M"
             continue

@@ -8,7 +8,7 @@ import pytest
 from stabilizer.compare.many import GRID, Group, curves, endings, grouped, only_differences, positions
 from stabilizer.compare.measure import noise
 from stabilizer.compare.sides import Member
-from stabilizer.figures.many import Mark, Span, Timeline, line_style, many_figure, timelines_figure
+from stabilizer.figures.run_groups import Mark, Span, Timeline, line_style, many_figure, timelines_figure
 from stabilizer.runs.history import Series
 
 

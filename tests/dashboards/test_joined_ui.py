@@ -104,9 +104,9 @@ def test_pages_lead_to_one_another(walking: Watched) -> None:
     page.locator(".headline .ways").wait_for()
     opened(walking, "/", "")
     for name in (RUN, CALM):
-        page.get_by_role("checkbox", name=f"choose {name}").click()
-        page.get_by_role("checkbox", name=f"choose {name}", checked=True).wait_for()
-    page.get_by_role("link", name="Compare").click()
+        page.get_by_role("checkbox", name=f"select {name}").click()
+        page.get_by_role("checkbox", name=f"select {name}", checked=True).wait_for()
+    page.get_by_role("link", name="Compare selected").click()
     page.locator(".compare-verdict").wait_for(timeout=60_000)
     assert walking.errors == []
 

@@ -72,7 +72,7 @@ def test_a_comparison_appears_and_its_choices_are_in_the_address(watched: Watche
     watched.until(
         lambda: (
             page.locator(".chart .xtitle").count() > 0
-            and "share" in page.locator(".chart .xtitle").first.text_content()
+            and "% of the run" in page.locator(".chart .xtitle").first.text_content()
         ),
         60,
     )

@@ -46,7 +46,7 @@ def texts(figure: object) -> str:
 
 
 def test_values_reach_the_figure_unchanged_and_as_lists() -> None:
-    values = [1.0, 1e308, 5e-324, -0.0, float(2**53 + 2), 3.5]
+    values = [1.0, 1e70, 5e-324, -0.0, float(2**53 + 2), 3.5]
     figure = metric_figure(history(values, "reward/mean").view(), "reward/mean")
     line = figure.to_plotly_json()["data"][0]
     assert isinstance(line["x"], list) and isinstance(line["y"], list)
@@ -96,7 +96,7 @@ def test_a_metric_that_may_be_negative_never_gets_a_log_axis() -> None:
 def test_an_axis_can_be_asked_for_and_is_given_where_it_can_show_the_values() -> None:
     view = history([1.0, 2.0, -1.0, 4.0], "reward/mean").view()
     figure = metric_figure(view, "reward/mean", y="log")
-    assert figure.layout.yaxis.type == "log" and "-1 (below a log axis)" in figure.data[1].text[0]
+    assert figure.layout.yaxis.type == "log" and "-1 (below the log axis)" in figure.data[1].text[0]
     steep = history([10 ** (step / 20) for step in range(80)]).view()
     assert metric_figure(steep, NAME, y="linear").layout.yaxis.type == "linear"
     below = history([-1.0, -2.0, 3.0], "reward/mean").view()

@@ -16,7 +16,7 @@ from stabilizer.core.records import Finding, RemedyAdvice
 from stabilizer.core.text import plain
 from stabilizer.figures import ICONS, PALETTES, WORDS, Chart, abandoned, charts, metric_figure
 from stabilizer.figures.arms import arms_figure
-from stabilizer.figures.courses import Course, on_course
+from stabilizer.figures.lineage import Lineage, on_lineage
 from stabilizer.output.html import charts_json, document
 from stabilizer.output.preflight_terminal import changes as preflight_changes
 from stabilizer.output.report.case_study import HEADS, Case, case_of, rows
@@ -347,7 +347,7 @@ def _figures(analysis: Analysis, points: int) -> str:
     """Every chart of the run, light and dark."""
     run = analysis.run
     view, about = run.history.view(), run.history.about
-    present = on_course(analysis.findings, Course.of(view.attempt, about))
+    present = on_lineage(analysis.findings, Lineage.of(view.attempt, about))
     left = abandoned(run.histories, analysis.findings)
     drawn = {
         chart.id: [

@@ -12,18 +12,18 @@ from stabilizer.figures.theme import PALETTES, Theme
 
 WIDTH, HEIGHT, EDGE = 72, 20, 2
 
-Course = Sequence[float | None]
+Trend = Sequence[float | None]
 
 
-def spark(courses: Sequence[Course], theme: Theme) -> str:
-    """The address of the picture; several courses share one scale and are drawn fainter. Empty with nothing to draw."""
-    values = [value for course in courses for value in course if value is not None and math.isfinite(value)]
+def spark(trends: Sequence[Trend], theme: Theme) -> str:
+    """The address of the picture; several trends share one scale and are drawn fainter. Empty with nothing to draw."""
+    values = [value for trend in trends for value in trend if value is not None and math.isfinite(value)]
     if not values:
         return ""
     low, high = min(values), max(values)
-    paths = "".join(f"<path d='{path}'/>" for course in courses if (path := _path(course, low, high)))
+    paths = "".join(f"<path d='{path}'/>" for trend in trends if (path := _path(trend, low, high)))
     colour = PALETTES[theme].lines[0].replace("#", "%23")
-    faint = " stroke-opacity='.55'" if len(courses) > 1 else ""
+    faint = " stroke-opacity='.55'" if len(trends) > 1 else ""
     svg = (
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {HEIGHT}' fill='none' stroke='{colour}'"
         f" stroke-width='1.5' stroke-linejoin='round' stroke-linecap='round'{faint}>{paths}</svg>"
@@ -31,11 +31,11 @@ def spark(courses: Sequence[Course], theme: Theme) -> str:
     return "data:image/svg+xml," + svg.replace("<", "%3C").replace(">", "%3E").replace(" ", "%20")
 
 
-def _path(course: Course, low: float, high: float) -> str:
+def _path(trend: Trend, low: float, high: float) -> str:
     room = high / 2 - low / 2
-    across = (WIDTH - 2 * EDGE) / max(1, len(course) - 1)
+    across = (WIDTH - 2 * EDGE) / max(1, len(trend) - 1)
     pieces, pen = [], "M"
-    for place, value in enumerate(course):
+    for place, value in enumerate(trend):
         if value is None or not math.isfinite(value):
             pen = "M"
             continue

@@ -9,7 +9,7 @@ import pytest
 
 from stabilizer.core.records import Finding
 from stabilizer.figures import abandoned, metric_figure
-from stabilizer.figures.courses import Course, on_course
+from stabilizer.figures.lineage import Lineage, on_lineage
 from stabilizer.runs.history import History
 from stabilizer.trainers.reading import load
 
@@ -26,7 +26,7 @@ FIRST = Finding("reward/collapse", "critical", "it fell", 7, 8, 10, {"metric": N
 
 
 def spans(records: list[Finding], attempt: int) -> list[tuple[int, int]]:
-    return [(f.onset_step, f.last_step) for f in on_course(records, Course.of(attempt, ABOUT))]
+    return [(f.onset_step, f.last_step) for f in on_lineage(records, Lineage.of(attempt, ABOUT))]
 
 
 @pytest.mark.parametrize(
@@ -55,19 +55,19 @@ def test_a_finding_counts_where_it_was_seen(
 
 
 def test_what_still_stands_on_a_branch_that_was_left_does_not_reach_to_the_present() -> None:
-    (cut,) = on_course([replace(FIRST, onset_step=4)], Course.of(2, ABOUT))
+    (cut,) = on_lineage([replace(FIRST, onset_step=4)], Lineage.of(2, ABOUT))
     assert cut.state == "resolved"
-    (there,) = on_course([replace(FIRST, attempt=2)], Course.of(2, ABOUT))
+    (there,) = on_lineage([replace(FIRST, attempt=2)], Lineage.of(2, ABOUT))
     assert there.state == "open"
 
 
 def test_a_log_that_tells_of_no_attempts_keeps_all_its_findings() -> None:
-    assert on_course([FIRST, replace(FIRST, attempt=1)], Course.of(1, {})) == [replace(FIRST, attempt=1)]
+    assert on_lineage([FIRST, replace(FIRST, attempt=1)], Lineage.of(1, {})) == [replace(FIRST, attempt=1)]
 
 
 def test_a_damaged_list_of_attempts_hides_no_finding() -> None:
     for rows in (3, [3], [{"attempt": "x"}], [{"attempt": 1, "parent": 1, "from_step": None}]):
-        assert on_course([FIRST], Course.of(1, {"attempts": rows})) == [FIRST]
+        assert on_lineage([FIRST], Lineage.of(1, {"attempts": rows})) == [FIRST]
 
 
 def test_a_branch_is_shaded_along_its_own_line() -> None:
@@ -80,7 +80,7 @@ def test_a_branch_is_shaded_along_its_own_line() -> None:
     about = {"attempts": ABOUT["attempts"][:2]}
     history.about = present.about = about
     (branch,) = abandoned({0: history, 1: present}, [FIRST])
-    found = on_course([FIRST], Course.of(1, about))
+    found = on_lineage([FIRST], Lineage.of(1, about))
     figure = metric_figure(present.view(), NAME, findings=found, abandoned=[branch])
     assert not [shape for shape in figure.layout.shapes if shape.type == "rect"]
     shade = figure.data[-1]
@@ -91,7 +91,7 @@ def test_a_branch_is_shaded_along_its_own_line() -> None:
 def test_the_rescued_sample_run_is_shaded_only_where_its_present_course_went_wrong() -> None:
     run = load(Path(__file__).parents[2] / "sample_runs" / "addition-rescued")
     view = run.history.view()
-    present = on_course(run.recorded, Course.of(view.attempt, run.history.about))
+    present = on_lineage(run.recorded, Lineage.of(view.attempt, run.history.about))
     assert [(finding.id, finding.severity, finding.onset_step) for finding in present] == [
         ("policy/kl-runaway", "warn", 9)
     ]

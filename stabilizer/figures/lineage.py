@@ -11,7 +11,7 @@ from stabilizer.core.records import Finding
 
 
 @dataclass(frozen=True)
-class Course:
+class Lineage:
     """The attempts of one lineage: for each its first step, and the step from which the next one continued."""
 
     steps: Mapping[int, tuple[float, float]]
@@ -19,7 +19,7 @@ class Course:
     """All attempts on record."""
 
     @classmethod
-    def of(cls, attempt: int, about: Mapping[str, Any]) -> Course:
+    def of(cls, attempt: int, about: Mapping[str, Any]) -> Lineage:
         """The lineage that ends with an attempt, from `run.json`; empty for a log, which records none."""
         listed = about.get("attempts")
         rows = {
@@ -37,7 +37,7 @@ class Course:
         return cls(steps, frozenset(rows))
 
 
-def on_course(records: Iterable[Finding], course: Course) -> list[Finding]:
+def on_lineage(records: Iterable[Finding], lineage: Lineage) -> list[Finding]:
     """The newest record of each finding on a lineage, limited to the steps of that lineage.
 
     `records` may be all of findings.jsonl: then a finding that outlived a rollback is followed from branch to branch.
@@ -45,18 +45,18 @@ def on_course(records: Iterable[Finding], course: Course) -> list[Finding]:
     lives: dict[tuple[int, str], list[Finding]] = {}
     for record in records:
         lives.setdefault((record.incident, record.id), []).append(record)
-    found = (_on_course(life, course) for life in lives.values())
+    found = (_on_lineage(life, lineage) for life in lives.values())
     return [finding for finding in found if finding is not None]
 
 
-def _on_course(life: list[Finding], course: Course) -> Finding | None:
-    if not course.steps or not course.known.issuperset(record.attempt for record in life):
+def _on_lineage(life: list[Finding], lineage: Lineage) -> Finding | None:
+    if not lineage.steps or not lineage.known.issuperset(record.attempt for record in life):
         return life[-1]
     opened = life[0].attempt
-    last = {record.attempt: record for record in life if record.attempt in course.steps}
+    last = {record.attempt: record for record in life if record.attempt in lineage.steps}
     parts = []
     for attempt, record in last.items():
-        first, end = course.steps[attempt]
+        first, end = lineage.steps[attempt]
         began_here = attempt == opened or first <= record.onset_step <= record.last_step
         start = record.onset_step if began_here else first
         if start < end:
@@ -64,7 +64,7 @@ def _on_course(life: list[Finding], course: Course) -> Finding | None:
     if not parts:
         return None
     newest = parts[-1][2]
-    goes_on = newest is life[-1] and newest.last_step < course.steps[newest.attempt][1]
+    goes_on = newest is life[-1] and newest.last_step < lineage.steps[newest.attempt][1]
     return replace(
         newest,
         onset_step=int(min(start for start, _, _ in parts)),
