@@ -95,8 +95,8 @@ def newest_attempt(path: Path, about: Mapping[str, Any]) -> int:
     later = [file for file in (path / "metrics").glob("r0-a*.jsonl") if _attempt_of(file) > newest]
     if rows := [file.name for file in later if file.stat().st_size]:
         raise ValueError(
-            f"{path / 'run.json'}: its newest attempt is {newest}, and {rows[0]} holds rows of a later one;"
-            " restore it, because continuing would mix the two"
+            f"{path / 'run.json'}: its newest attempt is {newest}, and {rows[0]} holds rows of a later one: restore it,"
+            " because continuing would mix the two"
         )
     return int(newest)
 
