@@ -18,7 +18,7 @@ from stabilizer.core.version import __version__
 from stabilizer.runs.secrets import redacted, redacted_words
 
 
-class Facts(TypedDict, total=False):
+class RunFacts(TypedDict, total=False):
     """What is known of a run when it begins."""
 
     config: Required[Mapping[str, Any]]
@@ -48,7 +48,7 @@ def new_run_id(task: str, when: float | None = None) -> str:
     return f"{stamp}-{words}-{os.urandom(2).hex()}"
 
 
-def description(path: Path, **facts: Unpack[Facts]) -> dict[str, Any]:
+def description(path: Path, **facts: Unpack[RunFacts]) -> dict[str, Any]:
     """What `run.json` of a new run says. ValueError when no reader would take it."""
     config, metrics = facts["config"], facts.get("metrics")
     if too_deep([[config, metrics]]):  # two levels, as they have in `run.json`
@@ -95,8 +95,8 @@ def newest_attempt(path: Path, about: Mapping[str, Any]) -> int:
     later = [file for file in (path / "metrics").glob("r0-a*.jsonl") if _attempt_of(file) > newest]
     if rows := [file.name for file in later if file.stat().st_size]:
         raise ValueError(
-            f"{path / 'run.json'}: its newest attempt is {newest}, and {rows[0]} holds rows of a later one;"
-            " restore it, because continuing would mix the two"
+            f"{path / 'run.json'}: its newest attempt is {newest}, and {rows[0]} holds rows of a later one: restore it,"
+            " because continuing would mix the two"
         )
     return int(newest)
 

@@ -20,7 +20,7 @@ from stabilizer.runs.append import AppendFile, LateFiles
 from stabilizer.runs.atomic import SmallFiles, replace_json
 from stabilizer.runs.chain import JournalEnd
 from stabilizer.runs.history import History
-from stabilizer.runs.identity import Facts, claim, description, newest_attempt
+from stabilizer.runs.identity import RunFacts, claim, description, newest_attempt
 from stabilizer.runs.reader import read_json
 from stabilizer.runs.summary import Summary
 from stabilizer.runs.syncer import Syncer
@@ -59,7 +59,7 @@ class RunWriter:
         self._status_t = 0.0
 
     @classmethod
-    def create(cls, path: Path, **facts: Unpack[Facts]) -> RunWriter:
+    def create(cls, path: Path, **facts: Unpack[RunFacts]) -> RunWriter:
         """Start a new run directory. FileExistsError when there is a run already, OSError when it can't be made."""
         if (path / "run.json").exists():
             raise FileExistsError(f"{path}: there is a run here already; choose another name or --resume it")

@@ -1,0 +1,141 @@
+"""Work in the background: a slow or failing disk holds up no step and is reported."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+
+from stabilizer.runs import syncer as background
+from stabilizer.runs.append import AppendFile
+from stabilizer.runs.syncer import Syncer
+from stabilizer.runs.writer import RunWriter
+
+LINES = [b'{"n":%d}\n' % n for n in range(9)]
+
+
+def test_a_background_sync_does_not_wait_for_the_disk(tmp_path, monkeypatch):
+    slow, synced = threading.Event(), []
+
+    def sync(handle):
+        slow.wait(60)
+        synced.append((tmp_path / "log").read_bytes())
+
+    monkeypatch.setattr(os, "fsync", sync)
+    file, syncer = AppendFile(tmp_path / "log", sync=True), Syncer()
+    file.append(b"a\n", sync=False)
+    syncer.soon(file)
+    assert not synced, "it came back while the disk was busy"
+    slow.set()
+    syncer.close()
+    assert synced == [b"a\n"], "and nothing is left undone"
+
+
+def test_a_failed_background_sync_is_reported(tmp_path, monkeypatch):
+    file, syncer = AppendFile(tmp_path / "log", sync=True), Syncer()
+    file.append(b"a\n", sync=False)
+    monkeypatch.setattr(os, "fsync", lambda handle: os.close(-1))
+    syncer.soon(file)
+    syncer.close()
+    assert isinstance(file.error, OSError)
+
+
+def test_a_slow_disk_syncs_a_file_once_for_many_requests(tmp_path, monkeypatch):
+    slow, synced = threading.Event(), []
+
+    def sync(handle):
+        slow.wait(60)
+        synced.append((tmp_path / "log").read_bytes())
+
+    monkeypatch.setattr(os, "fsync", sync)
+    file, syncer = AppendFile(tmp_path / "log", sync=True), Syncer()
+    for line in LINES:
+        file.append(line, sync=False)
+        syncer.soon(file)
+    slow.set()
+    syncer.close()
+    assert len(synced) <= 2 and synced[-1] == b"".join(LINES), "and the last of them has all that was written"
+
+
+def test_a_file_that_could_not_be_opened_does_not_stop_other_syncs(tmp_path, monkeypatch):
+    (tmp_path / "folder").touch()
+    shut, file, syncer = AppendFile(tmp_path / "folder" / "log"), AppendFile(tmp_path / "log"), Syncer()
+    why, synced = shut.error, []
+    file.append(LINES[0], sync=False)
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(handle) if handle >= 0 else os.close(handle))
+    syncer.soon(shut, file)
+    syncer.close()
+    assert len(synced) == 1 and why is not None and shut.error is why
+
+
+def test_a_background_failure_is_reported_and_stops_nothing_after_it(tmp_path):
+    def fails():
+        raise MemoryError("no room")
+
+    syncer, done = Syncer(), threading.Event()
+    syncer.do("a", fails)
+    syncer.do("b", done.set)
+    assert done.wait(60) and list(syncer.failed) == ["a"]
+    syncer.do("a", lambda: None)
+    syncer.close()
+    assert not syncer.failed
+
+
+def test_without_a_thread_the_work_is_done_at_once(monkeypatch):
+    def none_left(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    syncer, done = Syncer(), []
+    syncer.do("a", lambda: done.append(1))
+    assert done == [1]
+    syncer.close()
+
+
+def test_a_script_that_ends_amid_a_run_ends(tmp_path):
+    """Whatever is closed while the interpreter goes must not wait for a thread that the interpreter has stopped."""
+    script = f"""
+    from pathlib import Path
+    from stabilizer.runs.writer import RunWriter
+    def run():
+        writer = RunWriter.create(Path({str(tmp_path / "run")!r}), config={{}}, argv=[])
+        try:
+            for step in range(9):
+                writer.status("running", step)
+                writer._status_t = 0.0
+                yield step
+        finally:
+            writer.summary(verdict="healthy", worst=None)
+            writer.close()
+    ticks = run()
+    for _ in range(HOW_MANY):
+        next(ticks)
+    """
+    for many in ("1", "3"):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        code = textwrap.dedent(script).replace("HOW_MANY", many)
+        assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_at_the_interpreters_end_a_held_lock_is_not_waited_for(monkeypatch):
+    syncer, done = Syncer(), []
+    syncer._due["a"] = lambda: done.append(1)
+    syncer._counting.acquire()  # as by a thread that was stopped amid its work
+    monkeypatch.setattr(background.sys, "is_finalizing", lambda: True)
+    syncer.close()
+    assert done == [1] and syncer._counting.locked()
+
+
+def test_a_run_closed_at_the_interpreters_end_does_not_wait_either(tmp_path, monkeypatch):
+    writer = RunWriter.create(tmp_path / "run", config={}, argv=[])
+    writer.status("running", 1)
+    writer._syncer.close()
+    writer._small._locks["status.json"].acquire()  # as by a thread that was stopped amid a heartbeat
+    monkeypatch.setattr(background.sys, "is_finalizing", lambda: True)
+    writer.status("stopped", 2)
+    writer.close()
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "stopped"
