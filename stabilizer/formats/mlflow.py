@@ -39,7 +39,7 @@ def read(path: Path) -> NumberLog:
     run = runs[0]
     notes = []
     if len(runs) > 1:
-        notes.append(f"{len(runs) - 1} other runs set aside, e.g. {runs[1].name}: {run.name} has the most in it")
+        notes.append(f"{len(runs) - 1} other runs not used, e.g. {runs[1].name}: {run.name} has the most in it")
     lines: list[tuple[float, int, str, float]] = []
     skipped = 0
     files = _metrics(run)

@@ -51,7 +51,7 @@ def read(path: Path) -> NumberLog:
     tables = ("metrics", "params", "runs")
     found, notes = database.read(path, tables, lambda base: _found(base, path), "a database of MLflow")
     if found.others:
-        notes.append(f"{found.others} other runs set aside, e.g. {found.example}: {found.name} has the most values")
+        notes.append(f"{found.others} other runs not used, e.g. {found.example}: {found.name} has the most values")
     if found.skipped:
         notes.append(f"{found.skipped} values left out: no number with a name and a step")
     return NumberLog(

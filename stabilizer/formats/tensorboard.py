@@ -57,7 +57,7 @@ def read(path: Path) -> NumberLog:
         files = folders[folder]
         if others:
             notes.append(
-                f"{len(others)} other folders of event files set aside, e.g. {others[0].relative_to(path)}: "
+                f"{len(others)} other folders of event files not used, e.g. {others[0].relative_to(path)}: "
                 f"{folder.relative_to(path)} has the most in it; give another to read that one"
             )
     elif not path.is_file():
@@ -75,7 +75,7 @@ def read(path: Path) -> NumberLog:
     if points.damaged:
         notes.append(f"{points.damaged} damaged or torn records left out")
     if points.other:
-        notes.append(f"{points.other} values that are no scalars (images, texts, histograms) passed over")
+        notes.append(f"{points.other} values that are not scalars (images, texts, histograms) skipped")
     return NumberLog(
         name=(path if path.is_dir() else path.resolve().parent).resolve().name or "run",
         rows=rows,

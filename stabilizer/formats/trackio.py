@@ -36,7 +36,7 @@ def read(path: Path) -> NumberLog:
     found, notes = database.read(path, ("metrics", "configs"), lambda base: _found(base, path), "a trackio database")
     run, others, rows, skipped, said, settings = found
     if others:
-        notes.append(f"{len(others)} other runs of the project set aside, e.g. {others[0]}: {run} has the most rows")
+        notes.append(f"{len(others)} other runs of the project not used, e.g. {others[0]}: {run} has the most rows")
     return NumberLog(
         name=str(run),
         rows=rows,

@@ -51,7 +51,7 @@ def read(path: Path) -> NumberLog:
             raise RunError(f"{path}: no .wandb file in it; give the folder wandb/run-... or the file itself")
         file = files[0]
         if len(files) > 1:
-            notes.append(f"{len(files) - 1} smaller .wandb files set aside, e.g. {files[1].name}; {file.name} is read")
+            notes.append(f"{len(files) - 1} smaller .wandb files not used, e.g. {files[1].name}; {file.name} is read")
     if not file.is_file():
         raise RunError(f"{file}: not a file; give the .wandb file itself")
     if file.stat().st_size > MAX_BYTES:

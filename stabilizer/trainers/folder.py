@@ -118,8 +118,8 @@ def richest(
     ]
     notes = [f"read from {path.relative_to(root)}"] if path != root else []
     if aside:
-        notes.append(f"set aside as poorer logs of the same folder: {', '.join(aside[:5])}{', ...' * (len(aside) > 5)}")
-    notes += [f"passed over: {str(error)[:200]}" for error in errors[:3]]
+        notes.append(f"not used, because they hold fewer values: {', '.join(aside[:5])}{', ...' * (len(aside) > 5)}")
+    notes += [f"skipped: {str(error)[:200]}" for error in errors[:3]]
     return run.noted(notes)
 
 

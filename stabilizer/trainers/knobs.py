@@ -81,12 +81,12 @@ def how(
 def _without(spelling: Spelling, advice: RemedyAdvice, by_hand: str) -> str:
     """Plain words for what a trainer has no key for."""
     if spelling is UNKNOWN:
-        lacking = "Nobody knows whose log this is, nor the setting that does it"
+        lacking = "The trainer of this log is not known, so its setting is not known either"
         return f"{by_hand}. {lacking}" if by_hand else lacking
     wanted = [_KNOBS.get(knob, knob.rpartition("/")[2].replace("_", " ")) for knob in advice.change]
     why = next((spelling.lacks[name] for name in (advice.id, *advice.change) if name in spelling.lacks), "")
     lacking = f"{spelling.title} has no setting for {' or '.join(wanted) or 'this'}" + (f" ({why})" if why else "")
-    return ". ".join(filter(None, [by_hand, f"{lacking}: by hand, in the code"]))
+    return ". ".join(filter(None, [by_hand, f"{lacking}: change it manually, in the code"]))
 
 
 def configured_rate(logged: Sequence[float]) -> float | None:

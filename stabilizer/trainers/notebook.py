@@ -68,7 +68,7 @@ def _read(
         raise RunError(f"{path}: {what}; save the notebook after training, or give the trainer's own log")
     best = max(runs, key=lambda run: run.source.steps)
     return best.noted(
-        [f"{len(runs) - 1} shorter outputs of training in the notebook set aside"] if len(runs) > 1 else []
+        [f"{len(runs) - 1} shorter outputs of training in the notebook not used"] if len(runs) > 1 else []
     )
 
 

@@ -212,7 +212,7 @@ def test_a_step_too_large_for_memory_is_skipped_with_a_note(tmp_path, monkeypatc
     dump(tmp_path, 2, [row(2, text="z" * 5000)])
     monkeypatch.setattr(verl_rollouts, "MAX_FILE", 4000)
     run = load(dump(tmp_path, 1, ROWS).parent)
-    assert [step for _, step in run.ticks] == [1] and "passed over: 2.jsonl" in said(run)
+    assert [step for _, step in run.ticks] == [1] and "skipped: 2.jsonl" in said(run)
 
 
 def test_a_folder_of_other_numbered_json_is_not_a_dump(tmp_path):
@@ -260,7 +260,7 @@ def test_a_log_and_its_dumps_are_one_training(tmp_path):
     assert "words" in run.history.about["metrics"]["rollout/repetition"]["estimator"]
     assert run.texts.steps == (0, 1, 2, 10) and run.texts.read(10)[0].step == 10 and run.texts.read(3) == []
     assert len(run.texts.read(10)) == 12  # of training, not of the validation at the same step
-    assert "rollout" in said(run) and "set aside" not in said(run)
+    assert "rollout" in said(run) and "not used" not in said(run)
 
 
 def test_a_dump_of_training_is_preferred_to_one_of_validation():
@@ -280,7 +280,7 @@ def test_a_dump_of_another_trainer_is_set_aside(tmp_path):
     shutil.copytree(VERL / "rollout", tmp_path / "rollout")
     shutil.copy(TRL / "trainer_state.json", tmp_path)
     run = load(tmp_path)
-    assert run.source.trainer == "trl" and run.texts.steps == () and "set aside" in said(run)
+    assert run.source.trainer == "trl" and run.texts.steps == () and "not used" in said(run)
 
 
 def test_two_dumps_of_training_are_two_trainings(tmp_path):
@@ -405,7 +405,7 @@ def test_a_file_that_was_cut_off_is_skipped_with_a_note(tmp_path):
         path.write_bytes(path.read_bytes()[:size])
     run = load(tmp_path / "completions")
     assert [step for _, step in run.ticks] == [1, 5] and run.source.skipped_lines == 2
-    assert "passed over" in said(run) and "completions_00003.parquet" in said(run)
+    assert "skipped" in said(run) and "completions_00003.parquet" in said(run)
 
 
 def test_every_truncation_of_a_completions_file_gives_a_message(tmp_path):

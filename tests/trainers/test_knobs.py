@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import stabilizer
-from stabilizer.core import failures
+from stabilizer.core.failures import meaning
 from stabilizer.core.knobs import KNOBS
 from stabilizer.core.records import Cause, RemedyAdvice
 from stabilizer.incidents.diagnosis import CAUSES
@@ -19,6 +19,7 @@ from stabilizer.trainers.all import TRAINERS
 from stabilizer.trainers.config_file import config_file
 from stabilizer.trainers.knobs import configured_rate, has_setting, how
 from stabilizer.trainers.reading import load
+from stabilizer.trainers.settings import todo
 from tests.series import history
 
 RUN = {"reward/mean": "0.2+0.002~0.02x200", "optim/grad_norm": "0.5%0.2x200", "policy/entropy": "1.0x200"}
@@ -61,7 +62,7 @@ def test_every_trainer_whose_logs_are_read_has_a_spelling():
 def test_every_fix_has_a_key_or_says_that_there_is_none(trainer):
     for name, one in ADVISED.items():
         text = said(trainer, name)
-        lacking = "has no setting for" in text or "Nobody knows whose log this is" in text
+        lacking = "has no setting for" in text or "The trainer of this log is not known" in text
         assert lacking == (BY_ID[one.id].of_settings and not has_setting(trainer, one)), text
 
 
@@ -166,8 +167,8 @@ def test_a_trainer_has_every_key_that_advice_sets(trainer):
 
 @pytest.mark.parametrize("trainer", [name for name in SPELLINGS if name != "stable-baselines3"])
 def test_advice_on_memory_uses_every_trainers_keys(trainer):
-    text = failures.todo(failures.meaning("CUDA out of memory"), trainer)
-    assert text != failures.todo(failures.meaning("CUDA out of memory"), "nobody")
+    text = todo(meaning("CUDA out of memory"), trainer)
+    assert text != todo(meaning("CUDA out of memory"), "nobody")
     named = set(re.findall(r"(?<![\w.])-*([a-z]+\w*(?:\.\w+)+|[a-z]+(?:_[a-z]+)+)", text)) - ABRIDGED
     assert named and named <= keys_of(trainer) | MEMORY, named
 

@@ -46,7 +46,7 @@ def test_metrics_jsonl_and_the_logs_of_one_training_count_once(tmp_path):
     shutil.copytree(SAMPLE.parent / "prime-rl", tmp_path / "run")
     shutil.copytree(SAMPLE, tmp_path / "run" / "logs")
     run = load(tmp_path / "run")
-    assert any("set aside" in note and "prime_rl" in note for note in run.source.notes) and run.source.steps <= 3
+    assert any("not used" in note and "prime_rl" in note for note in run.source.notes) and run.source.steps <= 3
 
 
 def test_a_number_too_small_to_be_printed_is_missing_and_an_entropy_of_zero_is_not(tmp_path):

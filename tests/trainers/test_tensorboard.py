@@ -33,7 +33,7 @@ def test_a_file_of_tensorboardx_is_read_in_trls_names() -> None:
     assert view.latest("policy/kl_ref") == pytest.approx(0.012)
     loss = view.series("policy/loss")
     assert np.flatnonzero(np.isnan(loss.values)).tolist() == [2] and loss.steps[2] == 3  # NaN is evidence and survives
-    assert any("1 values that are no scalars" in note for note in run.source.notes)  # the add_text
+    assert any("1 values that are not scalars" in note for note in run.source.notes)  # the add_text
 
 
 def test_values_one_an_event_or_all_in_one_are_the_same_log(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_one_training_in_several_formats_counts_once_and_the_richest_is_read(tmp
     (tmp_path / "notes.md").write_text("step 1 was fine")
     run = load(tmp_path)
     assert (run.source.format, run.source.steps) == ("trl_trainer_state", 40)
-    assert any("set aside" in note and "tensorboard" in note for note in run.source.notes)
+    assert any("not used" in note and "tensorboard" in note for note in run.source.notes)
 
 
 def test_a_folder_with_one_log_somewhere_below_is_that_log(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_damaged_log_in_a_folder_is_skipped_with_a_note(tmp_path: Path) -> Non
     (tmp_path / "a.jsonl").write_text('{"step":1,"reward":0.5}\n{"step":2,"reward":0.6}\n')
     (tmp_path / "b.json").write_text('{"torn": [1, ')
     run = load(tmp_path)
-    assert run.source.format == "json" and any("passed over" in note and "b.json" in note for note in run.source.notes)
+    assert run.source.format == "json" and any("skipped" in note and "b.json" in note for note in run.source.notes)
 
 
 @pytest.mark.parametrize("log", ["search-r1.log", "skyrl.log", "nemo-rl.log", "verl-file.jsonl"])

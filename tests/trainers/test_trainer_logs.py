@@ -532,7 +532,7 @@ def test_one_training_in_two_formats_is_read_from_the_fuller_one(tmp_path):
     (tmp_path / "run.jsonl").write_text(logs.log("verl file"))
     run = load(tmp_path)
     assert run.source.format == "verl_file"
-    assert any("set aside" in note and "train.log" in note for note in run.source.notes)
+    assert any("not used" in note and "train.log" in note for note in run.source.notes)
 
 
 def test_several_trainings_of_one_format_are_not_guessed_between(tmp_path):

@@ -109,7 +109,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
         rows = {step: {key: v for key, v in values.items() if key not in unknown} for step, values in rows.items()}
     if repeated:
         notes.append(f"{repeated} files left out that hold the batch of the file before: several updates learn from it")
-    notes += [f"passed over: {str(error)[:200]}" for error in errors[:3]]
+    notes += [f"skipped: {str(error)[:200]}" for error in errors[:3]]
 
     def texts(step: int) -> list[Sample]:
         table = next(_tables([where[step]], []), None) if step in where else None

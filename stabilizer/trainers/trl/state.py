@@ -229,7 +229,7 @@ def _newest(folder: Path) -> tuple[Path, dict[str, Any], list[str]]:
             best = file, _state(file)
         except RunError as error:
             first_error = first_error or error
-            notes.append(f"passed over: {error}")
+            notes.append(f"skipped: {error}")
             continue
         if checkpoint:
             break
@@ -248,9 +248,7 @@ def _state(file: Path) -> dict[str, Any]:
         raise RunError(f"{file}: no 'log_history' in it, so not a trainer_state.json; give the one in checkpoint-N")
     history = state["log_history"]
     if not isinstance(history, list):
-        raise RunError(
-            f"{file}: 'log_history' is a {type(history).__name__}, not a list; the file was changed by hand?"
-        )
+        raise RunError(f"{file}: 'log_history' is a {type(history).__name__}, not a list; was the file edited?")
     if not history:
         raise RunError(f"{file}: 'log_history' is empty: nothing was logged before this checkpoint (see logging_steps)")
     return state

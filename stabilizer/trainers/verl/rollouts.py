@@ -83,9 +83,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
     skipped, held_out, binary = 0, True, True
     for file in files:
         if file.stat().st_size > MAX_FILE:
-            notes.append(
-                f"passed over: {file.name} is larger than the {MAX_FILE >> 20} MiB this reader takes of a step"
-            )
+            notes.append(f"skipped: {file.name} is larger than the {MAX_FILE >> 20} MiB this reader takes of a step")
             continue
         records, bad = _records(file)
         skipped += bad
