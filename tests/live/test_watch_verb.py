@@ -252,7 +252,7 @@ def test_an_address_that_apprise_does_not_know_is_said_at_once(apprise, capsys) 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--notify", "http://"], "--notify http://: no host in it"),
+        (["--notify", "http://"], "--notify http://: it has no host"),
         (["--notify", "http://host:99999/x"], "--notify http://host:99999/x: Port out of range 0-65535; write it as"),
         (["--notify", "http://[::1"], "--notify http://[::1: Invalid IPv6 URL; write it as"),
         (["--on-critical", "sh -c 'x"], "--on-critical sh -c 'x: No closing quotation; quote it"),
