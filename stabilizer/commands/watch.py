@@ -119,7 +119,7 @@ class _Following:
 
     def take(self, news: News, newest: RunView | None) -> int | None:
         """Judge what one look brought; the exit code once there is a reason to end. `newest` is all that was read."""
-        if news.anew:
+        if news.replaced:
             self._watch = Watch()
         _report_log(self._args, news, self._view)
         self._notices.ask(news.asked, self._args.answer_at)
@@ -185,7 +185,7 @@ def _report_end(args: argparse.Namespace, wait: Wait) -> None:
 def _report_log(args: argparse.Namespace, news: News, judged: RunView | None) -> None:
     """Report what happened to the log other than growth."""
     at = f"step {judged.step}" if judged else "its beginning"
-    if news.anew:
+    if news.replaced:
         _report_change(args, "log-replaced", "was replaced by another run; starting over", judged)
     if news.cut:
         rest = f"results up to {at} are kept, and new rows are judged as before"
