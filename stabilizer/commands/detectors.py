@@ -73,8 +73,13 @@ def _list(as_json: bool) -> None:
         out.print(Text(f"recall; false alarms: {in_words(detector.id)}", "dim"))
     if measured := kept():
         said = f"{measured['half']} half, {measured['date']}, version {measured['version']}"
-        out.print(Text(f"\nrecall: share of its faults found (95 % interval) and their number; false alarms per 1,000"
-                       f" healthy steps; {said}: {measured['command']}", "dim"))  # fmt: skip
+        out.print(
+            Text(
+                f"\nrecall: share of its faults found (95 % interval) and their number; false alarms per 1,000"
+                f" healthy steps; {said}: {measured['command']}",
+                "dim",
+            )
+        )
     out.print(Text("\n`stabilizer detectors explain ID` prints the page of a detector.", "dim"))
 
 

@@ -37,13 +37,18 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         "--runs", type=Path, default=Path("runs"), metavar="DIR", help="folder for run directories (default: runs)"
     )
     parser.add_argument(
-        "--remedy", choices=MODES, default="suggest",
+        "--remedy",
+        choices=MODES,
+        default="suggest",
         help="what remedies may do about incidents (default: suggest; a resumed run keeps its mode)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--fork", type=int, default=0, metavar="N",
+        "--fork",
+        type=int,
+        default=0,
+        metavar="N",
         help="try a fix for N steps on a copy of the run, beside an unchanged copy, before it is applied (default: 0)",
-    )  # fmt: skip
+    )
     parser.add_argument("--dashboard", action="store_true", help="start the dashboard too")
     parser.add_argument(
         "--port", type=int, default=8050, help="port of the dashboard; 0 picks a free one (default: %(default)s)"

@@ -55,13 +55,23 @@ def _replay(args: argparse.Namespace, out: Path, *, kept: bool) -> int:
     if args.json:
         first = done.first
         told = {
-            "run": str(args.run_directory), "replay": str(out) if kept else None, "agrees": first is None,
-            "rows": done.rows, "values": done.values, "interventions": done.interventions,
-            "first_difference": None if first is None else
-            {"attempt": first.attempt, "step": first.step, "metric": first.metric,
-             "run": _plain(first.run), "replay": _plain(first.replay)},
+            "run": str(args.run_directory),
+            "replay": str(out) if kept else None,
+            "agrees": first is None,
+            "rows": done.rows,
+            "values": done.values,
+            "interventions": done.interventions,
+            "first_difference": None
+            if first is None
+            else {
+                "attempt": first.attempt,
+                "step": first.step,
+                "metric": first.metric,
+                "run": _plain(first.run),
+                "replay": _plain(first.replay),
+            },
             "notes": list(done.notes),
-        }  # fmt: skip
+        }
         print(json.dumps(told))
         return code
     changes = {0: "no intervention", 1: "1 intervention"}.get(done.interventions, f"{done.interventions} interventions")

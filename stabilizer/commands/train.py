@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     from stabilizer.live.session import Session  # imports torch
 
 FIXED_AT_START = {
-    "config": "CONFIG", "task": "--task", "set": "--set", "variant": "--variant", "steps": "--steps", "seed": "--seed",
-}  # fmt: skip
+    "config": "CONFIG",
+    "task": "--task",
+    "set": "--set",
+    "variant": "--variant",
+    "steps": "--steps",
+    "seed": "--seed",
+}
 """Arguments that are fixed when a run starts, and so can't be combined with `--resume`."""
 
 
