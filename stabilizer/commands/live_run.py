@@ -180,7 +180,7 @@ def dashboard(runs: Path, run: str, port: int, console: Console) -> Iterator[str
 def _serve(runs: Path, port: int) -> tuple[subprocess.Popen[str], str | None, str]:
     """Start the dashboard; returns its address, or None and its error message."""
     command = [sys.executable, "-m", "dashboards", str(runs), "--port", str(port)]
-    with tempfile.TemporaryFile("w+") as errors:  # a file, not a pipe: nobody reads it while training goes on
+    with tempfile.TemporaryFile("w+") as errors:  # a file, not a pipe: nothing reads it during training
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)  # noqa: S603
         line = process.stdout.readline().strip() if process.stdout else ""
         address = next((word for word in line.split() if word.startswith("http")), None)

@@ -54,7 +54,7 @@ def _replay(args: argparse.Namespace, out: Path, *, kept: bool) -> int:
     code = int(args.check and done.first is not None)
     if args.json:
         first = done.first
-        told = {
+        row = {
             "run": str(args.run_directory),
             "replay": str(out) if kept else None,
             "agrees": first is None,
@@ -72,7 +72,7 @@ def _replay(args: argparse.Namespace, out: Path, *, kept: bool) -> int:
             },
             "notes": list(done.notes),
         }
-        print(json.dumps(told))
+        print(json.dumps(row))
         return code
     changes = {0: "no intervention", 1: "1 intervention"}.get(done.interventions, f"{done.interventions} interventions")
     if done.first is None:

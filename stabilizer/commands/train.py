@@ -145,8 +145,8 @@ def _check_overrides(overrides: list[str]) -> None:
 
 def _mode_of(run: Path) -> Mode:
     """The remedy mode of a run that is resumed without `--remedy`."""
-    said = read_json(run / "status.json").get("remedy")
-    return next((mode for mode in MODES if mode == said), "suggest")
+    stored = read_json(run / "status.json").get("remedy")
+    return next((mode for mode in MODES if mode == stored), "suggest")
 
 
 def _check_resume(args: argparse.Namespace) -> None:
