@@ -193,7 +193,7 @@ def sources(remedies: bool) -> str:
     files = [
         *detect.glob("broken_*.py"), detect / "reach.py", detect / "live_lookalikes.py",
         *(here / name for name in ("faults.py", "play.py", "arms.py")),
-        *(package / name for name in ("incidents/watch.py", "live/session.py")),
+        *(package / "live" / name for name in ("session.py", "monitor.py", "host.py")),
     ]  # fmt: skip
     for folder in ("core", "training", "detectors", "incidents", *(["remedies", "control"] if remedies else [])):
         files += (package / folder).rglob("*.py")

@@ -76,8 +76,8 @@ def _train(session: Session, console: Console, args: argparse.Namespace, address
             while True:
                 time.sleep(3600)
     elif address:
-        told = f"without a terminal the dashboard ends with the training; open it again with: {again}"
-        console.print(Text(f"  {told}"), soft_wrap=True)
+        hint = f"without a terminal the dashboard ends with the training; open it again with: {again}"
+        console.print(Text(f"  {hint}"), soft_wrap=True)
     else:
         console.print(Text(f"  dashboard:     {again}"), soft_wrap=True)
     return 1 if session.stop_reason or session.host.unsaved else 0

@@ -72,9 +72,14 @@ def _list(as_json: bool) -> None:
         out.print(Text(f"needs {needs_words(detector)}", "dim"))
         out.print(Text(f"recall; false alarms: {in_words(detector.id)}", "dim"))
     if measured := kept():
-        said = f"{measured['half']} half, {measured['date']}, version {measured['version']}"
-        out.print(Text(f"\nrecall: share of its faults found (95 % interval) and their number; false alarms per 1,000"
-                       f" healthy steps; {said}: {measured['command']}", "dim"))  # fmt: skip
+        source = f"{measured['half']} half, {measured['date']}, version {measured['version']}"
+        out.print(
+            Text(
+                f"\nrecall: share of its faults found (95 % interval) and their number; false alarms per 1,000"
+                f" healthy steps; {source}: {measured['command']}",
+                "dim",
+            )
+        )
     out.print(Text("\n`stabilizer detectors explain ID` prints the page of a detector.", "dim"))
 
 
@@ -103,8 +108,8 @@ def _explain(detector: Detector, as_json: bool) -> None:
 
 def _explain_remedy(remedy: Remedy, as_json: bool) -> None:
     """The page of a remedy."""
-    said = remedy.by_hand or f"{remedy.why}; expected: {remedy.expects}"
-    text = said if remedy.safety == "advice" else inspect.getdoc(type(remedy)) or said
+    short = remedy.by_hand or f"{remedy.why}; expected: {remedy.expects}"
+    text = short if remedy.safety == "advice" else inspect.getdoc(type(remedy)) or short
     if as_json:
         known = {"id": remedy.id, "safety": remedy.safety, "answers": list(remedy.answers), "page": text}
         print(json.dumps(known, indent=2))

@@ -65,8 +65,8 @@ def _analysis(path: Path, args: argparse.Namespace, wanted: dict[str, str]) -> A
     with progress(f"reading {path}") as say:
         try:
             run = load(path, format=args.format, mapping=wanted, config=args.config)
-        except NoMetrics as told:  # training failed before its first metric: that is a result too
-            run = told.run
+        except NoMetrics as error:  # training failed before its first metric: that is a result too
+            run = error.run
         return analyse(run, told=lambda row, rows: say(f"judging row {row:,} of {rows:,}: {path}"))
 
 

@@ -112,9 +112,11 @@ def _package(need: Need) -> Check:
     upgrade = f"pip install '{need.package}>={need.oldest}'"
     if not here:
         return Check(
-            need.package, None if need.extra else False, "",
+            need.package,
+            None if need.extra else False,
+            "",
             f"for {PURPOSES[need.extra]}: {upgrade}" if need.extra else upgrade,
-        )  # fmt: skip
+        )
     if _numbers(found) and _numbers(found) < _numbers(need.oldest):
         return Check(need.package, False, found, f"requires {need.oldest} or later: {upgrade}")
     return Check(need.package, True, found, "")

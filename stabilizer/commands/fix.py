@@ -29,7 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
     parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory")
     parser.add_argument(
-        "what", choices=("list", "approve", "reject", "revert", "pause", "resume", "set", "do", "verify")
+        "what",
+        choices=("list", "approve", "reject", "revert", "pause", "resume", "set", "do", "verify"),
+        help="list the journal; answer a proposal; pause or resume the run; set knobs; give an order (do); or verify"
+        " that the journal was not changed",
     )
     parser.add_argument(
         "ids",

@@ -37,13 +37,18 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         "--runs", type=Path, default=Path("runs"), metavar="DIR", help="folder for run directories (default: runs)"
     )
     parser.add_argument(
-        "--remedy", choices=MODES, default="suggest",
+        "--remedy",
+        choices=MODES,
+        default="suggest",
         help="what remedies may do about incidents (default: suggest; a resumed run keeps its mode)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--fork", type=int, default=0, metavar="N",
+        "--fork",
+        type=int,
+        default=0,
+        metavar="N",
         help="try a fix for N steps on a copy of the run, beside an unchanged copy, before it is applied (default: 0)",
-    )  # fmt: skip
+    )
     parser.add_argument("--dashboard", action="store_true", help="start the dashboard too")
     parser.add_argument(
         "--port", type=int, default=8050, help="port of the dashboard; 0 picks a free one (default: %(default)s)"
@@ -175,7 +180,7 @@ def dashboard(runs: Path, run: str, port: int, console: Console) -> Iterator[str
 def _serve(runs: Path, port: int) -> tuple[subprocess.Popen[str], str | None, str]:
     """Start the dashboard; returns its address, or None and its error message."""
     command = [sys.executable, "-m", "dashboards", str(runs), "--port", str(port)]
-    with tempfile.TemporaryFile("w+") as errors:  # a file, not a pipe: nobody reads it while training goes on
+    with tempfile.TemporaryFile("w+") as errors:  # a file, not a pipe: nothing reads it during training
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)  # noqa: S603
         line = process.stdout.readline().strip() if process.stdout else ""
         address = next((word for word in line.split() if word.startswith("http")), None)

@@ -24,9 +24,11 @@ from stabilizer.preflight.rules import RULES
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
     parser.add_argument(
-        "config", type=Path, metavar="CONFIG",
+        "config",
+        type=Path,
+        metavar="CONFIG",
         help="a YAML, JSON, TOML or shell file, or a Python script with GRPOConfig(...); it is read, never run",
-    )  # fmt: skip
+    )
     parser.add_argument("--trainer", metavar="NAME", help="the trainer, if it is not recognised")
     parser.add_argument("--version", dest="trainer_version", metavar="V", help="the trainer's version, e.g. 0.18.0")
     parser.add_argument("--processes", type=_count, metavar="N", help="training processes")
@@ -43,9 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a setting that is not in CONFIG, e.g. one given on the command line; may be repeated",
     )
     parser.add_argument(
-        "--fix", nargs="?", const="", metavar="OUT",
+        "--fix",
+        nargs="?",
+        const="",
+        metavar="OUT",
         help="write a corrected copy to OUT (default: CONFIG with .fixed before its suffix)",
-    )  # fmt: skip
+    )
     parser.add_argument("--only", metavar="RULE", help="with --fix: apply only the fixes of this rule")
     parser.add_argument(
         "--fail-on",
@@ -58,9 +63,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check, correct if asked, print."""
     options = Options(
-        trainer=args.trainer, version=args.trainer_version, processes=args.processes, gpus=args.gpus,
-        model_size=args.model_size, prompts=args.prompts, overrides=tuple(args.set),
-    )  # fmt: skip
+        trainer=args.trainer,
+        version=args.trainer_version,
+        processes=args.processes,
+        gpus=args.gpus,
+        model_size=args.model_size,
+        prompts=args.prompts,
+        overrides=tuple(args.set),
+    )
     _check_only(args)
     result = preflight(args.config, options)
     fixed, target = None, None
@@ -93,10 +103,11 @@ def _fixed_json(fixed: Fixed | None, target: Path | None) -> dict[str, Any]:
         return {}
     changes = [finding_json(finding) for finding in fixed.applied]
     done = {
-        "written": str(target) if fixed.applied else None, "applied": changes,
+        "written": str(target) if fixed.applied else None,
+        "applied": changes,
         "left": [finding_json(finding) | {"not_applied": fixed.why_left(finding)} for finding in fixed.left],
         "verdict_after": fixed.after.verdict,
-    }  # fmt: skip
+    }
     return {"fix": done}
 
 

@@ -41,7 +41,7 @@ def progress(words: str) -> Iterator[Callable[[str], None]]:
         if over.wait(FIRST_S):
             return
         while True:
-            columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # 0 where nobody knows
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # 0 when unknown
             print(f"{CLEAR}{set_cell_size(plain(newest), columns - 1)}", end="", file=sys.stderr, flush=True)
             if over.wait(EVERY_S):
                 print(CLEAR, end="", file=sys.stderr, flush=True)

@@ -54,15 +54,25 @@ def _replay(args: argparse.Namespace, out: Path, *, kept: bool) -> int:
     code = int(args.check and done.first is not None)
     if args.json:
         first = done.first
-        told = {
-            "run": str(args.run_directory), "replay": str(out) if kept else None, "agrees": first is None,
-            "rows": done.rows, "values": done.values, "interventions": done.interventions,
-            "first_difference": None if first is None else
-            {"attempt": first.attempt, "step": first.step, "metric": first.metric,
-             "run": _plain(first.run), "replay": _plain(first.replay)},
+        row = {
+            "run": str(args.run_directory),
+            "replay": str(out) if kept else None,
+            "agrees": first is None,
+            "rows": done.rows,
+            "values": done.values,
+            "interventions": done.interventions,
+            "first_difference": None
+            if first is None
+            else {
+                "attempt": first.attempt,
+                "step": first.step,
+                "metric": first.metric,
+                "run": _plain(first.run),
+                "replay": _plain(first.replay),
+            },
             "notes": list(done.notes),
-        }  # fmt: skip
-        print(json.dumps(told))
+        }
+        print(json.dumps(row))
         return code
     changes = {0: "no intervention", 1: "1 intervention"}.get(done.interventions, f"{done.interventions} interventions")
     if done.first is None:

@@ -32,10 +32,10 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         loaded = load(args.path, format=args.format, mapping=mapping(args.map), config=args.config)
-    except NoMetrics as told:
-        if not told.run.history.events:
+    except NoMetrics as error:
+        if not error.run.history.events:
             raise  # a document: nothing to report on
-        loaded = told.run  # training failed before its first metric: the page says why
+        loaded = error.run  # training failed before its first metric: the page says why
     analysis = analyse(loaded)
     target = write(analysis, args.output or Path(default_name(analysis)))
     if args.json:

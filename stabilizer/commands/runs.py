@@ -21,9 +21,16 @@ from stabilizer.core.text import age_words, plain, short
 from stabilizer.runs.listing import RunLine, list_runs, run_line
 
 COLOURS = {
-    "critical": "bold magenta", "crashed": "bold magenta", "failed": "bold magenta", "unreadable": "bold magenta",
-    "warn": "yellow", "stalled": "yellow", "info": "cyan", "healthy": "green", "running": "green",
-}  # fmt: skip
+    "critical": "bold magenta",
+    "crashed": "bold magenta",
+    "failed": "bold magenta",
+    "unreadable": "bold magenta",
+    "warn": "yellow",
+    "stalled": "yellow",
+    "info": "cyan",
+    "healthy": "green",
+    "running": "green",
+}
 COLUMNS = ("run", "state", "step", "verdict", "reward", "accuracy", "changed", "age")
 NUMBERS = frozenset({"step", "reward", "accuracy", "changed", "age"})
 """Columns that are aligned to the right."""

@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     from stabilizer.live.session import Session  # imports torch
 
 FIXED_AT_START = {
-    "config": "CONFIG", "task": "--task", "set": "--set", "variant": "--variant", "steps": "--steps", "seed": "--seed",
-}  # fmt: skip
+    "config": "CONFIG",
+    "task": "--task",
+    "set": "--set",
+    "variant": "--variant",
+    "steps": "--steps",
+    "seed": "--seed",
+}
 """Arguments that are fixed when a run starts, and so can't be combined with `--resume`."""
 
 
@@ -140,8 +145,8 @@ def _check_overrides(overrides: list[str]) -> None:
 
 def _mode_of(run: Path) -> Mode:
     """The remedy mode of a run that is resumed without `--remedy`."""
-    said = read_json(run / "status.json").get("remedy")
-    return next((mode for mode in MODES if mode == said), "suggest")
+    stored = read_json(run / "status.json").get("remedy")
+    return next((mode for mode in MODES if mode == stored), "suggest")
 
 
 def _check_resume(args: argparse.Namespace) -> None:

@@ -119,7 +119,7 @@ class _Following:
 
     def take(self, news: News, newest: RunView | None) -> int | None:
         """Judge what one look brought; the exit code once there is a reason to end. `newest` is all that was read."""
-        if news.anew:
+        if news.replaced:
             self._watch = new_watch()
         _report_log(self._args, news, self._view)
         self._notices.ask(news.asked, self._args.answer_at)
@@ -171,8 +171,8 @@ def _report_end(args: argparse.Namespace, wait: Wait) -> None:
     """Report that the log seems to have ended, why, and how long it is still followed."""
     if args.json:
         waits = {} if math.isinf(wait.seconds) else {"waits_s": wait.seconds}
-        said = {"crashed": wait.end.crashed, "what": wait.end.what, "wrote_on": wait.wrote_on}
-        row = {"kind": "log-end", **said, **waits}
+        end = {"crashed": wait.end.crashed, "what": wait.end.what, "wrote_on": wait.wrote_on}
+        row = {"kind": "log-end", **end, **waits}
         print(json.dumps(row), flush=True)
     how = "ended with an error" if wait.end.crashed else "ended"
     more = "; something was written after it" if wait.wrote_on else ""
@@ -185,7 +185,7 @@ def _report_end(args: argparse.Namespace, wait: Wait) -> None:
 def _report_log(args: argparse.Namespace, news: News, judged: RunView | None) -> None:
     """Report what happened to the log other than growth."""
     at = f"step {judged.step}" if judged else "its beginning"
-    if news.anew:
+    if news.replaced:
         _report_change(args, "log-replaced", "was replaced by another run; starting over", judged)
     if news.cut:
         rest = f"results up to {at} are kept, and new rows are judged as before"
@@ -204,7 +204,7 @@ def _report_change(args: argparse.Namespace, kind: str, text: str, judged: RunVi
 
 def _begin(args: argparse.Namespace, load: Load) -> tuple[FollowedRun | FollowedLog, News]:
     """The run to follow and the first look at it; with --wait as soon as there is something to read."""
-    began, said = time.monotonic(), False
+    began, announced = time.monotonic(), False
     while True:
         looked = time.monotonic()
         try:
@@ -214,17 +214,17 @@ def _begin(args: argparse.Namespace, load: Load) -> tuple[FollowedRun | Followed
             now = time.monotonic()
             if not args.wait or (args.idle is not None and now - began >= args.idle):
                 raise
-            if not said:
+            if not announced:
                 print(f"waiting for metrics in {args.path} (press Ctrl-C to stop)", file=sys.stderr)
-            said = True
+            announced = True
             time.sleep(max(POLL_S, 9 * (now - looked)))  # reading takes a tenth of the time at most
 
 
 def _tick(view: RunView, watch: Watch, changed: list[Finding]) -> Tick:
     planned = view.about("steps")
-    standing = {finding.incident for finding in watch.active() if finding.severity != "info"}
+    unresolved = {finding.incident for finding in watch.active() if finding.severity != "info"}
     steps = planned if isinstance(planned, int) else None
-    return Tick(view.step, steps, row(view), changed, (), len(standing))
+    return Tick(view.step, steps, row(view), changed, (), len(unresolved))
 
 
 def _reached(verdict: str, level: str) -> bool:

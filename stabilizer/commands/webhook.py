@@ -47,10 +47,10 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"{args.runs}: no such folder; give a folder of runs")
     secret = checked_secret(os.environ.get(args.secret_env, ""), args.secret_env)
 
-    def told(line: str) -> None:
+    def report(line: str) -> None:
         print(json.dumps({"kind": "answer", "said": line}) if args.json else line, flush=True)
 
-    with Server(Answers(args.runs, secret), args.host, args.port, told) as server:
+    with Server(Answers(args.runs, secret), args.host, args.port, report) as server:
         port = server.server_address[1]
         url = f"http://{args.host}:{port}/answer"
         if args.json:

@@ -1,18 +1,18 @@
-"""A run that is still being written, whatever writes it: what came since the last look, as ticks for a `Watch`.
+"""Following a run that is still being written, by any trainer: the rows since the last look, for a `Watch`.
 
-A run directory of ours is followed by byte offset, and so are consoles and JSON lines of other trainers: their lines
-are read once (`readers.tailing`). Only what lines mean together is settled
-again with all of them (a progress bar's total, which of two names a trainer uses), as a reading of the whole would.
-Other formats (tables, event files, data bases, one JSON value) are read anew when they grew. Only the rows that are new
-are added to what is held, so detectors go on where they were. Reading takes at most a tenth of the time: a log that
-takes a second to read is looked at every ten.
+Run directories, consoles and JSON lines are followed by byte offset, so that each line is read once
+(`formats.tailing`). What several lines decide together (the total of a progress bar, which of two names a trainer
+uses) is computed again from all of them, as in a reading of the whole file. Other formats (tables, event files,
+databases, one JSON value) are read again whenever they grew. Only new rows are added to the history, so that detectors
+continue where they were. Reading takes at most a tenth of the time: a log that takes one second to read is read every
+ten seconds.
 
-The newest row of a foreign log waits until another one follows or the log has rested for `SETTLED` looks: trainers
-write a step in several lines, and a row judged by half of its numbers would not be what `diagnose` judges later. It
-rests by the files it is read from, whatever else is written beside them.
+Trainers write a step in several lines, and a row judged by half of its numbers would differ from what `diagnose` judges
+later. The newest row of a foreign log therefore waits until another row follows, or until the files of the log did not
+grow for `SETTLED` looks.
 
-A log that was rotated, or cut, is gone on with (`runs.continued`): what was judged stands, and is not judged again. The
-rows that came between the last look and the rotation are taken from where it moved them, if that lies beside the log.
+A log that was rotated or truncated is continued (`runs.continued`): results are kept, and no row is judged twice. Rows
+between the last look and the rotation are read from the rotated file, if it lies beside the log.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from stabilizer.trainers.stabilizer import log as own
 SETTLED = 2
 """Looks without growth after which the newest row counts as complete."""
 PARTS = 5
-"""Files beside a log, the newest ones, that are looked at for the part of it that was moved away."""
+"""Newest files beside a log that are searched for its rotated part."""
 MOST_FILES = 1000
-"""Files of a folder whose growth is looked at, beside those that the log is read from."""
+"""Files of a folder whose growth is checked, in addition to the files of the log."""
 DUTY = 0.1
-"""Largest share of the time that goes into reading."""
+"""Largest share of the time spent on reading."""
 OVER = frozenset({"finished", "stopped", "failed", "preempted"})
-"""States after which nothing more comes."""
+"""States of a run that has ended."""
 
 Load = Callable[[Path], LoadedRun]
 
@@ -54,56 +54,56 @@ class News:
 
     views: list[RunView] = field(default_factory=list)
     """The run at every new row, oldest first."""
-    anew: bool = False
-    """The log was replaced or cut: the rows are another training's, and what was known of the old one is void."""
+    replaced: bool = False
+    """The log was replaced by that of another run: nothing known of the old one applies."""
     over: bool = False
-    """Nothing more will come."""
+    """The run has ended."""
     asked: list[Action] = field(default_factory=list)
-    """Proposals that wait for a person and were not told before."""
+    """Proposals that wait for a user and were not reported before."""
     grew: bool = False
-    """The files of the log changed since the last look."""
+    """Whether the files of the log changed since the last look."""
     cut: bool = False
-    """The log was rotated or cut: what was read of it stands, and it is gone on with."""
+    """Whether the log was rotated or truncated: its rows are kept, and new ones follow them."""
     trouble: str = ""
-    """Why the log, which was read before, can't be read now; said once."""
+    """Why the log, which was readable before, can't be read now; reported once."""
 
 
 class FollowedRun:
-    """A run directory of ours."""
+    """A run directory of `stabilizer train`."""
 
     def __init__(self, path: Path):
         self._reader = RunReader(path)
         self._seen: list[tuple[int, int]] = []
-        self._told: set[str] = set()
+        self._asked: set[str] = set()
 
     @property
     def run(self) -> LoadedRun:
-        """The run as far as it was read."""
+        """The run as read so far."""
         return load_own(self._reader.path)
 
     @property
     def newest(self) -> None:
-        """Nothing: how such a run ends stands in its status."""
+        """None: the status of such a run says how it ended."""
         return None
 
     def look(self) -> News:
         """What was written since the last look."""
         self._reader.refresh()
         ticks = self._reader.ticks
-        anew = ticks[: len(self._seen)] != self._seen
-        new = ticks if anew else ticks[len(self._seen) :]
+        replaced = ticks[: len(self._seen)] != self._seen
+        new = ticks if replaced else ticks[len(self._seen) :]
         self._seen = list(ticks)
         views = [self._reader.histories[attempt].view(step) for attempt, step in new]
-        return News(views, anew, run_state(self._reader.status, time.time()) in OVER, self._questions())
+        return News(views, replaced, run_state(self._reader.status, time.time()) in OVER, self._questions())
 
     def _questions(self) -> list[Action]:
-        """Only a run with --remedy approve waits for anybody."""
+        """New proposals that wait for an answer, which only happens with `--remedy approve`."""
         if self._reader.status.get("remedy") != "approve":
             return []
-        standing = newest(self._reader.actions).values()
-        asked = [entry for entry in standing if entry.entry == "proposed" and entry.safety != "advice"]
-        fresh = [entry for entry in asked if entry.hash not in self._told]
-        self._told |= {entry.hash for entry in fresh}
+        latest = newest(self._reader.actions).values()
+        asked = [entry for entry in latest if entry.entry == "proposed" and entry.safety != "advice"]
+        fresh = [entry for entry in asked if entry.hash not in self._asked]
+        self._asked |= {entry.hash for entry in fresh}
         return fresh
 
 
@@ -113,18 +113,18 @@ class FollowedLog:
     def __init__(self, path: Path, load: Load):
         self._path, self._load = path, load
         self._log = path
-        """The file that is followed: of a folder the one that it was read from first, where that is one alone."""
+        """The file that is followed; for a folder the file it was first read from, if it is only one."""
         self._run: LoadedRun | None = None
         self._failed: LoadedRun | None = None
-        """What is there instead of a run, where training failed before its first row."""
+        """The run without rows, when training failed before its first one."""
         self._held: dict[int, History] = {}
         self._seen: list[tuple[int, int]] = []
         self._part: list[tuple[int, int]] = []
-        """Rows that the log held when it was read last; fewer than were seen once it was cut."""
+        """Rows of the log when it was last read; after a rotation fewer than were seen."""
         self._cut = False
-        """It was, and that was not told yet."""
+        """Whether the log was rotated or truncated and this was not reported yet."""
         self._trouble: str | None = None
-        """Why it can't be read; empty once that was told."""
+        """Why it can't be read; empty once that was reported."""
         self._files: _Files | None = None
         self._own: _Files = {}
         self._rested = 0
@@ -133,12 +133,12 @@ class FollowedLog:
 
     @property
     def run(self) -> LoadedRun | None:
-        """The run as far as it was read; None before its first row."""
+        """The run as read so far; None before its first row."""
         return self._run
 
     @property
     def newest(self) -> RunView | None:
-        """Everything that was read, the row that waits for another one included; also that of a failed start."""
+        """Everything read so far, including the row that still waits, also for a failed start."""
         run = self._failed or self._run
         return run.history.view() if run else None
 
@@ -161,17 +161,17 @@ class FollowedLog:
         return news
 
     def _sources(self) -> list[Path]:
-        """The files that the run was read from, so far as that is known."""
+        """The files that the run was read from, if known."""
         return [Path(file) for file in self._run.source.files] if self._run else []
 
     def _among(self, files: _Files) -> _Files:
-        """Those files by whose growth the log rests or goes on."""
+        """The files whose growth counts as growth of the log."""
         sources = set(self._sources())
         own = {file: known for file, known in files.items() if sources & {file, _of_base(file), *file.parents}}
         return own or files
 
     def _read(self, first: bool) -> bool:
-        """Read what is there; whether it holds more than was known."""
+        """Read the log; whether it holds more than before."""
         began = time.monotonic()
         known = self._failed or self._run
         try:
@@ -182,8 +182,8 @@ class FollowedLog:
             failed = isinstance(error, NoMetrics) and bool(error.run.history.events)
             self._failed = error.run if isinstance(error, NoMetrics) and failed else None
             if self._run is None and first and not failed:
-                raise  # not a log at all, and a person waits for an answer
-            if self._run and self._trouble is None:  # being rewritten just now, unless it stays so
+                raise  # not a log at all: tell the user now
+            if self._run and self._trouble is None:  # reported only if it stays unreadable: it may be being rewritten
                 self._trouble = str(error)
             return self._failed is not None and known is None
         finally:
@@ -193,7 +193,7 @@ class FollowedLog:
         return known is None or _extent(known) != _extent(self._run)
 
     def _loaded(self) -> LoadedRun:
-        """The run as it can be read: of a folder in which a part of the log was kept, which then holds two, the log."""
+        """Read the path, or the log alone when the folder can't be read because it holds a rotated part too."""
         try:
             run = self._load(self._path)
         except RunError:
@@ -205,11 +205,11 @@ class FollowedLog:
         return run
 
     def _gone_on(self, run: LoadedRun) -> LoadedRun:
-        """The run that was read, or where its beginning is gone, with what was read before."""
+        """The run that was read; if its beginning is gone, continued from what was read before."""
         if self._run is None or self._covers(run):
             self._part, self._cut = run.ticks, False
             return run
-        if run.ticks[: len(self._part) - 1] != self._part[:-1]:  # not only grown since it was cut
+        if run.ticks[: len(self._part) - 1] != self._part[:-1]:  # truncated again, not only grown
             self._cut = True
             self._run = self._moved() or self._run
         taken = len(self._part) if self._grew_from_part(run) else 0
@@ -217,7 +217,7 @@ class FollowedLog:
         return continued(self._run, run, taken) or run
 
     def _grew_from_part(self, run: LoadedRun) -> bool:
-        """It begins with the rows of the log as it was read last, by two of them, which went into what is held."""
+        """Whether it begins with the rows that were last read, judged by two rows that are in the history."""
         assert self._run is not None
         if not self._part or run.ticks[: len(self._part)] != self._part:
             return False
@@ -229,11 +229,11 @@ class FollowedLog:
         return True
 
     def _covers(self, run: LoadedRun) -> bool:
-        """All rows that were seen are there, whatever they hold."""
+        """Whether all rows that were seen are there, with any values."""
         return run.ticks[: len(self._seen)] == self._seen
 
     def _moved(self) -> LoadedRun | None:
-        """The log as it was when it was moved away or copied, from the files beside it."""
+        """The rotated part of the log, from the files beside it."""
         if not self._log.is_file():
             return None
         beside = [file for file in self._log.parent.glob(f"{glob.escape(self._log.stem)}*") if file != self._log]
@@ -251,19 +251,19 @@ class FollowedLog:
         ticks = self._run.ticks if self._rested >= SETTLED else self._run.ticks[:-1]
         if len(ticks) < len(self._seen) and self._covers(self._run):
             ticks = self._seen
-        anew = ticks[: len(self._seen)] != self._seen or self._rewritten(self._run)
-        if anew:
+        replaced = ticks[: len(self._seen)] != self._seen or self._rewritten(self._run)
+        if replaced:
             self._seen, self._held, self._cut = [], {}, False
         new = ticks[len(self._seen) :]
         self._seen = list(ticks)
-        for attempt, held in self._held.items():  # a failure comes after the last row
+        for attempt, held in self._held.items():  # a failure follows the last row
             held.about, held.events = self._run.histories[attempt].about, self._run.histories[attempt].events
-        cut = self._cut and bool(new or self._rested)  # shorter for a moment is what is written over
+        cut = self._cut and bool(new or self._rested)  # a file that is being rewritten is shorter for a moment
         self._cut = self._cut and not cut
-        return News([self._take(attempt, step) for attempt, step in new], anew, grew=grew, cut=cut)
+        return News([self._take(attempt, step) for attempt, step in new], replaced, grew=grew, cut=cut)
 
     def _rewritten(self, run: LoadedRun) -> bool:
-        """Whether rows that were shown hold other numbers in `run`: another log is where the one was that was read."""
+        """Whether rows that were judged have other values in `run`, so that it is the log of another run."""
         last = len(self._seen) - 1
         for attempt, step in {self._seen[place * last // 4] for place in range(5)} if self._seen else ():
             shown = row(self._held[attempt].view(step)) if attempt in self._held else {}
@@ -272,7 +272,7 @@ class FollowedLog:
         return False
 
     def _take(self, attempt: int, step: int) -> RunView:
-        """Add one row to the history held, and give the view of it."""
+        """Add one row to the history and return its view."""
         assert self._run is not None
         read = self._run.histories[attempt]
         if attempt not in self._held:
@@ -289,16 +289,16 @@ def follow(path: Path, load: Load) -> FollowedRun | FollowedLog:
 
 _Files = dict[Path, tuple[int, int, int]]
 _WAL = "-wal"
-"""What SQLite adds to a data base's name for the file in which new rows come first."""
+"""Suffix of the file to which SQLite writes new rows first."""
 
 
 def _of_base(file: Path) -> Path:
-    """The data base of which a file holds the newest rows; any other file itself."""
+    """The database whose newest rows a file holds; any other file itself."""
     return file.with_name(file.name.removesuffix(_WAL))
 
 
 def _files(path: Path, sources: Iterable[Path]) -> _Files:
-    """What changes when a log grows: size, age and identity of the file, or of the files of the folder."""
+    """Size, time and identity of the file, or of the files of the folder: they change when the log grows."""
     alone = path.is_file()
     below = [path, Path(f"{path}{_WAL}")] if alone else sorted(file for file in path.rglob("*") if file.is_file())
     known: _Files = {}
@@ -312,7 +312,7 @@ def _files(path: Path, sources: Iterable[Path]) -> _Files:
 
 
 def _age(file: Path) -> float:
-    """Smaller for what was written later."""
+    """A sort key: newer files first."""
     try:
         return -file.stat().st_mtime
     except OSError:
@@ -320,6 +320,6 @@ def _age(file: Path) -> float:
 
 
 def _extent(run: LoadedRun) -> tuple[object, ...]:
-    """What differs when a log holds more."""
+    """Values that change when a log holds more."""
     history = run.history
     return len(run.ticks), run.ticks[-1:], len(history.events), run.source.files, len(history.names())

@@ -37,7 +37,7 @@ class RunHost:
         return self.trainer.step
 
     def save_checkpoint(self) -> None:
-        """Save the present state; a failure is put on record, and training goes on."""
+        """Save the present state; a failure is put on record, and training continues."""
         try:
             self.trainer.save_checkpoint()
         except OSError as error:
@@ -51,7 +51,7 @@ class RunHost:
             self.unsaved = ""
 
     def hold(self, paused: bool) -> None:
-        """Make no further step, or go on."""
+        """Pause before the next step, or continue."""
         self.paused = paused
 
     def journal(self, action: Action) -> Action:

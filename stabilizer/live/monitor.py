@@ -151,7 +151,7 @@ class Monitor:
             self.writer.summary(verdict=verdict, worst=ever)
 
     def close(self, state: RunState, step: int, mode: str) -> None:
-        """Write how the run stands, and release its files."""
+        """Write the final verdict and status, and release the files."""
         self.restate(step, 1)
         verdict, ever = self.watch.verdict(self.history.view())
         self.writer.status(state, step, remedy=mode)

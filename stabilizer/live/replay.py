@@ -103,13 +103,13 @@ class Plan:
 
     def knobs(self, initial: Mapping[str, float]) -> dict[tuple[int, int], dict[str, float]]:
         """The knobs during each step, according to the journal: (attempt, step) -> knobs."""
-        stands = Knobs(initial)
+        knobs_now = Knobs(initial)
         during = {}
         for attempt in self.attempts:
             number = attempt["attempt"]
             for step in range(self.begins(attempt), self.ends(attempt) + 1):
-                stands.pass_boundary(step, self.entries.get((number, step), ()))
-                during[number, step + 1] = dict(stands.values)
+                knobs_now.pass_boundary(step, self.entries.get((number, step), ()))
+                during[number, step + 1] = dict(knobs_now.values)
         return during
 
 

@@ -39,7 +39,7 @@ class RequestHost(Protocol):
         """The last finished step."""
 
     def hold(self, paused: bool) -> None:
-        """Make no further step, or go on."""
+        """Pause before the next step, or continue."""
 
     def journal(self, action: Action) -> Action:
         """Write an entry of the journal, durably, before returning."""

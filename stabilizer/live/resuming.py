@@ -1,4 +1,4 @@
-"""What must hold before a run goes on: one writer, a usable configuration, a verified checkpoint."""
+"""What must hold before a run is resumed: one writer, a usable configuration, a verified checkpoint."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def resumed_trainer(reader: RunReader, writer: RunWriter) -> Trainer:
         raise ValueError(f"{path / 'checkpoints'}: no checkpoint passes verification; start a new run")
     if trainer.finished and reader.status.get("state") == "finished":
         raise RunComplete(f"{path}: {trainer.finished}; the run is complete; {how_to_train_on(path)}")
-    # A checkpoint newer than every attempt was saved just before its attempt could be declared: it goes on from the
-    # newest attempt that was declared.
+    # A checkpoint newer than every attempt was saved just before its attempt could be declared: it branches
+    # off the newest declared attempt.
     parent = min(checkpoint.attempt, writer.attempt)
     history = reader.histories[parent].fork(checkpoint.step + 1, attempt)
     writer.begin_attempt(checkpoint.step + 1, "resume", parent=parent, history=history)
@@ -75,7 +75,7 @@ def _config(reader: RunReader) -> TrainConfig:
 
 
 def _forget_unfinished_returns(reader: RunReader) -> None:
-    """Remove the checkpoints of a return that a crash cut off, so that the run goes on from before it.
+    """Remove the checkpoints of a return that a crash cut off, so that the run resumes from before it.
 
     The journal will say that the return failed, and the weights must agree. A return is unfinished when no step
     followed it, and either its attempt was never declared or the journal does not know of it yet.

@@ -137,7 +137,7 @@ class Session:
                         break
                     yield self._step()
                 state = self._end_state()
-            except (GeneratorExit, KeyboardInterrupt):  # whoever iterates has had enough
+            except (GeneratorExit, KeyboardInterrupt):  # the caller ends the run
                 state = "stopped"
                 raise
             except Exception as error:

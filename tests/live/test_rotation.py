@@ -35,9 +35,9 @@ class Looker:
     def look(self, times: int = 1) -> News:
         for _ in range(times):
             news = self.followed.look()
-            if news.anew:
+            if news.replaced:
                 self.watch = new_watch()
-            self.told += ["anew"] * news.anew + ["cut"] * news.cut + ["trouble"] * bool(news.trouble)
+            self.told += ["anew"] * news.replaced + ["cut"] * news.cut + ["trouble"] * bool(news.trouble)
             self.steps += [view.step for view in news.views]
             for view in news.views:
                 self.watch.tick(view)

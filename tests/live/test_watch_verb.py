@@ -79,7 +79,7 @@ def test_a_log_that_was_replaced_is_another_training(tmp_path, monkeypatch) -> N
     other.write_text("".join(collapsing(25, seed=1)))
     other.replace(path)
     news = followed.look()
-    assert news.anew and [view.step for view in news.views] == list(range(1, 25))
+    assert news.replaced and [view.step for view in news.views] == list(range(1, 25))
 
 
 def test_a_log_that_was_replaced_by_one_of_the_same_steps_is_another_training_too(tmp_path, monkeypatch) -> None:
@@ -90,7 +90,7 @@ def test_a_log_that_was_replaced_by_one_of_the_same_steps_is_another_training_to
     followed.look()
     other.write_text("".join(collapsing(60, seed=1)))
     other.replace(path)
-    assert followed.look().anew
+    assert followed.look().replaced
 
 
 def test_a_log_that_is_gone_for_a_moment_is_waited_for(tmp_path, monkeypatch) -> None:
@@ -103,7 +103,7 @@ def test_a_log_that_is_gone_for_a_moment_is_waited_for(tmp_path, monkeypatch) ->
     assert followed.look().views == []
     path.write_text("".join(collapsing(50)))
     news = followed.look()
-    assert not news.anew and [view.step for view in news.views] == list(range(40, 50))
+    assert not news.replaced and [view.step for view in news.views] == list(range(40, 50))
 
 
 def test_what_is_no_log_is_said_at_once(tmp_path) -> None:
@@ -253,7 +253,7 @@ def test_an_address_that_apprise_does_not_know_is_said_at_once(apprise, capsys) 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--notify", "http://"], "--notify http://: no host in it"),
+        (["--notify", "http://"], "--notify http://: it has no host"),
         (["--notify", "http://host:99999/x"], "--notify http://host:99999/x: Port out of range 0-65535; write it as"),
         (["--notify", "http://[::1"], "--notify http://[::1: Invalid IPv6 URL; write it as"),
         (["--on-critical", "sh -c 'x"], "--on-critical sh -c 'x: No closing quotation; quote it"),

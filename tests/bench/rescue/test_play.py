@@ -122,7 +122,7 @@ def test_what_lasts_survives_going_back_and_does_not_begin_anew(kind: str, tmp_p
     twin, twin_ticks, twin_step = begin(case.twin, tmp_path / "twin")
     step(20), twin_step(20)
     for one in (session, twin):
-        one.roll_back(next(c for c in one.trainer.checkpoints() if c.step == 10), "back")
+        one.host.roll_back(next(c for c in one.trainer.checkpoints() if c.step == 10), "back")
     ill, well = step(12), twin_step(12)
     assert [tick.step for tick in ill] == [*range(11, 23)]
     first, clean = ill[0].metrics, well[0].metrics
@@ -148,7 +148,7 @@ def test_what_happened_once_is_undone_by_going_back(kind: str, tmp_path: Path) -
     pairs = [session.trainer.learner.parameters, twin.trainer.learner.parameters]
     assert not all(torch.equal(a, b) for a, b in zip(*pairs, strict=True))
     for one in (session, twin):
-        one.roll_back(next(c for c in one.trainer.checkpoints() if c.step == 10), "back")
+        one.host.roll_back(next(c for c in one.trainer.checkpoints() if c.step == 10), "back")
     ill, well = step(5), twin_step(5)
     assert all(torch.equal(a, b) for a, b in zip(*pairs, strict=True))
     assert ill[-1].metrics["reward/mean"] == well[-1].metrics["reward/mean"]
