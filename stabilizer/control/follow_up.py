@@ -35,7 +35,7 @@ class FollowUp:
     margin: int
     text: str
     under: Trial | None = None
-    """The trial that stands or falls with it; None where the other one is kept whatever comes of it."""
+    """The trial that is kept or undone together with it; None where that one is kept in any case."""
     replays: bool = False
     returns: Checkpoint | None = None
 

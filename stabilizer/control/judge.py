@@ -26,7 +26,7 @@ WORSENS = 4
 
 @dataclass(frozen=True)
 class Judgement:
-    """How a trial stands, and why."""
+    """The state of a trial, and why."""
 
     outcome: Literal["running", "verified", "failed"]
     reason: str = ""
@@ -40,7 +40,7 @@ RUNNING = Judgement("running")
 
 
 def advance(trial: Trial, watch: Watch, view: RunView) -> Judgement:
-    """One more tick of a trial, and how it stands then."""
+    """Count one more tick of a trial and judge it."""
     trial.ticks += 1
     found = judge(trial, watch, view)
     trial.harmed, trial.came = trial.harmed or found.harmed, trial.came or found.came
@@ -48,7 +48,7 @@ def advance(trial: Trial, watch: Watch, view: RunView) -> Judgement:
 
 
 def judge(trial: Trial, watch: Watch, view: RunView) -> Judgement:
-    """How a trial stands after `trial.ticks` ticks."""
+    """The state of a trial after `trial.ticks` ticks."""
     if trial.outlived:
         return _lessened(trial, view)
     if over := trial.remedy.over(view, trial.began):
@@ -96,7 +96,7 @@ def _at_the_end(trial: Trial, watch: Watch, view: RunView, state: GuardVerdict, 
 
 
 def _beside_what_it_left(trial: Trial, before: Guard, view: RunView) -> Judgement:
-    """A rollback beside the run just before it: the newest rows count, for the first ones are from further back.
+    """Compare a rollback with the run just before it, by the newest rows: the first ones are from further back.
 
     A reward that was in doubt then (`in_doubt`) can't be compared.
     """
@@ -138,7 +138,7 @@ def _got_worse(trial: Trial, view: RunView) -> bool:
 
 
 def _damage(trial: Trial, watch: Watch, view: RunView) -> str:
-    """Damage that is back after a rollback, or came after a change that was to prevent it."""
+    """Damage that is back after a rollback, or that a change did not prevent."""
     if (not trial.target and trial.critical) or trial.ticks < (SETTLE if trial.target else WORSENS):
         return ""
     for finding in watch.active():

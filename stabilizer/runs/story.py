@@ -241,7 +241,7 @@ def _hypothesis(proposed: Action, applied: Action | None) -> Hypothesis | None:
     guard = applied.data if applied and "guard" in applied.data else card
     undo = card.get("undo")
     return Hypothesis(
-        why=proposed.text.partition("; expected within")[0],
+        why=_text(card.get("why")) or proposed.text,
         expects=_text(card.get("expects")),
         guard=_text(guard.get("guard")),
         guard_level=_number(guard.get("guard_level")),

@@ -13,10 +13,11 @@ from stabilizer.core.records import Action
 from stabilizer.figures.marks import story
 from stabilizer.figures.theme import PALETTES
 from stabilizer.live.session import Session
-from stabilizer.runs.journal import newest, summary, verify
+from stabilizer.runs.journal import newest, verify
 from stabilizer.runs.listing import run_line
 from stabilizer.runs.reader import RunReader
 from stabilizer.runs.requests import ask
+from stabilizer.runs.story import summary
 from stabilizer.trainers.reading import load
 from stabilizer.training.config import load_config
 from tests.deep import nested
