@@ -511,7 +511,7 @@ class Session:
         """Make no further step, or go on."""
         self._paused = paused
 
-    # --- what the policy asks for (see `policy.Host`) ----------------------------------------------------------------
+    # --- what the remedies ask for (see `control.host`) ---------------------------------------------------------------
 
     def journal(self, action: Action) -> Action:
         """Write an entry of the journal, with the step after which it holds where that is not the one it speaks of."""
