@@ -96,7 +96,7 @@ def too_expensive(memory: Memory, steps: int, view: RunView, pending: int = 0) -
     most, spent = allowance(view), memory.extra + pending
     if spent + steps <= most:
         return None
-    text = f"it would cost {steps} steps, and of the {most} that fixes may cost {spent} are spent"
+    text = f"it would cost {steps} steps; {spent} of the {most} that fixes may cost are spent"
     return Refusal("limit", text)
 
 

@@ -74,9 +74,9 @@ class Probe:
     def words(self) -> str:
         """What was measured."""
         if self.says_nothing:
-            return "nobody could tell what going back would win"
+            return "what going back would win could not be measured"
         here, there = float(np.nanmean(self.here.rewards)), float(np.nanmean(self.there.rewards))
-        text = f"on the same prompts its weights are paid {there:.3g}, and the present ones {here:.3g}"
+        text = f"on the same prompts its weights get a reward of {there:.3g}, and the present ones {here:.3g}"
         text += f" (± {self.more[1]:.2g})"
         if math.isfinite(self.here.held_out):
             text += f"; of held-out problems they solve {self.there.held_out:.1%}, and these {self.here.held_out:.1%}"

@@ -89,7 +89,7 @@ class Questions:
             over = "what is left of the incident calls for no fix" if only else "the incident is over"
             return f"{over}, so it is no longer needed"
         if asked.findings and not any(finding.id in asked.findings for finding in members):
-            return f"{', '.join(asked.findings)} called for it, and no longer stands"
+            return f"{', '.join(asked.findings)} called for it and is resolved"
         if incident.causes and incident.causes[0].id != asked.cause:
             return f"the cause is {incident.causes[0].id} by now, and was {asked.cause or 'not known'} then"
         return self._unfounded(asked, view)
