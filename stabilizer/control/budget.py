@@ -44,8 +44,8 @@ def refusal(
 ) -> Refusal | None:
     """Why the automatic modes must not make a change at a step; None where they may.
 
-    A change `back` to a setting that the run was well with may take knobs as far as it has to. An order that did not
-    help does not help when it is given again, and would prolong what its end made look broken.
+    A change `back` to a former setting may take knobs as far as it has to. An order that did not help is not repeated
+    soon: the steps after it may look broken only because it ended.
     """
     if memory.applied >= MAX_ACTIONS:
         return Refusal("limit", f"{MAX_ACTIONS} fixes were applied already; a person should look", needs_person=True)
@@ -96,7 +96,7 @@ def too_expensive(memory: Memory, steps: int, view: RunView, pending: int = 0) -
     most, spent = allowance(view), memory.extra + pending
     if spent + steps <= most:
         return None
-    text = f"it would cost {steps} steps, and of the {most} that fixes may cost {spent} are spent"
+    text = f"it would cost {steps} steps; {spent} of the {most} that fixes may cost are spent"
     return Refusal("limit", text)
 
 

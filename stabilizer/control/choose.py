@@ -134,7 +134,7 @@ def left_to_people(remedy: Remedy, cause: Cause) -> str:
     if remedy.safety != "soft" or remedy.harmless:
         return ""
     if cause.id not in remedy.answers:
-        return f"it contains what {cause.id} does and answers nothing"
+        return f"it contains the effects of {cause.id} and does not remove it"
     if cause.id in OUTSIDE and not remedy.outlived(cause.id):
         return f"{cause.id} lies outside of the trainer"
     if remedy.slows and cause.confidence < LIKELY:

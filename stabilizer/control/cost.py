@@ -1,4 +1,4 @@
-"""What approving a proposal would cost the run as it stands now, in sentences for the terminal and the dashboard."""
+"""What approving a proposal would cost the run now, in sentences for the terminal and the dashboard."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from stabilizer.core.records import Action
 from stabilizer.detectors.evidence.progress import progress
 from stabilizer.runs.history import RunView
 
+_NOTHING = ("", "none beside a snapshot")
+"""What the journal says where there is no cost; the words are those of journals before version 0.2."""
+
 
 def cost(proposed: Action, view: RunView | None, step: int) -> tuple[str, ...]:
-    """Sentences on what is lost if `proposed` is applied after `step`; empty where nothing is known to be lost.
+    """Sentences on what is lost if `proposed` is applied after `step`; empty if no loss is known.
 
-    `view` is None where the numbers of the run are not read yet: then only the steps are counted.
+    `view` is None while the numbers of the run are not read yet. Then only the steps are counted.
     """
     hypothesis = proposed.data.get("hypothesis")
     hypothesis = hypothesis if isinstance(hypothesis, Mapping) else {}
     back = hypothesis.get("rollback_to")
     if type(back) is not int:
         words = hypothesis.get("cost")
-        known = isinstance(words, str) and words not in ("", "none beside a snapshot")
+        known = isinstance(words, str) and words not in _NOTHING
         return (f"It costs {words}.",) if known else ()
     lost = max(0, step - back)
     said = [f"{lost:,} step{'s' * (lost != 1)} would be thrown away: the run is at step {step:,}."]
@@ -35,17 +38,17 @@ def cost(proposed: Action, view: RunView | None, step: int) -> tuple[str, ...]:
 
 
 def _compared(view: RunView) -> list[str]:
-    """The metrics that tell whether a run got better: held-out accuracy, and the reward."""
+    """The metrics that show whether a run got better: held-out accuracy and the reward."""
     reward = progress(view)
     return [name for name in (HELD_OUT, reward.metric if reward else "reward/mean") if name in view]
 
 
 def _then_and_now(view: RunView, name: str, back: int) -> str:
-    """Levels of a metric at a step and now. Held-out accuracy is one measurement, anything else a mean of rows."""
+    """The level of a metric at a step and now: one measurement of held-out accuracy, a mean of rows otherwise."""
     series, rows = view.series(name).finite(), 1 if name == HELD_OUT else BEFORE
     until = series.between(0, back).last(rows).values
     if not len(until) and name != HELD_OUT:
-        until = series.values[:rows]  # back to the very start: its first rows tell
+        until = series.values[:rows]  # back to the very start: use its first rows
     now = series.last(rows).values
     if not len(until) or not len(now):
         return ""
@@ -55,7 +58,7 @@ def _then_and_now(view: RunView, name: str, back: int) -> str:
 
 
 def _equal_prompts(probe: Mapping[str, Any], step: int) -> str:
-    """What both weights got for the same prompts, as it was measured when the fix was proposed."""
+    """The rewards of both weights on the same prompts, measured when the fix was proposed."""
     gain, error = (_number(probe.get(name)) for name in ("reward_gain", "reward_gain_error"))
     if gain is None:
         return ""

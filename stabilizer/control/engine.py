@@ -1,4 +1,4 @@
-"""The remedy side of one run: at every step, judge the trial that runs, hear people, or choose what to try next.
+"""The remedy side of one run: at every step, judge the running trial, answer people, or choose what to try next.
 
     incident -> Situation -> choose(situation) -> Proposal | Refusal -> plan -> Executor -> journal -> fold -> memory
 
@@ -86,7 +86,7 @@ class RemedyEngine:
     # --- choosing ---------------------------------------------------------------------------------------------------
 
     def _serve(self, number: int, view: RunView) -> None:
-        """Make, or propose, the first fix that an incident calls for and that may be made; one question at a time."""
+        """Apply or propose the first fix that fits an incident; one open proposal at a time."""
         if not self.context.watch.incident(number).causes:
             return
         asked = self.questions.about(number)
@@ -101,7 +101,7 @@ class RemedyEngine:
                 return
 
     def _replaced(self, asked: Question, found: Proposal | Refusal, now: Situation) -> bool:
-        """Take a proposal back where something else should be done by now, or nothing; advice replaces nothing."""
+        """Take a proposal back if something else should be done by now, or nothing. Advice replaces nothing."""
         if isinstance(found, Refusal):
             if found.reason == "outdated":
                 self.questions.withdraw(asked, now)

@@ -148,7 +148,7 @@ class Executor:
         """One more step of the trial that is under way."""
         if overtaken(trial, self._context.situation(trial.incident, view)):
             self.trial = None
-            text = "a setting was changed without a word, as is seen by now: that comes first"
+            text = "an undeclared change of a setting came to light; undoing that comes first"
             self._revert(trial, view, text, "overtaken")
             return
         found = advance(trial, self._context.watch, view)
@@ -240,7 +240,7 @@ class Executor:
         for action, held in memory.holding.items() if self._context.acts else ():
             change = memory.kept[action]
             if self.is_on_top(action) and no_longer_needed(held.remedy, change, held.onset, memory, view):
-                text = _over("what it was kept for is over")
+                text = _over("what it was kept for has passed")
                 self._undo_kept(action, held.remedy, text, "over", view, released=True)
                 return
 
@@ -280,12 +280,12 @@ class Executor:
     def _revert_under(self, trial: Trial, view: RunView) -> None:
         """Undo what a trial was built on."""
         for under in trial.chain():
-            self._put_back(under, view, f"what was built on it, {trial.action}, was undone", ticks=under.ticks)
+            self._put_back(under, view, f"{trial.action}, which went on from it, was undone", ticks=under.ticks)
 
     def _put_back(self, trial: Trial, view: RunView, reason: str, **data: Any) -> None:
         """Undo a trial that failed; a setting does not get the value back with which things broke."""
         if trial.back:
-            text = f"not enough ({reason}); what was changed without a word stays as it was before"
+            text = f"it did not help ({reason}); the undeclared change stays undone"
             self._ledger.record(trial, "verified", view.step, text, "failed", put_right=True, **data)
         else:
             self._revert(trial, view, reason, "failed", **data)
@@ -368,7 +368,7 @@ def _probed(trial: Trial) -> list[str]:
 
 
 def _over(reason: str) -> str:
-    return f"{reason}; steps would be as usual without it too, so it is put back, and made again if it is needed"
+    return f"{reason}; steps would be as large as usual without it, so it is undone, and applied again if needed"
 
 
 def _applied(trial: Trial, view: RunView) -> dict[str, Any]:

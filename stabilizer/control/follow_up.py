@@ -35,7 +35,7 @@ class FollowUp:
     margin: int
     text: str
     under: Trial | None = None
-    """The trial that stands or falls with it; None where the other one is kept whatever comes of it."""
+    """The trial that is kept or undone together with it; None where that one is kept in any case."""
     replays: bool = False
     returns: Checkpoint | None = None
 
@@ -63,7 +63,7 @@ def escalation(trial: Trial, now: Situation, reason: str) -> FollowUp | None:
         now,
         onset,
         margin,
-        f"{trial.action} was not enough ({reason}), so the run goes back with what it changed, and more of it",
+        f"{trial.action} did not help ({reason}). Rolling back and applying a larger change.",
         under=trial,
         replays=trial.back and not trial.target,
         returns=trial.snapshot if remedy is LOWER_LR else None,
@@ -103,7 +103,7 @@ def mending(trial: Trial, now: Situation) -> FollowUp | None:
     learns = reward and reward.rising and not trial.came  # what rose until it came was what failed
     if not still_critical(now) and (state != "worse" or learns):
         return None
-    text = f"{trial.action} is kept, and {before.metric} is {level:.3g}, {before.level:.3g} before the onset"
+    text = f"{trial.action} is kept, but {before.metric} is {level:.3g}, and was {before.level:.3g} before the onset"
     now = replace(now, cause=Cause(trial.cause, 0.0, ""))
     return FollowUp(ROLL_BACK, {}, now, trial.onset, trial.margin, text, replays=trial.back)
 

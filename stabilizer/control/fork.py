@@ -1,13 +1,13 @@
-"""The same steps with and without a change, on the same prompts and random numbers: what would have happened otherwise.
+"""The same steps with and without a change, on the same prompts and random numbers.
 
     from stabilizer.control.fork import paired
 
     fork = paired(trainer, {"as it is": {}, "half the rate": {"control/lr_scale": 0.5}}, steps=20)
     print(fork.compare("half the rate", "as it is", "reward/mean").words)
 
-Every random number of a trainer is a function of integers in its state, so that copies which start from one state and
-change nothing stay equal, bit for bit on a CPU, and the difference of two that change one thing is that thing's. The
-copies run one after the other in the trainer itself, which is put back to where it was: no second model in memory.
+Every random number of a trainer is a function of integers in its state. So copies that start from one state and change
+nothing stay equal, bit for bit on a CPU, and what one change makes different is the effect of that change. The copies
+run one after the other in the trainer itself, whose state is restored afterwards: no second model in memory.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from stabilizer.core.knobs import Controls
 from stabilizer.core.sequential import half_width
 
 KEPT = ("reward/mean", "accuracy/train", "policy/kl_ref", "policy/entropy", "optim/grad_norm")
-"""What the journal keeps of every copy."""
+"""Metrics of every copy that the journal keeps."""
 FEW = 5
-"""Pairs below which nothing is concluded."""
+"""Fewest paired steps from which anything is concluded."""
 
 
 class Forkable(Protocol):
-    """What a trainer must be able to do for it."""
+    """What a trainer must be able to do to be forked."""
 
     controls: Controls
 
@@ -38,10 +38,10 @@ class Forkable(Protocol):
         """The last finished step."""
 
     def state(self) -> dict[str, bytes]:
-        """Everything the next steps depend on, apart from the knobs."""
+        """Everything that the next steps depend on, except the knobs."""
 
     def put_back(self, state: Mapping[str, bytes]) -> None:
-        """Be again what `state` was taken from."""
+        """Restore a state."""
 
     def train_step(self) -> Any:
         """One step; its result has `metrics`."""
@@ -60,10 +60,10 @@ class Comparison:
     half_width: float
     words: str
     steps: int = 0
-    """Paired steps it rests on."""
+    """Number of paired steps."""
 
     def verdict(self, matters: float) -> Literal["better", "worse", "no better", "undetermined"]:
-        """What it shows of a difference of which `matters` would matter: an interval wider than that shows nothing."""
+        """The conclusion, if a difference of `matters` matters: an interval wider than that decides nothing."""
         if self.better or self.worse:
             return "better" if self.better else "worse"
         return "no better" if self.difference + self.half_width <= matters else "undetermined"
@@ -71,16 +71,16 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Fork:
-    """What each copy did. `curves[name][metric]` has a value a step; `ends[name]` is its held-out accuracy at last."""
+    """What each copy did: `curves[name][metric]` by step, and `ends[name]`, the held-out accuracy at the end."""
 
     step: int
-    """The step they all started after."""
+    """The step after which they all started."""
     steps: int
     curves: Mapping[str, Mapping[str, list[float]]]
     ends: Mapping[str, float | None]
 
     def compare(self, name: str, against: str, metric: str = "reward/mean") -> Comparison:
-        """The copy `name` beside the copy `against`, by a metric of which more is better."""
+        """Compare two copies by a metric of which more is better."""
         if metric not in self.curves[name] or len(self.curves[name][metric]) < FEW:
             metric = "reward/mean" if "reward/mean" in self.curves[name] else "accuracy/train"
         ours, theirs = (np.array(self.curves[copy].get(metric, []), float) for copy in (name, against))
@@ -99,14 +99,14 @@ class Fork:
         return Comparison(better, worse, mean, width, words, len(differences))
 
     def best(self, metric: str = "reward/mean") -> str:
-        """The copy that did better than the first for sure, and by the most; the first when none did."""
+        """The copy that was better than the first beyond doubt, and by the most; the first if none was."""
         first, *others = self.curves
         found = {name: self.compare(name, first, metric) for name in others}
         sure = [name for name, comparison in found.items() if comparison.better]
         return max(sure, key=lambda name: found[name].difference, default=first)
 
     def record(self) -> dict[str, Any]:
-        """For the journal: both curves, rounded, and where they ended."""
+        """For the journal: the curves, rounded, and the final accuracies."""
         curves = {
             name: {metric: [float(f"{value:.4g}") for value in curve[metric]] for metric in KEPT if metric in curve}
             for name, curve in self.curves.items()
@@ -115,10 +115,10 @@ class Fork:
 
 
 def paired(trainer: Forkable, changes: Mapping[str, Mapping[str, float]], steps: int) -> Fork:
-    """Train `steps` under each of some changes of knobs ({} is none) from the present state, then be as before.
+    """Train `steps` under each change of knobs ({} is none) from the present state, then restore that state.
 
-    Raises ValueError for a knob that is none; whatever happens, the trainer is put back. A request to skip the next
-    update waits for the run's own next step.
+    Raises ValueError for an unknown knob. The state is restored whatever happens. A request to skip the next update
+    stays for the run's own next step.
     """
     if steps < 1:
         raise ValueError(f"steps = {steps}: must be at least 1")

@@ -1,4 +1,4 @@
-"""What a fix must not cost: held-out accuracy where it is measured often enough, else the reward."""
+"""The metric a trial must not harm: held-out accuracy where it is measured often enough, else the reward."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from stabilizer.detectors.evidence.progress import Progress, progress
 from stabilizer.runs.history import RunView
 
 BEFORE = 10
-"""Rows of reward that make the level before."""
+"""Rows of reward that are averaged to the level before a change."""
 MATERIAL = 0.1
-"""Share of all the ground ever covered whose loss matters."""
+"""Share of the range a metric ever covered whose loss matters."""
 HELD_OUT = "accuracy/val"
 WORTH_ASKING = 2
-"""Validations within a trial without which the reward is the guard."""
+"""Fewest validations within a trial for held-out accuracy to be the guard."""
 
 Verdict = Literal["worse", "holds", "open"]
 
 
 @dataclass(frozen=True)
 class Guard:
-    """A metric, where it stood before the change, and how large a loss would matter."""
+    """A metric, its level before the change, and how large a loss would matter."""
 
     metric: str = "reward/mean"
     level: float = -math.inf
     noise: float = 0.0
     rows: int = 0
-    """Values the level was made of."""
+    """Values that the level is the mean of."""
     tolerance: float = 0.0
     every: float = 1.0
     """Steps between its values."""
     step: int = 0
-    """The newest step that its level is of."""
+    """The newest step in the level."""
 
     @classmethod
     def of(cls, view: RunView, horizon: int) -> Guard:
-        """The guard of a trial of so many steps, with its level at the end of `view`."""
+        """The guard of a trial of `horizon` steps, with its level at the end of `view`."""
         held_out = view.series(HELD_OUT).finite()
         if len(held_out) >= 2:
             every = middle(np.diff(held_out.steps[-6:]))
@@ -65,14 +65,14 @@ class Guard:
         return cls(reward.metric, level, reward.noise, len(rows), _material(reward), step=view.step)
 
     def window(self, horizon: int) -> int:
-        """Steps a trial needs for a loss that matters to show through the noise: the horizon, at most twice that."""
+        """Steps until a loss that matters shows through the noise: at least the horizon, at most twice that."""
         if not self.noise or not self.tolerance:
             return horizon
         least = max(1, int(horizon / self.every))
         return min(2 * horizon, math.ceil(rows_needed(self.noise, self.tolerance, least, 2 * least) * self.every))
 
     def verdict(self, view: RunView, since: int, expected: int) -> tuple[Verdict, float | None]:
-        """How the guard stands after the change made before step `since`, and its mean since then."""
+        """Whether the guard is worse after a change made before step `since`, and its mean since then."""
         values = view.series(self.metric).between(since, view.step).values
         if len(values) and not np.isfinite(values[-5:]).any():
             return "worse", float("nan")

@@ -1,4 +1,4 @@
-"""Learning rates that a knob keeps where they were, while their schedule runs away under it."""
+"""Keeps the learning rate where it was while its schedule runs away, by turning the knob against the schedule."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from stabilizer.remedies.turns import LR, rate_now, share_scheduled
 from stabilizer.runs.history import RunView
 
 SAME_RATE = 0.05
-"""Share by which a held learning rate may be off before its knob follows."""
+"""Share by which a held learning rate may be off before its knob is turned again."""
 
 Turned = tuple[float | None, float | None]
 
 
 class Moved(NamedTuple):
-    """What a knob that follows its schedule did: for which action, from where, and the rate it keeps."""
+    """One turn of a knob that keeps a rate."""
 
     action: str
     turn: Turned
@@ -28,7 +28,7 @@ class Moved(NamedTuple):
 
 
 class Held:
-    """The rates that are held, each for the action that began it."""
+    """The rates that are held, by the action that began each."""
 
     def __init__(self, controls: Controls):
         self._controls = controls
@@ -37,7 +37,7 @@ class Held:
         """Where the knobs that follow, or followed, have been turned to."""
 
     def begin(self, action: str, rate: float, turn: Turned) -> None:
-        """Keep the rate, without knob and schedule, at `rate`, from a knob that was turned this way."""
+        """Keep the learning rate, without knob and schedule, at `rate`, from a knob that was turned by `turn`."""
         self._held[action] = (rate, turn)
 
     def turned(self, action: str) -> dict[str, Turned]:
@@ -45,7 +45,7 @@ class Held:
         return {LR: self._turned[action]} if action in self._turned else {}
 
     def follow(self, view: RunView) -> Iterator[Moved]:
-        """Turn each knob to where its schedule is now, down again too; one that was turned since is left alone."""
+        """Turn each knob as its schedule moves, in both directions. A knob that somebody else turned is let go."""
         rate = rate_now(view) if self._held else None
         for action, (usual, (before, set_to)) in list(self._held.items()):
             now = self._controls.get(LR)

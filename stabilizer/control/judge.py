@@ -26,7 +26,7 @@ WORSENS = 4
 
 @dataclass(frozen=True)
 class Judgement:
-    """How a trial stands, and why."""
+    """The state of a trial, and why."""
 
     outcome: Literal["running", "verified", "failed"]
     reason: str = ""
@@ -40,7 +40,7 @@ RUNNING = Judgement("running")
 
 
 def advance(trial: Trial, watch: Watch, view: RunView) -> Judgement:
-    """One more tick of a trial, and how it stands then."""
+    """Count one more tick of a trial and judge it."""
     trial.ticks += 1
     found = judge(trial, watch, view)
     trial.harmed, trial.came = trial.harmed or found.harmed, trial.came or found.came
@@ -48,7 +48,7 @@ def advance(trial: Trial, watch: Watch, view: RunView) -> Judgement:
 
 
 def judge(trial: Trial, watch: Watch, view: RunView) -> Judgement:
-    """How a trial stands after `trial.ticks` ticks."""
+    """The state of a trial after `trial.ticks` ticks."""
     if trial.outlived:
         return _lessened(trial, view)
     if over := trial.remedy.over(view, trial.began):
@@ -76,7 +76,7 @@ def _restored(trial: Trial) -> bool:
 
 
 def _compared(trial: Trial, level: float | None) -> str:
-    before = f"{trial.guard.level:.3g} before" if math.isfinite(trial.guard.level) else "nothing known before"
+    before = f"{trial.guard.level:.3g} before" if math.isfinite(trial.guard.level) else "no earlier value"
     return "unknown" if level is None else f"{level:.3g} on average against {before}"
 
 
@@ -85,31 +85,31 @@ def _at_the_end(trial: Trial, watch: Watch, view: RunView, state: GuardVerdict, 
     if _restored(trial):  # what the run was well with has nothing to prove
         return Judgement("verified", f"{guard.metric} is {compared}")
     if unresolved := _unresolved(trial, watch, view):
-        return Judgement("failed", f"still true after {trial.ticks} steps: {unresolved}")
+        return Judgement("failed", f"unresolved after {trial.ticks} steps: {unresolved}")
     if trial.before:
         return _beside_what_it_left(trial, trial.before, view)
     short = level is None or (state == "open" and guard.level - level > guard.tolerance)
     if short and not trial.target:  # what did the damage is not put back because chance has a say in the level
         harmed = not (trial.remedy.harmless or trial.critical or level is None)  # none of its own
         return Judgement("failed", f"{guard.metric} is {compared}, below the guard of {guard.level:.3g}", harmed=harmed)
-    return Judgement("verified", f"findings quiet and {guard.metric} {compared}")
+    return Judgement("verified", f"all findings cleared; {guard.metric} is {compared}")
 
 
 def _beside_what_it_left(trial: Trial, before: Guard, view: RunView) -> Judgement:
-    """A rollback beside the run just before it: the newest rows count, for the first ones are from further back.
+    """Compare a rollback with the run just before it, by the newest rows: the first ones are from further back.
 
     A reward that was in doubt then (`in_doubt`) can't be compared.
     """
     rows = max(trial.window // 2, math.ceil(before.every))
     state, level = before.verdict(view, max(trial.began, view.step - rows + 1), rows)
     now = "unknown" if level is None else f"{level:.3g} on average"
-    then = f"{before.level:.3g}" if math.isfinite(before.level) else "nothing known"
+    then = f"{before.level:.3g}" if math.isfinite(before.level) else "no known value"
     text = f"{before.metric} {now} over the last {rows} steps, against {then} just before the fix"
     if trial.target and trial.guard.metric == before.metric and math.isfinite(trial.guard.level):
         text += f" and {trial.guard.level:.3g} at step {trial.target.step}"
     if state == "worse" and not trial.in_doubt:
-        return Judgement("failed", f"going back has not paid: {text}")
-    return Judgement("verified", f"findings quiet and {text}")
+        return Judgement("failed", f"going back did not help: {text}")
+    return Judgement("verified", f"all findings cleared; {text}")
 
 
 def _lessened(trial: Trial, view: RunView) -> Judgement:
@@ -138,7 +138,7 @@ def _got_worse(trial: Trial, view: RunView) -> bool:
 
 
 def _damage(trial: Trial, watch: Watch, view: RunView) -> str:
-    """Damage that is back after a rollback, or came after a change that was to prevent it."""
+    """Damage that is back after a rollback, or that a change did not prevent."""
     if (not trial.target and trial.critical) or trial.ticks < (SETTLE if trial.target else WORSENS):
         return ""
     for finding in watch.active():

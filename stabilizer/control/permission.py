@@ -1,4 +1,4 @@
-"""Whether a planned trial may be made: budgets, what going back would win, and what a copy of the run shows."""
+"""Whether a planned trial is allowed: budgets, what going back would win, and what a copy of the run shows."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""How a run is paid beside how a state of its past is: what would be won by going back, measured before it is done.
+"""Compares the rewards of the present weights with those of a checkpoint, to see what going back would win.
 
     from stabilizer.control.probe import probe
 
     found = probe(trainer, checkpoint)
     print(found.nothing_won or "going back wins")
 
-Both answer the prompts that come next, under the knobs, the engine and the reward as they are now, and the held-out
-problems. Where trouble lies outside of the weights those of the past meet it as well, and are paid no more.
+Both answer the prompts that come next, under the present knobs, engine and reward, and the held-out problems. If the
+trouble lies outside of the weights, the older ones meet it too and get no higher reward.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from stabilizer.core.earnings import BATCHES, Paid
 from stabilizer.core.knobs import Checkpoint
 
 SURE = 2.0
-"""Standard errors by which a difference is more than chance."""
+"""Standard errors from which a difference is more than chance."""
 LEAST = 0.02
-"""Share of held-out problems that is worth going back for."""
+"""Least share of held-out problems that is worth going back for."""
 COST = BATCHES
-"""Steps that the answers of both cost about: twice as many batches, from which nothing is learned."""
+"""About how many steps the answers of both cost. Nothing is learned from them."""
 
 
 class Payable(Protocol):
-    """What a trainer must be able to do for it."""
+    """What a trainer must be able to do for a probe."""
 
     def paid(self, checkpoint: Checkpoint | None = None) -> Paid:
-        """How its weights are paid now, or those of a checkpoint, and be as before."""
+        """Rewards of its weights now, or of those of a checkpoint. The trainer's state stays as it was."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """The weights as they are beside those of a checkpoint."""
+    """The rewards of the present weights and of those of a checkpoint."""
 
     step: int
     """Of the checkpoint."""
@@ -46,7 +46,7 @@ class Probe:
 
     @property
     def more(self) -> tuple[float, float]:
-        """Reward by which the checkpoint's weights are paid more, and its standard error over prompts."""
+        """The checkpoint's reward less the present one, and its standard error over prompts."""
         both = self.there.rewards - self.here.rewards
         both = both[np.isfinite(both)]
         error = float(both.std(ddof=1)) / math.sqrt(len(both)) if len(both) > 1 else math.inf
@@ -54,16 +54,17 @@ class Probe:
 
     @property
     def says_nothing(self) -> bool:
-        """Nobody could judge, or both gave the very same answers, as where an engine does not take weights over.
+        """Whether nothing could be measured: no rewards, or the very same ones from both.
 
-        The same pay for every prompt tells of a reward, not of answers: one that fails grades all alike.
+        Equal rewards that differ between prompts mean that the engine did not load the weights. The same reward for
+        every prompt says something about the reward, which may fail, and not about the answers.
         """
         here, there = self.here.rewards, self.there.rewards
         return not math.isfinite(self.more[1]) or bool(np.array_equal(here, there) and np.ptp(here) > 0)
 
     @property
     def nothing_won(self) -> str:
-        """Why there is nothing to be had by going back; empty where there is, or it is not known."""
+        """Why going back would win nothing; empty if it would, or if that is not known."""
         if self.says_nothing or self._solves_more:
             return ""
         more, error = self.more
@@ -73,9 +74,9 @@ class Probe:
     def words(self) -> str:
         """What was measured."""
         if self.says_nothing:
-            return "nobody could tell what going back would win"
+            return "what going back would win could not be measured"
         here, there = float(np.nanmean(self.here.rewards)), float(np.nanmean(self.there.rewards))
-        text = f"on the same prompts its weights are paid {there:.3g}, and the present ones {here:.3g}"
+        text = f"on the same prompts its weights get a reward of {there:.3g}, and the present ones {here:.3g}"
         text += f" (± {self.more[1]:.2g})"
         if math.isfinite(self.here.held_out):
             text += f"; of held-out problems they solve {self.there.held_out:.1%}, and these {self.here.held_out:.1%}"
@@ -83,7 +84,7 @@ class Probe:
 
     @property
     def _solves_more(self) -> bool:
-        """Whether they solve more of the held-out problems, which what is paid can't tell where that is wrong."""
+        """Whether the checkpoint solves more of the held-out problems, which counts even if the reward is wrong."""
         here, there = self.here.held_out, self.there.held_out
         if not (math.isfinite(here) and math.isfinite(there)):
             return False
@@ -100,5 +101,5 @@ class Probe:
 
 
 def probe(trainer: Payable, checkpoint: Checkpoint) -> Probe:
-    """Ask the run as it is and as it was. Raises what the trainer raises, CheckpointDamaged among it."""
+    """Measure both weights. Raises what the trainer raises, CheckpointDamaged included."""
     return Probe(checkpoint.step, trainer.paid(), trainer.paid(checkpoint))

@@ -41,28 +41,28 @@ class Questions:
         return next((question for question in self.open.values() if question.trial.incident == incident), None)
 
     def approve(self, action: str, by: str) -> bool:
-        """Note a yes; the fix is applied as soon as no other trial is running. False where nothing waits."""
+        """Note an approval: the fix is applied as soon as no other trial runs. False if no such proposal waits."""
         if question := self.open.get(action):
             question.approved_by = by or "somebody"
         return question is not None
 
     def reject(self, action: str, by: str, step: int) -> bool:
-        """Close a proposal by a no. False where nothing waits."""
+        """Close a proposal that was rejected. False if no such proposal waits."""
         if question := self.open.pop(action, None):
             self._record(question.trial, "rejected", step, f"rejected by {by}", "person")
         return question is not None
 
     def approved(self) -> Question | None:
-        """A proposal that somebody said yes to and that is due."""
+        """An approved proposal that is due."""
         return next((q for q in self.open.values() if q.approved_by and not self._recovers(q.trial)), None)
 
     def _recovers(self, asked: Trial) -> bool:
-        """Whether nothing of what called for a fix was seen of late: then it waits until that is back, or resolved."""
+        """Whether all that called for a fix recovers: then an approval waits until it is back or resolved."""
         members = self._context.members(asked.incident)
         return bool(members) and all(finding.state == "recovering" for finding in members)
 
     def withdraw(self, asked: Question, now: Situation, instead: str = "") -> None:
-        """Take a proposal back that is not what should be done any more; what replaces it leaves room for it later."""
+        """Take back a proposal that should not be carried out any more. It may come again after what replaces it."""
         trial = asked.trial
         if now.critical and not trial.critical:
             why = "it has come to damage since"
@@ -75,29 +75,29 @@ class Questions:
         self._record(trial, "expired", now.view.step, text, "replaced" if instead else "outdated")
 
     def lapse(self, question: Question, step: int, text: str, reason: Reason = "no-need", **data: object) -> None:
-        """Record that a proposal expired. It may be made again if the incident calls for it again."""
+        """Record that a proposal expired. It may be proposed again if the incident needs it."""
         trial, by = question.trial, question.approved_by
         self.open.pop(trial.action, None)
         text = f"approved by {by}, and not applied: {text}" if by else text
         self._record(trial, "expired", step, text, reason, **data)
 
     def lapsed(self, asked: Trial, view: RunView) -> str:
-        """Why the premises of a proposal hold no longer; empty while it would be made today as well."""
+        """Why a proposal would not be made any more; empty while it would."""
         members, incident = self._context.members(asked.incident), self._context.watch.incident(asked.incident)
         if not members:
             only = any(finding.incident == asked.incident for finding in self._context.watch.active())
             over = "what is left of the incident calls for no fix" if only else "the incident is over"
             return f"{over}, so it is no longer needed"
         if asked.findings and not any(finding.id in asked.findings for finding in members):
-            return f"{', '.join(asked.findings)} called for it, and no longer stands"
+            return f"{', '.join(asked.findings)} called for it and is resolved"
         if incident.causes and incident.causes[0].id != asked.cause:
             return f"the cause is {incident.causes[0].id} by now, and was {asked.cause or 'not known'} then"
         return self._unfounded(asked, view)
 
     def _unfounded(self, asked: Trial, view: RunView) -> str:
-        """Why a hard remedy would not be proposed for the same incident as the run is by now.
+        """Why a hard remedy would not be proposed for its incident any more.
 
-        A soft one that a person wants costs little and is undone if it does not help.
+        A soft one that a person approved costs little, and is undone if it does not help.
         """
         if asked.remedy.safety != "hard":
             return ""
@@ -127,10 +127,10 @@ class Questions:
 
 
 def worth_asking_again(asked: Question, critical: bool, step: int) -> bool:
-    """Whether a proposal should be compared with the run as it is by now: when it came to damage, and now and then.
+    """Whether to compare a proposal with the present run: once there is damage, and at intervals.
 
-    Not what somebody has said yes to, and not a way back from damage while there is damage: the causes given for a
-    broken run change with what is left of it, and nothing less mends its weights.
+    An approved proposal is not compared, nor is a return to a checkpoint while there is damage: the causes found in a
+    broken run change with what is left of it, and nothing else repairs its weights.
     """
     worse = critical and not asked.trial.critical
     if asked.trial.remedy.rollback and critical and not worse:

@@ -19,7 +19,7 @@ ONSET_MARGIN = 10
 """Steps a rollback's target should be older than the onset, whose estimate is uncertain by that at most."""
 
 SETTLE = 8
-"""Ticks after a return to a checkpoint within which a divergence that shows may be an echo."""
+"""Ticks after a return to a checkpoint in which a divergence may be an echo of the old one."""
 
 
 @dataclass
@@ -31,20 +31,20 @@ class Trial:
     incident: int
     onset: int
     critical: bool
-    """Whether there was damage already when it began."""
+    """Whether there was damage when it began."""
     change: Change
     guard: Guard = field(default_factory=Guard)
     before: Guard | None = None
-    """How the run stood just before the change; None where that is `guard` itself. A rollback's own guard is how the
-    run stood at the checkpoint."""
+    """The guard just before the change; None where that is `guard` itself. A rollback's `guard` is that of the
+    checkpoint."""
     cause: str = ""
     in_doubt: bool = False
-    """The reward was no measure of what was learned when it was proposed."""
+    """When it was proposed, the reward did not measure what was learned."""
     findings: tuple[str, ...] = ()
     """Findings that called for it when it was proposed."""
     course: Course = field(default_factory=dict)
     returns: Checkpoint | None = None
-    """The state it begins from, where that is not the present one and not for the onset to say."""
+    """The state it begins from, where that is neither the present one nor chosen by the onset."""
     target: Checkpoint | None = None
     """The state a rollback returned to."""
     snapshot: Checkpoint | None = None
@@ -55,31 +55,31 @@ class Trial:
     """Ticks until it is judged."""
     ticks: int = 0
     harmed: bool = False
-    """It failed because the run got worse, so that its weights are no better than its knobs."""
+    """It failed because the run got worse, so that weights have to go back as well as knobs."""
     margin: int = 1
-    """Steps by which a state should be older than the onset to be surely from before it."""
+    """Steps by which a checkpoint should be older than the onset, to be from before it beyond doubt."""
     back: bool = False
-    """The change gives settings back the values they had before somebody changed them."""
+    """The change gives settings the values that they had before an undeclared change."""
     replays: bool = False
-    """It goes back with its cause known and gone, so that one thing changes: the prompts ahead are those that were."""
+    """It goes back with its cause known and removed, so the prompts ahead stay the same: one change at a time."""
     holds: float | None = None
-    """Learning rate that the knob keeps a schedule at that ran away."""
+    """The learning rate that the knob keeps while the schedule is away."""
     under: Trial | None = None
-    """The trial it is built on, which was not enough."""
+    """The trial it goes on from, which did not help."""
     outlived: tuple[str, ...] = ()
-    """Findings of the incident that stand whether it helps or not."""
+    """Findings of the incident that stay open whether it helps or not."""
     came: int = 0
-    """The first step at which what it waited for had come; 0 where it has not, or waits for nothing."""
+    """The first step at which what it waited for had happened; 0 if it has not, or it waits for nothing."""
     twin: dict[str, Any] | None = None
-    """What a copy of the run did meanwhile without the change."""
+    """What copies of the run did with and without the change."""
     probe: Probe | None = None
-    """How the weights to go back to were paid beside those gone back from."""
+    """Rewards of the weights to go back to, and of the present ones."""
     asked: int = 0
-    """Steps that it cost to ask them, whether they could answer or not."""
+    """Steps that this measurement cost, whether it succeeded or not."""
 
     @property
     def level_before(self) -> Guard:
-        """The metric to keep, and where it stood just before the change."""
+        """The guard with its level just before the change."""
         return self.before or self.guard
 
     @property
@@ -106,17 +106,18 @@ class Trial:
 
     @property
     def depth(self) -> int:
-        """How many trials stand or fall together with it, itself among them."""
+        """How many trials are kept or undone together with it, itself included."""
         return 1 + len(self.chain())
 
     def chain(self) -> list[Trial]:
-        """What it is built on, newest first."""
+        """The trials it goes on from, newest first."""
         return [self.under, *self.under.chain()] if self.under else []
 
     def hypothesis(self) -> dict[str, Any]:
-        """What was promised before anything was changed."""
+        """What the journal holds before anything is changed."""
         metric = next(iter(self.change), None)
         return {
+            "why": self.remedy.why,
             "cause": self.cause,
             "findings": list(self.findings),
             "expects": self.remedy.expects,
@@ -142,7 +143,7 @@ class Trial:
             return f"steps up to {after / before:.3g} times as long"
         if self.remedy.orders == ("skip-update",):
             return f"{self.remedy.repeats} steps without learning"
-        return "none beside a snapshot"
+        return ""
 
 
 def plan(

@@ -90,7 +90,7 @@ REMEDIES: tuple[Remedy, ...] = (
 BY_ID = {remedy.id: remedy for remedy in REMEDIES}
 
 RECOVERS = 3
-"""Rows without a number in a row that are no single bad batch."""
+"""Newest rows, one of which must be a finite number for the numbers to be back."""
 
 LIVE = frozenset({"created", "running", "paused", "stalled"})
 """States of a run whose process may still take an order."""
@@ -109,7 +109,7 @@ FIRST: dict[str, tuple[str, ...]] = {
     "wrong-groups": ("fix-groups",),
     "out-of-memory": ("save-memory",),
 }
-"""What comes first against a cause, where that is not the order above."""
+"""Remedies that come first against a cause, where that differs from the order above."""
 
 
 def for_cause(cause: str) -> list[Remedy]:
@@ -120,14 +120,16 @@ def for_cause(cause: str) -> list[Remedy]:
 
 
 def fitting(cause: str, view: RunView) -> list[Remedy]:
-    """Those of them that can help this run: going back mends weights, and is no use where they are unharmed."""
+    """Those of them that can help this run. Going back repairs weights, so it is left out if those are unharmed."""
     unharmed = _unharmed(cause, view)
     return [r for r in for_cause(cause) if not (r.rollback and unharmed) and not r.unfit(view)]
 
 
 def _unharmed(cause: str, view: RunView) -> bool:
-    """The trainer left out every update that was no number (`optim/skipped`), and numbers came back: a weight that is
-    no number makes every one of them so."""
+    """Whether the trainer skipped every non-finite update (`optim/skipped`) and finite numbers came back.
+
+    A single non-finite weight would make all numbers non-finite.
+    """
     if cause != "numeric-overflow":
         return False
     left_out = view.series("optim/skipped").last(200)
@@ -138,13 +140,13 @@ def _unharmed(cause: str, view: RunView) -> bool:
 
 
 def _is_sane(name: str, value: float) -> bool:
-    """Whether a knob can stand where a log says it does: a log may say anything."""
+    """Whether a knob can have the value that a log gives: a log may contain anything."""
     choices = KNOBS[name].choices
     return value in range(len(choices)) if choices else abs(value) < 1e18  # so no NaN either
 
 
 def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> tuple[RemedyAdvice, ...]:
-    """What to change against the likeliest cause, with the knobs as they stand in this run.
+    """What to change against the likeliest cause, with the present knobs of this run.
 
     A setting that was changed around the onset, and that nobody declared, is the first to be put back, whatever the
     cause.

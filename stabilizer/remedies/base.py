@@ -1,4 +1,4 @@
-"""What every remedy is: one change, bounded, with the reason and the test that will judge it."""
+"""The base of every remedy: one bounded change, with its reason and the test that will judge it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stabilizer.remedies.situation import Situation
 from stabilizer.runs.history import RunView
 
 BACK = 3
-"""Rows that say that what a fix waits for has come."""
+"""Rows that show that what a fix waits for has happened."""
 SECTIONS = (
     "What it does", "For", "Preconditions", "Dose and bounds", "Undo", "Side effects", "References",
 )  # fmt: skip
-"""What the page of a remedy, its class's docstring, has."""
+"""Sections of the page of a remedy, which is its class's docstring."""
 
 
 class Remedy:
@@ -38,57 +38,57 @@ class Remedy:
     orders: ClassVar[tuple[str, ...]] = ()
     """What it does beside turning knobs."""
     repeats: ClassVar[int] = 1
-    """Steps for which the orders are given anew."""
+    """Steps in which the orders are given again."""
     asks: ClassVar[bool] = False
-    """Waits for a person in every mode: nobody may be there to end what it begins."""
+    """Waits for a person in every mode, because somebody has to end what it begins."""
     harmless: ClassVar[bool] = False
-    """Touches neither weights nor data, so that nothing can get worse and there is nothing to go back from."""
+    """Touches neither weights nor data, so nothing can get worse and there is nothing to go back from."""
     slows: ClassVar[bool] = False
     """Slows learning for as long as it lasts, to keep what has not failed yet from failing."""
     outlived_by: ClassVar[tuple[str, ...]] = ()
-    """Findings that measure what it can't take away, only make harmless: they say nothing about whether it helped."""
+    """Findings of a trouble that it makes harmless and does not remove: they do not show whether it helped."""
     horizon: ClassVar[int] = 30
     """Steps after which a trial is judged at the earliest; a noisy guard makes it longer."""
     by_hand: str = ""
-    """What a person does, in words that can be followed, where that is more than turning the knobs of `change`."""
+    """What a person does, as an instruction, where that is more than turning the knobs of `change`."""
     turns: ClassVar[str] = ""
-    """The one knob that `by_hand` speaks of: where its value is known, `change` says all there is to say."""
+    """The one knob that `by_hand` is about. Where its value is known, `change` says the same with numbers."""
     of_settings: bool = True
-    """A matter of a trainer's settings, and not of data, rewards or code alone."""
+    """It changes a trainer's settings, not data, rewards or code alone."""
     restart: str = ""
-    """Whether a person has to start another trainer's run again for it, where that is not as for any setting."""
+    """What has to be restarted for it in another trainer, where that differs from any other setting."""
     why: str
     expects: str
-    """What must be seen at the horizon, in words: half of the hypothesis (the guard is the other half)."""
+    """What must be seen at the horizon, in words. The guard is the other half of the hypothesis."""
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
-        """Knobs before and after, or None when it can't help here (a bound is reached, the knob is missing)."""
+        """Knobs before and after; None when it can't help (a bound is reached, the knob is missing)."""
         raise NotImplementedError
 
     def against(self, cause: str, knobs: Mapping[str, float]) -> Change | None:
-        """The change for one of the causes it answers: the same for all, unless a remedy knows better."""
+        """The change for one of the causes it answers; the same for all by default."""
         return self.change(knobs)
 
     def outlived(self, cause: str) -> tuple[str, ...]:
-        """`outlived_by`, used against a cause."""
+        """`outlived_by` when it is used against a cause."""
         return self.outlived_by
 
     def given(
         self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
     ) -> Change | None:
-        """The change for a cause in a run that went wrong at `onset`; remedies turn knobs until the steps of `ours`."""
+        """The change for a cause in a run that went wrong at `onset`. Remedies turn knobs until the steps in `ours`."""
         return self.against(cause, knobs)
 
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
-        """Values of a knob at the steps of a trial, where it does not go to its new value at once."""
+        """Values of a knob at the steps of a trial, if it does not take its new value at once."""
         return {}
 
     def over(self, view: RunView, began: int) -> str:
-        """Why what it waits for has come, in a run under it since step `began`; empty while it has not."""
+        """How what it waits for has happened, in a run under it since step `began`; empty while it has not."""
         return ""
 
     def unfit(self, view: RunView) -> str:
-        """Why it must not be used on this run as it stands; empty when it may."""
+        """Why it must not be used on this run in its present state; empty when it may."""
         return ""
 
     def objection(self, now: Situation) -> str | None:
@@ -111,31 +111,31 @@ def scaled(knobs: Mapping[str, float], name: str, factor: float, low: float, hig
 
 
 SILENCE = ("reward/no-signal", "reward/collapse", "reward/hacking", "system/data-shift")
-"""Findings that measure prompts which teach nothing: they go on however many others there are beside them."""
+"""Findings about prompts that teach nothing: they stay open, however many other prompts there are."""
 MOST_MORE, MOST_PROMPTS = 4.0, 128
-"""By how much prompts are made more at once at most, and how many there may be."""
+"""Largest factor by which the prompts grow at once, and the most there may be."""
 
 
 def more_prompts(knobs: Mapping[str, float], factor: float) -> Change:
-    """As many prompts more as a fix asks for; nothing where it asks for no more, or there can't be more."""
+    """Multiply the prompts by a factor; no change where it is not above 1, or a bound is reached."""
     factor = min(factor, MOST_MORE)
     return (scaled(knobs, "control/prompts", factor, low=1, high=MOST_PROMPTS) or {}) if factor > 1 else {}
 
 
 def lowered(knobs: Mapping[str, float], name: str, to: float) -> Change | None:
-    """Bring one knob down to a value; None when it is there already."""
+    """Lower one knob to a value; None when it is there or below."""
     before = knobs.get(name)
     return None if before is None or before <= to else {name: (before, to)}
 
 
 def raised(knobs: Mapping[str, float], name: str, to: float) -> Change | None:
-    """Bring one knob up to a value; None when it is there already."""
+    """Raise one knob to a value; None when it is there or above."""
     before = knobs.get(name)
     return None if before is None or before >= to else {name: (before, to)}
 
 
 def switched(knobs: Mapping[str, float], name: str, to: str, *, when: tuple[str, ...]) -> Change | None:
-    """Put one switch to a setting, when it stands at one of `when`."""
+    """Turn one switch to a setting, if it is at one of `when`."""
     choices = KNOBS[name].choices
     before = knobs.get(name)
     if before is None or choices[int(before)] not in when:
@@ -144,7 +144,7 @@ def switched(knobs: Mapping[str, float], name: str, to: str, *, when: tuple[str,
 
 
 def in_words(change: Change) -> str:
-    """A change as people say it, switches by the names of their settings."""
+    """A change in words, switches by the names of their settings."""
     turns = [(knob, before, after) for knob, (before, after) in change.items() if before != after]
     return ", ".join(f"{knob} {_value(knob, before)} → {_value(knob, after)}" for knob, before, after in turns)
 

@@ -1,4 +1,4 @@
-"""What remedies and arbitration read off a run before anything is changed."""
+"""What remedies read from a run before anything is changed."""
 
 from __future__ import annotations
 
@@ -9,43 +9,45 @@ from stabilizer.detectors.evidence.step_size import STEP_KL, STEP_RATIO
 from stabilizer.runs.history import RunView
 
 ROWS = 20
-"""Rows whose median is called the present value."""
+"""Rows whose median is the present value."""
 STEP_SIZES = {"policy/kl_old": (STEP_KL, 2), "optim/update_ratio": (STEP_RATIO, 1)}
-"""What tells how far one step moves the policy, what is large at any rate, and the power it grows with the rate by."""
+"""Metrics of the size of a step: the level that is large in any run, and how they grow with the rate (its power)."""
 USUAL = 1.5
-"""Factor of its median, and the share below it of what was before, within which a step counts as usual."""
+"""Factor of the median before within which a step counts as usual."""
 SETTLED = 0.1
-"""Share of the largest step since under which one that is not large is as good as usual."""
+"""Share of the largest step since, below which a step that is not large counts as usual."""
 BEFORE, LEAST, NOW = 40, 10, 3
-"""Rows before an onset that say what is usual, how many of them it takes, and rows that say what is now."""
+"""Rows before an onset that show what is usual, the fewest that do, and the rows that show the present."""
 EARLY = 20
-"""Rows from which it is known how far rewards of a group differ here."""
+"""First rows, which show how far the rewards of a group differ in this run."""
 LEAP = 3
-"""Rows of large steps that are one leap; more are a step that is too large."""
+"""Most rows of large steps that are one leap; more mean that steps are too large."""
 HOPELESS = 0.98
-"""Share of groups without spread from which none can be hoped for: of a dozen prompts, made four times as many, less
-than one would have some."""
+"""Share of groups without spread above which more prompts do not help: of a dozen, made four times as many, less than
+one would have any spread."""
 BEYOND = 0.3
-"""Share of groups that fail as a whole from which prompts beside them, or in their place, are worth generating."""
+"""Share of groups that fail as a whole from which it is worth generating other prompts."""
 SILENT = 0.9
-"""Share of groups without spread from which steps are small because there is nothing to learn from."""
+"""Share of groups without spread above which steps are small for want of anything to learn from."""
 
 
 def recent(view: RunView, name: str, rows: int = ROWS) -> float | None:
-    """The present level of a metric, or None where fewer than five rows tell."""
+    """The present level of a metric; None with fewer than five rows."""
     values = view.series(name).last(rows).finite().values
     return median(values) if len(values) >= 5 else None
 
 
 def silent_groups(view: RunView) -> float | None:
-    """Share of groups without spread of late, or None where fewer than five rows tell. A mean, for where one group in
-    twenty teaches, the middle of the shares of small batches is all of them."""
+    """The present share of groups without spread; None with fewer than five rows.
+
+    It is a mean: where one group in twenty has spread, the median over small batches would be 1.
+    """
     values = view.series("reward/zero_std_frac").last(LEAST).finite().values
     return float(values.mean()) if len(values) >= 5 else None
 
 
 def nothing_to_compare(view: RunView) -> str:
-    """Why more prompts or answers of the same kind would teach nothing; empty where some of them do."""
+    """Why more prompts or answers of the same kind would teach nothing; empty if they would."""
     silent = silent_groups(view)
     if silent is not None and silent > HOPELESS:
         return f"{silent:.0%} of groups are silent: more of the same would be too"
@@ -53,16 +55,20 @@ def nothing_to_compare(view: RunView) -> str:
 
 
 def beyond_reach(view: RunView) -> bool:
-    """Whether prompts that no answer solves are why groups are silent: those that all answers solve are silent as well,
-    and to put hard ones in their place is to learn from what is hard alone."""
+    """Whether groups are silent because no answer solves their prompts.
+
+    Groups in which every answer is right are silent too, and replacing those would leave hard prompts alone.
+    """
     silent, passed = silent_groups(view), view.series("reward/all_pass_frac").last(LEAST).finite().values
     solved = float(passed.mean()) if len(passed) else 0.0
     return silent is None or silent - solved >= BEYOND
 
 
 def taught(view: RunView, onset: int) -> tuple[float, float] | None:
-    """Shares of groups that could teach, before an onset and of late: those with spread, as far as it is as wide as it
-    was; None where nobody measured it."""
+    """Shares of groups that could teach, before an onset and now; None if that was not measured.
+
+    A group counts by its spread, in proportion to how wide it was at first.
+    """
     before = view.series("reward/zero_std_frac").between(0, onset - 1).finite().last(EARLY).values
     silent = silent_groups(view)
     if silent is None or not len(before):
@@ -72,30 +78,32 @@ def taught(view: RunView, onset: int) -> tuple[float, float] | None:
 
 
 def faint(view: RunView) -> float:
-    """By how much less the rewards of a group differ than they did at first, as a share."""
+    """The share by which the rewards of a group differ less than at first."""
     early, now = view.series("reward/std_group").finite().values[:EARLY], recent(view, "reward/std_group", LEAST)
     return 1 - now / middle(early) if now is not None and len(early) and middle(early) > 0 else 0.0
 
 
 def steps_usual(view: RunView, onset: int, *, rows: int = NOW, rate: float = 1.0) -> bool:
-    """Whether every step of late was of the size that steps had before an onset: what overshot then is over.
+    """Whether the newest steps have the size that steps had before an onset, so that overshooting is over.
 
-    With `rate`, whether they would have been at so many times the learning rate.
+    With `rate`, whether they would have at that multiple of the learning rate.
     """
     large = _large_steps(view, onset, rate)
     return large is not None and len(large) >= rows and not large[-rows:].any()
 
 
 def leapt(view: RunView, onset: int) -> bool:
-    """Whether the policy was moved too far in a few steps at an onset, and is moved as usual since, by live groups."""
+    """Whether a few steps at an onset were too large and those since are as usual, while groups have spread."""
     large, silent = _large_steps(view, onset), recent(view, "reward/zero_std_frac", LEAST)
     alive = silent is None or silent < SILENT
     return large is not None and alive and 0 < large.sum() <= LEAP and not large[-NOW:].any()
 
 
 def settling(view: RunView, onset: int) -> bool:
-    """Whether steps leapt at one learning rate and come down by themselves, as those of an optimizer that lost its
-    averages do until it has new ones: a rate that is too high stays so."""
+    """Whether steps leapt at a constant learning rate and shrink by themselves.
+
+    An optimizer that lost its averages does that until it has new ones; a rate that is too high stays so.
+    """
     rates = view.series("optim/lr").between(onset - LEAP - 1, view.step).finite().values
     if not leapt_far(view, onset) or not len(rates) or rates.max() > 1.1 * rates.min():
         return False
@@ -106,7 +114,7 @@ def settling(view: RunView, onset: int) -> bool:
 
 
 def leapt_far(view: RunView, onset: int) -> bool:
-    """Whether the largest step around an onset or since is beyond all that steps were before: more than twice."""
+    """Whether the largest step around an onset or since is more than twice as large as any usual one before."""
     steps = view.series("optim/update_ratio")
     before = steps.between(0, onset - LEAP - 1).finite().last(BEFORE).values
     since = steps.between(onset - LEAP, view.step).finite().values
@@ -116,7 +124,7 @@ def leapt_far(view: RunView, onset: int) -> bool:
 
 
 def _large_steps(view: RunView, onset: int, rate: float = 1.0) -> np.ndarray | None:
-    """Of every row since an onset, whether its step was larger than usual; None where that is not known."""
+    """For every row since an onset, whether its step was larger than usual; None if that is not known."""
     found = []
     first = onset - LEAP  # an onset is an estimate
     for name, (most, power) in STEP_SIZES.items():

@@ -1,7 +1,7 @@
-"""What was changed shortly before things broke, and nobody declared: the first suspect, and what it was before.
+"""Undeclared changes of settings shortly before a run broke: the first suspects, with the values from before.
 
-A change that was declared is somebody's decision; one that was not is a typing error, the next stage of a
-configuration or a schedule that ran away. The knobs tell it, and so does the learning rate beside its knob.
+A declared change is somebody's decision. An undeclared one is a typing error, the next stage of a configuration or a
+schedule that ran away. It shows in the knobs, and in the learning rate compared with its knob.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from stabilizer.runs.journal import origin_of_event
 
 LR = "control/lr_scale"
 BEFORE = 100
-"""Steps before the onset within which a change can be the cause; an onset is an estimate, so a later one can be too."""
+"""Steps before the onset in which a change can be the cause. A later one can be too: an onset is an estimate."""
 STEADY = 5
-"""Rows of one value before a change; what moves all the time is a controller's business."""
+"""Rows of one value before a change; a controller moves a knob all the time."""
 JUMP = 1.5
-"""Factor from which a rate has left its schedule: no schedule climbs like this after it has rested. One that climbed
-at every one of `STEADY` rows need not have come so far."""
+"""Factor from which a rate has left its schedule: no schedule rises like this after a rest. A rate that rose in each of
+`STEADY` rows need not have come so far."""
 SAME = 1.02
-"""Factor within which a rate rests."""
+"""Factor within which a rate counts as constant."""
 MADE_UP = 1.1
-"""Factor within which a knob has made up for a rate that is away: one that follows does so in steps."""
+"""Factor within which a knob makes up for a rate that left its schedule. A knob that follows moves in steps."""
 
 
 class Turn(NamedTuple):
-    """A knob that was changed, or that can make up for what changed beside it."""
+    """A knob that was changed, or that can make up for a rate that left its schedule."""
 
     knob: str
     step: int
     now: float
     was: float
     rate: float | None = None
-    """Learning rate without its knob and its schedule before it left that."""
+    """The learning rate, without knob and schedule, before it left the schedule."""
 
 
 def turns(view: RunView, onset: int, ours: Mapping[str, int] = NOBODY) -> list[Turn]:
-    """Every knob that was changed around the onset or since without a word, and the rate where it left its schedule up.
+    """Every undeclared change of a knob around the onset or since, and a learning rate that left its schedule upward.
 
-    Not what a remedy does to a knob of `ours` row by row, up to and with the step named there.
+    What remedies do to the knobs in `ours` row by row, until the steps given there, does not count.
     """
     return list(view.once(_turns, onset, frozenset(ours.items()), len(view.events())))
 
 
 def _turns(view: RunView, onset: int, ours: Collection[tuple[str, int]], events: int) -> list[Turn]:
-    """The same; `events` so many are declared, which may have become more since somebody else asked."""
+    """The same, computed again whenever the number of declared `events` has grown."""
     found, until = [], dict(ours)
     for knob in KNOBS:
         series = view.series(knob).between(max(onset - BEFORE, until.get(knob, 0) + 1), view.step)
@@ -68,13 +68,15 @@ def _turns(view: RunView, onset: int, ours: Collection[tuple[str, int]], events:
 
 
 def turned_back(view: RunView, onset: int, ours: Mapping[str, int] = NOBODY) -> Change:
-    """From what those knobs are to what they were; empty when nothing was changed."""
+    """The change that undoes those turns; empty if there are none."""
     return {turn.knob: (turn.now, turn.was) for turn in turns(view, onset, ours)}
 
 
 def _runaway(view: RunView, onset: int) -> list[Turn]:
-    """The rate where it left its schedule upward, as a turn of the knob that takes it back: not where the knob has made
-    up for it already, whoever turned it."""
+    """A learning rate that left its schedule upward, as a turn of the knob that takes it back.
+
+    Empty if the knob makes up for it already, whoever turned it.
+    """
     series = _rates(view, onset - BEFORE)
     values = series.values
     if not len(values) or not values[-1] > SAME * np.fmin.reduce(values):
@@ -93,13 +95,13 @@ def _runaway(view: RunView, onset: int) -> list[Turn]:
 
 
 def rate_now(view: RunView) -> float | None:
-    """The newest learning rate without what its knob, and a schedule that is known, do to it."""
+    """The newest learning rate, without its knob and, where it is known, its schedule."""
     values = _rates(view, view.step - BEFORE).values
     return float(values[-1]) if len(values) else None
 
 
 def share_scheduled(view: RunView, steps: np.ndarray) -> np.ndarray:
-    """Shares of the peak that a run's schedule asks for at some steps; 1 where nobody says what the schedule is."""
+    """Shares of the peak rate that the schedule gives at some steps; 1 if the schedule is not known."""
     kind, warmup, planned = view.config("optim.schedule"), view.config("optim.warmup_steps"), view.about("steps")
     ours = view.about("trainer") == "stabilizer" and kind in KINDS
     if not ours or not isinstance(warmup, int) or not isinstance(planned, int):
@@ -125,8 +127,10 @@ def _first_turn(view: RunView, series: Series) -> int | None:
 
 
 def _left_at(view: RunView, series: Series, row: int) -> float:
-    """Where what began without a word had taken the knob when the next word was said about it; where it was before, if
-    that word was a person's: from then on it stands where somebody wants it."""
+    """Where an undeclared change had taken the knob when it was next declared about.
+
+    If a person declared that, the value before the change: from then on the knob is where somebody wants it.
+    """
     for later in (series.values[row + 1 :] != series.values[row:-1]).nonzero()[0] + row + 1:
         if words := _words(view, int(series.steps[later])):
             fix = any(origin_of_event(event) == "remedy" for event in words)
@@ -135,11 +139,11 @@ def _left_at(view: RunView, series: Series, row: int) -> float:
 
 
 def _declared(view: RunView, step: int) -> bool:
-    """Whether somebody said so, a remedy among them."""
+    """Whether a change at a step was declared, by a person or a remedy."""
     return bool(_words(view, step))
 
 
 def _words(view: RunView, step: int) -> list[Event]:
-    """What was declared about knobs around a step; a note of anything but an action is no word about them."""
+    """Events that declare a change of knobs around a step: all but notes that name no action."""
     near = [event for event in view.events() if abs(event.step - step) <= 1]
     return [event for event in near if event.kind != "note" or "action" in event.data]

@@ -33,7 +33,7 @@ class Chain:
 
 
 def verify(path: Path) -> Chain:
-    """Check a journal from its first line; the first broken link is told, for everything behind it is in doubt."""
+    """Check a journal from its first line and report the first broken link: everything after it is in doubt."""
     tail = Tail(path)
     before, count, torn = "", 0, 0
     for number, line in enumerate(tail.lines(), 1):
@@ -100,7 +100,7 @@ def reason_of(entry: Action) -> Reason:
 
 
 def turned(entry: Action) -> dict[str, float]:
-    """Knobs as this entry left them: an applied change at its end, an undone one where it was."""
+    """Knobs as an entry left them: an applied change at its end, an undone one at its beginning."""
     place = {"applied": 1, "reverted": 0, "failed": 0}.get(entry.entry)
     if place is None:
         return {}
@@ -108,15 +108,15 @@ def turned(entry: Action) -> dict[str, float]:
 
 
 def knobs(initial: Mapping[str, float], actions: Iterable[Action]) -> dict[str, float]:
-    """Where the journal says the knobs stand, from where they stood when the run began."""
-    stands = dict(initial)
+    """The knobs as the journal has them, from their values when the run began."""
+    values = dict(initial)
     begun: set[str] = set()
     for entry in actions:
         if entry.entry in ("approved", "applied"):
             begun.add(entry.action)
         if entry.entry != "failed" or entry.action in begun:  # one that never began has turned nothing back
-            stands |= turned(entry)
-    return stands
+            values |= turned(entry)
+    return values
 
 
 FIRST_WAIT = 20

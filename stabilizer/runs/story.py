@@ -18,8 +18,8 @@ from stabilizer.runs.journal import origin_of
 class Incident:
     """Findings that belong together, newest record of each, the gravest and earliest first.
 
-    Its title, and the numbers in its headline, are those that were told when it opened or got worse: they stay while it
-    lives, whatever joins it later.
+    Its title, and the numbers in its headline, are those from when it opened or last got worse. They stay while it is
+    open, whatever joins it later.
     """
 
     number: int
@@ -27,7 +27,7 @@ class Incident:
     lead: Finding
     """The finding it is named after: the gravest of those it opened with."""
     told: str
-    """What was said of that finding when it last opened or got worse."""
+    """The summary of that finding from when it last opened or got worse."""
     onset: int
     """When the first of it began."""
     detected: int
@@ -71,7 +71,7 @@ class Incident:
 
     @property
     def latest(self) -> str:
-        """What is said of the lead by now, where that is something else."""
+        """The present summary of the lead, where it differs."""
         return "" if self.lead.summary == self.told else self.lead.summary
 
     @property
@@ -81,7 +81,7 @@ class Incident:
 
     @property
     def open(self) -> bool:
-        """Whether anything of it still stands."""
+        """Whether any of its findings is unresolved."""
         return any(finding.state != "resolved" for finding in self.findings)
 
     @property
@@ -99,7 +99,7 @@ def newest_findings(records: Iterable[Finding]) -> list[Finding]:
 
 
 def incidents(records: Iterable[Finding]) -> list[Incident]:
-    """Findings grouped by incident, oldest onset first. Findings of no incident (number 0) stand alone."""
+    """Findings grouped by incident, oldest onset first. One of no incident (number 0) is a group of its own."""
     groups: dict[Any, dict[str, list[Finding]]] = {}
     for finding in records:
         groups.setdefault(finding.incident or finding.id, {}).setdefault(finding.id, []).append(finding)
@@ -199,7 +199,7 @@ class TrialStory:
 
     @property
     def newest(self) -> Action:
-        """The entry that says how it stands."""
+        """Its newest entry."""
         return self.entries[-1]
 
     @property
@@ -277,7 +277,7 @@ def _hypothesis(proposed: Action, applied: Action | None) -> Hypothesis | None:
     guard = applied.data if applied and "guard" in applied.data else card
     undo = card.get("undo")
     return Hypothesis(
-        why=proposed.text.partition("; expected within")[0],
+        why=_text(card.get("why")) or proposed.text,
         expects=_text(card.get("expects")),
         guard=_text(guard.get("guard")),
         guard_level=_number(guard.get("guard_level")),

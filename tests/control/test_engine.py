@@ -105,7 +105,7 @@ def test_a_run_goes_back_only_where_the_weights_gone_back_to_are_paid_more_now(
     probed = next(action for action in run.actions if action.entry == ("approved" if back else "rejected"))
     assert went is back and run.history.attempt == back
     assert (probed.data["probe"]["reward_gain"] > 0.1) is back
-    assert "on the same prompts its weights are paid" in probed.text
+    assert "on the same prompts its weights get a reward of" in probed.text
     assert back or probed.text.startswith("to go back to step 50 would win nothing: ")
     assert probed.data["extra_steps"] == COST and run.engine.memory.extra >= COST
 
@@ -181,7 +181,7 @@ def test_what_held_a_passing_trouble_back_is_put_back_when_it_is_over() -> None:
     run = passing().run(260)
     assert [e for r, e in run.entries() if r == "lower-lr"] == ["proposed", "approved", "applied", "reverted"]
     assert run.controls.get("control/lr_scale") == 1.0
-    assert "steps would be as usual without it too" in run.actions[-1].text
+    assert "steps would be as large as usual without it" in run.actions[-1].text
     assert not any("a person should look" in event.text for event in run.events), "it is no failure"
 
 

@@ -73,7 +73,7 @@ def test_a_proposal_expires_when_the_findings_that_called_for_it_are_resolved() 
     question.trial = replace(question.trial, findings=("optim/grad-spike",))  # another one of the incident
     approve(run)
     expired = next(action for action in run.actions if action.entry == "expired")
-    assert "optim/grad-spike called for it, and no longer stands" in expired.text
+    assert "optim/grad-spike called for it and is resolved" in expired.text
     assert run.history.attempt == 0
 
 
