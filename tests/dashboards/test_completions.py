@@ -107,7 +107,7 @@ def test_plain_search_takes_patterns_as_they_are_and_ignores_case() -> None:
 
 def test_a_pattern_finds_and_a_broken_one_says_what_is_wrong() -> None:
     assert find(r"\d+", ["ab 12 3", "none"], regex=True) == [[(3, 5), (6, 7)], None]
-    with pytest.raises(PatternError, match="not a regular expression.*Switch regex off"):
+    with pytest.raises(PatternError, match="not a regular expression.*Turn regex off"):
         find("(", ["x"], regex=True)
 
 
@@ -131,7 +131,7 @@ def test_steps_are_listed_without_opening_a_file(run: Path) -> None:
 def test_a_step_taken_again_after_a_rollback_keeps_both_and_shows_the_newest(run: Path) -> None:
     log(run, 20, [sample(20, 0, 1.0, "again"), sample(20, 1, 1.0, "again")])
     found = view_of_step(CompletionsStore(), run, 20, CompletionsQuery())
-    assert (found.takes, found.take, found.total) == (2, 2, 2) and "taken 2 times" in found.notes[0]
+    assert (found.takes, found.take, found.total) == (2, 2, 2) and "ran 2 times" in found.notes[0]
     assert view_of_step(CompletionsStore(), run, 20, CompletionsQuery(take=1)).total == 8
 
 

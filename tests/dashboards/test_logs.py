@@ -59,7 +59,7 @@ def test_a_log_is_listed_before_it_is_read_and_opens_as_being_read(folder: Path)
     line = next(line for line in runs.lines() if line.id == "their-run")
     assert (line.state, line.verdict) == ("being read", "waiting")
     page = page_of(runs.get("their-run").refresh(), runs.clock())
-    assert page.state == "being read" and "being read" in page.notes[0] and not page.over
+    assert page.state == "being read" and "Loading this log" in page.notes[0] and not page.over
 
 
 def test_a_log_is_a_page_like_any_run(folder: Path) -> None:

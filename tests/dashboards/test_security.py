@@ -601,7 +601,7 @@ def test_what_a_page_shows_is_capped(folder: Path) -> None:
 # --- what it leaves alone ---------------------------------------------------------------------------------------------
 
 
-class BrowserState:
+class Seen:
     """What this process opened, wrote, locked and connected to."""
 
     def __init__(self, folder: Path):
@@ -636,7 +636,7 @@ class BrowserState:
         elif event in ("socket.connect", "socket.getaddrinfo", "socket.sendto", "urllib.Request"):
             self.connected.append(str(args))
 
-    def __enter__(self) -> BrowserState:
+    def __enter__(self) -> Seen:
         first = not _LOOKING
         _LOOKING[:] = [self]
         if first:
@@ -648,18 +648,18 @@ class BrowserState:
         self.written = [path for path in self.written if not path.startswith(("/dev/null", "/proc/self"))]
 
 
-_LOOKING: list[BrowserState | None] = []
+_LOOKING: list[Seen | None] = []
 """Who is told; empty until the first."""
 
 
-def _seen(event: str, args: tuple[Any, ...], looking: list[BrowserState | None] = _LOOKING) -> None:
+def _seen(event: str, args: tuple[Any, ...], looking: list[Seen | None] = _LOOKING) -> None:
     if looking[0] is not None:
         looking[0].hook(event, args)
 
 
 @pytest.fixture
 def watching(folder: Path) -> Any:
-    return lambda: BrowserState(folder)
+    return lambda: Seen(folder)
 
 
 def test_all_pages_and_callbacks_write_nothing_and_lock_nothing(client, folder: Path, watching) -> None:
