@@ -71,6 +71,8 @@ class Gap:
     high: float | None
     state: State
     why: str
+    note: str = ""
+    """What `why` says beyond the numbers."""
 
     @property
     def direction(self) -> str:
@@ -224,7 +226,7 @@ def _peaks(shapes: Shapes, both: Shapes, span: _Span, clock: Clock, margin: floa
     if flat:
         time = _blank(time, f"{' and '.join(flat)} {'do' if len(flat) > 1 else 'does'} not rise by more than noise")
     elif late and time.state != "undetermined":
-        time = replace(time, why=f"{time.why}; {' and '.join(late)} may still be rising at the end")
+        time = _noted(time, f"{' and '.join(late)} may still be rising at the end")
     return [peak, time]
 
 
@@ -338,7 +340,7 @@ def _noise(shapes: Shapes, relative: bool) -> Gap:
         return replace(gap, why=f"{' and '.join(quiet)} shows no noise at all") if quiet else gap
     sparse = next((who for who, first in firsts.items() if len(first.y) < FEW_POINTS), None)
     if sparse and gap.state == "different":
-        return replace(gap, why=f"{gap.why}; {sparse} has only {len(firsts[sparse].y)} points")
+        return _noted(gap, f"{sparse} has only {len(firsts[sparse].y)} points")
     return gap
 
 
@@ -368,6 +370,10 @@ def _line_through(run: Shape, reference: Shape) -> tuple[float, float, float]:
     mine, theirs = np.interp(grid, run.x, run.line), np.interp(grid, reference.x, reference.line)
     slope, offset = np.polyfit(mine, theirs, 1)
     return float(slope), float(offset), float(np.std(theirs - offset - slope * mine))
+
+
+def _noted(gap: Gap, note: str) -> Gap:
+    return replace(gap, why=f"{gap.why}; {note}", note=note)
 
 
 def _blank(gap: Gap, why: str) -> Gap:

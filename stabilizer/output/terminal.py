@@ -8,7 +8,7 @@ markup. Colour is never the only sign: every severity has its icon and its word.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,13 +18,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stabilizer.analysis.analyse import Analysis, Incident
+from stabilizer.analysis.analyse import Analysis
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Cause, Finding, RemedyAdvice
 from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.core.text import plain
 from stabilizer.runs.history import Series
 from stabilizer.runs.journal import summary
+from stabilizer.runs.story import Incident
 
 STYLES = {"info": "blue", "warn": "yellow", "critical": "bold red", "crashed": "bold red", "healthy": "green"}
 VERDICTS = {
@@ -93,26 +94,15 @@ class _Page:
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def _head(self) -> None:
-        analysis, source = self.analysis, self.analysis.run.source
-        verdict = analysis.verdict
-        style = STYLES.get(verdict, "bold")
-        line = Text.assemble((f"{self._icon(verdict)} {VERDICTS.get(verdict, verdict)}", style), "  ")
+        analysis, verdict = self.analysis, self.analysis.verdict
+        line = Text.assemble(
+            (f"{self._icon(verdict)} {VERDICTS.get(verdict, verdict)}", STYLES.get(verdict, "bold")), "  "
+        )
         line.append(plain(analysis.run.name), "bold")
         if analysis.worst and verdict == "healthy" and analysis.worst != "info":
             line.append(f"  (after a {WORDS.get(analysis.worst, analysis.worst)} incident)", "dim")
         self._line(line, 0)
-        clock = "optimizer steps" if self.view.about("clock") == "optimizer_step" else "steps"
-        facts = [
-            plain(source.trainer) + (f", {source.format}" if source.format != source.trainer else ""),
-            f"{source.steps:,} row{'s' * (source.steps != 1)}, {clock} {analysis.first_step:,}-{analysis.last_step:,}",
-        ]
-        if not source.steps:
-            facts[-1] = "not one step"
-        if isinstance(planned := self.view.about("steps"), int) and planned > analysis.last_step:
-            facts[-1] += f" of {planned:,} planned"
-        if source.skipped_lines:
-            facts.append(f"{source.skipped_lines:,} unreadable entries left out")
-        self._line(Text(self._typed(" · ".join(facts)), "dim"), 2)
+        self._line(Text(self._typed(" · ".join(self._facts())), "dim"), 2)
         if analysis.live:
             state = f"The run is {plain(analysis.state)}: this is how it stands as of step {analysis.last_step:,}."
             self._line(Text(state, "cyan"), 2)
@@ -121,11 +111,23 @@ class _Page:
         for text in self._explained(verdict):
             self._line(Text(text), 2)
 
+    def _facts(self) -> Iterator[str]:
+        analysis, source = self.analysis, self.analysis.run.source
+        yield plain(source.trainer) + (f", {source.format}" if source.format != source.trainer else "")
+        clock = "optimizer steps" if self.view.about("clock") == "optimizer_step" else "steps"
+        rows = f"{source.steps:,} row{'s' * (source.steps != 1)}"
+        steps = f"{rows}, {clock} {analysis.first_step:,}-{analysis.last_step:,}" if source.steps else "not one step"
+        planned = self.view.about("steps")
+        more = isinstance(planned, int) and planned > analysis.last_step
+        yield steps + (f" of {planned:,} planned" if more else "")
+        if source.skipped_lines:
+            yield f"{source.skipped_lines:,} unreadable entries left out"
+
     def _explained(self, verdict: str) -> list[str]:
         if verdict == "too-short":
             rows = self.analysis.run.source.steps
-            said = f"{rows} rows are" if rows != 1 else "1 row is"
-            return [f"{said} too few for the detectors to say anything either way."]
+            counted = f"{rows} rows are" if rows != 1 else "1 row is"
+            return [f"{counted} too few for the detectors to say anything either way."]
         if verdict == "not-rl":
             said = ["No rewards, completions or KL are logged, so the detectors have nothing to judge."]
             if names := sorted(self.view.names()):
@@ -141,11 +143,11 @@ class _Page:
     def _incident(self, incident: Incident) -> None:
         state = "open" if incident.open else "resolved"
         self.out.print()
-        title = f"{self._icon(incident.severity)} Incident {incident.incident}"
+        title = f"{self._icon(incident.severity)} Incident {incident.number}"
         head = Text.assemble(
-            (title, STYLES[incident.severity]), f"  {plain(incident.title)}  {WORDS[incident.severity]}, {state}, "
+            (title, STYLES[incident.severity]), f"  {plain(incident.lead.id)}  {WORDS[incident.severity]}, {state}, "
         )
-        head.append(f"since step {incident.onset_step:,}", "bold")
+        head.append(f"since step {incident.onset:,}", "bold")
         self._line(head, 0)
         if incident.headline:
             self._line(Text(self._typed(plain(incident.headline))), 2)
@@ -155,7 +157,7 @@ class _Page:
             self._causes(incident.explained.causes)
         self._remedies(incident.explained.remedies, "What to do" if incident.open else "Next time")
         if incident.severity != "info" and incident.cause == "undetermined" and incident.open:
-            words = f"turn no knob for a guess: keep a checkpoint from before step {incident.onset_step:,}, and read"
+            words = f"turn no knob for a guess: keep a checkpoint from before step {incident.onset:,}, and read"
             self._label("What to do", Text(f"{words} ten answers, with their rewards, from before it and after"))
 
     def _finding(self, finding: Finding) -> None:

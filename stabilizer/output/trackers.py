@@ -177,7 +177,8 @@ def _cell(value: Any) -> str:
 def _single(value: float) -> float:
     """The value as four bytes can hold it: what is too large for them is infinite."""
     try:
-        return struct.unpack("<f", struct.pack("<f", value))[0]
+        single: float = struct.unpack("<f", struct.pack("<f", value))[0]
+        return single
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
 

@@ -93,11 +93,11 @@ def test_console_page_and_diagnose_give_the_same_title_and_numbers(tmp_path: Pat
     cards = Runs([tmp_path]).get("run").page().cards
     analysis = analyse(load(path))
     assert cards and any(card.latest for card in cards), "its numbers have moved on"
-    found = {incident.incident: incident for incident in analysis.incidents}
+    found = {incident.number: incident for incident in analysis.incidents}
     assert found.keys() == {card.number for card in cards}
     for card in cards:
         incident = found[card.number]
-        assert (card.id, card.summary, card.onset) == (incident.title, incident.summary, incident.onset_step)
+        assert (card.id, card.summary, card.onset) == (incident.lead.id, incident.told, incident.onset)
         assert f"incident {card.number} · " in console and card.id in console and card.summary in console
     out = io.StringIO()
     show(analysis, Console(file=out, width=400, highlight=False))

@@ -5,11 +5,11 @@ The page is made of strings, and what holds it together is in `stabilizer.output
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Any
 
-from stabilizer.analysis.analyse import Analysis, Incident, numbers, settled
+from stabilizer.analysis.analyse import Analysis, numbers, settled
 from stabilizer.core import records
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Finding, RemedyAdvice
@@ -38,6 +38,7 @@ from stabilizer.output.report.words import (
 from stabilizer.output.terminal import VERDICTS, changed
 from stabilizer.runs import journal
 from stabilizer.runs.directory import redacted
+from stabilizer.runs.story import Incident
 from stabilizer.trainers.logged_as import asked_for
 
 MAX_BYTES = 5_000_000
@@ -74,31 +75,13 @@ def _page(analysis: Analysis, figures: str) -> str:
 
 
 def _header(analysis: Analysis) -> str:
-    source, about = analysis.run.source, analysis.run.history.about
-    clock = "optimizer step" if about.get("clock") == "optimizer_step" else "step"
-    facts = [
-        ("Trainer", source.trainer),
-        ("Rows logged", f"{source.steps:,}"),
-        ("Range", f"{clock} {analysis.first_step:,} to {analysis.last_step:,}"),
-    ]
-    if isinstance(planned := about.get("steps"), int):
-        facts.append(("Planned", f"{planned:,}"))
-    if task := about.get("task"):
-        facts.append(("Task", task))
-    if (made := journal.summary(analysis.run.actions))["count"]:
-        facts.append(("Interventions", made["text"]))
-    if analysis.state:
-        facts.append(
-            ("State", f"{analysis.state}, as of step {analysis.last_step:,}" if analysis.live else analysis.state)
-        )
-    cells = "".join(f"<div><dt>{safe(key)}</dt><dd>{safe(value)}</dd></div>" for key, value in facts)
-    tone = _tone(analysis.verdict)
+    cells = "".join(f"<div><dt>{safe(key)}</dt><dd>{safe(value)}</dd></div>" for key, value in _facts_of(analysis))
     way = ""
     if analysis.verdict == "healthy" and analysis.worst in ("warn", "critical"):
         way = f" <span class=muted>There was a {safe(WORDS[analysis.worst])} incident on the way.</span>"
     lead = "".join(
-        f"<li><a href='#incident-{i.incident}'><span class='{_tone(i.severity)}'>{ICONS[i.severity]}</span> "
-        f"step {i.onset_step:,}</a> {safe(i.summary)}</li>"
+        f"<li><a href='#incident-{i.number}'><span class='{_tone(i.severity)}'>{ICONS[i.severity]}</span> "
+        f"step {i.onset:,}</a> {safe(i.told)}</li>"
         for i in analysis.incidents
     )
     words = {
@@ -108,13 +91,30 @@ def _header(analysis: Analysis) -> str:
     doubts = "".join(f"<p>But {safe(item.why)}.</p>" for item in analysis.not_checked if item.why)
     return (
         f"<header><p class=eyebrow>Training report</p><h1>{safe(analysis.run.name)}</h1>"
-        f"<p class='verdict {tone}'><span>{_icon(analysis.verdict)}</span> "
+        f"<p class='verdict {_tone(analysis.verdict)}'><span>{_icon(analysis.verdict)}</span> "
         f"{safe(VERDICTS.get(analysis.verdict, analysis.verdict))}{way}</p>"
         f"<p>{safe(words)}</p>{doubts}<dl class=facts>{cells}</dl>"
         + (f"<ol class=lead>{lead}</ol>" if lead else "")
         + "".join(f"<p class=muted>Outlook: {safe(line)}.</p>" for line in outlook(analysis))
         + "</header>"
     )
+
+
+def _facts_of(analysis: Analysis) -> Iterator[tuple[str, object]]:
+    """The facts below the verdict, by their headings."""
+    source, about = analysis.run.source, analysis.run.history.about
+    clock = "optimizer step" if about.get("clock") == "optimizer_step" else "step"
+    yield "Trainer", source.trainer
+    yield "Rows logged", f"{source.steps:,}"
+    yield "Range", f"{clock} {analysis.first_step:,} to {analysis.last_step:,}"
+    if isinstance(planned := about.get("steps"), int):
+        yield "Planned", f"{planned:,}"
+    if task := about.get("task"):
+        yield "Task", task
+    if (made := journal.summary(analysis.run.actions))["count"]:
+        yield "Interventions", made["text"]
+    if analysis.state:
+        yield "State", f"{analysis.state}, as of step {analysis.last_step:,}" if analysis.live else analysis.state
 
 
 def _incident(analysis: Analysis, incident: Incident) -> str:
@@ -129,9 +129,9 @@ def _incident(analysis: Analysis, incident: Incident) -> str:
     remedies = "".join(_remedy(remedy, analysis.run.source.trainer) for remedy in leading.remedies)
     head = "What to do" if incident.open else "Next time"
     return (
-        f"<section id='incident-{incident.incident}'><h2><span class='{_tone(incident.severity)}'>"
-        f"{ICONS[incident.severity]}</span> Incident {incident.incident}: {safe(incident.title)} "
-        f"<small>{safe(WORDS[incident.severity])}, {state}, since step {incident.onset_step:,}</small></h2>"
+        f"<section id='incident-{incident.number}'><h2><span class='{_tone(incident.severity)}'>"
+        f"{ICONS[incident.severity]}</span> Incident {incident.number}: {safe(incident.lead.id)} "
+        f"<small>{safe(WORDS[incident.severity])}, {state}, since step {incident.onset:,}</small></h2>"
         + (f"<p>{safe(incident.headline)}</p>" if incident.headline else "")
         + f"{findings}<div class='plots {'one' if len(shown) == 1 else ''}'>{plots}</div>"
         "<div class=columns>"
@@ -154,8 +154,8 @@ def _case(case: Case | None, analysis: Analysis) -> str:
         name = case.checked.config.parsed.path.name
         table = _table(("", "rule", "setting", "what", "set instead"), found)
         parts.append(f"<h3>What preflight says of its configuration, {safe(name)}</h3>{table}")
-    found = "".join(f"<p><a href='#incident-{i.incident}'>{safe(i.summary)}</a></p>" for i in analysis.incidents)
-    parts += [f"<h3>Diagnosis of the run made small</h3>{found}" if found else ""]
+    linked = "".join(f"<p><a href='#incident-{i.number}'>{safe(i.told)}</a></p>" for i in analysis.incidents)
+    parts += [f"<h3>Diagnosis of the run made small</h3>{linked}" if linked else ""]
     parts += [_told("What was changed", case.changed), _told("What happened", case.happened)]
     for place, trial in enumerate(case.trials):
         parts.append(

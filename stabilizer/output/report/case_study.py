@@ -123,7 +123,7 @@ def rows(trial: Trial) -> list[tuple[str, ...]]:
     """The table of a trial: change, level with its range, difference at equal steps and at equal completions, cost."""
     first = trial.arms[0]
     spent = first.completions[-1] if first.completions else math.inf
-    table = []
+    table: list[tuple[str, ...]] = []
     for arm in trial.arms:
         ends = arm.ends()
         level = f"{fmean(ends):.3g} ({min(ends):.3g} to {max(ends):.3g})" if ends else ""
