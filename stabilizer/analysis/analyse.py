@@ -1,6 +1,6 @@
-"""From a run to an answer: replay it, group what was found, say what is healthy and what nobody checked.
+"""From a run to an answer: replay it, group the findings, and list what is healthy and what could not be checked.
 
-`analyse` is what `diagnose` and `report` show; `as_json` is the form that scripts hold on to (`diagnose --json`).
+`analyse` is what `diagnose` and `report` show; `as_json` is the contract for scripts (`diagnose --json`).
 What is healthy is decided in `health`.
 """
 

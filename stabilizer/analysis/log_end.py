@@ -1,7 +1,7 @@
 """How another trainer's log ended, as far as it can tell: in an error, with the trainer's last line, or its last step.
 
-Nothing of it is final while somebody may write on: a wrapper starts a training that crashed anew, an evaluation follows
-the last step. Who follows a log therefore waits a while for growth (`Rest`) before believing it.
+An end is not final while more may be written: a wrapper may restart a crashed training, and an evaluation may follow
+the last step. A follower therefore waits for growth (`Rest`) before it accepts the end.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Where two curves differ: each measure side by side, the difference with its interval, and what may be said of it.
 
-A gap is `different` when its 99 % interval leaves out "no difference" (99, because half a dozen are asked at once),
-`same` when the 95 % interval lies within a margin that would matter to nobody, and `undetermined` otherwise: no
-difference was seen, and one of the stated size would not have been. One run a side shows the noise within runs, not
-the luck of a seed; where one side has several seeds, their spread is believed of the other side too.
+A gap is `different` when its 99 % interval excludes "no difference" (99, because half a dozen are tested at once),
+`same` when the 95 % interval lies within a margin too small to matter, and `undetermined` otherwise: no difference was
+seen, but one of the stated size could have been missed. A single run shows the noise within runs, not the spread
+between seeds; where one side has several seeds, their spread is assumed for the other side too.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _up_to(last: float, shapes: Shapes, points: Points) -> Shapes:
 
 
 def _margin(shapes: Shapes) -> float:
-    """The difference of levels that would matter to nobody."""
+    """The largest difference of levels that is too small to matter."""
     references = shapes[1]
     sigma = max(float(np.mean([s.noise.sd for s in side])) for side in shapes)
     rise = float(np.mean([s.rise for s in references])) if all(s.rises() for s in references) else 0.0
@@ -325,7 +325,7 @@ def _why(state: State, scale: Scale, value: float, low: float, high: float, marg
     return {
         "same": f"{span}: {slack} of the reference's",
         "different": span,
-        "undetermined": f"{span}: no difference shown, and one of that size is not ruled out",
+        "undetermined": f"{span}: no difference shown, but one of that size is not ruled out",
     }[state]
 
 

@@ -59,7 +59,7 @@ def export_model(run: Path, out: Path, which: str = "best") -> tuple[int, str]:
 def _note(step: int, best: int, *, compared: bool) -> str:
     """What is to be said of a best policy that is not what the word promises."""
     if not compared:
-        return "training was never validated, so nobody knows the best; this is the newest policy"
+        return "training was never validated, so the best is not known; this is the newest policy"
     if step != best:
         return f"the best validation was at step {best}, whose checkpoint is not kept; this is the newest there is"
     return "no validation was better than the first: this is the policy that training began with" if not step else ""
@@ -92,7 +92,7 @@ def model_card(analysis: Analysis, step: int) -> str:
     ] or ["- none"]
     made = summary(analysis.run.actions)
     changed = sorted({one.remedy for one in interventions(analysis.run.actions)})
-    hands = f"It was {made['text']} ({', '.join(changed)}), so it is not comparable with a run left alone."
+    hands = f"It was {made['text']} ({', '.join(changed)}), so it is not comparable with an unchanged run."
     front = {
         "library_name": "transformers",
         "pipeline_tag": "text-generation",

@@ -85,9 +85,9 @@ def _header(analysis: Analysis) -> str:
         for i in analysis.incidents
     )
     words = {
-        "too-short": "There are too few rows to say anything either way.",
+        "too-short": "There are too few rows to judge.",
         "not-rl": "No rewards, completions or KL are logged: this is another kind of training.",
-    }.get(analysis.verdict, "" if analysis.findings else "Nothing was found by the detectors that could be asked.")
+    }.get(analysis.verdict, "" if analysis.findings else "The detectors that had their metrics found no problem.")
     doubts = "".join(f"<p>But {safe(item.why)}.</p>" for item in analysis.not_checked if item.why)
     return (
         f"<header><p class=eyebrow>Training report</p><h1>{safe(analysis.run.name)}</h1>"
@@ -135,7 +135,7 @@ def _incident(analysis: Analysis, incident: Incident) -> str:
         + (f"<p>{safe(incident.headline)}</p>" if incident.headline else "")
         + f"{findings}<div class='plots {'one' if len(shown) == 1 else ''}'>{plots}</div>"
         "<div class=columns>"
-        f"<div><h3>Why</h3>{f'<ul>{causes}</ul>' if causes else '<p>No rule explains what was seen.</p>'}</div>"
+        f"<div><h3>Why</h3>{f'<ul>{causes}</ul>' if causes else '<p>No rule explains these findings.</p>'}</div>"
         + (f"<div><h3>{head}, in this order, one at a time</h3><ol>{remedies}</ol></div>" if remedies else "")
         + "</div></section>"
     )
@@ -188,8 +188,8 @@ def _finding(finding: Finding) -> str:
     return (
         f"<div class=finding><p><code>{safe(finding.id)}</code> <span class='tag {_tone(finding.severity)}'>"
         f"{safe(WORDS[finding.severity])}</span> <span class=muted>{safe(finding.state)}; "
-        f"onset step {finding.onset_step:,}, seen at step {finding.detected_step:,}, "
-        f"last at step {finding.last_step:,}</span></p>"
+        f"onset step {finding.onset_step:,}, detected at step {finding.detected_step:,}, "
+        f"last seen at step {finding.last_step:,}</span></p>"
         f"<p>{safe(finding.summary)}</p><p class=evidence>{evidence}</p></div>"
     )
 
@@ -220,7 +220,7 @@ def _healthy(analysis: Analysis) -> str:
     notes = "".join(f"<li>{safe(note)}</li>" for note in analysis.run.source.notes)
     parts = [
         f"<div><h2>Healthy</h2><ul class=good>{good}</ul></div>" if good else "",
-        f"<div><h2>Not checked, for want of a metric</h2><ul>{blind}</ul></div>" if blind else "",
+        f"<div><h2>Not checked because a metric is missing</h2><ul>{blind}</ul></div>" if blind else "",
         f"<div><h2>About this log</h2><ul>{notes}</ul></div>" if notes else "",
     ]
     return f"<section class=columns>{''.join(parts)}</section>" if any(parts) else ""
@@ -340,7 +340,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[
 
 
 def _left_out(count: int) -> str:
-    return f"<p class=muted>{count - MAX_ROWS:,} more are left out here.</p>" if count > MAX_ROWS else ""
+    return f"<p class=muted>{count - MAX_ROWS:,} more are not shown.</p>" if count > MAX_ROWS else ""
 
 
 def _figures(analysis: Analysis, points: int) -> str:

@@ -91,7 +91,7 @@ def _health(analysis: Analysis) -> list[str]:
     source = analysis.run.source
     sections = {
         "Healthy": [f"- **{md(item.what)}**: {md(item.why)}" for item in analysis.healthy],
-        "Not checked, for want of a metric": [
+        "Not checked because a metric is missing": [
             f"- {md(item.id)}: {md(item.why or 'log ' + asked_for(item.needs, source.trainer))}"
             for item in analysis.blind_spots
         ],

@@ -1,4 +1,4 @@
-"""The words of a report in all its forms, and how a text from outside is made safe for each.
+"""Text of a report in all its formats, and how text from outside is made safe for each.
 
 Run names, summaries and configurations come from other people's files: every piece of text goes through `safe` (HTML)
 or `md` (Markdown) on its way.
@@ -64,7 +64,7 @@ def compact(value: Any) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """What a configuration file may hold beyond JSON's types (YAML's dates) becomes its text."""
+    """A value of a configuration file as JSON's types; anything else (YAML's dates) becomes text."""
     if isinstance(value, Mapping):
         return {str(key): jsonable(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -84,7 +84,7 @@ def unchanged(still: Sequence[Number]) -> str:
 
 
 def told(one: journal.Intervention) -> tuple[str, ...]:
-    """An intervention in four sentences: what, why, what came of it, what would have come without it."""
+    """An intervention in four sentences: what, why, the outcome, and what would have happened without it."""
     who = f"by {one.by}" if one.remedy == journal.BY_HAND else f"by the remedy {one.remedy}"
     what = ", ".join(filter(None, [changes(one.change), one.order])) or one.remedy
     came = {"kept": "It was kept", "undone": "It was undone", "on trial": "It was still on trial when the run ended"}
@@ -99,7 +99,7 @@ def told(one: journal.Intervention) -> tuple[str, ...]:
 
 
 def comparable(actions: Sequence[records.Action]) -> str:
-    """Whether this run may stand beside others as a plain one."""
+    """Whether this run is comparable with unchanged ones."""
     made = journal.summary(actions)
     if not made["count"]:
         return "Nothing was changed while this run trained."

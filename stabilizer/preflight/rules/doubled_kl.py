@@ -35,7 +35,7 @@ def check(view: View) -> Iterator[Finding]:
         ID,
         "warn",
         at,
-        f"KL is paid for twice: {loss:g} in the loss and {reward:g} in the reward",
+        f"KL is penalized twice: {loss:g} in the loss and {reward:g} in the reward",
         why="Two weights for one drift; neither was tuned for the other, and the KL in the log is only one of them.",
         how="keep the one in the loss",
         change={at.key: off},

@@ -35,7 +35,7 @@ def check(view: View) -> Iterator[Finding]:
         "warn",
         at,
         "the policy trains in float16",
-        why="Overflowing updates are skipped in silence; enough of them and the run stands still while looking alive.",
+        why="Overflowing updates are skipped silently; with enough of them the run stops learning but looks alive.",
         how="bfloat16",
         change=change,
         sure="likely",

@@ -134,8 +134,8 @@ def _why(view: View, violation: Violation) -> str:
     if view.config.processes == 7 and "num_generations" in violation.key:
         why += (
             " Seven processes on a machine of eight GPUs: vLLM's server has taken the eighth, so the batch is a"
-            " multiple of 7. 1 is no valid number of generations, whatever is said: one answer has nothing to compare"
-            " with."
+            " multiple of 7. 1 is not a valid number of generations: a single answer has nothing to be"
+            " compared with."
         )
     return why
 

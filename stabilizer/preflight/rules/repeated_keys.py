@@ -40,7 +40,7 @@ def check(view: View) -> Iterator[Finding]:
             line=key.last,
             value=key.kept,
             summary=_summary(key, view.config.trainer.title, strict),
-            why="Whoever changes the other one changes nothing, and nothing says so."
+            why="A change of the other one has no effect, and nothing reports it."
             if not strict
             else "The trainer's reader of YAML finds a duplicate key and stops before the first step.",
             how=f"delete one of them: line {key.first} or line {key.last}",
@@ -50,5 +50,5 @@ def check(view: View) -> Iterator[Finding]:
 
 
 def _summary(key: Repeated, trainer: str, strict: bool) -> str:
-    places = f"{key.key} stands in line {key.first} ({key.lost}) and again in line {key.last} ({key.kept})"
+    places = f"{key.key} is in line {key.first} ({key.lost}) and again in line {key.last} ({key.kept})"
     return f"{places}; {f'{trainer} refuses the file' if strict else 'the last one counts, the other is lost'}"

@@ -61,7 +61,7 @@ def check(view: View) -> Iterator[Finding]:
                 "warn",
                 key,
                 f"{trainer.title} has no key {setting.written.lstrip('-')!r}; the nearest is {near!r}",
-                why="A key nobody reads leaves the one that was meant at its default, often without a word.",
+                why="An unknown key leaves the intended one at its default, often without a message.",
                 how=f"rename it to {near}, if that was meant",
                 sure="likely",
                 source=f"{trainer.title}'s own configuration, {trainer.newest}",
