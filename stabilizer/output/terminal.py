@@ -208,12 +208,14 @@ class _Page:
             self._label("Or else", Text(self._typed(f"{plain(other.id)} ({other.confidence:.0%}): {plain(other.why)}")))
 
     def _remedies(self, remedies: Sequence[RemedyAdvice], label: str) -> None:
+        first: dict[str, int] = {}
         for place, remedy in enumerate(remedies, 1):
             text = Text.assemble((plain(remedy.id), "bold"))
             if changes := changed(remedy, self.analysis.run.source.trainer):
                 text.append(f"  {self._typed(changes)}", "cyan")
             text.append(f"  [{remedy.safety}]", "dim")
-            text.append(f"\n{self._typed(plain(remedy.how))}")
+            same = first.setdefault(remedy.how, place)
+            text.append(f"\n{self._typed(plain(remedy.how)) if same == place else f'how: see {same}'}")
             text.append(f"\n{self._typed(plain(remedy.why))}", "dim")
             self._label(label if place == 1 else "", Text.assemble(f"{place}. ", text), hang=True)
         if any(remedy.change for remedy in remedies):
