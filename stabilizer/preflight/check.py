@@ -1,4 +1,4 @@
-"""One configuration, all rules: what `stabilizer preflight` does before it prints."""
+"""All rules over one configuration: what `stabilizer preflight` does before it prints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stabilizer.trainers.quantities import View
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the user says besides the file."""
+    """What the user states besides the file."""
 
     trainer: str | None = None
     version: str | None = None

@@ -1,16 +1,16 @@
-"""A key that stands twice in its group: one of its values is lost.
+"""A key that appears twice in its group: one of its values is lost.
 
 What it checks
-    Every group of a YAML or JSON file, for a key that is in it more than once; of a whole group that is there twice the
-    first is lost with all it holds.
+    Every group of a YAML or JSON file, for keys that appear more than once. Of a group that appears twice, the first is
+    lost with everything in it.
 Why it matters
-    TRL reads its recipes with PyYAML, and that and every reader of JSON keep the last without a word: the run trains
-    with a value that somebody believes to have changed. OmegaConf (veRL, EasyR1, NeMo-RL and others) refuses the file.
+    PyYAML, which TRL uses, and every JSON reader keep the last one without a message: the run trains with a value that
+    somebody believes to have changed. OmegaConf (veRL, EasyR1, NeMo-RL and others) refuses the file.
 Exceptions
-    `<<`, which takes over a group from elsewhere, may be repeated. The same key with the same value does no harm today,
-    and is told as information. TOML knows no key twice; its own reader says so.
+    `<<`, which takes over a group from elsewhere, may be repeated. The same key with the same value does no harm and
+    is reported as information. TOML forbids repeated keys; its own reader reports them.
 Fix
-    Delete one of them; which one is meant only a person knows. All other rules judge the last.
+    Delete one of them; only the user knows which one is meant. All other rules judge the last.
 References
     PyYAML 6.0, `constructor.py: construct_mapping`; OmegaConf 2.3, `_utils.py: get_yaml_loader` ("duplicate key").
 """

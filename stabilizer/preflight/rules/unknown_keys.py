@@ -1,15 +1,15 @@
-"""Keys the trainer does not know: misspelt ones with the nearest that exists.
+"""Keys the trainer does not know: misspelt ones with the nearest known key.
 
 What it checks
-    Every key against the trainer's own list. A key close to a known one is a slip of the pen.
+    Every key against the trainer's own list. A key close to a known one counts as misspelt.
 Why it matters
-    Hydra with `+`, YAML merged into a dictionary and shell scripts take a misspelt key without a word, and the run
-    trains with the default of the key that was meant.
+    Hydra with `+`, YAML merged into a dictionary and shell scripts accept a misspelt key without a message, and the
+    run trains with the default of the intended key.
 Exceptions
-    Keys of one's own reward functions or environments are legitimate: unless a known key is close, a key is only
+    Keys of your own reward functions or environments are legitimate: unless a known key is close, a key is only
     mentioned, and only where the trainer's list is complete. Nothing is said where no list is known.
 Fix
-    The nearest key, or none: renaming is left to a person.
+    The nearest key, if there is one; renaming is left to the user.
 References
     The packages' own configuration classes, as released.
 """
