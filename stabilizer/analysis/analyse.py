@@ -29,9 +29,9 @@ from stabilizer.trainers.knobs import configured_rate, has_setting, how
 
 
 class NotChecked(NamedTuple):
-    """A detector that had nothing to look at, and the metrics it would need (alternatives joined by `|`).
+    """A detector without its metrics, and the metrics it needs (alternatives joined by `|`).
 
-    `why` is said where the metrics are there and prove nothing: too few values, of too few problems.
+    `why` is set where the metrics exist but prove nothing: too few values, or of too few problems.
     """
 
     id: str
@@ -41,7 +41,7 @@ class NotChecked(NamedTuple):
 
 @dataclass(frozen=True)
 class Analysis:
-    """Everything that is said of one run. `state` is that of a run directory (`running`, ...), "" for foreign logs."""
+    """The answer for one run. `state` is that of a run directory (`running`, ...), "" for foreign logs."""
 
     run: LoadedRun
     verdict: str
@@ -55,7 +55,7 @@ class Analysis:
     first_step: int
     last_step: int
     records: tuple[Finding, ...] = ()
-    """Everything that was found, change by change, as a live watch writes it down, and at last how it stands."""
+    """Every change of a finding, as a live watch records it, and then the final state of each."""
 
     @property
     def live(self) -> bool:
@@ -74,7 +74,7 @@ def analyse(
     detectors: tuple[Detector, ...] = DETECTORS,
     told: Callable[[int, int], None] = lambda row, rows: None,
 ) -> Analysis:
-    """Replay the run and say what there is to say; `told` is called with every row judged (row, of rows)."""
+    """Replay the run and judge it; `told` is called for every row with its number and the number of rows."""
     watch = Watch(detectors)
     changes: list[Finding] = []
     for row, shown in enumerate(run.views(), 1):
@@ -134,7 +134,7 @@ def _verdict(
 
 
 def _newest(findings: Iterable[Finding]) -> Iterable[Finding]:
-    """How each finding stands at last: one that was over and came back to its incident is there twice."""
+    """The final state of each finding; one that resolved and came back to its incident is listed once."""
     ordered = sorted(findings, key=lambda f: (f.state != "resolved", f.attempt, f.last_step))
     return {(finding.incident, finding.id): finding for finding in ordered}.values()
 
@@ -206,7 +206,7 @@ def _order(finding: Finding) -> tuple[int, int, int, int]:
 
 
 def _recorded_only(run: LoadedRun, replayed: Iterable[Finding]) -> list[Finding]:
-    """What only the live watch could see (a crash, a stall, a failed detector): its last word on each."""
+    """What only the live watch could see (a crash, a stall, a failed detector), each as last recorded."""
     known = {finding.id for finding in replayed}
     latest = {
         (finding.incident, finding.id): finding

@@ -18,7 +18,7 @@ from stabilizer.runs.history import History
 from stabilizer.runs.loaded import LoadedRun
 
 UNKNOWN = 0.0
-"""Time of a row or an event of which nobody knows when it was written."""
+"""Time of a row or an event whose time is not known."""
 
 
 def write_run(run: LoadedRun, path: Path) -> Path:

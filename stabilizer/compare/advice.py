@@ -1,8 +1,8 @@
-"""Which difference is likely to explain which gap, which does not, and what to change first.
+"""Which settings are likely to explain which gap, which are not, and what to change first.
 
 `RULES` is the table: each rule looks at one gap and the settings that could cause it, predicts size or direction
-where theory has a say, and holds the prediction against what was measured. A rule also says when a popular
-explanation does not fit. What no rule explains stays undetermined.
+where theory allows, and compares the prediction with the measurement. A rule also reports when a popular
+explanation does not fit. What no rule explains is undetermined.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def plot_smoothing(case: Case) -> Found:
 
 
 def _unstated_smoothing(case: Case, gap: Open) -> Found:
-    """The moving average that would leave the reference's noise, when it is not said whether there was one."""
+    """The moving average that would leave the reference's noise, when the reference does not state one."""
     mine, theirs = case.completions
     batch = math.sqrt(theirs / mine) if mine and theirs else 1.0
     run, reference = (side[0].noise for side in case.main.shapes)
@@ -396,7 +396,7 @@ RULES: tuple[Callable[[Case], Found], ...] = (
 
 
 def explanations(case: Case) -> list[Explanation]:
-    """What every rule says, gap by gap; a gap that no rule explains is undetermined."""
+    """The explanations of every rule; a gap that no rule explains is undetermined."""
     found = [item for rule in RULES for item in rule(case)]
     explained = {item.gap for item in found if item.explains} | _with_the_level(case)
     left = [gap.id for gap in case.main.gaps if gap.id not in explained and gap.state == "different"]

@@ -1,4 +1,4 @@
-"""Where two curves differ: each measure side by side, the difference with its interval, and what may be said of it.
+"""Where two curves differ: each measure side by side, the difference with its interval, and its state.
 
 A gap is `different` when its 99 % interval excludes "no difference" (99, because half a dozen are tested at once),
 `same` when the 95 % interval lies within a margin too small to matter, and `undetermined` otherwise: no difference was
@@ -135,7 +135,7 @@ def compare_metric(run: Side, reference: Side, names: tuple[str, str], clock: Cl
 def _reference_shapes(
     reference: Side, points: Sequence[tuple[np.ndarray, np.ndarray]], asked: tuple[str, str, bool]
 ) -> tuple[Shape, ...]:
-    """The shapes of a reference, measured once however many runs are held against it."""
+    """The shapes of a reference, measured once however many runs are compared with it."""
     shapes = []
     for number, (member, (x, y)) in enumerate(zip(reference.members, points, strict=True)):
         key = (*asked, number)
@@ -278,7 +278,7 @@ def _gap(
 def judged(
     id: str, label: str, estimator: str, scale: Scale, mine: Measure | None, theirs: Measure | None, margin: float
 ) -> Gap:
-    """The gap between two measures, and what may be said of it."""
+    """The gap between two measures, with its interval and state."""
     if mine is None or theirs is None:
         why = f"fewer than {MINIMUM} points, or nothing to measure, on a side"
         return Gap(id, label, estimator, scale, mine, theirs, None, None, None, "undetermined", why)

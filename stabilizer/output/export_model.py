@@ -57,7 +57,7 @@ def export_model(run: Path, out: Path, which: str = "best") -> tuple[int, str]:
 
 
 def _note(step: int, best: int, *, compared: bool) -> str:
-    """What is to be said of a best policy that is not what the word promises."""
+    """A note where the exported policy is not the best by validation."""
     if not compared:
         return "training was never validated, so the best is not known; this is the newest policy"
     if step != best:
@@ -124,7 +124,7 @@ def _plot(analysis: Analysis) -> str:
 
 
 def _portable(value: Any, key: str = "") -> Any:
-    """A configuration with files by their names alone: a card is handed on, and nobody there knows these folders."""
+    """A configuration with files by their names alone: a card is shared, and these folders mean nothing elsewhere."""
     if isinstance(value, dict):
         return {name: _portable(inner, name) for name, inner in value.items()}
     if isinstance(value, list):

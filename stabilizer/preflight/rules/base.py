@@ -13,8 +13,8 @@ from stabilizer.trainers.quantities import Quantity, View
 
 Severity = Literal["info", "warn", "critical"]
 Sure = Literal["certain", "likely", "folklore"]
-"""certain: read in the trainer's source, or arithmetic; likely: reported and measured by many; folklore: often said,
-hardly measured."""
+"""certain: read in the trainer's source, or arithmetic; likely: reported and measured by many; folklore: often
+repeated, rarely measured."""
 
 
 @dataclass(frozen=True, kw_only=True)

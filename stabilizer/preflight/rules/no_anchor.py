@@ -5,7 +5,7 @@ What it checks
     rate (5e-6 and above on all weights), or answers that are learned from more than once.
 Why it matters
     Nothing pulls the policy back to its starting point, so errors add up: gradient norm and clip fraction begin to
-    climb late, often while the reward still rises. What trainers log is the norm before clipping; what is applied stays under
+    climb late, often while the reward still rises. Trainers log the norm before clipping; what is applied stays under
     `max_grad_norm`, so the climb is a sign and not yet damage.
 Exceptions
     Short runs, small learning rates, adapters and verifiable rewards do without a KL term, and DAPO and Dr. GRPO leave

@@ -29,7 +29,7 @@ REFUSED_BY = ("verl", "search-r1", "easyr1", "skyrl", "nemo-rl", "stabilizer")
 
 
 def check(view: View) -> Iterator[Finding]:
-    """One finding for every key that stands twice."""
+    """One finding for every key that appears twice."""
     for key in view.config.parsed.repeated:
         strict = view.config.trainer.name in REFUSED_BY and not key.file.lower().endswith(".json")
         yield Finding(

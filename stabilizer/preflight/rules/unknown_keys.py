@@ -44,7 +44,7 @@ OPEN_GROUPS = (
     "ray_kwargs",
     "ray_init",
 )
-"""Parts of a key below which anything may stand."""
+"""Parts of a key below which any key is allowed."""
 
 
 def check(view: View) -> Iterator[Finding]:
@@ -90,7 +90,7 @@ def _strangers(view: View, known: set[str]) -> Iterator[tuple[str, Setting]]:
 
 
 def _group(key: str, known: set[str]) -> bool:
-    """Whether it is a whole group left empty, or stands below a key that takes any mapping."""
+    """Whether it is a whole group left empty, or is below a key that takes any mapping."""
     parts = key.split(".")
     return any(other.startswith(f"{key}.") for other in known) or any(
         ".".join(parts[:end]) in known for end in range(1, len(parts))
