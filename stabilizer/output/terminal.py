@@ -8,9 +8,9 @@ markup. Colour is never the only sign: every severity has its icon and its word.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 from rich.console import Console
@@ -211,7 +211,7 @@ class _Page:
         first: dict[str, int] = {}
         for place, remedy in enumerate(remedies, 1):
             text = Text.assemble((plain(remedy.id), "bold"))
-            if changes := changed(remedy, self.analysis.run.source.trainer):
+            if changes := change_text(remedy.change, self.analysis.run.source.trainer):
                 text.append(f"  {self._typed(changes)}", "cyan")
             text.append(f"  [{remedy.safety}]", "dim")
             same = first.setdefault(remedy.how, place)
@@ -325,16 +325,20 @@ class _Page:
         self.out.print(Padding(grid, (0, 0, 0, 2), expand=False))
 
 
-def changed(remedy: RemedyAdvice, trainer: str = "stabilizer") -> str:
-    """A remedy's change as text: `beta 0 → 0.001`. Only our own trainer has a knob that scales the learning rate."""
+Changes = Mapping[str, tuple[float | None, float | None]]
+"""Knob -> (value before, value after)."""
+
+
+def change_text(change: Changes, trainer: str = "stabilizer") -> str:
+    """A change of knobs as text: `beta 0 → 0.001`. Only our own trainer has a knob that scales the learning rate."""
 
     def turned(knob: str, before: float | None, after: float | None) -> str:
         if knob == "control/lr_scale" and trainer != "stabilizer" and before and after:
             return f"learning rate × {after / before:g}"
         return f"{plain(knob.removeprefix('control/'))} {_value(before)} → {_value(after)}"
 
-    return ", ".join(turned(knob, *values) for knob, values in remedy.change.items())
+    return ", ".join(turned(knob, *values) for knob, values in change.items())
 
 
-def _value(value: Any) -> str:
+def _value(value: float | None) -> str:
     return "?" if value is None else f"{value:g}"

@@ -20,22 +20,21 @@ from stabilizer.figures.courses import Course, on_course
 from stabilizer.output.html import charts_json, document
 from stabilizer.output.preflight_terminal import changes as preflight_changes
 from stabilizer.output.report.case_study import HEADS, Case, case_of, rows
-from stabilizer.output.report.words import (
+from stabilizer.output.report.formatting import (
     MAX_ROWS,
     STORY,
-    changes,
     compact,
-    comparable,
+    comparability,
+    definition_text,
     flat,
+    intervention_text,
     jsonable,
     number,
     outlook,
     safe,
-    said,
-    told,
     unchanged,
 )
-from stabilizer.output.terminal import VERDICTS, changed
+from stabilizer.output.terminal import VERDICTS, change_text
 from stabilizer.runs import journal
 from stabilizer.runs.directory import redacted
 from stabilizer.runs.story import Incident
@@ -195,7 +194,7 @@ def _finding(finding: Finding) -> str:
 
 
 def _remedy(remedy: RemedyAdvice, trainer: str) -> str:
-    change = changed(remedy, trainer)
+    change = change_text(remedy.change, trainer)
     return (
         f"<li><b>{safe(remedy.id)}</b> <span class=tag>{safe(remedy.safety)}</span>"
         + (f" <code>{safe(change)}</code>" if change else "")
@@ -266,7 +265,9 @@ def _interventions(analysis: Analysis) -> str:
     made = journal.interventions(analysis.run.actions)
     if not made:
         return ""
-    items = "".join(f"<li>{''.join(f'<p>{safe(line)}</p>' for line in told(one))}</li>" for one in made[-MAX_ROWS:])
+    items = "".join(
+        f"<li>{''.join(f'<p>{safe(line)}</p>' for line in intervention_text(one))}</li>" for one in made[-MAX_ROWS:]
+    )
     return f"<section><h2>What was changed while it trained</h2><ol>{items}</ol>{_left_out(len(made))}</section>"
 
 
@@ -275,11 +276,11 @@ def _journal(analysis: Analysis) -> str:
     if not actions:
         return ""
     rows = [
-        (f"{a.step:,}", a.entry, a.remedy, a.safety, changes(a.change), a.text, a.action[:12])
+        (f"{a.step:,}", a.entry, a.remedy, a.safety, change_text(a.change), a.text, a.action[:12])
         for a in actions[-MAX_ROWS:]
     ]
     return (
-        f"<section><h2>Journal</h2><p>{safe(comparable(actions))}</p>"
+        f"<section><h2>Journal</h2><p>{safe(comparability(actions))}</p>"
         + _table(("step", "entry", "remedy", "safety", "change", "why", "trial"), rows)
         + (_left_out(len(actions)) + "</section>")
     )
@@ -299,7 +300,7 @@ def _numbers(analysis: Analysis) -> str:
     knobs = f"<p class=muted>Knobs that never changed: {safe(unchanged(still))}.</p>" if still else ""
     rows = [
         (row.name, number(row.last), f"{row.step:,}", number(row.low), number(row.high), f"{row.rows:,}",
-         row.not_finite or "", row.unit if row.unit != "1" else "", said(row))
+         row.not_finite or "", row.unit if row.unit != "1" else "", definition_text(row))
         for row in table[:MAX_ROWS]
     ]  # fmt: skip
     heads = ("metric", "last", "at step", "min", "max", "rows", "NaN/Inf", "unit", "estimator")

@@ -7,20 +7,19 @@ from stabilizer.analysis.analyse import Analysis, numbers, settled
 from stabilizer.core.records import Cause, RemedyAdvice
 from stabilizer.figures import WORDS
 from stabilizer.output.report.case_study import HEADS, Case, case_of, rows
-from stabilizer.output.report.words import (
+from stabilizer.output.report.formatting import (
     MAX_ROWS,
     STORY,
-    changes,
-    comparable,
+    comparability,
+    definition_text,
     flat,
+    intervention_text,
     md,
     number,
     outlook,
-    said,
-    told,
     unchanged,
 )
-from stabilizer.output.terminal import VERDICTS, changed
+from stabilizer.output.terminal import VERDICTS, change_text
 from stabilizer.runs import journal
 from stabilizer.runs.directory import redacted
 from stabilizer.runs.story import Incident
@@ -80,7 +79,7 @@ def _cause(cause: Cause) -> str:
 
 
 def _remedy(remedy: RemedyAdvice, trainer: str) -> str:
-    change = changed(remedy, trainer)
+    change = change_text(remedy.change, trainer)
     return (
         f"**{md(remedy.id)}** ({remedy.safety}){f' {md(change)}' if change else ''}: {md(remedy.how)}. {md(remedy.why)}"
     )
@@ -105,12 +104,12 @@ def _interventions(analysis: Analysis) -> list[str]:
     actions, lines = analysis.run.actions, []
     if made := journal.interventions(actions):
         lines += ["", "## What was changed while it trained", ""]
-        lines += [f"{place}. {md(' '.join(told(one)))}" for place, one in enumerate(made[-MAX_ROWS:], 1)]
+        lines += [f"{place}. {md(' '.join(intervention_text(one)))}" for place, one in enumerate(made[-MAX_ROWS:], 1)]
     if actions:
-        lines += ["", "## Journal", "", comparable(actions), ""]
+        lines += ["", "## Journal", "", comparability(actions), ""]
         lines += ["| step | entry | remedy | change | why |", "|---|---|---|---|---|"]
         lines += [
-            f"| {a.step} | {a.entry} | {md(a.remedy)} | {md(changes(a.change))} | {md(a.text)} |"
+            f"| {a.step} | {a.entry} | {md(a.remedy)} | {md(change_text(a.change))} | {md(a.text)} |"
             for a in actions[-MAX_ROWS:]
         ]
     return lines
@@ -126,7 +125,7 @@ def _numbers(analysis: Analysis) -> list[str]:
         "|---|---|---|---|---|---|---|",
         *(
             f"| {md(r.name)} | {number(r.last)} | {r.step} | {number(r.low)} | {number(r.high)} | {md(r.unit)} "
-            f"| {md(said(r))} |"
+            f"| {md(definition_text(r))} |"
             for r in table[:MAX_ROWS]
         ),
     ]
