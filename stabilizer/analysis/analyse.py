@@ -1,6 +1,6 @@
-"""From a run to an answer: replay it, group what was found, say what is healthy and what nobody checked.
+"""From a run to an answer: replay it, group the findings, and list what is healthy and what could not be checked.
 
-`analyse` is what `diagnose` and `report` show; `as_json` is the form that scripts hold on to (`diagnose --json`).
+`analyse` is what `diagnose` and `report` show; `as_json` is the contract for scripts (`diagnose --json`).
 What is healthy is decided in `health`.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from stabilizer.analysis.health import Healthy, healthy, unproven_fall
 from stabilizer.analysis.watching import new_watch
 from stabilizer.core import records
-from stabilizer.core.metrics import is_rl, metric
+from stabilizer.core.metrics import is_known, is_rl, metric
 from stabilizer.core.records import SCHEMA, SEVERITIES, Cause, Finding, RemedyAdvice, worst
 from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
@@ -23,14 +23,14 @@ from stabilizer.detectors.evidence.forecast import Forecast, forecast
 from stabilizer.remedies import BY_ID, LIVE, fitted, for_cause
 from stabilizer.runs.history import RunView
 from stabilizer.runs.loaded import LoadedRun
-from stabilizer.runs.story import incidents, summary
+from stabilizer.runs.story import Incident, incidents, summary
 from stabilizer.trainers.knobs import configured_rate, has_setting, how
 
 
 class NotChecked(NamedTuple):
-    """A detector that had nothing to look at, and the metrics it would need (alternatives joined by `|`).
+    """A detector without its metrics, and the metrics it needs (alternatives joined by `|`).
 
-    `why` is said where the metrics are there and prove nothing: too few values, of too few problems.
+    `why` is set where the metrics exist but prove nothing: too few values, or of too few problems.
     """
 
     id: str
@@ -38,55 +38,9 @@ class NotChecked(NamedTuple):
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Incident:
-    """Findings that belong together, the gravest first; `cause` is what the newest explanation holds likeliest."""
-
-    incident: int
-    onset_step: int
-    summary: str
-    """What was said when it opened or last got worse, as the console and the dashboard say it too."""
-    findings: tuple[Finding, ...]
-    title: str = ""
-    """The finding it is named after, which stays the same while it lives."""
-
-    @property
-    def severity(self) -> str:
-        """That of the gravest finding."""
-        return self.findings[0].severity
-
-    @property
-    def headline(self) -> str:
-        """Its summary, where none of its findings says the same by now."""
-        return "" if self.summary in {finding.summary for finding in self.findings} else self.summary
-
-    @property
-    def explained(self) -> Finding:
-        """The finding with the newest explanation, the gravest of several: a resolved one's is as old as itself.
-
-        A cause that was told once is not forgotten because what is left of the incident no longer shows it.
-        """
-        told = [f for f in self.findings if f.causes and f.causes[0].id != "undetermined"]
-        return max(
-            told or self.findings,
-            key=lambda f: (bool(f.causes), f.last_step, f.detected_step, SEVERITIES.index(f.severity)),
-        )
-
-    @property
-    def cause(self) -> str:
-        """The likeliest cause, `undetermined` when no rule explains what was seen."""
-        causes = self.explained.causes
-        return causes[0].id if causes else "undetermined"
-
-    @property
-    def open(self) -> bool:
-        """Whether any of it still stands at the end."""
-        return any(finding.state != "resolved" for finding in self.findings)
-
-
 @dataclass(frozen=True)
 class Analysis:
-    """Everything that is said of one run. `state` is that of a run directory (`running`, ...), "" for foreign logs."""
+    """The answer for one run. `state` is that of a run directory (`running`, ...), "" for foreign logs."""
 
     run: LoadedRun
     verdict: str
@@ -100,7 +54,7 @@ class Analysis:
     first_step: int
     last_step: int
     records: tuple[Finding, ...] = ()
-    """Everything that was found, change by change, as a live watch writes it down, and at last how it stands."""
+    """Every change of a finding, as a live watch records it, and then the final state of each."""
 
     @property
     def live(self) -> bool:
@@ -119,39 +73,20 @@ def analyse(
     detectors: tuple[Detector, ...] = DETECTORS,
     told: Callable[[int, int], None] = lambda row, rows: None,
 ) -> Analysis:
-    """Replay the run and say what there is to say; `told` hears how far it has come (row, of rows)."""
+    """Replay the run and judge it; `told` is called for every row with its number and the number of rows."""
     watch = new_watch(detectors)
     changes: list[Finding] = []
     for row, shown in enumerate(run.views(), 1):
         told(row, len(run.ticks))
         changes += watch.tick(shown)
-    changes += watch.end(run.history.view())
     view = run.history.view()
-    verdict, gravest = watch.verdict(view)
+    changes += watch.end(view)
     replayed = watch.findings()
     extra = _recorded_only(run, replayed)
-    onsets: dict[int, int] = {}
-    harmful: set[int] = set()
-    for finding in (*replayed, *extra):
-        onsets[finding.incident] = min(finding.onset_step, onsets.get(finding.incident, finding.onset_step))
-        if finding.state != "resolved" and finding.severity != "info":
-            harmful.add(finding.incident)
-    findings = sorted(
-        (
-            _spelled_out(finding, run, onsets[finding.incident], harm=finding.incident in harmful)
-            for finding in (*replayed, *extra)
-        ),
-        key=_order,
-    )
-    if extra:
-        standing = worst(f.severity for f in findings if f.state != "resolved")
-        verdict = standing if verdict in SEVERITIES or verdict == "healthy" and standing else verdict
-        gravest = worst(f.severity for f in findings)
-        if any(f.id in ENDINGS and f.severity == "critical" and f.state != "resolved" for f in extra):
-            verdict = "crashed"
+    findings = _fitted(run, (*replayed, *extra))
+    verdict, gravest = _verdict(watch.verdict(view), findings, extra)
     if verdict in ("healthy", "too-short", "info") and not is_rl(view.names()):
         verdict = "not-rl"
-    steps = [step for _, step in run.ticks] or [0]
     return Analysis(
         run=run,
         verdict=verdict,
@@ -162,14 +97,43 @@ def analyse(
         not_checked=_not_checked(view, findings, detectors),
         forecast=forecast(view) if verdict in ("healthy", *SEVERITIES) else None,
         state=str(view.about("state", "")),
-        first_step=min(steps),
+        first_step=min((step for _, step in run.ticks), default=0),
         last_step=max(view.step, 0),
         records=(*changes, *_newest(findings)),
     )
 
 
+def _fitted(run: LoadedRun, found: Sequence[Finding]) -> list[Finding]:
+    """Findings in order, with remedies that fit the state of the run and the onset and harm of their incident."""
+    onsets: dict[int, int] = {}
+    harmful: set[int] = set()
+    for finding in found:
+        onsets[finding.incident] = min(finding.onset_step, onsets.get(finding.incident, finding.onset_step))
+        if finding.state != "resolved" and finding.severity != "info":
+            harmful.add(finding.incident)
+    return sorted(
+        (_spelled_out(f, run, onsets[f.incident], harm=f.incident in harmful) for f in found),
+        key=_order,
+    )
+
+
+def _verdict(
+    watched: tuple[str, str | None], findings: Sequence[Finding], extra: Sequence[Finding]
+) -> tuple[str, str | None]:
+    """The verdict and the worst severity, where the live watch saw more (`extra`) than the replay."""
+    verdict, gravest = watched
+    if not extra:
+        return watched
+    open_now = worst(f.severity for f in findings if f.state != "resolved")
+    if any(f.id in ENDINGS and f.severity == "critical" and f.state != "resolved" for f in extra):
+        verdict = "crashed"
+    elif verdict in SEVERITIES or (verdict == "healthy" and open_now):
+        verdict = open_now or verdict
+    return verdict, worst(f.severity for f in findings)
+
+
 def _newest(findings: Iterable[Finding]) -> Iterable[Finding]:
-    """How each finding stands at last: one that was over and came back to its incident is there twice."""
+    """The final state of each finding; one that resolved and came back to its incident is listed once."""
     ordered = sorted(findings, key=lambda f: (f.state != "resolved", f.attempt, f.last_step))
     return {(finding.incident, finding.id): finding for finding in ordered}.values()
 
@@ -177,7 +141,7 @@ def _newest(findings: Iterable[Finding]) -> Iterable[Finding]:
 def as_json(analysis: Analysis) -> dict[str, Any]:
     """The object `stabilizer diagnose --json` prints; its form is a contract."""
     source = analysis.run.source
-    return records.as_json(
+    answer: dict[str, Any] = records.as_json(
         {
             "schema": SCHEMA,
             "run": analysis.run.name,
@@ -192,11 +156,11 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
             "worst": analysis.worst,
             "incidents": [
                 {
-                    "incident": incident.incident,
-                    "onset_step": incident.onset_step,
+                    "incident": incident.number,
+                    "onset_step": incident.onset,
                     "cause": incident.cause,
                     "findings": list(dict.fromkeys(finding.id for finding in incident.findings)),
-                    "summary": incident.summary,
+                    "summary": incident.told,
                 }
                 for incident in analysis.incidents
             ],
@@ -210,6 +174,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
             "interventions": summary(analysis.run.actions),
         }
     )
+    return answer
 
 
 def _not_checked(view: RunView, findings: Iterable[Finding], detectors: tuple[Detector, ...]) -> tuple[NotChecked, ...]:
@@ -240,7 +205,7 @@ def _order(finding: Finding) -> tuple[int, int, int, int]:
 
 
 def _recorded_only(run: LoadedRun, replayed: Iterable[Finding]) -> list[Finding]:
-    """What only the live watch could see (a crash, a stall, a failed detector): its last word on each."""
+    """What only the live watch could see (a crash, a stall, a failed detector), each as last recorded."""
     known = {finding.id for finding in replayed}
     latest = {
         (finding.incident, finding.id): finding
@@ -263,51 +228,59 @@ def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: bool) ->
     """The finding with its remedies as they fit the state of the run, each with `how` in the words of its trainer.
 
     `onset` is that of its incident, for what goes back goes back to before all of it; `harm` says whether the incident
-    stands and is more than information. What the trainer has no setting for comes last.
+    is open and more than information. What the trainer has no setting for comes last.
     """
     if finding.id in ENDINGS and "next" in finding.evidence:
-        return _said_by_the_log(finding)
+        return _explained_by_the_log(finding)
     trainer = run.source.trainer
     ours = trainer == "stabilizer"
     state = str(run.history.about.get("state", ""))
-    finding = replace(finding, remedies=fitted(finding.remedies, harm=harm, state=state, ours=ours))
+    advice = fitted(finding.remedies, harm=harm, state=state, ours=ours)
     if ours:
-        return replace(finding, remedies=tuple(r if r.how else replace(r, how="by hand") for r in finding.remedies))
+        return replace(finding, remedies=tuple(r if r.how else replace(r, how="by hand") for r in advice))
     config = run.history.about.get("config") or {}
     rates = run.history.view().series("optim/lr").finite().values.tolist()
-    told = {"onset": onset, "highest": max(rates, default=None), "rate": configured_rate(rates)}
 
-    def lacking(advice: RemedyAdvice) -> bool:
-        return (remedy := BY_ID.get(advice.id)) is not None and remedy.of_settings and not has_setting(trainer, advice)
+    def lacking(one: RemedyAdvice) -> bool:
+        remedy = BY_ID.get(one.id)
+        return remedy is not None and remedy.of_settings and not has_setting(trainer, one)
 
-    def spelled(advice: RemedyAdvice) -> RemedyAdvice:
-        remedy = BY_ID.get(advice.id)
-        of_it = {"of_settings": remedy.of_settings, "restart": remedy.restart} if remedy else {}
-        return replace(advice, how=how(trainer, advice, config, **told, **of_it))
+    def spelled(one: RemedyAdvice) -> RemedyAdvice:
+        remedy = BY_ID.get(one.id)
+        text = how(
+            trainer,
+            one,
+            config,
+            onset=onset,
+            highest=max(rates, default=None),
+            rate=configured_rate(rates),
+            of_settings=remedy is None or remedy.of_settings,
+            restart=remedy.restart if remedy else "",
+        )
+        return replace(one, how=text)
 
-    return replace(finding, remedies=tuple(spelled(advice) for advice in sorted(finding.remedies, key=lacking)))
+    return replace(finding, remedies=tuple(spelled(one) for one in sorted(advice, key=lacking)))
 
 
-def _said_by_the_log(finding: Finding) -> Finding:
-    """What ended a run is no matter of inference: the log says the cause, and the finding what to do about it."""
-    said = finding.evidence
-    todo = str(said["next"])
-    todo += "" if "restart" in todo else "; needs a restart, because the run has ended"
-    remedies = [RemedyAdvice(r.id, r.safety, {}, r.why, todo) for r in for_cause(said["cause"])]
-    remedies = fitted(remedies, harm=True, state="", ours=False)
-    return replace(finding, causes=(Cause(said["cause"], 0.95, said["what"]),), remedies=remedies)
+def _explained_by_the_log(finding: Finding) -> Finding:
+    """What ended a run need not be inferred: the log names the cause, and the finding what to do about it."""
+    evidence = finding.evidence
+    todo = f"{evidence['next']}; needs a restart, because the run has ended"
+    advice = [RemedyAdvice(r.id, r.safety, {}, r.why, todo) for r in for_cause(evidence["cause"])]
+    remedies = fitted(advice, harm=True, state="", ours=False)
+    return replace(finding, causes=(Cause(evidence["cause"], 0.95, evidence["what"]),), remedies=remedies)
 
 
-def _incidents(findings: list[Finding], changes: Iterable[Finding] = ()) -> tuple[Incident, ...]:
+def _incidents(findings: Sequence[Finding], changes: Iterable[Finding] = ()) -> tuple[Incident, ...]:
+    """Findings by incident; an incident is called what its records report, first to last."""
     named = {incident.number: incident for incident in incidents([*changes, *findings])}
     groups: dict[int, list[Finding]] = {}
     for finding in findings:
         groups.setdefault(finding.incident, []).append(finding)
-    found = []
-    for number, members in groups.items():
-        onset = min(member.onset_step for member in members)
-        found.append(Incident(number, onset, named[number].told, tuple(members), named[number].lead.id))
-    return tuple(found)
+    return tuple(
+        replace(named[number], findings=tuple(members), onset=min(member.onset_step for member in members))
+        for number, members in groups.items()
+    )
 
 
 def _finding_json(finding: Finding) -> dict[str, Any]:
@@ -360,4 +333,4 @@ def numbers(run: LoadedRun) -> list[Number]:
                 str(definition.get("aggregation", known.aggregation)), str(definition.get("source", name)),
             )
         )  # fmt: skip
-    return sorted(table, key=lambda row: (metric(row.name).meaning.startswith("Not in our"), row.name))
+    return sorted(table, key=lambda row: (not is_known(row.name), row.name))

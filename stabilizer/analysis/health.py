@@ -1,4 +1,4 @@
-"""What of a run is as it should be, and what can't be said although the metric for it is there.
+"""What is healthy in a run, and what can't be judged although its metric is logged.
 
 Claims of health are made only where numbers were logged and no open finding speaks against them, and they carry those
 numbers.
@@ -24,7 +24,7 @@ class Healthy(NamedTuple):
 
 
 MIN_ROWS = 20
-"""Finite values a metric needs before anything is said of it."""
+"""Finite values a metric needs before it is judged."""
 
 
 class _Ends(NamedTuple):
@@ -218,7 +218,7 @@ SAID = ("reward/hacking", "reward/collapse", "system/data-shift")
 
 
 class _HeldOut(NamedTuple):
-    """A fall of held-out accuracy while training accuracy stands far above it."""
+    """A fall of held-out accuracy while training accuracy is far above it."""
 
     val: Series
     before: float

@@ -8,6 +8,7 @@ gives it, and none where the log gives none; the run began, and was last seen, w
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.writer import RunWriter
 
 UNKNOWN = 0.0
-"""Time of a row or an event of which nobody knows when it was written."""
+"""Time of a row or an event whose time is not known."""
 
 
 def write_run(run: LoadedRun, path: Path) -> Path:
@@ -37,16 +38,31 @@ def write_run(run: LoadedRun, path: Path) -> Path:
         metrics=about.get("metrics") or {},
         created=min(known, default=None),
         imported={
-            "format": source.format, "files": list(source.files), "steps": source.steps,
-            "skipped_lines": source.skipped_lines, "notes": list(source.notes),
+            "format": source.format,
+            "files": list(source.files),
+            "steps": source.steps,
+            "skipped_lines": source.skipped_lines,
+            "notes": list(source.notes),
         },
-    )  # fmt: skip
+    )
+    writer.event(0, "note", f"imported from {', '.join(source.files)}")
+    step = _write_rows(run, writer, times)
+    writer.finding(*found.records)
+    writer.status("failed" if found.verdict == "crashed" else "finished", step, force=True, t=max(known, default=None))
+    writer.summary(verdict=found.verdict, worst=found.worst, force=True)
+    writer.close()
+    if problems := writer.problems():
+        raise OSError(f"{path}: not everything could be written: {problems[0]}")
+    return path
+
+
+def _write_rows(run: LoadedRun, writer: RunWriter, times: Mapping[int, Mapping[int, float]]) -> int:
+    """Write rows, declared events and completions in the order in which they were logged; returns the last step."""
     attempt, step = run.ticks[0] if run.ticks else (0, 0)
     rows = {number: _rows(history) for number, history in run.histories.items()}
     told = 0
     newest = {step: attempt for attempt, step in run.ticks}
     texts = set(run.texts.steps)
-    writer.event(0, "note", f"imported from {', '.join(source.files)}")
     for now, step in run.ticks:
         history = run.histories[now]
         if now != attempt:
@@ -60,13 +76,7 @@ def write_run(run: LoadedRun, path: Path) -> Path:
         writer.metrics(step, rows[now][step], times[now].get(step, UNKNOWN))
         if step in texts and newest[step] == now:  # a dump holds what the newest attempt wrote
             writer.samples(step, run.texts.read(step))
-    writer.finding(*found.records)
-    writer.status("failed" if found.verdict == "crashed" else "finished", step, force=True, t=max(known, default=None))
-    writer.summary(verdict=found.verdict, worst=found.worst, force=True)
-    writer.close()
-    if problems := writer.problems():
-        raise OSError(f"{path}: not everything could be written: {problems[0]}")
-    return path
+    return step
 
 
 def _rows(history: History) -> dict[int, dict[str, float]]:

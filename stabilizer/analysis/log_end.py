@@ -1,7 +1,7 @@
 """How another trainer's log ended, as far as it can tell: in an error, with the trainer's last line, or its last step.
 
-Nothing of it is final while somebody may write on: a wrapper starts a training that crashed anew, an evaluation follows
-the last step. Who follows a log therefore waits a while for growth (`Rest`) before believing it.
+An end is not final while more may be written: a wrapper may restart a crashed training, and an evaluation may follow
+the last step. A follower therefore waits for growth (`Rest`) before it accepts the end.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from stabilizer.detectors.evidence.ending import ending
 from stabilizer.runs.history import RunView
 
 SETTLED_S = 10.0
-"""Seconds without growth after which an end is spoken of: what is torn down after an error writes a little more."""
+"""Seconds without growth after which an end is reported: processes that shut down still write a little."""
 GRACE_S = 60.0
 """Seconds without growth after which a log that ended is believed to be over."""
 PACE = 3
-"""A log whose steps take long is waited for as long as so many of them: it may have survived the error."""
+"""A log with long steps is waited for at least this many steps: training may have survived the error."""
 SLOWEST_S = 3600.0
-"""Longest that a step is believed to take: a clock that was set anew, or in other units, says anything."""
+"""Longest that a step is believed to take: a clock that was reset, or in other units, can show any value."""
 LONGER = 10
-"""Times as long it is waited for what may well go on: something was written after the error, or no last line seen."""
+"""Factor on the wait where the log may continue: something was written after the error, or no last line was seen."""
 
 
 class LogEnd(NamedTuple):
@@ -31,7 +31,7 @@ class LogEnd(NamedTuple):
     what: str
     crashed: bool
     sure: bool
-    """Nothing follows unless the training is started anew."""
+    """Nothing follows unless the training is restarted."""
 
 
 def log_end(view: RunView) -> LogEnd | None:
@@ -70,7 +70,7 @@ class Wait(NamedTuple):
     wrote_on: bool
     """Something was written after the end, but nothing that was trained."""
     new: bool
-    """Not said before."""
+    """Not reported before."""
 
 
 class Rest:

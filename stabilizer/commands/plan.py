@@ -210,7 +210,7 @@ def _notes(asked: Wanted, plan: Plan) -> list[str]:
         f'activations. "Fits" keeps {1 - planner.MARGIN:.0%} free; the estimate is within 20 %.'
     ]
     if asked.planned.per_process:
-        notes.insert(0, "1 generation is never valid: there would be nothing to compare it with.")
+        notes.insert(0, "1 is never a valid number of generations: an answer needs others to be compared with.")
     asked_for = asked.prompts * asked.group
     if plan.group == asked.group and asked_for % plan.processes:
         step = plan.processes // math.gcd(plan.processes, plan.group)

@@ -1,9 +1,9 @@
-"""Is this run like that one, and if not, why: a run beside a reference, measured, explained, and one thing to try.
+"""Compare a run with a reference: what differs by more than noise, which settings explain it, and what to change first.
 
-`compare(run, reference)` answers for one pair of sides; `as_json` is what scripts hold on to (`compare --json`). In
-order: is it one run seen twice (`same`), can the rewards be compared at all (`support`), on which clock (`align`),
-what differs by more than noise (`measure`, `gaps`), what was set differently (`differences`), and which of it explains
-what (`advice`).
+`compare(run, reference)` answers for one pair of sides; `as_json` is the contract for scripts (`compare --json`). The
+questions, in order: are both the same run (`same`), can the rewards be compared at all (`support`), on which clock
+(`align`), what differs by more than noise (`measure`, `gaps`), which settings differ (`differences`), and which of
+them explain what (`advice`).
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _headline(verdict: str, main: Compared, clock: Clock, run: Side, reference: 
         return f"The run's {main.run_metric}: {'; '.join(said)}."
     level = next(gap for gap in main.gaps if gap.id in ("level-at-end", "final-level"))
     if level.difference is None:
-        return f"Nothing can be said of the {level.label} of {main.run_metric}: {level.why}."
+        return f"Nothing can be concluded about the {level.label} of {main.run_metric}: {level.why}."
     return f"The {level.label} of {main.run_metric} is {level.why}."
 
 
@@ -178,7 +178,7 @@ def _cautions(clock: Clock, main: Compared, seeds: tuple[int, int], verdict: str
     said = [clock.warning] if clock.warning else []
     if 1 in seeds and verdict not in ("identical", "same-run"):
         lone = "both sides are single runs" if seeds == (1, 1) else "one side is a single run"
-        said.append(f"{lone}: intervals cover the noise within a run; the luck of a seed can be larger")
+        said.append(f"{lone}: intervals cover the noise within a run; differences between seeds can be larger")
     return said + list(dict.fromkeys(main.notes))
 
 

@@ -1,8 +1,8 @@
-"""Which difference is likely to explain which gap, which does not, and what to change first.
+"""Which settings are likely to explain which gap, which are not, and what to change first.
 
 `RULES` is the table: each rule looks at one gap and the settings that could cause it, predicts size or direction
-where theory has a say, and holds the prediction against what was measured. A rule also says when a popular
-explanation does not fit. What no rule explains stays undetermined.
+where theory allows, and compares the prediction with the measurement. A rule also reports when a popular
+explanation does not fit. What no rule explains is undetermined.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def reward_function(case: Case) -> Found:
     stated = f" ({_pairs(named)})" if named else ""
     yield Explanation(
         "support", "reward-function", True, "high",
-        f"the range and sign of a reward are set by the function that pays it{stated}; no learning rate, batch, "
+        f"the range and sign of a reward are set by the function that computes it{stated}; no learning rate, batch, "
         "hardware or engine moves them. Either the reference used or plotted another reward, or its axis was rescaled",
         tuple(d.setting for d in named),
     )  # fmt: skip
@@ -129,7 +129,7 @@ def reward_function(case: Case) -> Found:
         yield Explanation(
             "time-to-peak", "reward-function", True, "medium",
             f"two rewards are two problems{model}: the run is at the peak of its own reward by step {mine:,.0f}, the "
-            f"reference by step {theirs:,.0f}; the one says nothing about the other",
+            f"reference by step {theirs:,.0f}; neither says anything about the other",
             tuple(d.setting for d in named),
         )  # fmt: skip
 
@@ -212,7 +212,7 @@ def plot_smoothing(case: Case) -> Found:
 
 
 def _unstated_smoothing(case: Case, gap: Open) -> Found:
-    """The moving average that would leave the reference's noise, when it is not said whether there was one."""
+    """The moving average that would leave the reference's noise, when the reference does not state one."""
     mine, theirs = case.completions
     batch = math.sqrt(theirs / mine) if mine and theirs else 1.0
     run, reference = (side[0].noise for side in case.main.shapes)
@@ -308,18 +308,18 @@ def batch_speed(case: Case) -> Found:
 _ON_LEVEL: tuple[tuple[str, Sure, str], ...] = (
     ("model", "high", "another model starts elsewhere and can do other things"),
     ("task", "high", "other data are easier or harder"),
-    ("reward", "high", "another reward pays differently for the same answers"),
+    ("reward", "high", "another reward scores the same answers differently"),
     ("reward_weights", "high", "weights multiply the reward"),
     ("lr", "medium", "too low has not arrived yet, too high settles lower or breaks"),
     ("beta", "medium", "a heavier KL term holds the policy nearer to where it started"),
     ("temperature", "medium", "hotter sampling lowers the training reward of the same policy"),
-    ("max_completion", "medium", "answers that are cut do not get paid"),
+    ("max_completion", "medium", "answers that are cut get no reward"),
     ("prompts", "low", "more prompts a step average the gradient better"),
     ("group_size", "low", "larger groups compare answers better"),
     ("per_step", "low", "more completions a step average the gradient better"),
     ("inner_epochs", "low", "more passes learn more from a batch and go further off-policy"),
     ("minibatches", "low", "more updates a batch go further and further off-policy"),
-    ("entropy_coef", "low", "a bonus for indecision costs reward"),
+    ("entropy_coef", "low", "a bonus for entropy costs reward"),
     ("schedule", "low", "a decaying rate settles, a constant one wanders"),
     ("warmup", "low", "a longer warm-up delays everything"),
     ("max_grad_norm", "low", "a tighter clip takes smaller steps"),
@@ -396,7 +396,7 @@ RULES: tuple[Callable[[Case], Found], ...] = (
 
 
 def explanations(case: Case) -> list[Explanation]:
-    """What every rule says, gap by gap; a gap nobody explains is said to be undetermined."""
+    """The explanations of every rule; a gap that no rule explains is undetermined."""
     found = [item for rule in RULES for item in rule(case)]
     explained = {item.gap for item in found if item.explains} | _with_the_level(case)
     left = [gap.id for gap in case.main.gaps if gap.id not in explained and gap.state == "different"]
@@ -421,13 +421,13 @@ def next_change(
     ranked = _ranked(case, found)
     if verdict in ("identical", "same", "same-run"):
         what = {"same-run": "nothing: draw both with the same smoothing and scale"}.get(verdict, "nothing to change")
-        return Change(what, None, None, None, "the curves tell no difference that a setting could explain", "high"), []
+        return Change(what, None, None, None, "the curves show no difference that a setting could explain", "high"), []
     if case.main.conflict:
         target = case.main.supports[1].stated
         said = f", so that it lies between {short(target[0])} and {short(target[1])}" if target else ""
         change = Change(
             "plot the same reward on both sides", _reward_key(case), None, None,
-            f"before any training setting: find out which reward the reference shows and score the run with it{said}, "
+            f"before any training setting, find out which reward the reference shows and score the run with it{said}, "
             "or rescale both as (reward - worst) / (best - worst). Until then levels cannot be compared",
             "high",
         )  # fmt: skip

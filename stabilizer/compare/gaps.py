@@ -1,9 +1,9 @@
-"""Where two curves differ: each measure side by side, the difference with its interval, and what may be said of it.
+"""Where two curves differ: each measure side by side, the difference with its interval, and its state.
 
-A gap is `different` when its 99 % interval leaves out "no difference" (99, because half a dozen are asked at once),
-`same` when the 95 % interval lies within a margin that would matter to nobody, and `undetermined` otherwise: no
-difference was seen, and one of the stated size would not have been. One run a side shows the noise within runs, not
-the luck of a seed; where one side has several seeds, their spread is believed of the other side too.
+A gap is `different` when its 99 % interval excludes "no difference" (99, because half a dozen are tested at once),
+`same` when the 95 % interval lies within a margin too small to matter, and `undetermined` otherwise: no difference was
+seen, but one of the stated size could have been missed. A single run shows the noise within runs, not the spread
+between seeds; where one side has several seeds, their spread is assumed for the other side too.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class Gap:
     high: float | None
     state: State
     why: str
+    note: str = ""
+    """What `why` says beyond the numbers."""
 
     @property
     def direction(self) -> str:
@@ -134,7 +136,7 @@ def compare_metric(run: Side, reference: Side, names: tuple[str, str], clock: Cl
 def _reference_shapes(
     reference: Side, points: Sequence[tuple[np.ndarray, np.ndarray]], asked: tuple[str, str, bool]
 ) -> tuple[Shape, ...]:
-    """The shapes of a reference, measured once however many runs are held against it."""
+    """The shapes of a reference, measured once however many runs are compared with it."""
     shapes = []
     for number, (member, (x, y)) in enumerate(zip(reference.members, points, strict=True)):
         key = (*asked, number)
@@ -200,7 +202,7 @@ def _up_to(last: float, shapes: Shapes, points: Points) -> Shapes:
 
 
 def _margin(shapes: Shapes) -> float:
-    """The difference of levels that would matter to nobody."""
+    """The largest difference of levels that is too small to matter."""
     references = shapes[1]
     sigma = max(float(np.mean([s.noise.sd for s in side])) for side in shapes)
     rise = float(np.mean([s.rise for s in references])) if all(s.rises() for s in references) else 0.0
@@ -222,7 +224,7 @@ def _peaks(shapes: Shapes, both: Shapes, span: _Span, clock: Clock, margin: floa
     if flat:
         time = _blank(time, f"{' and '.join(flat)} {'do' if len(flat) > 1 else 'does'} not rise by more than noise")
     elif late and time.state != "undetermined":
-        time = replace(time, why=f"{time.why}; {' and '.join(late)} may still be rising at the end")
+        time = _noted(time, f"{' and '.join(late)} may still be rising at the end")
     return [peak, time]
 
 
@@ -274,7 +276,7 @@ def _gap(
 def judged(
     id: str, label: str, estimator: str, scale: Scale, mine: Measure | None, theirs: Measure | None, margin: float
 ) -> Gap:
-    """The gap between two measures, and what may be said of it."""
+    """The gap between two measures, with its interval and state."""
     if mine is None or theirs is None:
         why = f"fewer than {MINIMUM} points, or nothing to measure, on a side"
         return Gap(id, label, estimator, scale, mine, theirs, None, None, None, "undetermined", why)
@@ -321,7 +323,7 @@ def _why(state: State, scale: Scale, value: float, low: float, high: float, marg
     return {
         "same": f"{span}: {slack} of the reference's",
         "different": span,
-        "undetermined": f"{span}: no difference shown, and one of that size is not ruled out",
+        "undetermined": f"{span}: no difference shown, but one of that size is not ruled out",
     }[state]
 
 
@@ -336,7 +338,7 @@ def _noise(shapes: Shapes, relative: bool) -> Gap:
         return replace(gap, why=f"{' and '.join(quiet)} shows no noise at all") if quiet else gap
     sparse = next((who for who, first in firsts.items() if len(first.y) < FEW_POINTS), None)
     if sparse and gap.state == "different":
-        return replace(gap, why=f"{gap.why}; {sparse} has only {len(firsts[sparse].y)} points")
+        return _noted(gap, f"{sparse} has only {len(firsts[sparse].y)} points")
     return gap
 
 
@@ -366,6 +368,10 @@ def _line_through(run: Shape, reference: Shape) -> tuple[float, float, float]:
     mine, theirs = np.interp(grid, run.x, run.line), np.interp(grid, reference.x, reference.line)
     slope, offset = np.polyfit(mine, theirs, 1)
     return float(slope), float(offset), float(np.std(theirs - offset - slope * mine))
+
+
+def _noted(gap: Gap, note: str) -> Gap:
+    return replace(gap, why=f"{gap.why}; {note}", note=note)
 
 
 def _blank(gap: Gap, why: str) -> Gap:

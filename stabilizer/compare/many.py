@@ -1,7 +1,7 @@
 """Many runs side by side: groups of seeds, their curves with bands, what they were set to, and where each ended.
 
-`compare` holds one side against one reference and says what may be concluded; here is what one looks at first. Curves
-are smoothed as `compare` smooths them, so the two never tell different stories.
+`compare` judges one side against one reference; this is the overview before that. Curves are smoothed as `compare`
+smooths them, so the two agree.
 """
 
 from __future__ import annotations

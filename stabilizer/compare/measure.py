@@ -1,9 +1,9 @@
 """What a curve is like, in numbers with intervals: level, peak, time to peak, trend and noise.
 
-A robust smooth (spikes pulled in, then a local straight line over an eighth of the points) stands for the curve; what
-is left is its noise. Neighbouring steps of training repeat one another, so the noise is taken as AR(1). Smoothing hides
+A robust smooth (spikes pulled in, then a local straight line over an eighth of the points) represents the curve; the
+rest is its noise. Neighbouring training steps are correlated, so the noise is taken as AR(1). Smoothing hides
 part of that repetition; what it hides is known exactly for a given window and is put back before anything is claimed.
-Standard errors come from drawing such noise anew around the smooth and measuring again (parametric bootstrap, seeded),
+Standard errors come from drawing such noise around the smooth and measuring again (parametric bootstrap, seeded),
 with the uncertainty of the noise itself in the draws. Over seeds they come from the seeds instead.
 """
 
@@ -23,7 +23,7 @@ MINIMUM = 8
 """Points below which no interval is given."""
 DRAWS = 400
 MOST_POINTS = 600
-"""Longer series are averaged in equal stretches down to this before they are drawn anew."""
+"""Longer series are averaged in equal stretches down to this before noise is drawn for them."""
 REACHED = 0.9
 """Share of the rise to the peak that counts as having reached it: where a plateau is highest is chance."""
 

@@ -174,9 +174,9 @@ def read_member(path: Path, *, mapping: Mapping[str, str] | None = None, config:
     try:
         return from_run(load(path, mapping=mapping, config=config))
     except UnknownFormat:
-        if suffix == ".json":
-            raise RunError(f'{path}: neither a log nor a curve; a curve has "metric", "x" and "points"') from None
-        raise
+        if suffix != ".json":
+            raise
+        raise RunError(f'{path}: neither a log nor a curve; a curve has "metric", "x" and "points"') from None
 
 
 def from_run(run: LoadedRun) -> Member:

@@ -28,6 +28,7 @@ class Row(NamedTuple):
     difference: str
     state: str
     why: str
+    note: str = ""
 
 
 def rows(item: Compared, comparison: Comparison) -> list[Row]:
@@ -35,7 +36,7 @@ def rows(item: Compared, comparison: Comparison) -> list[Row]:
     out = []
     for gap in item.gaps:
         run, reference = (_side(measure) for measure in (gap.run, gap.reference))
-        out.append(Row(gap.label, gap.estimator, run, reference, difference(gap), gap.state, gap.why))
+        out.append(Row(gap.label, gap.estimator, run, reference, difference(gap), gap.state, gap.why, gap.note))
         if gap.id == "time-to-peak" and item is comparison.main:
             mine, theirs = zip(comparison.peak_steps, comparison.highest_steps, strict=True)
             out.append(Row("in steps", "", _steps(*mine), _steps(*theirs), "", "", ""))
@@ -44,7 +45,7 @@ def rows(item: Compared, comparison: Comparison) -> list[Row]:
 
 def how(row: Row) -> str:
     """How a measure is estimated, and what else there is to say of it; its numbers stand beside it already."""
-    reason = row.why if row.difference == "–" and row.state == "undetermined" else row.why.partition("; ")[2]
+    reason = row.why if row.difference == "–" and row.state == "undetermined" else row.note
     return "; ".join(part for part in (row.estimator, reason) if part)
 
 

@@ -223,6 +223,17 @@ _RANK = Metric(
 )
 
 
+_UNKNOWN = Metric(
+    name="",
+    unit="",
+    kind="real",
+    better="neither",
+    estimator="as logged by the trainer",
+    meaning="Not in our vocabulary: shown as it was logged.",
+    aggregation="as logged",
+)
+
+
 def metric(name: str) -> Metric:
     """The definition of `name`. An unknown name gets an empty definition, so that any logged metric can be shown."""
     if known := VOCABULARY.get(name):
@@ -235,15 +246,12 @@ def metric(name: str) -> Metric:
         return replace(_BLOCK, name=name)
     if name.startswith("rank/"):
         return replace(_RANK, name=name)
-    return Metric(
-        name,
-        "",
-        "real",
-        "neither",
-        "as logged by the trainer",
-        "Not in our vocabulary: shown as it was logged.",
-        "as logged",
-    )
+    return replace(_UNKNOWN, name=name)
+
+
+def is_known(name: str) -> bool:
+    """Whether a metric has a definition here."""
+    return metric(name).meaning != _UNKNOWN.meaning
 
 
 _RL_FAMILIES = ("reward/", "accuracy/", "rollout/", "value/", "policy/kl", "policy/clip", "policy/ratio", "policy/mismatch")  # fmt: skip

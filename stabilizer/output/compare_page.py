@@ -141,7 +141,9 @@ def _explanations(c: Comparison) -> str:
 def _differences(c: Comparison) -> str:
     differs = [(d.label, d.key if d.key != d.label else "", short(d.run), short(d.reference)) for d in c.differences]
     alone = [(key, "" if a is None else short(a), "" if b is None else short(b)) for key, a, b in c.one_sided]
-    both = _table(("what", "key", "run", "reference"), differs) if differs else "<p>Nothing that both sides state.</p>"
+    both = (
+        _table(("what", "key", "run", "reference"), differs) if differs else "<p>No setting that both sides state.</p>"
+    )
     single = (
         "<details><summary>Stated by one side alone</summary>"
         f"{_table(('what', 'run', 'reference'), alone)}</details>" if alone else ""

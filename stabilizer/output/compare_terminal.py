@@ -1,4 +1,4 @@
-"""A comparison in a terminal: the verdict first, then the evidence, the differences, who explains what, what to try."""
+"""A comparison in a terminal: the verdict first, then the evidence, the differences, their effects, what to try."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class _Answer:
             self._put(grid)
         elif c.verdict not in ("identical", "same-run"):
             self._title("What was set differently")
-            self._line(Text("nothing that both sides state", "dim"), 2)
+            self._line(Text("no setting that both sides state", "dim"), 2)
         if c.one_sided:
             for who, index in (("the run", 1), ("the reference", 2)):
                 said = [f"{row[0]} {short(row[index])}" for row in c.one_sided if row[index] is not None]
@@ -147,7 +147,7 @@ class _Answer:
             text.append(f": {plain(item.why)}", "" if item.explains else "dim")
             self._pair(head, text)
         if self.c.unknown:
-            self._pair("not stated", Text(f"the reference does not say its {', '.join(self.c.unknown)}", "dim"))
+            self._pair("not stated", Text(f"the reference does not state its {', '.join(self.c.unknown)}", "dim"))
 
     def _next(self) -> None:
         c = self.c

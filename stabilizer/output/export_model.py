@@ -57,9 +57,9 @@ def export_model(run: Path, out: Path, which: str = "best") -> tuple[int, str]:
 
 
 def _note(step: int, best: int, *, compared: bool) -> str:
-    """What is to be said of a best policy that is not what the word promises."""
+    """A note where the exported policy is not the best by validation."""
     if not compared:
-        return "training was never validated, so nobody knows the best; this is the newest policy"
+        return "training was never validated, so the best is not known; this is the newest policy"
     if step != best:
         return f"the best validation was at step {best}, whose checkpoint is not kept; this is the newest there is"
     return "no validation was better than the first: this is the policy that training began with" if not step else ""
@@ -87,12 +87,12 @@ def model_card(analysis: Analysis, step: int) -> str:
         if before:
             measured.append(f"| `{name}` | {before[-1][1]:.4g} | {before[-1][0]} |")
     incidents = [
-        f"- incident {incident.incident}, from step {incident.onset_step}: {plain(incident.summary)}"
+        f"- incident {incident.number}, from step {incident.onset}: {plain(incident.told)}"
         for incident in analysis.incidents
     ] or ["- none"]
     made = summary(analysis.run.actions)
     changed = sorted({one.remedy for one in interventions(analysis.run.actions)})
-    hands = f"It was {made['text']} ({', '.join(changed)}), so it is not comparable with a run left alone."
+    hands = f"It was {made['text']} ({', '.join(changed)}), so it is not comparable with an unchanged run."
     front = {
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
@@ -124,7 +124,7 @@ def _plot(analysis: Analysis) -> str:
 
 
 def _portable(value: Any, key: str = "") -> Any:
-    """A configuration with files by their names alone: a card is handed on, and nobody there knows these folders."""
+    """A configuration with files by their names alone: a card is shared, and these folders mean nothing elsewhere."""
     if isinstance(value, dict):
         return {name: _portable(inner, name) for name, inner in value.items()}
     if isinstance(value, list):

@@ -12,7 +12,7 @@ import gzip
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -89,7 +89,8 @@ def _rounded(value: Any) -> Any:
 def _plotly() -> str:
     from plotly.offline import get_plotlyjs
 
-    return get_plotlyjs()
+    script: str = get_plotlyjs()
+    return script
 
 
 @cache
@@ -145,7 +146,7 @@ _SCRIPT = """
 
 
 def _style() -> str:
-    def colours(theme: str) -> str:
+    def colours(theme: Literal["light", "dark"]) -> str:
         p = PALETTES[theme]
         ground = "#f6f7f9" if theme == "light" else "#11151b"
         good = p.fix

@@ -27,7 +27,7 @@ VERDICTS = {
     "warn": "NOT READY: warnings",
     "critical": "WILL FAIL or train on nothing",
 }
-SURE = {"certain": "certain", "likely": "likely", "folklore": "folklore: often said, hardly measured"}
+SURE = {"certain": "certain", "likely": "likely", "folklore": "folklore: often repeated, rarely measured"}
 
 
 def show(result: Preflight, out: Console, fixed: Fixed | None = None, target: Path | None = None) -> None:
@@ -100,7 +100,7 @@ class _Page:
         self.out.print()
         if not fixed.applied:
             tried = any(fixed.why_left(finding) for finding in fixed.left)
-            why = "no change could be made that leaves it better" if tried else "no finding has a definite change"
+            why = "no change would improve it" if tried else "no finding has a definite change"
             self.line(Text(f"Nothing written: {why}.", "bold"), 0)
             self.left(fixed)
             return
@@ -108,7 +108,7 @@ class _Page:
         for finding in fixed.applied:
             self.line(Text.assemble((changes(finding), "cyan"), f"  {finding.id}"), 2)
         if fixed.left:
-            self.line(Text(f"Left for you: {', '.join(f'{f.id} ({plain(f.key)})' for f in fixed.left)}"), 2)
+            self.line(Text(f"Not changed: {', '.join(f'{f.id} ({plain(f.key)})' for f in fixed.left)}"), 2)
         self.left(fixed)
         self.line(Text(f"The copy's verdict: {VERDICTS[fixed.after.verdict]}", "dim"), 2)
 
@@ -116,7 +116,7 @@ class _Page:
         """Why a change that the page shows was not made."""
         for finding in fixed.left:
             if why := fixed.why_left(finding):
-                self.line(Text(f"{finding.id} is not mended: {plain(why)}", "dim"), 2)
+                self.line(Text(f"{finding.id} was not changed: {plain(why)}", "dim"), 2)
 
     def line(self, text: Text, indent: int) -> None:
         self.out.print(Padding(self._typed(text), (0, 0, 0, indent), expand=False))

@@ -8,9 +8,9 @@ markup. Colour is never the only sign: every severity has its icon and its word.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 from rich.console import Console
@@ -18,13 +18,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stabilizer.analysis.analyse import Analysis, Incident
+from stabilizer.analysis.analyse import Analysis
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Cause, Finding, RemedyAdvice
 from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.core.text import plain
 from stabilizer.runs.history import Series
-from stabilizer.runs.story import summary
+from stabilizer.runs.story import Incident, summary
 
 STYLES = {"info": "blue", "warn": "yellow", "critical": "bold red", "crashed": "bold red", "healthy": "green"}
 VERDICTS = {
@@ -33,7 +33,7 @@ VERDICTS = {
     "warn": "WARNING",
     "critical": "CRITICAL",
     "too-short": "TOO SHORT to tell",
-    "not-rl": "NOT a run of reinforcement learning",
+    "not-rl": "NOT a reinforcement-learning run",
     "crashed": "CRASHED",
 }
 _BARS = "▁▂▃▄▅▆▇█"
@@ -43,14 +43,14 @@ MOST_ENTRIES = 40
 
 
 def console(file: TextIO | None = None) -> Console:
-    """A console for reports: as wide as the terminal up to 110 columns, 100 in a pipe; rich itself heeds NO_COLOR."""
+    """A console for reports: as wide as the terminal up to 110 columns, 100 in a pipe; rich honours NO_COLOR."""
     made = Console(file=file, highlight=False, markup=False, emoji=False)
     made.width = min(made.width, 110) if made.is_terminal or "COLUMNS" in os.environ else 100
     return made
 
 
 def sparkline(series: Series, width: int, *, log: bool = False, ascii_only: bool = False) -> str:
-    """The course of a metric in one line of text: medians of `width` equal pieces, `×` where there is no number."""
+    """The trend of a metric in one line of text: medians of `width` equal pieces, `×` where there is no number."""
     bars, gap = (_PLAIN_BARS, "x") if ascii_only else (_BARS, "×")
     pieces = np.array_split(series.values, min(width, len(series))) if len(series) else []
     levels = np.array([np.median(finite) if len(finite := p[np.isfinite(p)]) else np.nan for p in pieces])
@@ -93,59 +93,62 @@ class _Page:
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def _head(self) -> None:
-        analysis, source = self.analysis, self.analysis.run.source
-        verdict = analysis.verdict
-        style = STYLES.get(verdict, "bold")
-        line = Text.assemble((f"{self._icon(verdict)} {VERDICTS.get(verdict, verdict)}", style), "  ")
+        analysis, verdict = self.analysis, self.analysis.verdict
+        line = Text.assemble(
+            (f"{self._icon(verdict)} {VERDICTS.get(verdict, verdict)}", STYLES.get(verdict, "bold")), "  "
+        )
         line.append(plain(analysis.run.name), "bold")
         if analysis.worst and verdict == "healthy" and analysis.worst != "info":
             line.append(f"  (after a {WORDS.get(analysis.worst, analysis.worst)} incident)", "dim")
         self._line(line, 0)
-        clock = "optimizer steps" if self.view.about("clock") == "optimizer_step" else "steps"
-        facts = [
-            plain(source.trainer) + (f", {source.format}" if source.format != source.trainer else ""),
-            f"{source.steps:,} row{'s' * (source.steps != 1)}, {clock} {analysis.first_step:,}-{analysis.last_step:,}",
-        ]
-        if not source.steps:
-            facts[-1] = "not one step"
-        if isinstance(planned := self.view.about("steps"), int) and planned > analysis.last_step:
-            facts[-1] += f" of {planned:,} planned"
-        if source.skipped_lines:
-            facts.append(f"{source.skipped_lines:,} unreadable entries left out")
-        self._line(Text(self._typed(" · ".join(facts)), "dim"), 2)
+        self._line(Text(self._typed(" · ".join(self._facts())), "dim"), 2)
         if analysis.live:
-            state = f"The run is {plain(analysis.state)}: this is how it stands as of step {analysis.last_step:,}."
+            state = f"The run is {plain(analysis.state)}: results as of step {analysis.last_step:,}."
             self._line(Text(state, "cyan"), 2)
         if (changes := summary(analysis.run.actions))["count"]:
             self._line(Text(self._typed(f"Intervened: {changes['text']}."), "cyan"), 2)
         for text in self._explained(verdict):
             self._line(Text(text), 2)
 
+    def _facts(self) -> Iterator[str]:
+        analysis, source = self.analysis, self.analysis.run.source
+        yield plain(source.trainer) + (f", {source.format}" if source.format != source.trainer else "")
+        clock = "optimizer steps" if self.view.about("clock") == "optimizer_step" else "steps"
+        rows = f"{source.steps:,} row{'s' * (source.steps != 1)}"
+        steps = f"{rows}, {clock} {analysis.first_step:,}-{analysis.last_step:,}" if source.steps else "no steps"
+        planned = self.view.about("steps")
+        more = isinstance(planned, int) and planned > analysis.last_step
+        yield steps + (f" of {planned:,} planned" if more else "")
+        if source.skipped_lines:
+            yield f"{source.skipped_lines:,} unreadable entries skipped"
+
     def _explained(self, verdict: str) -> list[str]:
         if verdict == "too-short":
             rows = self.analysis.run.source.steps
-            said = f"{rows} rows are" if rows != 1 else "1 row is"
-            return [f"{said} too few for the detectors to say anything either way."]
+            counted = f"{rows} rows are" if rows != 1 else "1 row is"
+            return [f"{counted} too few for the detectors to judge."]
         if verdict == "not-rl":
             said = ["No rewards, completions or KL are logged, so the detectors have nothing to judge."]
             if names := sorted(self.view.names()):
                 more = f" and {len(names) - 8} more" if len(names) > 8 else ""
                 listed = self._typed(plain(", ".join(names[:8])))
-                said.append(f"Logged: {listed}{more}. If one of them is the reward, --map reward/mean=NAME says so.")
+                said.append(
+                    f"Logged: {listed}{more}. If one of them is the reward, name it with --map reward/mean=NAME."
+                )
             return said
         doubts = [f"But {item.why}." for item in self.analysis.not_checked if item.why]
         if verdict == "healthy" and not self.analysis.findings:
-            return ["Nothing found by the detectors that could be asked.", *doubts]
+            return ["The detectors that had their metrics found no problem.", *doubts]
         return doubts
 
     def _incident(self, incident: Incident) -> None:
         state = "open" if incident.open else "resolved"
         self.out.print()
-        title = f"{self._icon(incident.severity)} Incident {incident.incident}"
+        title = f"{self._icon(incident.severity)} Incident {incident.number}"
         head = Text.assemble(
-            (title, STYLES[incident.severity]), f"  {plain(incident.title)}  {WORDS[incident.severity]}, {state}, "
+            (title, STYLES[incident.severity]), f"  {plain(incident.lead.id)}  {WORDS[incident.severity]}, {state}, "
         )
-        head.append(f"since step {incident.onset_step:,}", "bold")
+        head.append(f"since step {incident.onset:,}", "bold")
         self._line(head, 0)
         if incident.headline:
             self._line(Text(self._typed(plain(incident.headline))), 2)
@@ -155,13 +158,13 @@ class _Page:
             self._causes(incident.explained.causes)
         self._remedies(incident.explained.remedies, "What to do" if incident.open else "Next time")
         if incident.severity != "info" and incident.cause == "undetermined" and incident.open:
-            words = f"turn no knob for a guess: keep a checkpoint from before step {incident.onset_step:,}, and read"
-            self._label("What to do", Text(f"{words} ten answers, with their rewards, from before it and after"))
+            words = f"do not change settings on a guess: keep a checkpoint from before step {incident.onset:,}, and"
+            self._label("What to do", Text(f"{words} read ten answers with their rewards from before and after it"))
 
     def _finding(self, finding: Finding) -> None:
         line = Text.assemble((plain(finding.id), "bold"), (f"  {WORDS[finding.severity]}", STYLES[finding.severity]))
-        line.append(f", {finding.state}, onset {finding.onset_step:,}, seen at {finding.detected_step:,}", "dim")
-        line.append(f", last at {finding.last_step:,}" if finding.last_step > finding.detected_step else "", "dim")
+        line.append(f", {finding.state}, onset {finding.onset_step:,}, detected at {finding.detected_step:,}", "dim")
+        line.append(f", last seen at {finding.last_step:,}" if finding.last_step > finding.detected_step else "", "dim")
         self._line(line, 2)
         self._line(Text(self._typed(plain(finding.summary))), 4)
         name = finding.evidence.get("metric")
@@ -193,7 +196,7 @@ class _Page:
 
     def _causes(self, causes: Sequence[Cause]) -> None:
         if not causes:
-            self._label("Cause", Text("undetermined: no rule explains what was seen"))
+            self._label("Cause", Text("undetermined: no rule explains these findings"))
             return
         first, *others = causes
         known = first.id != "undetermined"
@@ -204,23 +207,25 @@ class _Page:
             self._label("Or else", Text(self._typed(f"{plain(other.id)} ({other.confidence:.0%}): {plain(other.why)}")))
 
     def _remedies(self, remedies: Sequence[RemedyAdvice], label: str) -> None:
+        first: dict[str, int] = {}
         for place, remedy in enumerate(remedies, 1):
             text = Text.assemble((plain(remedy.id), "bold"))
-            if changes := changed(remedy, self.analysis.run.source.trainer):
+            if changes := change_text(remedy.change, self.analysis.run.source.trainer):
                 text.append(f"  {self._typed(changes)}", "cyan")
             text.append(f"  [{remedy.safety}]", "dim")
-            text.append(f"\n{self._typed(plain(remedy.how))}")
+            same = first.setdefault(remedy.how, place)
+            text.append(f"\n{self._typed(plain(remedy.how)) if same == place else f'how: see {same}'}")
             text.append(f"\n{self._typed(plain(remedy.why))}", "dim")
             self._label(label if place == 1 else "", Text.assemble(f"{place}. ", text), hang=True)
         if any(remedy.change for remedy in remedies):
-            self._label("", Text("One at a time, and look at the reward before the next.", "dim"))
+            self._label("", Text("Make one change at a time, and check the reward before the next.", "dim"))
 
     def _journal(self) -> None:
         actions = self.analysis.run.actions
         if not actions:
             return
         tried = any(action.entry == "applied" for action in actions)
-        self._title("What was tried" if tried else "What was proposed, and not done")
+        self._title("Fixes tried" if tried else "Proposed but not applied")
         if len(actions) > MOST_ENTRIES:
             self._line(Text(f"{len(actions) - MOST_ENTRIES:,} earlier entries are in the report", "dim"), 2)
         for action in actions[-MOST_ENTRIES:]:
@@ -252,12 +257,12 @@ class _Page:
         if not blind:
             return
         if not self.everything:
-            self._title(f"Not checked, for want of a metric: {len(blind)}  (--all says which, and what to log)")
+            self._title(f"Not checked because a metric is missing: {len(blind)}  (--all lists them and what to log)")
             return
-        self._title("Not checked, for want of a metric")
+        self._title("Not checked because a metric is missing")
         for item in blind:
             wants = plain(asked_for(item.needs, self.analysis.run.source.trainer))
-            said = f"log {wants}" + (" of more problems, or more often (see the head)" if item.why else "")
+            said = f"log {wants}" + (" of more problems, or more often (see the top of the page)" if item.why else "")
             self._line(Text.assemble(f"{'-' if self.ascii else '·'} {plain(item.id)}", (f": {said}", "dim")), 2)
 
     def _notes(self) -> None:
@@ -274,7 +279,7 @@ class _Page:
             if source.format == "stabilizer" and source.files:
                 path = str(Path(path).parent.parent)
             self.out.print()
-            hint = f"Plots and the whole story: stabilizer report {plain(path)}"
+            hint = f"Plots and full report: stabilizer report {plain(path)}"
             self.out.print(Text(self._typed(hint), "dim"), soft_wrap=True)
 
     # --- lines ------------------------------------------------------------------------------------------------------
@@ -319,16 +324,20 @@ class _Page:
         self.out.print(Padding(grid, (0, 0, 0, 2), expand=False))
 
 
-def changed(remedy: RemedyAdvice, trainer: str = "stabilizer") -> str:
-    """The change in our words: `beta 0 → 0.001`. Only our own trainer has a knob that scales the learning rate."""
+Changes = Mapping[str, tuple[float | None, float | None]]
+"""Knob -> (value before, value after)."""
+
+
+def change_text(change: Changes, trainer: str = "stabilizer") -> str:
+    """A change of knobs as text: `beta 0 → 0.001`. Only our own trainer has a knob that scales the learning rate."""
 
     def turned(knob: str, before: float | None, after: float | None) -> str:
         if knob == "control/lr_scale" and trainer != "stabilizer" and before and after:
             return f"learning rate × {after / before:g}"
         return f"{plain(knob.removeprefix('control/'))} {_value(before)} → {_value(after)}"
 
-    return ", ".join(turned(knob, *values) for knob, values in remedy.change.items())
+    return ", ".join(turned(knob, *values) for knob, values in change.items())
 
 
-def _value(value: Any) -> str:
+def _value(value: float | None) -> str:
     return "?" if value is None else f"{value:g}"

@@ -1,7 +1,7 @@
 """A run's metrics as other tools keep them, in a folder of one's own: nothing is sent anywhere.
 
 TensorBoard's event file is written here; W&B, MLflow and trackio are asked to write their own, offline, so that what
-lies there is what their release expects. Who wants it on a server says so to the tool afterwards.
+lies there is what their release expects. To send it to a server, use the tool itself afterwards.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Tracker:
 
 
 def rows_of(view: RunView) -> list[Row]:
-    """A run, step by step. Where nobody logged when a step was made, it was a second after the one before."""
+    """A run, step by step. A step without a time counts as one second after the one before."""
     by_step: dict[int, dict[str, float]] = {}
     for name in view.names():
         series = view.series(name)
@@ -82,7 +82,7 @@ def export(run: LoadedRun, to: str, out: Path) -> int:
     tracker, made = TRACKERS[to], not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # what a tool says of itself is nobody's JSON
+        with contextlib.redirect_stdout(sys.stderr):  # a tool's own messages must not mix with --json
             tracker.write(run.name, rows, _settings(run), out)
     except BaseException as error:
         _empty(out, remove=made)
@@ -177,7 +177,8 @@ def _cell(value: Any) -> str:
 def _single(value: float) -> float:
     """The value as four bytes can hold it: what is too large for them is infinite."""
     try:
-        return struct.unpack("<f", struct.pack("<f", value))[0]
+        single: float = struct.unpack("<f", struct.pack("<f", value))[0]
+        return single
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
 

@@ -1,4 +1,4 @@
-"""One configuration, all rules: what `stabilizer preflight` does before it prints."""
+"""All rules over one configuration: what `stabilizer preflight` does before it prints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stabilizer.trainers.quantities import View
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the user says besides the file."""
+    """What the user states besides the file."""
 
     trainer: str | None = None
     version: str | None = None
@@ -60,14 +60,14 @@ def configured(parsed: Parsed, options: Options) -> Config:
         extra = [_override(text) for text in options.overrides]
         parsed = dataclasses.replace(parsed, settings=(*parsed.settings, *extra))
     if options.trainer:
-        trainer, why = configs.named(options.trainer), "as told"
+        trainer, why = configs.named(options.trainer), "as given"
     else:
         trainer, why = configs.recognised(parsed)
     settings = configs.canonical(trainer, parsed)
     told, used, version_why = configs.version_of(trainer, settings)
     if options.version:
         parse_version(options.version)
-        told, used, version_why = options.version, options.version, "as told"
+        told, used, version_why = options.version, options.version, "as given"
     processes = options.processes or parsed.processes
     declared = settings.get("num_processes")
     if processes is None and declared is not None and isinstance(declared.value, int):

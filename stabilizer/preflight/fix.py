@@ -1,7 +1,7 @@
-"""A corrected copy of a configuration: the fewest keys changed, everything else left as it stands.
+"""A corrected copy of a configuration: the fewest keys changed, everything else left as it is.
 
-One change is made at a time and the whole configuration judged again: what one change mends needs no other, and a
-change that would make the trainer refuse, or open a worse finding than it closes, is taken back.
+One change is made at a time, and the whole configuration is judged again. A change is taken back when the trainer
+would refuse it, or when it brings a worse finding than the one it resolves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stabilizer.preflight.rules.base import Finding
 from stabilizer.trainers.configuration import Config
 
 ROUNDS = 60
-"""More rounds than there are rules; a configuration that is not done by then is given as it is."""
+"""Changes that are tried at most; more than there are rules."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Fixed:
 
 
 def corrected(result: Preflight, options: Options, only: str | None = None) -> Fixed:
-    """The configuration with every warning mended that has a definite change; with `only`, that rule's alone."""
+    """The configuration with the definite change of every warning made; with `only`, of that rule alone."""
     refused = dict[tuple[str, str, str], str]()
     tried: set[tuple[str, str, str]] = set()
     applied: list[Finding] = []
@@ -126,7 +126,7 @@ def default_target(path: Path) -> Path:
 
 
 def _again(parsed: Parsed, text: str, options: Options, first: Config) -> Preflight:
-    """Judge the edited text as what the first one was: an edit must not change who is thought to read it."""
+    """Judge the edited text for the trainer and version of the first one: an edit must not change either."""
     fresh = reading.parsed(parsed.path, text, alone=options.alone)
     config = configured(fresh, replace(options, trainer=first.trainer.name))
     return judge(
@@ -151,9 +151,9 @@ def _key(finding: Finding) -> tuple[str, str, str]:
 
 
 def _worse(before: Preflight, after: Preflight, finding: Finding) -> str:
-    """What speaks against a change: the finding stands as before, or one at least as bad has come. "" for nothing."""
+    """Why a change is no improvement: the finding remains, or one at least as severe appears. "" for none."""
     if any(f.id == finding.id and f.key == finding.key and f.severity == finding.severity for f in after.findings):
-        return "the change alone does not end it"
+        return "the change alone does not resolve it"
     known = {(f.id, f.key) for f in before.findings}
     level = SEVERITIES.index(finding.severity)
     came = (f for f in after.findings if (f.id, f.key) not in known and SEVERITIES.index(f.severity) >= level)

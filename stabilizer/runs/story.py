@@ -89,6 +89,29 @@ class Incident:
         """When the last of it was seen."""
         return max(finding.last_step for finding in self.findings)
 
+    @property
+    def headline(self) -> str:
+        """What was reported when it opened or got worse, where none of its findings says the same by now."""
+        return "" if self.told in {finding.summary for finding in self.findings} else self.told
+
+    @property
+    def explained(self) -> Finding:
+        """The finding with the newest explanation, the gravest of several.
+
+        A resolved finding keeps its explanation: what is left of the incident may no longer show its cause.
+        """
+        known = [f for f in self.findings if f.causes and f.causes[0].id != "undetermined"]
+        return max(
+            known or self.findings,
+            key=lambda f: (bool(f.causes), f.last_step, f.detected_step, SEVERITIES.index(f.severity)),
+        )
+
+    @property
+    def cause(self) -> str:
+        """The likeliest cause, `undetermined` when no rule explains what was seen."""
+        causes = self.explained.causes
+        return causes[0].id if causes else "undetermined"
+
 
 def newest_findings(records: Iterable[Finding]) -> list[Finding]:
     """findings.jsonl holds one record per change: the newest record of each finding, in order of first appearance."""

@@ -244,7 +244,7 @@ def test_the_page_of_another_training_asks_which_column_is_the_reward_and_lists_
     log.write_text("step,loss,points\n" + "".join(f"{step},1.0,{step}\n" for step in range(1, 40)))
     assert main(["diagnose", str(log)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "NOT a run" in shown and "points" in shown and "--map reward/mean=NAME" in shown
+    assert "NOT a reinforcement-learning run" in shown and "points" in shown and "--map reward/mean=NAME" in shown
     assert "Not checked" not in shown
     assert answer(capsys, log)[1]["not_checked"], "a program is told all the same"
     for page in ("t.html", "t.md"):
@@ -382,6 +382,13 @@ def test_the_page_holds_everything_at_any_width_and_encoding(tmp_path, width, en
                  "Healthy", "step 20", "restart" if "restart" in FINDING.remedies[0].how else "soft"):  # fmt: skip
         assert part in words, part
     assert "\x1b" not in text, "a pipe gets no colours"
+
+
+def test_steps_shared_by_two_remedies_are_printed_once(tmp_path):
+    shared = "halve the batch; needs a restart"
+    remedies = tuple(RemedyAdvice(id, "advice", {}, "it fits then", shared) for id in ("save-memory", "shrink-batch"))
+    shown = page(analysis_with(tmp_path, replace(FINDING, remedies=remedies)))
+    assert shown.count(shared) == 1 and "how: see 1" in shown and "shrink-batch" in shown
 
 
 def test_hostile_text_cannot_paint_the_terminal(tmp_path):

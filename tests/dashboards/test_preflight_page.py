@@ -30,7 +30,7 @@ def check(client: Client, text: Any, **said: Any) -> str:
 
 def test_a_pasted_text_gets_rule_severity_place_why_and_change(client) -> None:
     shown = check(client, TRL, trainer="trl", processes="1")
-    for said in ("keys/unknown", "logging_step", "line 5", "Why: ", "Set instead: ", "TRL", "as told"):
+    for said in ("keys/unknown", "logging_step", "line 5", "Why: ", "Set instead: ", "TRL", "as given"):
         assert said in shown
 
 

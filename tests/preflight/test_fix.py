@@ -225,7 +225,7 @@ def test_a_change_that_is_not_made_is_left_with_the_reason(tmp_path, capsys) -> 
     path.write_text(text)
     assert main(["preflight", str(path), "--trainer", "verl", "--fix", "--only", "kl/no-anchor"]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert "kl/no-anchor is not mended: the change would bring trainer/rejects" in said
+    assert "kl/no-anchor was not changed: the change would bring trainer/rejects" in said
     assert main(["preflight", str(path), "--trainer", "verl", "--fix", "--only", "kl/no-anchor", "--json"]) == 1
     left = json.loads(capsys.readouterr().out)["fix"]["left"]
     assert "trainer/rejects" in left[0]["not_applied"]

@@ -103,7 +103,7 @@ def test_open_r1_seven_processes_get_every_valid_number_nearest_first(version: s
     assert refused.key == "num_generations" and refused.change == {"num_generations": (8, valid[0])}
     others = next((text for text in refused.alternatives if text.startswith("num_generations")), "")
     assert [int(n) for n in re.findall(r"\d+", others)] == valid[1:]
-    assert "1 is no valid number" in refused.why and "vLLM" in refused.why
+    assert "1 is not a valid number" in refused.why and "vLLM" in refused.why
     after = corrected(result, options).after
     assert "trainer/rejects" not in {f.id for f in after.findings}
 

@@ -95,11 +95,11 @@ def test_console_page_and_diagnose_give_the_same_title_and_numbers(tmp_path: Pat
     shown = page_now(Runs([tmp_path]).get("run")).incidents
     analysis = analyse(load(path))
     assert shown and any(incident.latest for incident in shown), "its numbers have moved on"
-    found = {incident.incident: incident for incident in analysis.incidents}
+    found = {incident.number: incident for incident in analysis.incidents}
     assert found.keys() == {incident.number for incident in shown}
     for incident in shown:
         same = found[incident.number]
-        assert (incident.id, incident.told, incident.onset) == (same.title, same.summary, same.onset_step)
+        assert (incident.id, incident.told, incident.onset) == (same.lead.id, same.told, same.onset)
         assert f"incident {incident.number} · " in console and incident.id in console and incident.told in console
     out = io.StringIO()
     show(analysis, Console(file=out, width=400, highlight=False))

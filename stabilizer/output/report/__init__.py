@@ -15,7 +15,7 @@ from stabilizer.core import records
 from stabilizer.core.version import __version__
 from stabilizer.output.report.as_html import MAX_BYTES, html
 from stabilizer.output.report.as_markdown import markdown
-from stabilizer.output.report.words import jsonable
+from stabilizer.output.report.formatting import jsonable
 from stabilizer.runs.reader import RunError, run_around
 
 __all__ = ["FORMATS", "MAX_BYTES", "data", "default_name", "html", "markdown", "refuse", "write", "write_text"]

@@ -5,11 +5,11 @@ The page is made of strings, and what holds it together is in `stabilizer.output
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Any
 
-from stabilizer.analysis.analyse import Analysis, Incident, numbers, settled
+from stabilizer.analysis.analyse import Analysis, numbers, settled
 from stabilizer.core import records
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Finding, RemedyAdvice
@@ -20,24 +20,24 @@ from stabilizer.figures.lineage import Lineage, on_lineage
 from stabilizer.output.html import charts_json, document
 from stabilizer.output.preflight_terminal import changes as preflight_changes
 from stabilizer.output.report.case_study import HEADS, Case, case_of, rows
-from stabilizer.output.report.words import (
+from stabilizer.output.report.formatting import (
     MAX_ROWS,
     STORY,
-    changes,
     compact,
-    comparable,
+    comparability,
+    definition_text,
     flat,
+    intervention_text,
     jsonable,
     number,
     outlook,
     safe,
-    said,
-    told,
     unchanged,
 )
-from stabilizer.output.terminal import VERDICTS, changed
+from stabilizer.output.terminal import VERDICTS, change_text
 from stabilizer.runs import story
 from stabilizer.runs.secrets import redacted
+from stabilizer.runs.story import Incident
 from stabilizer.trainers.logged_as import asked_for
 
 MAX_BYTES = 5_000_000
@@ -74,47 +74,46 @@ def _page(analysis: Analysis, figures: str) -> str:
 
 
 def _header(analysis: Analysis) -> str:
-    source, about = analysis.run.source, analysis.run.history.about
-    clock = "optimizer step" if about.get("clock") == "optimizer_step" else "step"
-    facts = [
-        ("Trainer", source.trainer),
-        ("Rows logged", f"{source.steps:,}"),
-        ("Range", f"{clock} {analysis.first_step:,} to {analysis.last_step:,}"),
-    ]
-    if isinstance(planned := about.get("steps"), int):
-        facts.append(("Planned", f"{planned:,}"))
-    if task := about.get("task"):
-        facts.append(("Task", task))
-    if (made := story.summary(analysis.run.actions))["count"]:
-        facts.append(("Interventions", made["text"]))
-    if analysis.state:
-        facts.append(
-            ("State", f"{analysis.state}, as of step {analysis.last_step:,}" if analysis.live else analysis.state)
-        )
-    cells = "".join(f"<div><dt>{safe(key)}</dt><dd>{safe(value)}</dd></div>" for key, value in facts)
-    tone = _tone(analysis.verdict)
+    cells = "".join(f"<div><dt>{safe(key)}</dt><dd>{safe(value)}</dd></div>" for key, value in _facts_of(analysis))
     way = ""
     if analysis.verdict == "healthy" and analysis.worst in ("warn", "critical"):
         way = f" <span class=muted>There was a {safe(WORDS[analysis.worst])} incident on the way.</span>"
     lead = "".join(
-        f"<li><a href='#incident-{i.incident}'><span class='{_tone(i.severity)}'>{ICONS[i.severity]}</span> "
-        f"step {i.onset_step:,}</a> {safe(i.summary)}</li>"
+        f"<li><a href='#incident-{i.number}'><span class='{_tone(i.severity)}'>{ICONS[i.severity]}</span> "
+        f"step {i.onset:,}</a> {safe(i.told)}</li>"
         for i in analysis.incidents
     )
     words = {
-        "too-short": "There are too few rows to say anything either way.",
+        "too-short": "There are too few rows to judge.",
         "not-rl": "No rewards, completions or KL are logged: this is another kind of training.",
-    }.get(analysis.verdict, "" if analysis.findings else "Nothing was found by the detectors that could be asked.")
+    }.get(analysis.verdict, "" if analysis.findings else "The detectors that had their metrics found no problem.")
     doubts = "".join(f"<p>But {safe(item.why)}.</p>" for item in analysis.not_checked if item.why)
     return (
         f"<header><p class=eyebrow>Training report</p><h1>{safe(analysis.run.name)}</h1>"
-        f"<p class='verdict {tone}'><span>{_icon(analysis.verdict)}</span> "
+        f"<p class='verdict {_tone(analysis.verdict)}'><span>{_icon(analysis.verdict)}</span> "
         f"{safe(VERDICTS.get(analysis.verdict, analysis.verdict))}{way}</p>"
         f"<p>{safe(words)}</p>{doubts}<dl class=facts>{cells}</dl>"
         + (f"<ol class=lead>{lead}</ol>" if lead else "")
         + "".join(f"<p class=muted>Outlook: {safe(line)}.</p>" for line in outlook(analysis))
         + "</header>"
     )
+
+
+def _facts_of(analysis: Analysis) -> Iterator[tuple[str, object]]:
+    """The facts below the verdict, by their headings."""
+    source, about = analysis.run.source, analysis.run.history.about
+    clock = "optimizer step" if about.get("clock") == "optimizer_step" else "step"
+    yield "Trainer", source.trainer
+    yield "Rows logged", f"{source.steps:,}"
+    yield "Range", f"{clock} {analysis.first_step:,} to {analysis.last_step:,}"
+    if isinstance(planned := about.get("steps"), int):
+        yield "Planned", f"{planned:,}"
+    if task := about.get("task"):
+        yield "Task", task
+    if (made := story.summary(analysis.run.actions))["count"]:
+        yield "Interventions", made["text"]
+    if analysis.state:
+        yield "State", f"{analysis.state}, as of step {analysis.last_step:,}" if analysis.live else analysis.state
 
 
 def _incident(analysis: Analysis, incident: Incident) -> str:
@@ -129,13 +128,13 @@ def _incident(analysis: Analysis, incident: Incident) -> str:
     remedies = "".join(_remedy(remedy, analysis.run.source.trainer) for remedy in leading.remedies)
     head = "What to do" if incident.open else "Next time"
     return (
-        f"<section id='incident-{incident.incident}'><h2><span class='{_tone(incident.severity)}'>"
-        f"{ICONS[incident.severity]}</span> Incident {incident.incident}: {safe(incident.title)} "
-        f"<small>{safe(WORDS[incident.severity])}, {state}, since step {incident.onset_step:,}</small></h2>"
+        f"<section id='incident-{incident.number}'><h2><span class='{_tone(incident.severity)}'>"
+        f"{ICONS[incident.severity]}</span> Incident {incident.number}: {safe(incident.lead.id)} "
+        f"<small>{safe(WORDS[incident.severity])}, {state}, since step {incident.onset:,}</small></h2>"
         + (f"<p>{safe(incident.headline)}</p>" if incident.headline else "")
         + f"{findings}<div class='plots {'one' if len(shown) == 1 else ''}'>{plots}</div>"
         "<div class=columns>"
-        f"<div><h3>Why</h3>{f'<ul>{causes}</ul>' if causes else '<p>No rule explains what was seen.</p>'}</div>"
+        f"<div><h3>Why</h3>{f'<ul>{causes}</ul>' if causes else '<p>No rule explains these findings.</p>'}</div>"
         + (f"<div><h3>{head}, in this order, one at a time</h3><ol>{remedies}</ol></div>" if remedies else "")
         + "</div></section>"
     )
@@ -154,8 +153,8 @@ def _case(case: Case | None, analysis: Analysis) -> str:
         name = case.checked.config.parsed.path.name
         table = _table(("", "rule", "setting", "what", "set instead"), found)
         parts.append(f"<h3>What preflight says of its configuration, {safe(name)}</h3>{table}")
-    found = "".join(f"<p><a href='#incident-{i.incident}'>{safe(i.summary)}</a></p>" for i in analysis.incidents)
-    parts += [f"<h3>Diagnosis of the run made small</h3>{found}" if found else ""]
+    linked = "".join(f"<p><a href='#incident-{i.number}'>{safe(i.told)}</a></p>" for i in analysis.incidents)
+    parts += [f"<h3>Diagnosis of the run made small</h3>{linked}" if linked else ""]
     parts += [_told("What was changed", case.changed), _told("What happened", case.happened)]
     for place, trial in enumerate(case.trials):
         parts.append(
@@ -188,14 +187,14 @@ def _finding(finding: Finding) -> str:
     return (
         f"<div class=finding><p><code>{safe(finding.id)}</code> <span class='tag {_tone(finding.severity)}'>"
         f"{safe(WORDS[finding.severity])}</span> <span class=muted>{safe(finding.state)}; "
-        f"onset step {finding.onset_step:,}, seen at step {finding.detected_step:,}, "
-        f"last at step {finding.last_step:,}</span></p>"
+        f"onset step {finding.onset_step:,}, detected at step {finding.detected_step:,}, "
+        f"last seen at step {finding.last_step:,}</span></p>"
         f"<p>{safe(finding.summary)}</p><p class=evidence>{evidence}</p></div>"
     )
 
 
 def _remedy(remedy: RemedyAdvice, trainer: str) -> str:
-    change = changed(remedy, trainer)
+    change = change_text(remedy.change, trainer)
     return (
         f"<li><b>{safe(remedy.id)}</b> <span class=tag>{safe(remedy.safety)}</span>"
         + (f" <code>{safe(change)}</code>" if change else "")
@@ -220,7 +219,7 @@ def _healthy(analysis: Analysis) -> str:
     notes = "".join(f"<li>{safe(note)}</li>" for note in analysis.run.source.notes)
     parts = [
         f"<div><h2>Healthy</h2><ul class=good>{good}</ul></div>" if good else "",
-        f"<div><h2>Not checked, for want of a metric</h2><ul>{blind}</ul></div>" if blind else "",
+        f"<div><h2>Not checked because a metric is missing</h2><ul>{blind}</ul></div>" if blind else "",
         f"<div><h2>About this log</h2><ul>{notes}</ul></div>" if notes else "",
     ]
     return f"<section class=columns>{''.join(parts)}</section>" if any(parts) else ""
@@ -266,7 +265,9 @@ def _interventions(analysis: Analysis) -> str:
     made = story.interventions(analysis.run.actions)
     if not made:
         return ""
-    items = "".join(f"<li>{''.join(f'<p>{safe(line)}</p>' for line in told(one))}</li>" for one in made[-MAX_ROWS:])
+    items = "".join(
+        f"<li>{''.join(f'<p>{safe(line)}</p>' for line in intervention_text(one))}</li>" for one in made[-MAX_ROWS:]
+    )
     return f"<section><h2>What was changed while it trained</h2><ol>{items}</ol>{_left_out(len(made))}</section>"
 
 
@@ -275,11 +276,11 @@ def _journal(analysis: Analysis) -> str:
     if not actions:
         return ""
     rows = [
-        (f"{a.step:,}", a.entry, a.remedy, a.safety, changes(a.change), a.text, a.action[:12])
+        (f"{a.step:,}", a.entry, a.remedy, a.safety, change_text(a.change), a.text, a.action[:12])
         for a in actions[-MAX_ROWS:]
     ]
     return (
-        f"<section><h2>Journal</h2><p>{safe(comparable(actions))}</p>"
+        f"<section><h2>Journal</h2><p>{safe(comparability(actions))}</p>"
         + _table(("step", "entry", "remedy", "safety", "change", "why", "trial"), rows)
         + (_left_out(len(actions)) + "</section>")
     )
@@ -299,7 +300,7 @@ def _numbers(analysis: Analysis) -> str:
     knobs = f"<p class=muted>Knobs that never changed: {safe(unchanged(still))}.</p>" if still else ""
     rows = [
         (row.name, number(row.last), f"{row.step:,}", number(row.low), number(row.high), f"{row.rows:,}",
-         row.not_finite or "", row.unit if row.unit != "1" else "", said(row))
+         row.not_finite or "", row.unit if row.unit != "1" else "", definition_text(row))
         for row in table[:MAX_ROWS]
     ]  # fmt: skip
     heads = ("metric", "last", "at step", "min", "max", "rows", "NaN/Inf", "unit", "estimator")
@@ -340,7 +341,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[
 
 
 def _left_out(count: int) -> str:
-    return f"<p class=muted>{count - MAX_ROWS:,} more are left out here.</p>" if count > MAX_ROWS else ""
+    return f"<p class=muted>{count - MAX_ROWS:,} more are not shown.</p>" if count > MAX_ROWS else ""
 
 
 def _figures(analysis: Analysis, points: int) -> str:

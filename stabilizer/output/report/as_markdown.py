@@ -3,110 +3,145 @@
 from __future__ import annotations
 
 from stabilizer.analysis.analyse import Analysis, numbers, settled
+from stabilizer.core.records import Cause, RemedyAdvice
 from stabilizer.core.version import __version__
 from stabilizer.figures import WORDS
 from stabilizer.output.report.case_study import HEADS, Case, case_of, rows
-from stabilizer.output.report.words import (
+from stabilizer.output.report.formatting import (
     MAX_ROWS,
     STORY,
-    changes,
-    comparable,
+    comparability,
+    definition_text,
     flat,
+    intervention_text,
     md,
     number,
     outlook,
-    said,
-    told,
     unchanged,
 )
-from stabilizer.output.terminal import VERDICTS, changed
+from stabilizer.output.terminal import VERDICTS, change_text
 from stabilizer.runs import story
 from stabilizer.runs.secrets import redacted
+from stabilizer.runs.story import Incident
 from stabilizer.trainers.logged_as import asked_for
 
 
 def markdown(analysis: Analysis) -> str:
     """The report as text, for an issue or a wiki; charts stay behind."""
-    source = analysis.run.source
+    case = case_of(analysis.run)
     lines = [
+        *_head(analysis),
+        *(_case_text(case) if case else []),
+        *(line for incident in analysis.incidents for line in _incident(incident, analysis.run.source.trainer)),
+        *_health(analysis),
+        *_interventions(analysis),
+        *_numbers(analysis),
+        *_configuration(analysis),
+    ]
+    return "\n".join([*lines, "", f"Written by stabilizer {__version__}.", ""])
+
+
+def _head(analysis: Analysis) -> list[str]:
+    source = analysis.run.source
+    state = f"; {md(analysis.state)} as of then" if analysis.live else ""
+    return [
         f"# {md(analysis.run.name)}: {md(VERDICTS.get(analysis.verdict, analysis.verdict))}",
         "",
-        f"{md(source.trainer)}, {source.steps:,} rows, steps {analysis.first_step:,} to {analysis.last_step:,}"
-        + (f"; {md(analysis.state)} as of then" if analysis.live else ""),
+        f"{md(source.trainer)}, {source.steps:,} rows, steps {analysis.first_step:,} to {analysis.last_step:,}{state}",
+        *(part for line in outlook(analysis) for part in ("", f"Outlook: {md(line)}.")),
     ]
-    lines += [part for line in outlook(analysis) for part in ("", f"Outlook: {md(line)}.")]
-    lines += _case_text(case) if (case := case_of(analysis.run)) else []
-    for incident in analysis.incidents:
-        state = "open" if incident.open else "resolved"
-        lines += [
-            "",
-            f"## Incident {incident.incident}: {md(incident.title)} ({WORDS[incident.severity]}, {state}, since step"
-            f" {incident.onset_step:,})",
-            "",
-            *([md(incident.headline), ""] if incident.headline else []),
-        ]
-        for finding in incident.findings:
-            facts = f"{WORDS[finding.severity]}, {finding.state}, onset {finding.onset_step:,}"
-            lines.append(f"- **{md(finding.id)}** ({facts}): {md(finding.summary)}")
-        leading = incident.explained
-        if leading.causes:
-            lines += ["", "Why:", ""]
-            for cause in leading.causes:
-                sure = "" if cause.id == "undetermined" else f" ({cause.confidence:.0%})"
-                lines.append(f"- **{md(cause.id)}**{sure}: {md(cause.why)}")
-        if leading.remedies:
-            lines += ["", f"{'What to do' if incident.open else 'Next time'}, one at a time:", ""]
-            for place, remedy in enumerate(leading.remedies, 1):
-                change = changed(remedy, analysis.run.source.trainer)
-                lines.append(
-                    f"{place}. **{md(remedy.id)}** ({remedy.safety}){f' {md(change)}' if change else ''}: "
-                    f"{md(remedy.how)}. {md(remedy.why)}"
-                )
-    if analysis.healthy:
-        lines += ["", "## Healthy", "", *(f"- **{md(i.what)}**: {md(i.why)}" for i in analysis.healthy)]
-    if analysis.blind_spots:
-        blind = (
-            f"- {md(i.id)}: {md(i.why or 'log ' + asked_for(i.needs, source.trainer))}" for i in analysis.blind_spots
-        )
-        lines += ["", "## Not checked, for want of a metric", "", *blind]
-    if source.notes:
-        lines += ["", "## About this log", "", *(f"- {md(note)}" for note in source.notes)]
-    if made := story.interventions(analysis.run.actions):
+
+
+def _incident(incident: Incident, trainer: str) -> list[str]:
+    state = "open" if incident.open else "resolved"
+    lines = [
+        "",
+        f"## Incident {incident.number}: {md(incident.lead.id)} ({WORDS[incident.severity]}, {state}, since step"
+        f" {incident.onset:,})",
+        "",
+        *([md(incident.headline), ""] if incident.headline else []),
+    ]
+    for finding in incident.findings:
+        facts = f"{WORDS[finding.severity]}, {finding.state}, onset {finding.onset_step:,}"
+        lines.append(f"- **{md(finding.id)}** ({facts}): {md(finding.summary)}")
+    leading = incident.explained
+    if leading.causes:
+        lines += ["", "Why:", "", *map(_cause, leading.causes)]
+    if leading.remedies:
+        lines += ["", f"{'What to do' if incident.open else 'Next time'}, one at a time:", ""]
+        lines += [f"{place}. {_remedy(remedy, trainer)}" for place, remedy in enumerate(leading.remedies, 1)]
+    return lines
+
+
+def _cause(cause: Cause) -> str:
+    sure = "" if cause.id == "undetermined" else f" ({cause.confidence:.0%})"
+    return f"- **{md(cause.id)}**{sure}: {md(cause.why)}"
+
+
+def _remedy(remedy: RemedyAdvice, trainer: str) -> str:
+    change = change_text(remedy.change, trainer)
+    return (
+        f"**{md(remedy.id)}** ({remedy.safety}){f' {md(change)}' if change else ''}: {md(remedy.how)}. {md(remedy.why)}"
+    )
+
+
+def _health(analysis: Analysis) -> list[str]:
+    """What is as it should be, what could not be checked, and what is to be known about the log."""
+    source = analysis.run.source
+    sections = {
+        "Healthy": [f"- **{md(item.what)}**: {md(item.why)}" for item in analysis.healthy],
+        "Not checked because a metric is missing": [
+            f"- {md(item.id)}: {md(item.why or 'log ' + asked_for(item.needs, source.trainer))}"
+            for item in analysis.blind_spots
+        ],
+        "About this log": [f"- {md(note)}" for note in source.notes],
+    }
+    return [line for title, lines in sections.items() if lines for line in ("", f"## {title}", "", *lines)]
+
+
+def _interventions(analysis: Analysis) -> list[str]:
+    """What was changed while it trained, and the journal."""
+    actions, lines = analysis.run.actions, []
+    if made := story.interventions(actions):
         lines += ["", "## What was changed while it trained", ""]
-        lines += [f"{place}. {md(' '.join(told(one)))}" for place, one in enumerate(made[-MAX_ROWS:], 1)]
-    if analysis.run.actions:
-        lines += ["", "## Journal", "", comparable(analysis.run.actions), ""]
+        lines += [f"{place}. {md(' '.join(intervention_text(one)))}" for place, one in enumerate(made[-MAX_ROWS:], 1)]
+    if actions:
+        lines += ["", "## Journal", "", comparability(actions), ""]
         lines += ["| step | entry | remedy | change | why |", "|---|---|---|---|---|"]
         lines += [
-            f"| {a.step} | {a.entry} | {md(a.remedy)} | {md(changes(a.change))} | {md(a.text)} |"
-            for a in analysis.run.actions[-MAX_ROWS:]
+            f"| {a.step} | {a.entry} | {md(a.remedy)} | {md(change_text(a.change))} | {md(a.text)} |"
+            for a in actions[-MAX_ROWS:]
         ]
+    return lines
+
+
+def _numbers(analysis: Analysis) -> list[str]:
     table, still = settled(numbers(analysis.run))
-    lines += [
+    lines = [
         "",
         "## Numbers",
         "",
         "| metric | last | at step | min | max | unit | estimator |",
         "|---|---|---|---|---|---|---|",
+        *(
+            f"| {md(r.name)} | {number(r.last)} | {r.step} | {number(r.low)} | {number(r.high)} | {md(r.unit)} "
+            f"| {md(definition_text(r))} |"
+            for r in table[:MAX_ROWS]
+        ),
     ]
-    lines += [
-        f"| {md(r.name)} | {number(r.last)} | {r.step} | {number(r.low)} | {number(r.high)} | {md(r.unit)} "
-        f"| {md(said(r))} |"
-        for r in table[:MAX_ROWS]
-    ]
-    lines += ["", f"Knobs that never changed: {md(unchanged(still), STORY)}."] if still else []
+    return lines + (["", f"Knobs that never changed: {md(unchanged(still), STORY)}."] if still else [])
+
+
+def _configuration(analysis: Analysis) -> list[str]:
     config = redacted(analysis.run.history.about.get("config") or {})
-    if config:
-        lines += ["", "## Configuration", "", *(f"- {md(key)}: {md(value)}" for key, value in flat(config))]
-    return "\n".join([*lines, "", f"Written by stabilizer {__version__}.", ""])
+    return ["", "## Configuration", "", *(f"- {md(key)}: {md(value)}" for key, value in flat(config))] if config else []
 
 
 def _case_text(case: Case) -> list[str]:
     """The same as Markdown; the charts stay behind."""
     lines = ["", f"## Case: {md(case.title)}"]
-    for heading, texts in (
-        ("What was seen", case.saw), ("What was changed", case.changed), ("What happened", case.happened)
-    ):  # fmt: skip
+    story = {"What was seen": case.saw, "What was changed": case.changed, "What happened": case.happened}
+    for heading, texts in story.items():
         lines += ["", f"**{heading}.** {md(' '.join(texts), STORY)}"] if texts else []
     for trial in case.trials:
         lines += ["", f"{md(trial.title)}: {md(trial.metric)}. {md(trial.note)}", ""]

@@ -1,9 +1,9 @@
-"""A case study: a run directory that also tells whose trouble it is, what was tried, and what came of it.
+"""A case study: a run directory with the reported problem, what was tried, and the result.
 
-Beside the run lie `case.toml` (what people write: what was seen, what was changed, what to do in the trainer's own
-keys), the configuration it all began with, in its trainer's own format, and `arms.json` (what was measured: every
-change tried from one snapshot, over several seeds, on the same prompts). The report shows them as one section. All of
-it is other people's text: nothing here is trusted, and what can't be read is said and never stops the report.
+The folder also holds `case.toml` (written by people: what was seen, what was changed, what to do in the trainer's own
+keys), the original configuration in its trainer's format, and `arms.json` (measurements: every change tried from one
+snapshot, over several seeds, on the same prompts). The report shows them as one section. None of this text is
+trusted; a part that can't be read is listed as a problem and never stops the report.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def rows(trial: Trial) -> list[tuple[str, ...]]:
     """The table of a trial: change, level with its range, difference at equal steps and at equal completions, cost."""
     first = trial.arms[0]
     spent = first.completions[-1] if first.completions else math.inf
-    table = []
+    table: list[tuple[str, ...]] = []
     for arm in trial.arms:
         ends = arm.ends()
         level = f"{fmean(ends):.3g} ({min(ends):.3g} to {max(ends):.3g})" if ends else ""

@@ -1,4 +1,4 @@
-"""The rules: one file each, its docstring the page, `ID` its name, `check(view)` the question.
+"""The rules: one file each. The docstring is the rule's page, `ID` its name, and `check(view)` yields its findings.
 
 This list is the table of contents and the order in which findings of one severity are shown.
 """

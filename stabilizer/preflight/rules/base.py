@@ -1,4 +1,4 @@
-"""What a rule says, and how it says it."""
+"""The shape of a rule's finding, and helpers that rules share."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from stabilizer.trainers.quantities import Quantity, View
 
 Severity = Literal["info", "warn", "critical"]
 Sure = Literal["certain", "likely", "folklore"]
-"""certain: read in the trainer's source, or arithmetic; likely: reported and measured by many; folklore: often said,
-hardly measured."""
+"""certain: read in the trainer's source, or arithmetic; likely: reported and measured by many; folklore: often
+repeated, rarely measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ def grown(view: View, name: str, target: float) -> dict[str, int]:
 
 
 def size_of(view: View) -> float | None:
-    """Billions of parameters: as told, else as the model's name says."""
+    """Billions of parameters: as given, else read from the model's name."""
     if view.config.model_size:
         return view.config.model_size
     match = re.search(r"(?<![\d.])(\d{1,3}(?:\.\d+)?)\s*b(?![a-z0-9])", str(view.value("model") or "").lower())

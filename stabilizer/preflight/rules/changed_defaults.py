@@ -3,10 +3,10 @@
 What it checks
     Keys that are not written, that matter to stability, and whose default changed between versions.
 Why it matters
-    "The same configuration" after an upgrade is another run: TRL's beta went from 0.04 to 0.0 in 0.19, so a recipe of
-    before has a KL term there and none here.
+    "The same configuration" after an upgrade is a different run: TRL's beta went from 0.04 to 0.0 in 0.19, so an older
+    recipe loses its KL term.
 Exceptions
-    Keys that are written. Said only when the version was a guess: then the value in force is not known for sure.
+    Keys that are written. Reported only when the version is a guess, because the value in force is then not certain.
 Fix
     Write the value you mean.
 References

@@ -3,10 +3,10 @@
 What it checks
     Both weights above 0.
 Why it matters
-    The same drift is paid for twice, by two estimators, with two weights that nobody tuned together; the logged KL
-    belongs to one of them.
+    The same drift is penalized twice, by two estimators, with two weights that were not tuned together. The logged KL
+    belongs to only one of them.
 Exceptions
-    None that is known to help; veRL prints a notice and goes on, SkyRL refuses.
+    None is known to help. veRL prints a notice and continues; SkyRL refuses.
 Fix
     Keep the one in the loss, switch off the one in the reward.
 References
@@ -35,7 +35,7 @@ def check(view: View) -> Iterator[Finding]:
         ID,
         "warn",
         at,
-        f"KL is paid for twice: {loss:g} in the loss and {reward:g} in the reward",
+        f"KL is penalized twice: {loss:g} in the loss and {reward:g} in the reward",
         why="Two weights for one drift; neither was tuned for the other, and the KL in the log is only one of them.",
         how="keep the one in the loss",
         change={at.key: off},

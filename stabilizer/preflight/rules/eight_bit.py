@@ -1,9 +1,9 @@
 """An optimizer that keeps its state in 8 bits.
 
 What it checks
-    8-bit Adam and its like on all weights.
+    8-bit Adam and similar optimizers on all weights.
 Why it matters
-    At learning rates of 1e-6 an update is of the size of the quantisation error of its own second moment. It was in
+    At learning rates of 1e-6 an update is as small as the quantisation error of its own second moment. It was in
     use in a reported run whose gradient norm became unstable late; whether it was the cause is not known.
 Exceptions
     Adapters, where it is usual.

@@ -3,10 +3,10 @@
 What it checks
     float16 for the policy.
 Why it matters
-    Its largest number is 65,504: logits and gradients overflow, the loss scaler skips those updates in silence, and a
-    run can stand still while looking alive. bfloat16 has float32's range with less precision.
+    Its largest number is 65,504: logits and gradients overflow, the loss scaler skips those updates silently, and a
+    run can stop learning while it looks alive. bfloat16 has float32's range with less precision.
 Exceptions
-    There is work that matches float16 in engine and trainer on purpose, to bring their log-probabilities together.
+    Some work uses float16 in engine and trainer on purpose, to bring their log-probabilities closer together.
 Fix
     bfloat16, where the GPU has it.
 References
@@ -35,7 +35,7 @@ def check(view: View) -> Iterator[Finding]:
         "warn",
         at,
         "the policy trains in float16",
-        why="Overflowing updates are skipped in silence; enough of them and the run stands still while looking alive.",
+        why="Overflowing updates are skipped silently; with enough of them the run stops learning but looks alive.",
         how="bfloat16",
         change=change,
         sure="likely",

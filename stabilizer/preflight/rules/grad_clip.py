@@ -1,17 +1,17 @@
-"""Gradient clipping that is off, or asked for and not done.
+"""Gradient clipping that is off, or set but not applied.
 
 What it checks
     A maximal norm of 0 or none; and the norm given to TRL's experimental PPO, whose own loop never clips.
 Why it matters
-    One bad batch moves the weights as far as its gradient says. With Adam the step is bounded, but its second moment is
-    poisoned for hundreds of steps.
+    One bad batch moves the weights as far as its gradient points. With Adam the step is bounded, but its second moment
+    is too large for hundreds of steps.
 Exceptions
     None usual.
 Fix
     1.0; recipes of Dr. GRPO take 0.1 to 0.2.
 References
     TRL, `experimental/ppo/ppo_trainer.py` (the setting is accepted and not used); huggingface/trl#3312 for the norm
-    that is logged above the limit, which is the norm before clipping and no fault.
+    that is logged above the limit, which is the norm before clipping and not a fault.
 """
 
 from __future__ import annotations

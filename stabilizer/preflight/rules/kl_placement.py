@@ -1,16 +1,15 @@
-"""Two KL keys that look at odds and are not, or one that nobody reads.
+"""Two KL keys that only seem to contradict each other, or one that is not used.
 
 What it checks
     A reward KL weight of 0 beside a loss KL weight (EasyR1 of early 2025), and a KL weight that is written while the
     switch that would use it is off.
 Why it matters
-    "Inconsistent KL coefficients" have been blamed for flat runs. They are two places for one term: 0.0 in the reward
-    and 1e-3 in the loss means KL in the loss only, and is how that version shipped. Making them equal would switch on
-    both.
+    "Inconsistent KL coefficients" have been blamed for flat runs. The keys are two places for one term: 0.0 in the
+    reward and 1e-3 in the loss means KL in the loss only, as that version shipped. Equal values would switch on both.
 Exceptions
     None; this explains.
 Fix
-    Keep one place. Take the weight that nobody reads out, so that the next reader is not misled.
+    Keep one place. Remove the unused weight, so that it does not mislead the next reader.
 References
     hiyouga/EasyR1#24 and `examples/config.yaml` of February 2025.
 """
@@ -36,8 +35,8 @@ def check(view: View) -> Iterator[Finding]:
                 ID,
                 "info",
                 weight,
-                f"{weight} is written, but {switch} is off, so nobody reads it",
-                why="Whoever reads the configuration will believe in a KL term that is not there.",
+                f"{weight} is written, but {switch} is off, so it is not used",
+                why="A reader of the configuration will expect a KL term that is not there.",
                 how=f"{switch}: true if it is wanted, else take it out",
                 sure="certain",
                 source="the trainer's loss, which asks the switch first",

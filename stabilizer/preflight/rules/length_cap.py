@@ -1,15 +1,15 @@
 """Answers cut before they can end.
 
 What it checks
-    A cap below 2,048 tokens on a model that reasons at length by its name; prompt and answer caps that together exceed
-    what the engine holds; Search-R1's rule for its turns.
+    A cap below 2,048 tokens on a model whose name says that it reasons at length; prompt and answer caps that together
+    exceed what the engine holds; Search-R1's rule for its turns.
 Why it matters
     A cut answer has no final result, so it scores 0 whatever its reasoning was worth; the policy learns to be brief or
     learns nothing. When all answers of a group are cut the group has no signal at all.
 Exceptions
     A short cap on purpose, with a reward that asks for brevity. Base models that reason briefly.
 Fix
-    A longer cap, or cut answers masked from the loss; the right one is seen in the share of cut answers, below 10 %.
+    A longer cap, or cut answers masked from the loss. The cap is right when fewer than 10 % of answers are cut.
 References
     modelscope/ms-swift#4950; DAPO (arXiv:2503.14476), overlong filtering; the comment in Search-R1's train_ppo.sh.
 """

@@ -1,14 +1,14 @@
-"""Log-probabilities computed in other micro batches than the update's.
+"""Log-probabilities computed in other micro-batches than those of the update.
 
 What it checks
     In the veRL family, the micro batch for old log-probabilities against the actor's.
 Why it matters
-    Sums in bfloat16 depend on the shapes they are made in, so the ratio is not exactly 1 on the first update that
+    Sums in bfloat16 depend on the shapes of the operands, so the ratio is not exactly 1 on the first update that
     should be on-policy. The difference is small and looks like mismatch in the log.
 Exceptions
     Official scripts differ in them too; with dynamic batch sizes the keys are not read.
 Fix
-    The same number in both, when a ratio off 1 worries you.
+    The same number in both, if the first ratio must be exactly 1.
 References
     volcengine/verl#2996, volcengine/verl#6280.
 """

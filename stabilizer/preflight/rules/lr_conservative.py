@@ -1,15 +1,15 @@
-"""A small learning rate beside a small batch, where raising it is what is often advised.
+"""A small learning rate with a small batch, where raising the rate is often advised.
 
 What it checks
     A learning rate of 1e-6 or less while fewer than 16 prompts are behind an update and the trainer's recipe has more.
 Why it matters
-    "Raise it to 5e-6 or 1e-5" is said of flat runs. With a batch this small it makes the noise larger by the same
-    factor; the batch comes first.
+    "Raise it to 5e-6 or 1e-5" is common advice for flat runs. With a batch this small it raises the noise by the same
+    factor, so the batch comes first.
 Exceptions
-    With a full batch 1e-6 is simply the default, and nothing is said.
+    With a full batch 1e-6 is the usual default, and the rule is silent.
 Fix
-    None by itself. After the batch has grown and if the reward is still flat: 5e-6, with a warm-up, and a look at the
-    KL.
+    None by itself. After the batch has grown and if the reward is still flat: 5e-6 with a warm-up, while
+    watching the KL.
 References
     hiyouga/EasyR1#24; against it huggingface/open-r1#403, where lowering it was the cure.
 """

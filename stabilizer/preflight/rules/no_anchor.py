@@ -4,8 +4,8 @@ What it checks
     KL weight 0 in loss and reward together with a long run (2,000 steps and more at 2e-6 and above), a high learning
     rate (5e-6 and above on all weights), or answers that are learned from more than once.
 Why it matters
-    Nothing pulls back to where the model came from, so errors add up: gradient norm and clip fraction begin to climb
-    late, often while the reward still rises. What trainers log is the norm before clipping; what is applied stays under
+    Nothing pulls the policy back to its starting point, so errors add up: gradient norm and clip fraction begin to
+    climb late, often while the reward still rises. Trainers log the norm before clipping; what is applied stays under
     `max_grad_norm`, so the climb is a sign and not yet damage.
 Exceptions
     Short runs, small learning rates, adapters and verifiable rewards do without a KL term, and DAPO and Dr. GRPO leave

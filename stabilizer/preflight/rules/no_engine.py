@@ -3,9 +3,9 @@
 What it checks
     TRL without vLLM.
 Why it matters
-    It is slow, several times: generation is most of a step. It is nothing else. "It was vLLM" is said of runs that do
-    not match a published curve; the engine samples from the same policy and can't change the range of a reward or
-    where its curve peaks. Number of GPUs, prompts per update, reward function and smoothing can.
+    It is several times slower, because generation is most of a step, and has no other effect. The engine is often
+    blamed when a run does not match a published curve, but it samples from the same policy and can't change the range
+    of a reward or where its curve peaks. GPUs, prompts per update, reward function and smoothing can.
 Exceptions
     Other trainers always use an engine.
 Fix

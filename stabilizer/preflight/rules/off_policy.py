@@ -7,8 +7,8 @@ Why it matters
     After the first update the answers are another policy's. The ratio between the two grows with every further one;
     clipping then decides what is learned, and gradient norm and clip fraction climb late in the run.
 Exceptions
-    PPO with a critic takes four epochs as a matter of course. A recipe that is published with more is left alone;
-    DAPO's sixteen mini batches go with a wider upper clip range, and with one they are only mentioned.
+    PPO with a critic usually takes four epochs. A published recipe with more is left alone. DAPO's sixteen
+    mini-batches come with a wider upper clip range; with one they are only mentioned.
 Fix
     Fewer passes, or fewer and larger mini batches.
 References

@@ -3,9 +3,9 @@
 What it checks
     Learning rate, batches and warm-up against the script or file the trainer ships.
 Why it matters
-    When a run does not do what the paper's did, this is the list to go through first, one at a time.
+    When a run does not match the paper's, go through this list first, one difference at a time.
 Exceptions
-    A departure is no fault. Only the trainers whose results hang on one script are compared.
+    A departure is not a fault. Only trainers whose results depend on one script are compared.
 Fix
     None; it is a list.
 References

@@ -3,11 +3,11 @@
 What it checks
     Every check that this version of the trainer makes on its own configuration, before the run is queued for a night.
 Why it matters
-    A run that dies in its first minute costs little, one that waited a day for its GPUs costs the day. The messages
-    of trainers name the rule; they seldom name the settings that would do.
+    A run that fails in its first minute after a day in the queue costs that day. Trainers' messages name the rule, but
+    seldom the settings that would be accepted.
 Exceptions
     Rules about a number that is not known (the processes of a launcher, a variable) stay silent. Where no version is
-    given, the one that the keys fit is taken, and the page says so.
+    given, the one that fits the keys is assumed, and the page states it.
 Fix
     The nearest values that this trainer and version accept, one key at a time. A group of one answer is never among
     them: its advantage is always 0. With a vLLM server, one GPU is the server's, so eight GPUs train with seven
@@ -128,8 +128,8 @@ def _why(view: View, violation: Violation) -> str:
     if view.config.processes == 7 and "num_generations" in violation.key:
         why += (
             " Seven processes on a machine of eight GPUs: vLLM's server has taken the eighth, so the batch is a"
-            " multiple of 7. 1 is no valid number of generations, whatever is said: one answer has nothing to compare"
-            " with."
+            " multiple of 7. 1 is not a valid number of generations: a single answer has nothing to be"
+            " compared with."
         )
     return why
 

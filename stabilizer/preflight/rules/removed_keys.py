@@ -3,12 +3,12 @@
 What it checks
     Each key's first and last version against the version in use.
 Why it matters
-    Recipes travel between versions. A key that is gone is an error at best and ignored at worst; one that is too new
-    silently means that its protection is absent.
+    Recipes are reused across versions. A removed key is an error at best and ignored at worst; a key that is too new
+    silently has no effect.
 Exceptions
     Without a version given, the newest one that knows all keys is assumed, so nothing is said.
 Fix
-    The key that took its place, where one did; removing is left to a person.
+    The key that replaced it, where there is one; removing a key is left to the user.
 References
     The fields of `GRPOConfig` in TRL 0.14 to 1.16.
 """

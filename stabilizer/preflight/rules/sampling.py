@@ -1,11 +1,11 @@
-"""Answers sampled from another distribution than the one that is corrected for, or from hardly any.
+"""Answers sampled from another distribution than the one that is corrected for, or with almost no randomness.
 
 What it checks
     top-p, top-k or min-p together with importance weights between engine and trainer; truncated sampling without them;
     a temperature of 0, or beyond 0.6 to 1.3.
 Why it matters
-    An engine that samples from the top 95 % renormalises them: its log-probabilities are of another distribution, and
-    the weight that should correct rounding errors corrects for that instead, biased by the mass that was cut. At
+    An engine that samples from the top 95 % renormalises them, so its log-probabilities belong to another distribution.
+    The weight that should correct rounding errors then corrects for that, biased by the mass that was cut. At
     temperature 0 all answers of a group are the same and the advantage is 0.
 Exceptions
     Truncated sampling without importance weights is how EasyR1 and Search-R1 ship: it is mentioned only.

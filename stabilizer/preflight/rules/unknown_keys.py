@@ -1,15 +1,15 @@
-"""Keys the trainer does not know: misspelt ones with the nearest that exists.
+"""Keys the trainer does not know: misspelt ones with the nearest known key.
 
 What it checks
-    Every key against the trainer's own list. A key close to a known one is a slip of the pen.
+    Every key against the trainer's own list. A key close to a known one counts as misspelt.
 Why it matters
-    Hydra with `+`, YAML merged into a dictionary and shell scripts take a misspelt key without a word, and the run
-    trains with the default of the key that was meant.
+    Hydra with `+`, YAML merged into a dictionary and shell scripts accept a misspelt key without a message, and the
+    run trains with the default of the intended key.
 Exceptions
-    Keys of one's own reward functions or environments are legitimate: unless a known key is close, a key is only
+    Keys of your own reward functions or environments are legitimate: unless a known key is close, a key is only
     mentioned, and only where the trainer's list is complete. Nothing is said where no list is known.
 Fix
-    The nearest key, or none: renaming is left to a person.
+    The nearest key, if there is one; renaming is left to the user.
 References
     The packages' own configuration classes, as released.
 """
@@ -44,7 +44,7 @@ OPEN_GROUPS = (
     "ray_kwargs",
     "ray_init",
 )
-"""Parts of a key below which anything may stand."""
+"""Parts of a key below which any key is allowed."""
 
 
 def check(view: View) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def check(view: View) -> Iterator[Finding]:
                 "warn",
                 key,
                 f"{trainer.title} has no key {setting.written.lstrip('-')!r}; the nearest is {near!r}",
-                why="A key nobody reads leaves the one that was meant at its default, often without a word.",
+                why="An unknown key leaves the intended one at its default, often without a message.",
                 how=f"rename it to {near}, if that was meant",
                 sure="likely",
                 source=f"{trainer.title}'s own configuration, {trainer.newest}",
@@ -90,7 +90,7 @@ def _strangers(view: View, known: set[str]) -> Iterator[tuple[str, Setting]]:
 
 
 def _group(key: str, known: set[str]) -> bool:
-    """Whether it is a whole group left empty, or stands below a key that takes any mapping."""
+    """Whether it is a whole group left empty, or is below a key that takes any mapping."""
     parts = key.split(".")
     return any(other.startswith(f"{key}.") for other in known) or any(
         ".".join(parts[:end]) in known for end in range(1, len(parts))

@@ -1,4 +1,4 @@
-"""The words of a report in all its forms, and how a text from outside is made safe for each.
+"""Text of a report in all its formats, and how text from outside is made safe for each.
 
 Run names, summaries and configurations come from other people's files: every piece of text goes through `safe` (HTML)
 or `md` (Markdown) on its way.
@@ -15,9 +15,8 @@ import orjson
 
 from stabilizer.analysis.analyse import Analysis, Number
 from stabilizer.core import records
-from stabilizer.core.records import RemedyAdvice
 from stabilizer.core.text import LONGEST, plain
-from stabilizer.output.terminal import changed
+from stabilizer.output.terminal import change_text
 from stabilizer.runs import story
 
 MAX_ROWS = 400
@@ -48,10 +47,6 @@ def number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-def changes(change: Mapping[str, tuple[float | None, float | None]]) -> str:
-    return changed(RemedyAdvice(id="", safety="advice", change=change, why="", how=""))
-
-
 def flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
     """A configuration as dotted keys and values."""
     if isinstance(value, Mapping) and value:
@@ -64,7 +59,7 @@ def compact(value: Any) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """What a configuration file may hold beyond JSON's types (YAML's dates) becomes its text."""
+    """A value of a configuration file as JSON's types; anything else (YAML's dates) becomes text."""
     if isinstance(value, Mapping):
         return {str(key): jsonable(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -72,7 +67,7 @@ def jsonable(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)
 
 
-def said(row: Number) -> str:
+def definition_text(row: Number) -> str:
     source = f" (logged as {row.source})" if row.source and row.source != row.name else ""
     aggregation = f"; {row.aggregation}" if row.aggregation and row.aggregation != row.estimator else ""
     return f"{row.estimator}{aggregation}{source}"
@@ -83,10 +78,10 @@ def unchanged(still: Sequence[Number]) -> str:
     return ", ".join(f"{row.name.removeprefix('control/')} {number(row.last)}" for row in still)
 
 
-def told(one: story.TrialStory) -> tuple[str, ...]:
-    """An intervention in four sentences: what, why, what came of it, what would have come without it."""
+def intervention_text(one: story.TrialStory) -> tuple[str, ...]:
+    """An intervention in four sentences: what, why, the outcome, and what would have happened without it."""
     who = f"by {one.by}" if one.origin == "person" else f"by the remedy {one.remedy}"
-    what = ", ".join(filter(None, [changes(one.change), one.order])) or one.remedy
+    what = ", ".join(filter(None, [change_text(one.change), one.order])) or one.remedy
     came = {"kept": "It was kept", "undone": "It was undone", "on trial": "It was still on trial when the run ended"}
     outcome = came[one.outcome] + (f" at step {one.ended:,}" if one.ended is not None else "")
     lines = [f"After step {one.step:,}, {who} ({one.action}): {what}."]
@@ -98,8 +93,8 @@ def told(one: story.TrialStory) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def comparable(actions: Sequence[records.Action]) -> str:
-    """Whether this run may stand beside others as a plain one."""
+def comparability(actions: Sequence[records.Action]) -> str:
+    """Whether this run is comparable with unchanged ones."""
     made = story.summary(actions)
     if not made["count"]:
         return "Nothing was changed while this run trained."
