@@ -23,8 +23,8 @@ from stabilizer.runs import journal
 from stabilizer.runs.directory import HIDDEN, hidden_keys
 from stabilizer.runs.reader import RunError, RunReader, read_records
 from stabilizer.training.checkpoint import scan
-from stabilizer.training.checks import starting_knobs
 from stabilizer.training.config import config_from_dict
+from stabilizer.training.knobs import starting_knobs
 
 NOT_COMPARED = ("time/", "rank/")
 """Metrics that say something of the machine and not of the training."""

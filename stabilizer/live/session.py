@@ -45,9 +45,9 @@ from stabilizer.runs.history import History
 from stabilizer.runs.listing import run_state, writer_lives
 from stabilizer.runs.reader import RunError, RunReader
 from stabilizer.training.checkpoint import remove, scan
-from stabilizer.training.checks import starting_knobs
 from stabilizer.training.config import config_dict, config_from_dict
 from stabilizer.training.inputs import anchored, changes, digests
+from stabilizer.training.knobs import starting_knobs
 from stabilizer.training.loop import StepResult, Trainer
 from stabilizer.training.settings import TrainConfig
 
@@ -89,12 +89,9 @@ class Row:
     @cached_property
     def metrics(self) -> dict[str, float]:
         """All of it; as much as there is where measuring failed, for that never ends a run."""
-        try:
-            measured = self.result.metrics
-        except Exception as error:
+        if error := self.result.failure:
             self.trouble = f"{type(error).__name__}: {error}"
-            measured = self.result.known
-        return {**measured, "time/monitor_s": self.monitor_s}
+        return {**self.result.metrics, "time/monitor_s": self.monitor_s}
 
 
 @dataclass(frozen=True)
@@ -117,7 +114,7 @@ class Tick:
     @property
     def known(self) -> dict[str, float]:
         """The numbers that the step itself had to compute; to read them costs nothing."""
-        return self.row.result.known
+        return self.row.result.metrics
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -335,12 +332,12 @@ class Session:
         self._unwritten.append(row)
         self._waiting.append(row)
         self.writer.samples(step, row.result.samples)
-        self._note_troubles(step, row.result.known)
+        self._note_troubles(step, row.result.metrics)
         self._actions = []
         changed: list[Finding] = []
-        if not self._may_wait(row.result.known) or self._asked():
+        if not self._may_wait(row.result.metrics) or self._asked():
             changed = self.catch_up()
-        elif _late(self._unwritten[0].since, row.result.known, WRITTEN_S):
+        elif _late(self._unwritten[0].since, row.result.metrics, WRITTEN_S):
             self._write_down()
             self._status("running")
         incidents = {f.incident for f in self.watch.active() if f.severity != "info"}
