@@ -167,8 +167,8 @@ def _own_task(case: Case, task: Task) -> Task:
 
 def _timeless(inner: Callable[[], StepResult]) -> StepResult:
     result = inner()
-    times = {name: TIMES_S for name in result.known if name.startswith("time/")}
-    return replace(result, known=result.known | times)
+    times = {name: TIMES_S for name in result.metrics if name.startswith("time/")}
+    return replace(result, metrics=result.metrics | times)
 
 
 def _happen(case: Case, session: Session, clock: faults.Clock) -> None:

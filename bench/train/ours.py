@@ -30,6 +30,7 @@ def overrides(job: dict[str, Any]) -> list[str]:
         "policy.beta=0.0", "policy.entropy_coef=0.0", "policy.inner_epochs=1", "policy.minibatches=1",
         "policy.epsilon_low=0.2", "policy.epsilon_high=0.28", "device=cpu",
         "validation.every=0", "validation.problems=1", "checkpoint.every=0", "samples.every=0",
+        f"fast={job.get('fast', 'auto')}",
     ]  # fmt: skip
 
 

@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 
 from bench import train
 
-NAMES = {"ours": "stabilizer", "trl": "TRL"}
-COLOURS = {"ours": "rgb(31,119,180)", "trl": "rgb(214,108,20)"}
+NAMES = {"ours": "stabilizer", "plain": "stabilizer, fast: off", "trl": "TRL"}
+COLOURS = {"ours": "rgb(31,119,180)", "plain": "rgb(120,160,190)", "trl": "rgb(214,108,20)"}
 SMOOTH = 5
 """Steps of the moving mean of reward curves."""
 

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import stabilizer
@@ -68,17 +69,18 @@ def _has_trl(python: Path) -> bool:
 class Side:
     """One trainer process. `start` a job, ask for `steps`, `stop` it; then the next job."""
 
-    def __init__(self, name: str, python: Path, threads: int):
+    def __init__(self, name: str, python: Path, threads: int, more: Mapping[str, Any] = MappingProxyType({})):
         self.name = name
+        self._more = more
         self._errors = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 (closed with the process)
         self._process = subprocess.Popen(  # noqa: S603
-            [python, "-m", f"bench.train.{name}"],
+            [python, "-m", f"bench.train.{'trl' if name == 'trl' else 'ours'}"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=environment(threads),
         )  # fmt: skip
 
     def start(self, job: dict[str, Any]) -> dict[str, Any]:
         """Load the model and wait; versions and number of parameters."""
-        return self._ask(job)
+        return self._ask({**job, **self._more})
 
     def steps(self, count: int) -> list[Row]:
         """Make this many steps; a row of measurements for each."""
@@ -119,6 +121,7 @@ class Side:
         return "\n".join(self._errors.read().strip().splitlines()[-15:])
 
 
-def both(trl: Path, threads: int) -> tuple[Side, Side]:
-    """(ours, TRL)."""
-    return Side("ours", Path(sys.executable), threads), Side("trl", trl, threads)
+def all_sides(trl: Path, threads: int) -> tuple[Side, Side, Side]:
+    """This trainer, the same without its fast path, and TRL."""
+    own = Path(sys.executable)
+    return Side("ours", own, threads), Side("plain", own, threads, {"fast": "off"}), Side("trl", trl, threads)

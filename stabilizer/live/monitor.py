@@ -47,12 +47,9 @@ class Monitor:
 
     def write_result(self, result: StepResult) -> dict[str, float]:
         """Put a step on record: all its metrics, or those training computed itself where measuring the rest failed."""
-        try:
-            measured = result.metrics
-        except Exception as error:
-            measured = result.known
-            self.note_failure(result.step, error)
-        metrics = {**measured, "time/monitor_s": self.seconds}  # the time is that of the step before
+        if result.failure is not None:
+            self.note_failure(result.step, result.failure)
+        metrics = {**result.metrics, "time/monitor_s": self.seconds}  # the time is that of the step before
         self.write(result.step, metrics)
         return metrics
 

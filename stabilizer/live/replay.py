@@ -26,8 +26,8 @@ from stabilizer.runs import journal, story
 from stabilizer.runs.reader import RunError, RunReader, read_records
 from stabilizer.runs.secrets import HIDDEN, hidden_keys
 from stabilizer.training.checkpoint import scan
-from stabilizer.training.checks import starting_knobs
 from stabilizer.training.config import config_from_dict
+from stabilizer.training.knobs import starting_knobs
 from stabilizer.training.settings import TrainConfig
 
 NOT_COMPARED = ("time/", "rank/")

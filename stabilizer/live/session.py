@@ -28,9 +28,9 @@ from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunError, RunReader
 from stabilizer.runs.secrets import hidden_keys
 from stabilizer.runs.writer import RunWriter
-from stabilizer.training.checks import starting_knobs
 from stabilizer.training.config import config_dict
 from stabilizer.training.inputs import anchored, changes, digests
+from stabilizer.training.knobs import starting_knobs
 from stabilizer.training.loop import StepResult, Trainer
 from stabilizer.training.settings import TrainConfig
 

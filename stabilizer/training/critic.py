@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from stabilizer.training.rollout.logprobs import completion_hidden
+from stabilizer.training.rollout.logprobs import Scorer
 from stabilizer.training.rollout.rollouts import Rollouts
 
 
@@ -22,10 +22,13 @@ class Critic(nn.Module):
     The head starts at 0, so that the first advantages are returns and not the noise of random weights.
     """
 
-    def __init__(self, kind: Literal["separate", "shared"], hidden_size: int, trunk: PreTrainedModel | None):
+    def __init__(
+        self, kind: Literal["separate", "shared"], hidden_size: int, trunk: PreTrainedModel | None, scorer: Scorer
+    ):
         super().__init__()
         self.shared = kind == "shared"
         self.trunk = trunk
+        self._scorer = scorer
         self.head = nn.Linear(hidden_size, 1)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -33,7 +36,7 @@ class Critic(nn.Module):
     def values(self, rollouts: Rollouts, hidden_BTH: Tensor | None) -> Tensor:
         """Values of all completion positions, in float32; `hidden_BTH` is the policy's, when it is shared."""
         if self.trunk is not None:
-            hidden_BTH = completion_hidden(self.trunk, rollouts)
+            hidden_BTH = self._scorer.hidden_states(self.trunk, rollouts)
         assert hidden_BTH is not None, "a shared critic reads the policy's hidden states"
         with torch.autocast(hidden_BTH.device.type, enabled=False):
             return self.head(hidden_BTH.float())[:, :, 0]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from stabilizer.core.knobs import KNOBS, Controls
-from stabilizer.training.settings import PolicyConfig
+from stabilizer.core.knobs import GROUPED, KNOBS, Controls
+from stabilizer.training.settings import PolicyConfig, TrainConfig, knob_values
 
 
 class Knobs(NamedTuple):
@@ -46,3 +46,32 @@ def _setting(controls: Controls, name: str) -> float | str | bool:
     if choices == ("off", "on"):
         return bool(controls.get(name))
     return controls.choice(name) if choices else controls.get(name)
+
+
+def initial_knobs(config: TrainConfig) -> dict[str, float | str]:
+    """The knobs of `controls.KNOBS` as the configuration sets them; the factor on the learning rate starts at 1.
+
+    Those that could not act in this run are not among them: turning one would be believed, and change nothing.
+    """
+    idle = _idle_knobs(config.policy)
+    values = {name: value for name, (_, value) in knob_values(config).items() if name not in idle}
+    frozen = {"control/actor_frozen": "off"} if config.critic.kind != "none" else {}
+    return {"control/lr_scale": 1.0} | values | frozen
+
+
+def starting_knobs(config: TrainConfig) -> dict[str, float]:
+    """The same as they are logged: a switch by the number of its setting."""
+    choices = {name: KNOBS[name].choices for name in KNOBS}
+    return {
+        name: choices[name].index(value) if isinstance(value, str) else float(value)
+        for name, value in initial_knobs(config).items()
+    }
+
+
+def _idle_knobs(policy: PolicyConfig) -> set[str]:
+    idle = set() if policy.advantage in GROUPED else {"control/advantage", "control/filter_groups"}
+    if policy.kl_in == "reward":
+        idle.add("control/kl_kind")  # kinds are there for their gradients, of which a reward has none
+    if policy.surrogate in ("sapo", "reinforce"):
+        idle |= {"control/epsilon_low", "control/epsilon_high"}
+    return idle

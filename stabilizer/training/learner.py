@@ -23,7 +23,7 @@ from stabilizer.training.knobs import Knobs
 from stabilizer.training.losses import average_tokens, denominator, masked_mean, policy_loss
 from stabilizer.training.model import Policy
 from stabilizer.training.moved import Moved, slices
-from stabilizer.training.rollout.logprobs import TokenStats, completion_logps
+from stabilizer.training.rollout.logprobs import Scorer, TokenStats
 from stabilizer.training.rollout.rollouts import Rollouts
 from stabilizer.training.settings import TrainConfig
 from stabilizer.training.state import Progress
@@ -65,10 +65,11 @@ class Batch:
 class Learner:
     """The optimizer and what it moves: the policy, and the critic where there is one."""
 
-    def __init__(self, config: TrainConfig, policy: Policy, critic: Critic | None):
+    def __init__(self, config: TrainConfig, policy: Policy, critic: Critic | None, scorer: Scorer):
         self._config = config
         self._policy = policy
         self._critic = critic
+        self._scorer = scorer
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         self._critic_parameters = list(critic.parameters()) if critic else []
         groups = [{"params": self.parameters}, {"params": self._critic_parameters}]
@@ -120,11 +121,6 @@ class Learner:
             metrics["optim/grad_cosine"] = torch.nn.functional.cosine_similarity(*halves, dim=0).item()
         return metrics | {"time/metrics_s": perf_counter() - began}
 
-    def tokens_at_once(self, tokens: int, rows: int, knobs: Knobs) -> int:
-        """Tokens of one pass of an update, about, where the step has so many tokens in so many rows."""
-        together = -(-rows // knobs.minibatches)
-        return tokens * min(together, self._config.optim.micro_batch or together) // max(1, rows)
-
     # --- one update -------------------------------------------------------------------------------------------------
 
     def _gradient(self, batch: Batch, knobs: Knobs, *, only_critic: bool) -> dict[str, float]:
@@ -168,24 +164,31 @@ class Learner:
     def _stats(self, batch: Batch, knobs: Knobs, *, hidden: bool) -> TokenStats:
         """A pass of the policy over the rows that pull at anything. For the others no gradient is computed, and no pass
         is made either as long as the numbers of the step's start still hold; those that pull go on proving them."""
-        rollouts, dtype = batch.rollouts, torch.float32 if knobs.head_float32 else None
-        idle_B = self._idle(batch, knobs)
+
+        def scored(rollouts: Rollouts) -> TokenStats:
+            return self._scorer.logps(
+                self._policy.model,
+                rollouts,
+                knobs.temperature,
+                hidden=hidden,
+                entropy_grad=knobs.entropy_coef != 0,
+                head_dtype=torch.float32 if knobs.head_float32 else None,
+            )
+
+        rollouts, idle_B = batch.rollouts, self._idle(batch, knobs)
         known = batch.entropy_BT is not None
         share = float(idle_B.float().mean())
         if share in (0, 1) or (share < IDLE and not known):
-            return completion_logps(
-                self._policy.model, rollouts, knobs.temperature, hidden=hidden,
-                entropy_grad=knobs.entropy_coef != 0, head_dtype=dtype,
-            )  # fmt: skip
+            return scored(rollouts)
         idle_R, pulling_R = idle_B.nonzero()[:, 0], (~idle_B).nonzero()[:, 0]
-        pulling = completion_logps(self._policy.model, rollouts.rows(pulling_R), knobs.temperature, head_dtype=dtype)
-        if known:
+        pulling = scored(rollouts.rows(pulling_R))
+        if batch.entropy_BT is not None:
             idle = (batch.old_logp_BT[idle_R], batch.entropy_BT[idle_R])
         else:
             with torch.no_grad():
-                idle = completion_logps(self._policy.model, rollouts.rows(idle_R), knobs.temperature, head_dtype=dtype)
+                idle = scored(rollouts.rows(idle_R))[:2]
         back_B = torch.cat([pulling_R, idle_R]).argsort()
-        logp_BT, entropy_BT = (torch.cat(parts)[back_B] for parts in zip(pulling[:2], idle[:2], strict=True))
+        logp_BT, entropy_BT = (torch.cat(parts)[back_B] for parts in zip(pulling[:2], idle, strict=True))
         return TokenStats(logp_BT, entropy_BT, None)
 
     def _idle(self, batch: Batch, knobs: Knobs) -> Tensor:

@@ -10,9 +10,9 @@ Shape letters: G groups (prompts), N completions per group, B = G x N rows, T co
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -26,13 +26,11 @@ from stabilizer.core.records import Sample
 from stabilizer.training import checkpoint as disk
 from stabilizer.training.adaptive import AdaptiveKL, TargetEntropy
 from stabilizer.training.build_task import build_task
-from stabilizer.training.checks import initial_knobs
 from stabilizer.training.corrections import mismatch_weights
 from stabilizer.training.credit import Credit, give_credit
 from stabilizer.training.critic import Critic
-from stabilizer.training.fast.threads import threads_for
 from stabilizer.training.kl import kl_penalty
-from stabilizer.training.knobs import Knobs
+from stabilizer.training.knobs import Knobs, initial_knobs
 from stabilizer.training.knobs import read as read_knobs
 from stabilizer.training.learner import Batch, Learner
 from stabilizer.training.losses import masked_mean
@@ -42,8 +40,8 @@ from stabilizer.training.reference import Reference
 from stabilizer.training.ring import Ring
 from stabilizer.training.rollout.collect import Collector, Episodes, with_tokens
 from stabilizer.training.rollout.engine import Sampling
-from stabilizer.training.rollout.engines import build_engine
-from stabilizer.training.rollout.logprobs import completion_logps, has_plain_head
+from stabilizer.training.rollout.engines import build_engine, build_scorer
+from stabilizer.training.rollout.logprobs import has_plain_head
 from stabilizer.training.rollout.rollouts import Rollouts
 from stabilizer.training.rollout.turns import Outcome
 from stabilizer.training.saved import adapt, newest_state, read_state, starting_policy, write_policy
@@ -57,25 +55,13 @@ REUSE = 1e-3
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one step hands out.
-
-    What no update depends on is computed when it is first asked for: once training has driven our code out of the
-    processor's caches, measuring many steps in a row costs a fraction of measuring each at its end.
-    """
+    """The outcome of one step."""
 
     step: int
-    known: dict[str, float]
-    """What the step itself had to compute."""
+    metrics: dict[str, float]
     samples: list[Sample]
-    later: Callable[[], dict[str, float]] = dict
-    """Gives the rest, whenever it is called: nothing that it reads is changed by later steps."""
-
-    @cached_property
-    def metrics(self) -> dict[str, float]:
-        """Every number worth having about the step."""
-        late = self.later()
-        object.__setattr__(self, "later", lambda: late)  # lets go of the completions
-        return late | self.known
+    failure: Exception | None = None
+    """Why the metrics of completions and scores are missing, if measuring them failed. Training goes on without."""
 
 
 class Trainer:
@@ -91,13 +77,14 @@ class Trainer:
         self.task = build_task(config, self.policy.tokenizer)
         adapt(self.policy, config)
         self.controls = Controls(self._knobs(), self)
+        self.scorer = build_scorer(config)
         self.critic = self._build_critic()
         for model in (self.policy.model, self.critic.trunk if self.critic else None):
             if model is not None and config.gradient_checkpointing:
                 model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.engine = build_engine(config.rollout, self.policy)
         self.reference = Reference(self.policy.model, lambda: self._load_policy().model, adapters=config.lora.rank > 0)
-        self.learner = Learner(config, self.policy, self.critic)
+        self.learner = Learner(config, self.policy, self.critic, self.scorer)
         self.collector = Collector(config, self.task, self.policy, self.engine, self.learner.arithmetic)
         self._weights = Weights(self.policy.model, self.critic)
         self._folder = Path(checkpoints)
@@ -150,56 +137,39 @@ class Trainer:
     # --- one step ---------------------------------------------------------------------------------------------------
 
     def train_step(self) -> StepResult:
-        """One outer iteration: fresh rollouts, all their updates, and every number worth having about them."""
+        """One outer iteration: fresh rollouts, all their updates, and the metrics of both."""
         began = perf_counter()
-        self.ungraded = 0
-        self._take_threads()
         self._refuse_if_torn()
-        progress, step = self._progress, self.step + 1
-        knobs = read_knobs(self.controls, self.config.policy)
-        skip = self.controls.take_skip()
+        self._take_threads()
+        self.ungraded = 0
+        step, knobs, skip = self.step + 1, read_knobs(self.controls, self.config.policy), self.controls.take_skip()
 
-        episodes = self.collector.episodes(knobs, self._problems, lambda purpose: self._random_bits(step, purpose))
+        episodes = self.collector.episodes(knobs, self._problems, partial(self._random_bits, step))
         rolled_out = perf_counter()
-
-        tokens, adapted = episodes.rollouts.num_tokens, self._adapted(knobs)
-        with threads_for(self.policy.model, self.learner.tokens_at_once(tokens, len(episodes.rollouts), knobs)):
-            batch, credit, metrics = self._prepare(episodes, adapted)
-            scored = perf_counter()
-            self._torn = True
-            if len(batch):
-                seed = self._random_bits(step, "shuffle")
-                updates = self.learner.update(step, batch, adapted, progress, skip=skip, shuffle_seed=seed)
-                metrics = updates | metrics
-            else:
-                metrics["optim/lr"] = self.learner.set_lr(step, knobs.lr_scale)
-        metrics = {"batch/updates": 0} | metrics | {"rollout/staleness": self._unsynced}
-        self._unsynced += metrics["batch/updates"]
-        if self._unsynced:
-            metrics |= self.engine.sync()
-            self._unsynced = 0
+        knobs = self._adapted(knobs)
+        batch, credit, metrics = self._prepare(episodes, knobs)
+        scored = perf_counter()
+        self._torn = True
+        metrics = self._update(step, batch, knobs, skip=skip) | metrics
         updated = perf_counter()
 
-        progress.step = step
-        progress.cursor += episodes.prompts_drawn
-        progress.tokens += tokens
-        progress.reuse = progress.reuse and metrics.get("policy/ratio_first_error", 0.0) <= REUSE
-        metrics |= self._adapt(adapted, metrics)
-        if progress.reference and _due(step, self.config.policy.reference_every):
-            self.reset_reference(self.config.policy.reference_share)
+        self._advance(step, episodes, knobs, metrics)
         metrics |= credit.metrics | {
-            "tokens/total": progress.tokens,
+            "tokens/total": self._progress.tokens,
             "batch/prompts": credit.num_teaching,
             "batch/prompts_drawn": episodes.prompts_drawn,
             "batch/group_size": knobs.group_size,
+            "policy/beta": knobs.beta,
+            "policy/entropy_coef": knobs.entropy_coef,
         }
         metrics |= self.controls.values()
-        samples: list[Sample] = []
-        if _due(step, self.config.samples.every):
-            samples = episodes.samples(step, self.config.samples.count, credit.row_advantages)
-            if self.config.samples.tokens:
-                samples = with_tokens(samples, episodes.rollouts, self.policy.tokenizer)
-        ended = perf_counter()
+        samples = self._samples(step, episodes, credit)
+        failure = None
+        try:
+            metrics = _measured(episodes.rollouts, episodes.scores, episodes.outcomes, credit.reward_GN) | metrics
+        except Exception as error:
+            failure = error
+        measured = perf_counter()
         if _due(step, knobs.validate_every) or (knobs.validate_every and step == self.config.steps):
             metrics |= self.validate()
             self.note_validation(metrics)
@@ -207,12 +177,44 @@ class Trainer:
             "time/rollout_s": rolled_out - began,
             "time/scoring_s": scored - rolled_out,
             "time/update_s": updated - scored,
-            "time/metrics_s": metrics.get("time/metrics_s", 0.0) + ended - updated,
+            "time/metrics_s": metrics.get("time/metrics_s", 0.0) + measured - updated,
             "time/step_s": perf_counter() - began,
         }
         self._torn = False
-        later = partial(_measured, episodes.rollouts, episodes.scores, episodes.outcomes, credit.reward_GN)
-        return StepResult(step, metrics, samples, later)
+        return StepResult(step, metrics, samples, failure)
+
+    def _update(self, step: int, batch: Batch, knobs: Knobs, *, skip: bool) -> dict[str, float]:
+        """All updates of the step; then the engine takes over the new weights."""
+        metrics: dict[str, float] = {"batch/updates": 0}
+        if len(batch):
+            seed = self._random_bits(step, "shuffle")
+            metrics |= self.learner.update(step, batch, knobs, self._progress, skip=skip, shuffle_seed=seed)
+        else:
+            metrics["optim/lr"] = self.learner.set_lr(step, knobs.lr_scale)
+        metrics["rollout/staleness"] = self._unsynced
+        self._unsynced += int(metrics["batch/updates"])
+        if self._unsynced:
+            metrics |= self.engine.sync()
+            self._unsynced = 0
+        return metrics
+
+    def _advance(self, step: int, episodes: Episodes, knobs: Knobs, metrics: Mapping[str, float]) -> None:
+        """The position of the run and everything that adapts, as the next step will need them."""
+        progress = self._progress
+        progress.step = step
+        progress.cursor += episodes.prompts_drawn
+        progress.tokens += episodes.rollouts.num_tokens
+        progress.reuse = progress.reuse and metrics.get("policy/ratio_first_error", 0.0) <= REUSE
+        self._adapt(knobs, metrics)
+        if progress.reference and _due(step, self.config.policy.reference_every):
+            self.reset_reference(self.config.policy.reference_share)
+
+    def _samples(self, step: int, episodes: Episodes, credit: Credit) -> list[Sample]:
+        wanted = self.config.samples
+        if not _due(step, wanted.every):
+            return []
+        samples = episodes.samples(step, wanted.count, credit.row_advantages)
+        return with_tokens(samples, episodes.rollouts, self.policy.tokenizer) if wanted.tokens else samples
 
     def _problems(self, count: int, offset: int) -> list[Problem]:
         progress = self._progress
@@ -256,11 +258,13 @@ class Trainer:
         old_logp_BT, entropy_BT, hidden_BTH = rollouts.logp_BT, rollouts.entropy_BT, None
         with self.learner.arithmetic():
             if shared or not self._progress.reuse:
-                stats = completion_logps(
-                    self.policy.model, rollouts, knobs.temperature, hidden=shared,
+                old_logp_BT, entropy_BT, hidden_BTH = self.scorer.logps(
+                    self.policy.model,
+                    rollouts,
+                    knobs.temperature,
+                    hidden=shared,
                     head_dtype=torch.float32 if knobs.head_float32 else None,
-                )  # fmt: skip
-                old_logp_BT, entropy_BT, hidden_BTH = stats
+                )
             return old_logp_BT, entropy_BT, self.critic.values(rollouts, hidden_BTH) if self.critic else None
 
     def _reference_logps(self, rollouts: Rollouts, knobs: Knobs) -> Tensor | None:
@@ -271,7 +275,7 @@ class Trainer:
             return None
         with self.reference.model() as model, self.learner.arithmetic():
             dtype = torch.float32 if knobs.head_float32 else None
-            return completion_logps(model, rollouts, knobs.temperature, head_dtype=dtype).logp_BT
+            return self.scorer.logps(model, rollouts, knobs.temperature, head_dtype=dtype).logp_BT
 
     # --- what adapts by itself --------------------------------------------------------------------------------------
 
@@ -281,19 +285,18 @@ class Trainer:
         bonus = progress.entropy_bonus if progress.entropy_low else 0.0
         return knobs._replace(beta=knobs.beta * progress.beta_scale, entropy_coef=knobs.entropy_coef + bonus)
 
-    def _adapt(self, used: Knobs, metrics: dict[str, float]) -> dict[str, float]:
-        """Move the coefficients towards their targets, for the next step; what was in force goes on record."""
+    def _adapt(self, used: Knobs, metrics: Mapping[str, float]) -> None:
+        """Move the coefficients towards their targets, for the next step."""
         progress, policy = self._progress, self.config.policy
         if policy.kl_target and "policy/kl_ref" in metrics:
-            rule = AdaptiveKL(target=policy.kl_target, horizon=policy.kl_horizon, low=1 / 64, high=64.0)
-            progress.beta_scale, _ = rule.step(progress.beta_scale, metrics["policy/kl_ref"])
+            scale = AdaptiveKL(target=policy.kl_target, horizon=policy.kl_horizon, low=1 / 64, high=64.0)
+            progress.beta_scale, _ = scale.step(progress.beta_scale, metrics["policy/kl_ref"])
         if used.entropy_target and "policy/entropy" in metrics:
-            rule = TargetEntropy(target=used.entropy_target)
-            progress.entropy_bonus, used_next = rule.step(progress.entropy_bonus, metrics["policy/entropy"])
+            bonus = TargetEntropy(target=used.entropy_target)
+            progress.entropy_bonus, used_next = bonus.step(progress.entropy_bonus, metrics["policy/entropy"])
             progress.entropy_low = used_next > 0
         elif not used.entropy_target:
             progress.entropy_bonus = 0.0
-        return {"policy/beta": used.beta, "policy/entropy_coef": used.entropy_coef}
 
     def reset_optimizer(self) -> None:
         """Forget the optimizer's running averages."""
@@ -489,7 +492,7 @@ class Trainer:
         if kind == "none":
             return None
         trunk = self._load_policy().model if kind == "separate" else None
-        return Critic(kind, self.policy.model.config.hidden_size, trunk).to(self.device)
+        return Critic(kind, self.policy.model.config.hidden_size, trunk, self.scorer).to(self.device)
 
 
 def _measured(

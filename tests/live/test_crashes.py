@@ -20,8 +20,8 @@ from stabilizer.live.replay import Plan, replay
 from stabilizer.runs.journal import newest, verify
 from stabilizer.runs.reader import RunReader
 from stabilizer.training.checkpoint import scan
-from stabilizer.training.checks import starting_knobs
 from stabilizer.training.config import config_from_dict
+from stabilizer.training.knobs import starting_knobs
 from tests.live.crash_server import SCENARIOS, STEPS
 
 Server = subprocess.Popen

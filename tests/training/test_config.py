@@ -4,8 +4,8 @@ import sys
 import pytest
 
 from stabilizer.core.knobs import KNOBS
-from stabilizer.training.checks import initial_knobs
 from stabilizer.training.config import SCHEMA, config_dict, config_from_dict, load_config
+from stabilizer.training.knobs import initial_knobs
 from stabilizer.training.presets import TASK_DEFAULTS, VARIANTS
 from stabilizer.training.tasks import DATA, TASKS
 

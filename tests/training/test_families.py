@@ -6,7 +6,7 @@ import transformers as hf
 
 from stabilizer.training.model import Policy, add_adapters, build_tokenizer, load_policy, merged_state
 from stabilizer.training.rollout.engine import Sampling
-from stabilizer.training.rollout.logprobs import completion_logps, has_plain_head
+from stabilizer.training.rollout.logprobs import Scorer, has_plain_head
 from stabilizer.training.rollout.sampler import Sampler
 from stabilizer.training.rollout.synced import checkpoint_weights
 
@@ -56,7 +56,7 @@ def test_the_learner_finds_what_was_sampled_as_likely_as_the_sampler_did(family)
     prompts = [TOKENIZER(text)["input_ids"] for text in ("12345678+9=", "7+1=", "60+5=")]
     rollouts = Sampler(policy).generate(prompts, Sampling(4, 0.8, 12, seed=3))
     assert rollouts.padded and len(set(rollouts.length_B.tolist())) > 1  # rows were padded, and some left early
-    stats = completion_logps(policy.model, rollouts, 0.8)
+    stats = Scorer().logps(policy.model, rollouts, 0.8)
     assert torch.allclose(stats.logp_BT, rollouts.logp_BT, atol=2e-5)
 
 
@@ -67,10 +67,10 @@ def test_rows_that_use_up_all_positions_beside_longer_prompts_are_learned_from(f
     rollouts = Sampler(policy).generate(prompts, Sampling(4, 0.8, 100, seed=3))
     assert [int(length_B.max()) for length_B in rollouts.length_B.split(4)][1:] == [14, 1, 24]  # 64 - the prompt
     assert 24 < int(rollouts.length_B.max()) <= 59  # as one block they would need 63 + this many
-    stats = completion_logps(policy.model, rollouts, 0.8, hidden=True)
+    stats = Scorer().logps(policy.model, rollouts, 0.8, hidden=True)
     assert torch.allclose(stats.logp_BT, rollouts.logp_BT, atol=2e-5)
     some = torch.tensor([1, 6, 9])  # a minibatch, whose rows are shorter than the block
-    alone = completion_logps(policy.model, rollouts.rows(some), 0.8, hidden=True)
+    alone = Scorer().logps(policy.model, rollouts.rows(some), 0.8, hidden=True)
     mask_BT = rollouts.mask_BT[some]
     assert torch.allclose(alone.logp_BT, stats.logp_BT[some], atol=2e-5)
     assert torch.allclose(alone.hidden_BTH[mask_BT], stats.hidden_BTH[some][mask_BT], atol=2e-5)
@@ -99,7 +99,7 @@ def test_the_last_product_of_any_family_can_be_in_float32_and_what_comes_after_i
     arithmetic = torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "mixed")
     with arithmetic:
         rollouts = Sampler(policy).generate([TOKENIZER("7+1=")["input_ids"]], Sampling(4, 1.0, 8, seed=3))
-        wide, short = (completion_logps(model, rollouts, 1.0, head_dtype=dtype) for dtype in (torch.float32, None))
+        wide, short = (Scorer().logps(model, rollouts, 1.0, head_dtype=dtype) for dtype in (torch.float32, None))
         ids = torch.cat([rollouts.prompt_ids_BP, rollouts.completion_ids_BT], dim=1)
         hidden = model.base_model(ids[:, :-1], use_cache=False).last_hidden_state[:, -rollouts.mask_BT.shape[1] :]
     bias = None if head.bias is None else head.bias.float()
@@ -124,7 +124,7 @@ def test_a_head_with_adapters_or_a_hook_is_left_alone():
         assert not has_plain_head(policy.model)
         rollouts = Sampler(policy).generate(prompts, Sampling(2, 1.0, 8, seed=3))
         wide, short = (
-            completion_logps(policy.model, rollouts, 1.0, head_dtype=dtype).logp_BT for dtype in (torch.float32, None)
+            Scorer().logps(policy.model, rollouts, 1.0, head_dtype=dtype).logp_BT for dtype in (torch.float32, None)
         )
         assert torch.equal(wide, short)
     adapted = built(FAMILIES["Gemma 3, sliding window"]())

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from stabilizer.training import learner
+from stabilizer.training.fast.scorer import FastScorer
 
 QUIET = ("rollout.prompts=8", "policy.beta=0", "policy.minibatches=1", "seed=3")
 
@@ -22,13 +23,14 @@ def _three_steps(trainer, *overrides: str, folder: str):
 def passes(monkeypatch):
     """Rows of every pass of the policy, and whether it was made for its gradients."""
     seen = []
-    plain = learner.completion_logps
+    plain = FastScorer.logps
 
-    def counted(model, rollouts, *args, **named):
-        seen.append((len(rollouts), torch.is_grad_enabled()))
-        return plain(model, rollouts, *args, **named)
+    def counted(self, model, rollouts, *args, **named):
+        if next(model.parameters()).requires_grad:  # the policy, not the reference
+            seen.append((len(rollouts), torch.is_grad_enabled()))
+        return plain(self, model, rollouts, *args, **named)
 
-    monkeypatch.setattr(learner, "completion_logps", counted)
+    monkeypatch.setattr(FastScorer, "logps", counted)
     return seen
 
 

@@ -8,9 +8,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from stabilizer.core.knobs import KNOBS
 from stabilizer.core.metrics import VOCABULARY
-from stabilizer.training.checks import initial_knobs
 from stabilizer.training.config import load_config
-from stabilizer.training.knobs import Knobs, read
+from stabilizer.training.knobs import Knobs, initial_knobs, read
 from stabilizer.training.model import build_tokenizer
 from tests.training.test_loop import weights
 

@@ -2,21 +2,23 @@
 
 import copy
 import dataclasses
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 
-from stabilizer.training import learner, loop
-from stabilizer.training.rollout.logprobs import TokenStats
+from stabilizer.training import learner
+from stabilizer.training.rollout.logprobs import Scorer, TokenStats
 from stabilizer.training.rollout.rollouts import position_ids
 
 SETTINGS = ("rollout.prompts=8", "rollout.group_size=8", "seed=1", "policy.beta=0.02")
 
 
-def solves_length(trainer, algorithm: str, steps: int = 35) -> bool:
+def solves_length(trainer, algorithm: str, *overrides: str, steps: int = 35) -> bool:
     """Whether the policy learns to write about twenty characters: it starts nine away from that, on average."""
-    run = trainer(*SETTINGS, f"algorithm={algorithm}", task="length")
+    run = trainer(*SETTINGS, f"algorithm={algorithm}", *overrides, task="length")
     rewards = [run.train_step().metrics["reward/mean"] for _ in range(steps)]
     assert np.mean(rewards[:2]) < -6
     return np.mean(rewards[-5:]) > -2
@@ -43,9 +45,32 @@ def padding_instead_of_text(loss):
     return broken
 
 
+@pytest.mark.parametrize("fast", ["auto", "off"])
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
-def test_it_learns(trainer, algorithm):
-    assert solves_length(trainer, algorithm)
+def test_it_learns(trainer, algorithm, fast):
+    assert solves_length(trainer, algorithm, f"fast={fast}")
+
+
+def test_with_the_fast_path_off_nothing_of_its_folder_is_imported():
+    code = """if True:
+        import sys, tempfile
+        from stabilizer.training.config import load_config
+        from stabilizer.training.loop import Trainer
+        config = load_config("addition", ["device=cpu", "fast=off", "rollout.prompts=4", "steps=1"])
+        Trainer(config, checkpoints=tempfile.mkdtemp()).train_step()
+        sys.exit(any(name.startswith("stabilizer.training.fast") for name in sys.modules))
+    """
+    assert subprocess.run([sys.executable, "-c", code], timeout=600).returncode == 0
+
+
+def test_the_fast_path_changes_no_number_beyond_rounding(trainer):
+    runs = [trainer(f"fast={fast}", "policy.minibatches=1", folder=fast, task="length") for fast in ("auto", "off")]
+    assert [type(run.scorer).__name__ for run in runs] == ["FastScorer", "Scorer"]
+    for fast, plain in zip(*([run.train_step().metrics for _ in range(3)] for run in runs), strict=True):
+        assert fast.keys() == plain.keys()
+        for name in fast:
+            if not name.startswith("time/"):
+                assert fast[name] == pytest.approx(plain[name], rel=1e-3, abs=1e-5, nan_ok=True), name
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
@@ -61,7 +86,7 @@ def predicted_from(first):
     -1 is right: a token is predicted from what stands before it. At 0 the model has seen the token it is asked for.
     """
 
-    def completion_logps(model, rollouts, temperature, **options):
+    def logps(self, model, rollouts, temperature, **options):
         ids = torch.cat([rollouts.prompt_ids_BP, rollouts.completion_ids_BT], dim=1)
         mask = torch.cat([rollouts.prompt_mask_BP, torch.ones_like(rollouts.mask_BT)], dim=1)
         logits = model(ids, attention_mask=mask, position_ids=position_ids(mask)).logits
@@ -72,7 +97,7 @@ def predicted_from(first):
         entropy_BT = -(logp_BTV.exp() * logp_BTV).sum(-1)
         return TokenStats(*(x.masked_fill(~rollouts.mask_BT, 0.0) for x in (logp_BT, entropy_BT)), None)
 
-    return completion_logps
+    return logps
 
 
 def test_predicted_from_the_position_before_log_probabilities_are_those_that_are_learned_from(trainer):
@@ -85,15 +110,14 @@ def test_predicted_from_the_position_before_log_probabilities_are_those_that_are
     run.train_step()
     (batch,) = seen
     with torch.no_grad():
-        right, shifted = (predicted_from(first)(before, batch.rollouts, 1.0).logp_BT for first in (-1, 0))
+        right, shifted = (predicted_from(first)(None, before, batch.rollouts, 1.0).logp_BT for first in (-1, 0))
     torch.testing.assert_close(right, batch.old_logp_BT, rtol=0, atol=1e-4)
     assert (shifted - batch.old_logp_BT).abs().max() > 1  # so that the next test breaks what it says, and only that
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
 def test_it_does_not_learn_to_predict_a_token_from_itself(trainer, monkeypatch, algorithm):
-    for module in (learner, loop):
-        monkeypatch.setattr(module, "completion_logps", predicted_from(0))
+    monkeypatch.setattr(Scorer, "logps", predicted_from(0))
     assert not solves_length(trainer, algorithm)
 
 

@@ -12,13 +12,12 @@ import pytest
 import torch
 
 from stabilizer.core.knobs import Controls
-from stabilizer.training import learner
-from stabilizer.training.checks import initial_knobs
 from stabilizer.training.config import load_config
+from stabilizer.training.knobs import initial_knobs
 from stabilizer.training.knobs import read as read_knobs
 from stabilizer.training.learner import Batch, Learner
 from stabilizer.training.model import Policy
-from stabilizer.training.rollout.logprobs import TokenStats
+from stabilizer.training.rollout.logprobs import Scorer, TokenStats
 from stabilizer.training.rollout.rollouts import Rollouts
 from tests.training.conftest import SMALL
 from tests.training.test_losses import draw
@@ -114,11 +113,13 @@ class Table(torch.nn.Module):
         return self.value_BT[rollouts.completion_ids_BT[:, 0]]
 
 
-def looked_up(model, rollouts, temperature, *, entropy_grad=False, **options):
-    """What the table says of some of the rows, each of which has its number for a text."""
-    row_B = rollouts.completion_ids_BT[:, 0]
-    entropy_BT = model.entropy_BT[row_B]
-    return TokenStats(model.logp_BT[row_B], entropy_BT if entropy_grad else entropy_BT.detach(), None)
+class TableScorer(Scorer):
+    """Looks rows up in the table; the first token of a completion is its row's number."""
+
+    def logps(self, model, rollouts, temperature, *, entropy_grad=False, **options):
+        row_B = rollouts.completion_ids_BT[:, 0]
+        entropy_BT = model.entropy_BT[row_B]
+        return TokenStats(model.logp_BT[row_B], entropy_BT if entropy_grad else entropy_BT.detach(), None)
 
 
 SEED = 13  # one of those with which every option of every case below has something to act on
@@ -149,7 +150,9 @@ def learned(config, batch, logp_BT, entropy_BT, value_BT, *, only_critic=False):
     policy = Table(logp_BT=logp_BT, entropy_BT=entropy_BT)
     critic = Table(value_BT=value_BT) if config.critic.kind != "none" else None
     knobs = read_knobs(Controls(initial_knobs(config), None), config.policy)
-    metrics = Learner(config, Policy(policy, None), critic)._gradient(batch, knobs, only_critic=only_critic)
+    metrics = Learner(config, Policy(policy, None), critic, TableScorer())._gradient(
+        batch, knobs, only_critic=only_critic
+    )
     weights = (policy.logp_BT, policy.entropy_BT, critic.value_BT if critic else value_BT)
     return metrics["total"], [torch.zeros_like(w) if w.grad is None else w.grad for w in weights]
 
@@ -220,8 +223,7 @@ def test_every_option_of_a_case_changes_what_is_expected(case):
 
 @pytest.mark.parametrize("micro_batch", [0, 3])
 @pytest.mark.parametrize("case", CASES)
-def test_loss_and_gradients_are_those_of_the_slow_version(monkeypatch, case, micro_batch):
-    monkeypatch.setattr(learner, "completion_logps", looked_up)
+def test_loss_and_gradients_are_those_of_the_slow_version(case, micro_batch):
     config, (batch, tensors) = configured(case, **{"optim.micro_batch": micro_batch}), drawn()
     loss, gradients = learned(config, batch, *tensors)
     wanted_loss, wanted = expected(config, batch, *tensors)
@@ -232,8 +234,7 @@ def test_loss_and_gradients_are_those_of_the_slow_version(monkeypatch, case, mic
         )
 
 
-def test_while_only_the_critic_learns_there_is_nothing_but_its_error(monkeypatch):
-    monkeypatch.setattr(learner, "completion_logps", looked_up)
+def test_while_only_the_critic_learns_there_is_nothing_but_its_error():
     config, (batch, tensors) = configured("everything, with a critic"), drawn()
     loss, gradients = learned(config, batch, *tensors, only_critic=True)
     wanted_loss, wanted = expected(config, batch, *tensors, only_critic=True)

@@ -5,11 +5,10 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from stabilizer.training.fast.writing import choose
 from stabilizer.training.model import Policy, build_model, build_tokenizer, load_policy
 from stabilizer.training.rollout.engine import Sampling
-from stabilizer.training.rollout.logprobs import completion_logps
-from stabilizer.training.rollout.sampler import Sampler
+from stabilizer.training.rollout.logprobs import Scorer
+from stabilizer.training.rollout.sampler import Sampler, choose
 from stabilizer.training.tasks import TASKS
 
 CPU = torch.device("cpu")
@@ -36,7 +35,7 @@ def test_sampler_and_learner_give_the_same_log_probabilities(prompts, temperatur
     policy.model.to(dtype)
     rollouts = generate(policy, prompts, temperature)
     assert len(set(rollouts.length_B.tolist())) > 1  # rows ended at different times and left the batch
-    logp_BT, entropy_BT, _ = completion_logps(policy.model, rollouts, temperature)
+    logp_BT, entropy_BT, _ = Scorer().logps(policy.model, rollouts, temperature)
     error_BT = (logp_BT - rollouts.logp_BT).masked_fill(~rollouts.mask_BT, 0.0)
     # float64 shows that both compute the same; float32 adds the rounding of two orders of summation
     assert error_BT.abs().max() < (3e-5 if dtype is torch.float32 else 1e-6)
@@ -47,7 +46,7 @@ def test_sampler_and_learner_give_the_same_log_probabilities(prompts, temperatur
 def test_padding_changes_no_log_probability(policy):
     together = generate(policy, MIXED, group_size=2)
     rows = together.rows(torch.tensor([0, 1]))  # of the first prompt, which is padded
-    logp_BT = completion_logps(policy.model, rows, 1.0).logp_BT
+    logp_BT = Scorer().logps(policy.model, rows, 1.0).logp_BT
     text = MIXED[0] + "".join(policy.tokenizer.convert_ids_to_tokens(rows.completion_ids_BT[0][rows.mask_BT[0]]))
     ids = policy.tokenizer(text, return_tensors="pt")["input_ids"]
     alone = torch.log_softmax(policy.model(input_ids=ids).logits[0], -1)
@@ -131,7 +130,7 @@ def test_entropy_of_a_forbidden_token_is_0_and_not_nan():
         output.logits[..., -1] = -math.inf
 
     policy.model.register_forward_hook(forbid)
-    assert completion_logps(policy.model, rollouts, 1.0)[1].isfinite().all()
+    assert Scorer().logps(policy.model, rollouts, 1.0)[1].isfinite().all()
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)

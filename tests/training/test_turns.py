@@ -11,7 +11,7 @@ from stabilizer.training.losses import masked_mean, policy_loss
 from stabilizer.training.metrics import episode_metrics
 from stabilizer.training.model import build_tokenizer, load_policy
 from stabilizer.training.rollout.engine import Sampling
-from stabilizer.training.rollout.logprobs import completion_logps
+from stabilizer.training.rollout.logprobs import Scorer
 from stabilizer.training.rollout.rollouts import Rollouts, pad_left
 from stabilizer.training.rollout.sampler import Sampler
 from stabilizer.training.rollout.turns import Outcome, play
@@ -297,7 +297,7 @@ def test_the_learner_gives_every_chosen_token_the_log_probability_it_was_sampled
     policy, environment, max_turns, temperature
 ):
     rollouts, outcomes = searching(policy, environment, temperature=temperature, max_turns=max_turns)
-    logp_BT = completion_logps(policy.model, rollouts, temperature).logp_BT
+    logp_BT = Scorer().logps(policy.model, rollouts, temperature).logp_BT
     assert (logp_BT - rollouts.logp_BT)[rollouts.mask_BT].abs().max() < 3e-5  # rounding of float32
     assert (rollouts.logp_BT[~rollouts.mask_BT] == 0).all()
     if max_turns > 1:
@@ -309,12 +309,12 @@ def test_the_learner_gives_every_chosen_token_the_log_probability_it_was_sampled
 def test_the_law_above_notices_a_row_that_was_decoded_and_encoded_again(policy):
     rollouts, _ = searching(policy, STRUCTURES["search"][0])
     moved = replace(rollouts, completion_ids_BT=rollouts.completion_ids_BT.roll(1, dims=1))
-    logp_BT = completion_logps(policy.model, moved, 1.0).logp_BT
+    logp_BT = Scorer().logps(policy.model, moved, 1.0).logp_BT
     assert (logp_BT - rollouts.logp_BT)[rollouts.mask_BT].abs().max() > 1
 
 
 def loss_and_gradient(policy, rollouts, ratio="token"):
-    logp_BT, entropy_BT, _ = completion_logps(policy.model, rollouts, 1.0, entropy_grad=True)
+    logp_BT, entropy_BT, _ = Scorer().logps(policy.model, rollouts, 1.0, entropy_grad=True)
     logp_BT.retain_grad()
     advantage_BT = torch.linspace(-1, 1, len(rollouts))[:, None].expand_as(logp_BT)
     loss, metrics = policy_loss(

@@ -16,7 +16,7 @@ from stabilizer.training.model import Policy, build_tokenizer, load_policy
 from stabilizer.training.rollout import vllm_engine
 from stabilizer.training.rollout.engine import Sampling
 from stabilizer.training.rollout.engines import build_engine
-from stabilizer.training.rollout.logprobs import completion_logps
+from stabilizer.training.rollout.logprobs import Scorer
 from stabilizer.training.rollout.sampler import Sampler
 from stabilizer.training.rollout.synced import StaleWeights, learner_scores
 from stabilizer.training.settings import RolloutConfig, VllmConfig
@@ -163,7 +163,7 @@ def test_greedy_texts_are_those_of_the_built_in_sampler(engine, policy):
 @pytest.mark.parametrize("temperature", [0.5, 1.7])
 def test_log_probabilities_are_those_at_the_sampling_temperature(engine, policy, temperature):
     rollouts = engine(policy).generate(mixed(policy), Sampling(16, temperature, 12, seed=3))
-    logp_BT = completion_logps(policy.model, rollouts, temperature).logp_BT
+    logp_BT = Scorer().logps(policy.model, rollouts, temperature).logp_BT
     error_BT = (logp_BT - rollouts.logp_BT).masked_fill(~rollouts.mask_BT, 0.0)
     assert error_BT.abs().max() < 1e-4
     last_B = rollouts.completion_ids_BT.gather(1, rollouts.length_B[:, None] - 1)[:, 0]
@@ -246,7 +246,7 @@ def test_what_was_cached_of_a_prompt_does_not_outlive_its_weights(engine, policy
     nudge(policy)
     built.sync()
     rollouts = built.generate(long, Sampling(2, 1.0, 4))
-    logp_BT = completion_logps(policy.model, rollouts, 1.0).logp_BT
+    logp_BT = Scorer().logps(policy.model, rollouts, 1.0).logp_BT
     assert (logp_BT - rollouts.logp_BT).masked_fill(~rollouts.mask_BT, 0.0).abs().max() < 1e-4
 
 

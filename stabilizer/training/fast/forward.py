@@ -1,37 +1,79 @@
-"""The forward pass of `decoder.Weights` in plain torch operations: of whole sequences, and of one token more on each.
+"""The forward pass of `Weights` in plain torch operations.
 
-All of it is of the kind that `scripted` can run without Python, and has the gradients of plain autograd. Between small
-operations a view costs as much as any: `narrow` is one, what brackets do are several.
+`transformers` reads a prompt once for every completion. Here tokens lie flat, one row each, whatever sequence they
+belong to, and the completions of a group share one copy of their prompt. Tests prove the results equal to those of the
+model's own forward.
 
 Shape letters: N tokens, H hidden, A attention heads, K key/value heads, D head size, P prompts, L prompt length,
-B rows (completions), T completion length, S cache length, V vocabulary.
+B rows (completions), T completion length, S keys.
 """
 
-# Annotations are not postponed here: TorchScript could not read those of the tuples.
+from __future__ import annotations
+
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear, scaled_dot_product_attention, silu
 
-from stabilizer.training.fast.decoder import Layer, Layout, Linear, Weights, layout, rope
+from stabilizer.training.fast.weights import Layer, Linear, Weights
 from stabilizer.training.rollout.rollouts import position_ids
 
 
-def hidden_states(w: Weights, ids_N: Tensor, turns: Tensor, at: Layout, cache: Tensor | None) -> Tensor:
-    """The normalised last hidden state of every token, (N, H).
+class Layout(NamedTuple):
+    """The order of the tokens: first those of P prompts, L each, then those of B completions, T each."""
 
-    `turns` is the `rope` of every token. Keys and values of prompts are written to the `cache` of their rows, if any.
-    """
+    num_prompts: int
+    prompt_length: int
+    num_completion: int
+    """T; 0 where every completion is one token, which is predicted from its prompt."""
+    prompt_mask: Tensor | None
+    """Which tokens of a prompt each of its tokens reads; None: itself and all before it."""
+    prompt_of_B: Tensor
+    """The prompt of each completion."""
+    completion_mask: Tensor
+    """Which tokens of its prompt, and then of itself, each token of a completion reads."""
+
+
+def layout(mask_PL: Tensor, prompt_of_B: Tensor, num_completion: int) -> Layout:
+    """Prompts followed by B completions of `num_completion` tokens each."""
+    prompts, length = mask_PL.shape
+    padded = not bool(mask_PL.all())
+    prompt_mask = _causal(mask_PL) if padded else None
+    own = torch.ones(num_completion, num_completion, dtype=torch.bool, device=mask_PL.device).tril()
+    before = mask_PL[prompt_of_B] if padded else mask_PL[:1]
+    before = before[:, None, None].expand(-1, 1, num_completion, length)
+    mask = torch.cat([before, own.expand(len(before), 1, -1, -1)], dim=-1)
+    return Layout(prompts, length, num_completion, prompt_mask, prompt_of_B, mask)
+
+
+def _causal(mask_PL: Tensor) -> Tensor:
+    """(P, 1, L, L): a token reads real tokens up to itself. Padding reads itself, because an empty row would be NaN."""
+    length = mask_PL.shape[1]
+    earlier = torch.ones(length, length, dtype=torch.bool, device=mask_PL.device).tril()
+    itself = torch.eye(length, dtype=torch.bool, device=mask_PL.device)
+    return ((mask_PL[:, None] & earlier) | itself)[:, None]
+
+
+def rope(weights: Weights, position: Tensor) -> Tensor:
+    """The rotation of queries and keys at these positions: complex numbers, (..., 1, D / 2)."""
+    angle = position[..., None].float() * weights.frequencies.float()
+    return torch.complex(angle.cos() * weights.rope_scale, angle.sin() * weights.rope_scale).unsqueeze(-2)
+
+
+def hidden_states(w: Weights, ids_N: Tensor, turns: Tensor, at: Layout) -> Tensor:
+    """The normalised last hidden state of every token, (N, H); `turns` is the `rope` of every token."""
     x = embedding(ids_N, w.embedding, w.padding)
-    for i, layer in enumerate(w.layers):
+    for layer in w.layers:
         qkv = _queries_keys_values(w, layer, x, turns)
-        x = _update(w, layer, x, _read_all(w, qkv, at, None if cache is None else cache[i]))
+        x = _update(w, layer, x, _read(w, qkv, at))
     return _norm(x, w.norm, w.eps)
 
 
 def completion_states(w: Weights, prompt_ids_BL: Tensor, prompt_mask_BL: Tensor, completion_ids_BT: Tensor) -> Tensor:
     """The hidden states from which each token of the completions is predicted, (B, T, H).
 
-    A prompt that stands on several rows one after another is read once.
+    Neighbouring rows with the same prompt share one reading of it.
     """
     prompt_PL, prompt_of_B = torch.unique_consecutive(
         prompt_ids_BL.masked_fill(~prompt_mask_BL, -1), return_inverse=True, dim=0
@@ -40,122 +82,86 @@ def completion_states(w: Weights, prompt_ids_BL: Tensor, prompt_mask_BL: Tensor,
     prompts, length = mask_PL.shape
     rows, later = completion_ids_BT.shape[0], completion_ids_BT.shape[1] - 1  # the last token predicts nothing here
     first_B = mask_PL.sum(1)[prompt_of_B]
-    position_BT = first_B.unsqueeze(1) + torch.arange(later, device=first_B.device)
+    position_BT = first_B[:, None] + torch.arange(later, device=first_B.device)
     states_NH = hidden_states(
         w,
-        torch.cat([prompt_PL.clamp_min(0).flatten(), completion_ids_BT.narrow(1, 0, later).flatten()]),
+        torch.cat([prompt_PL.clamp_min(0).flatten(), completion_ids_BT[:, :later].flatten()]),
         rope(w, torch.cat([position_ids(mask_PL).flatten(), position_BT.flatten()])),
         layout(mask_PL, prompt_of_B, later),
-        None,
     )
     prompt_NH, later_NH = states_NH.split_with_sizes([prompts * length, rows * later])
-    last_PH = prompt_NH.view([prompts, length, -1]).select(1, length - 1)
-    return torch.cat([last_PH[prompt_of_B].unsqueeze(1), later_NH.view([rows, later, last_PH.shape[1]])], dim=1)
+    last_PH = prompt_NH.view(prompts, length, -1)[:, -1]
+    return torch.cat([last_PH[prompt_of_B][:, None], later_NH.view(rows, later, last_PH.shape[1])], dim=1)
 
 
-def next_logits(w: Weights, ids_B: Tensor, turns: Tensor, cache: Tensor, mask: Tensor | None, place: int) -> Tensor:
-    """The logits of what follows one token more on every row, (B, V); its keys and values are written at `place`.
-
-    `cache` and `mask` are those of a `decoder.Cache`.
-    """
-    x = w.embedding.index_select(0, ids_B)
-    rows = cache.narrow(1, 0, len(ids_B))
-    for i, layer in enumerate(w.layers):
-        qkv = _queries_keys_values(w, layer, x, turns)
-        x = _update(w, layer, x, _read_cache(w, qkv, rows[i], mask, place))
-    return linear(_norm(x, w.norm, w.eps), w.head.weight, w.head.bias)
-
-
-# --- a block of layers, but for who reads whom ----------------------------------------------------------------------
+# --- a block of layers without its attention -------------------------------------------------------------------------
 
 
 def _queries_keys_values(w: Weights, layer: Layer, x: Tensor, turns: Tensor) -> Tensor:
     """(N, A + 2 K, D), queries and keys turned by their positions."""
     qkv = linear(_norm(x, layer.attention_norm, w.eps), layer.qkv.weight, layer.qkv.bias)
-    norms = layer.head_norms
-    if norms is not None:
-        qk, value = torch.tensor_split(qkv, [norms.numel()], dim=1)
-        qk = _norm(qk.view([len(qk), w.heads + w.kv_heads, w.head_dim]), norms, w.eps)
-        qkv = torch.cat([qk.flatten(1), value], dim=1)
-    turn(qkv, turns, (w.heads + w.kv_heads) * w.head_dim)
-    return qkv.view([len(x), w.heads + 2 * w.kv_heads, w.head_dim])
+    turned = (w.heads + w.kv_heads) * w.head_dim
+    if layer.head_norms is not None:
+        qk = _norm(qkv[:, :turned].view(len(x), -1, w.head_dim), layer.head_norms, w.eps)
+        qkv = torch.cat([qk.flatten(1), qkv[:, turned:]], dim=1)
+    turn(qkv, turns, turned)
+    return qkv.view(len(x), w.heads + 2 * w.kv_heads, w.head_dim)
 
 
 def _update(w: Weights, layer: Layer, x: Tensor, read: Tensor) -> Tensor:
     """x + out(read), and that + down(silu(gate) * up)."""
     x = _plus(x, read, layer.out)
-    both = linear(_norm(x, layer.mlp_norm, w.eps), layer.gate_up.weight, layer.gate_up.bias)
-    if torch.is_grad_enabled():  # the gradient of two narrow halves is twice that of a chunk
-        gate, up = both.chunk(2, dim=-1)
-        return _plus(x, silu(gate) * up, layer.down)
-    half = both.shape[1] // 2
-    return _plus(x, silu(both.narrow(1, 0, half), inplace=True).mul_(both.narrow(1, half, half)), layer.down)
+    gate, up = linear(_norm(x, layer.mlp_norm, w.eps), layer.gate_up.weight, layer.gate_up.bias).chunk(2, dim=-1)
+    return _plus(x, silu(gate) * up, layer.down)
 
 
 def _plus(residual: Tensor, x: Tensor, layer: Linear) -> Tensor:
-    """residual + layer(x); where no gradient needs it, the sum takes the place of `residual`."""
-    bias = layer.bias
-    if bias is not None:
-        residual = residual + bias
-    if torch.is_grad_enabled():
-        return torch.addmm(residual, x, layer.weight.t())
-    return residual.addmm_(x, layer.weight.t())
+    """residual + layer(x)."""
+    if layer.bias is not None:
+        residual = residual + layer.bias
+    return torch.addmm(residual, x, layer.weight.t())
 
 
 def _norm(x: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the last dimension, the first part in the dtype of eps."""
-    length = torch.linalg.vector_norm(x, 2.0, [-1], True, dtype=eps.dtype)
+    length = torch.linalg.vector_norm(x, 2.0, -1, True, dtype=eps.dtype)
     scale = torch.addcmul(eps, length, length, value=1 / x.shape[-1]).rsqrt()
     return (x * scale).to(x.dtype) * weight
 
 
 def turn(qkv: Tensor, turns: Tensor, count: int) -> None:
     """Turn the pairs among the first `count` numbers of each token, in place."""
-    part = qkv.narrow(1, 0, count)
-    pairs = [len(part), -1, turns.shape[-1], 2]
-    if part.dtype == torch.float32 or part.dtype == torch.float64:
+    part = qkv[:, :count]
+    pairs = (len(part), -1, turns.shape[-1], 2)
+    if part.dtype in (torch.float32, torch.float64):
         torch.view_as_complex(part.view(pairs)).mul_(turns)
-    else:  # there are no complex numbers of half the precision
+    else:  # torch has no complex numbers of half precision
         part.copy_(torch.view_as_real(torch.view_as_complex(part.float().view(pairs)) * turns).flatten(1))
 
 
-# --- who reads whom -------------------------------------------------------------------------------------------------
+# --- attention -------------------------------------------------------------------------------------------------------
 
 
-def _read_cache(w: Weights, qkv: Tensor, cache: Tensor, mask: Tensor | None, place: int) -> Tensor:
-    """What one new token a row takes from those before it and itself, (B, A x D)."""
-    cache.select(2, place).copy_(qkv.narrow(1, w.heads, 2 * w.kv_heads))
-    read = cache.narrow(2, 0, place + 1)
-    keys, values = read.narrow(1, 0, w.kv_heads), read.narrow(1, w.kv_heads, w.kv_heads)
-    # the queries that share a key head stand in for a sequence of queries
-    query = qkv.narrow(1, 0, w.heads).view([len(qkv), w.kv_heads, -1, w.head_dim])
-    seen = None if mask is None else mask.narrow(3, 0, place + 1)
-    return scaled_dot_product_attention(query, keys, values, attn_mask=seen).flatten(1)
-
-
-def _read_all(w: Weights, qkv: Tensor, at: Layout, cache: Tensor | None) -> Tensor:
-    """What each token of prompts and completions takes from those it may see, (N, A x D)."""
+def _read(w: Weights, qkv: Tensor, at: Layout) -> Tensor:
+    """What each token of prompts and completions reads from the tokens it may see, (N, A x D)."""
     heads, num_prompt_tokens = [w.heads, 2 * w.kv_heads], at.num_prompts * at.prompt_length
-    of_prompt = qkv[:num_prompt_tokens].unflatten(0, [at.num_prompts, at.prompt_length])
+    of_prompt = qkv[:num_prompt_tokens].unflatten(0, (at.num_prompts, at.prompt_length))
     query, new = of_prompt.split_with_sizes(heads, dim=2)
-    if cache is not None:
-        rows = cache.unflatten(0, [at.num_prompts, -1])
-        rows[:, :, :, : at.prompt_length] = new.transpose(1, 2)[:, None]
     read = _attention(query, new, at.prompt_mask).flatten(0, 1)
-    prompt_of_B = at.prompt_of_B
-    if prompt_of_B is None:
+    if at.num_completion == 0:
         return read
-    query, own = qkv[num_prompt_tokens:].unflatten(0, [-1, at.num_completion]).split_with_sizes(heads, dim=2)
-    seen = torch.cat([new.index_select(0, prompt_of_B), own], dim=1)
+    query, own = (
+        qkv[num_prompt_tokens:].unflatten(0, (len(at.prompt_of_B), at.num_completion)).split_with_sizes(heads, dim=2)
+    )
+    seen = torch.cat([new[at.prompt_of_B], own], dim=1)
     return torch.cat([read, _attention(query, seen, at.completion_mask).flatten(0, 1)])
 
 
 def _attention(query: Tensor, seen: Tensor, mask: Tensor | None) -> Tensor:
     """(B, T, A, D) of queries x (B, S, 2 K, D) of keys and values -> (B, T, A x D)."""
-    key, value = seen.chunk(2, dim=2)
-    grouped = query.shape[2] != key.shape[2]
-    out = scaled_dot_product_attention(
-        query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), attn_mask=mask, is_causal=mask is None,
-        enable_gqa=grouped,
-    )  # fmt: skip
+    query = query.transpose(1, 2)
+    key, value = (part.transpose(1, 2) for part in seen.chunk(2, dim=2))
+    grouped = query.shape[1] != key.shape[1]
+    causal = mask is None
+    out = scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal, enable_gqa=grouped)
     return out.transpose(1, 2).flatten(2)

@@ -1,4 +1,4 @@
-"""Which engine a configuration asks for. What an engine needs is imported only when it is chosen."""
+"""The engine and the scorer of a configuration. What one of them needs is imported only when it is chosen."""
 
 from __future__ import annotations
 
@@ -6,14 +6,24 @@ import torch
 
 from stabilizer.training.model import Policy
 from stabilizer.training.rollout.engine import Engine
+from stabilizer.training.rollout.logprobs import Scorer
 from stabilizer.training.rollout.sampler import Sampler
-from stabilizer.training.settings import RolloutConfig
+from stabilizer.training.settings import RolloutConfig, TrainConfig
 
 EXACT, COARSE = 1e-3, 0.2
 """Nats a token by which two right implementations may differ: both in float32, or either in a short precision.
 
 Measured on the built-in models: 1e-6 and 0.01-0.03. A head left at its old values differs by half a nat and more.
 """
+
+
+def build_scorer(config: TrainConfig) -> Scorer:
+    """What computes log-probabilities and values of completions."""
+    if config.fast == "off":
+        return Scorer()
+    from stabilizer.training.fast.scorer import FastScorer
+
+    return FastScorer()
 
 
 def build_engine(config: RolloutConfig, policy: Policy) -> Engine:

@@ -1,4 +1,4 @@
-"""The lean forward pass equals the model's own, or refuses: on random tiny models of every architecture it names."""
+"""The fast forward pass equals the model's own, or refuses: on random tiny models of every architecture it names."""
 
 import math
 from dataclasses import replace
@@ -19,12 +19,12 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from stabilizer.training.fast import decoder
 from stabilizer.training.fast.forward import turn
+from stabilizer.training.fast.scorer import FastScorer
+from stabilizer.training.fast.weights import refusal
 from stabilizer.training.model import Policy, build_tokenizer
-from stabilizer.training.rollout import logprobs
 from stabilizer.training.rollout.engine import Sampling
-from stabilizer.training.rollout.logprobs import completion_logps
+from stabilizer.training.rollout.logprobs import Scorer
 from stabilizer.training.rollout.sampler import Sampler
 
 TOKENIZER = build_tokenizer()
@@ -93,15 +93,11 @@ def generate(policy, prompts, group_size=3, max_completion=7, temperature=0.8):
     return Sampler(policy).generate(ids, Sampling(group_size, temperature, max_completion, seed=3))
 
 
-def by_transformers(monkeypatch):
-    monkeypatch.setattr(decoder, "refusal", lambda model, training: "told to")
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @pytest.mark.parametrize("prompts", PROMPTS.values(), ids=PROMPTS)
 def test_the_sampler_reports_what_the_model_itself_says_of_its_completions(policy, prompts, dtype):
     policy.model.to(dtype)
-    assert decoder.refusal(policy.model, training=False) is None
+    assert refusal(policy.model) is None
     rollouts = generate(policy, prompts)
     worst = 0.0
     for row in range(len(rollouts)):  # one at a time, without padding, cache or sharing
@@ -114,39 +110,33 @@ def test_the_sampler_reports_what_the_model_itself_says_of_its_completions(polic
     assert worst < (1e-10 if dtype is torch.float64 else 3e-5)
 
 
-@pytest.mark.parametrize("at_once", [logprobs.AT_ONCE, 0], ids=["all logits at once", "chunk by chunk"])
 @pytest.mark.parametrize("prompts", PROMPTS.values(), ids=PROMPTS)
-def test_the_learner_gets_the_numbers_and_gradients_of_the_model_itself(policy, prompts, at_once, monkeypatch):
-    monkeypatch.setattr(logprobs, "AT_ONCE", at_once)
+def test_the_learner_gets_the_numbers_and_gradients_of_the_model_itself(policy, prompts):
     policy.model.double()
     rollouts = generate(policy, prompts)
     rollouts = rollouts.rows(torch.randperm(len(rollouts), generator=torch.Generator().manual_seed(0)))
     pull = torch.randn(2, *rollouts.mask_BT.shape, dtype=torch.float64)
 
-    def numbers():
+    def numbers(scorer):
         policy.model.zero_grad()
-        stats = completion_logps(policy.model, rollouts, 0.8, entropy_grad=True, hidden=True)
+        stats = scorer.logps(policy.model, rollouts, 0.8, entropy_grad=True, hidden=True)
         hidden_BTH = stats.hidden_BTH[rollouts.mask_BT]
         (stats.logp_BT * pull[0] + stats.entropy_BT * pull[1]).sum().add(hidden_BTH.square().sum()).backward()
         gradients = [p.grad.clone() for p in policy.model.parameters()]
         return [stats.logp_BT.detach(), stats.entropy_BT.detach(), hidden_BTH.detach(), *gradients]
 
-    assert decoder.refusal(policy.model, training=True) is None
-    ours = numbers()
-    by_transformers(monkeypatch)
-    for a, b in zip(ours, numbers(), strict=True):
+    assert refusal(policy.model) is None
+    for a, b in zip(numbers(FastScorer()), numbers(Scorer()), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("lean", [True, False], ids=["lean", "by transformers"])
-def test_what_was_sampled_can_be_learned_from_and_holds_no_graph(lean, monkeypatch):
-    if not lean:
-        by_transformers(monkeypatch)
+@pytest.mark.parametrize("scorer", [FastScorer, Scorer])
+def test_what_was_sampled_can_be_learned_from_and_holds_no_graph(scorer):
     policy = Policy(qwen2().eval(), TOKENIZER)
     rollouts = generate(policy, ["abcd:", "9"])
     for value in (rollouts.completion_ids_BT, rollouts.mask_BT, rollouts.logp_BT, rollouts.entropy_BT):
         assert not value.is_inference() and not value.requires_grad
-    ratio_BT = (completion_logps(policy.model, rollouts, 0.8).logp_BT - rollouts.logp_BT).exp()
+    ratio_BT = (scorer().logps(policy.model, rollouts, 0.8).logp_BT - rollouts.logp_BT).exp()
     ratio_BT.sum().backward()
     assert all(parameter.grad is not None for parameter in policy.model.parameters())
 
@@ -165,11 +155,11 @@ def test_a_head_wider_than_the_rest_is_computed_as_it_is():
     torch.manual_seed(0)
     policy = Policy(qwen2().eval(), TOKENIZER)
     rollouts = generate(policy, ["abcd:", "9"])
-    wide = completion_logps(policy.model, rollouts, 0.8).logp_BT
+    wide = FastScorer().logps(policy.model, rollouts, 0.8).logp_BT
     head = nn.Linear(policy.model.lm_head.in_features, policy.model.lm_head.out_features, bias=False)
     head.load_state_dict({"weight": policy.model.lm_head.weight.detach().clone()})
     policy.model.bfloat16().lm_head = head
-    mixed = completion_logps(policy.model, rollouts, 0.8).logp_BT
+    mixed = FastScorer().logps(policy.model, rollouts, 0.8).logp_BT
     assert mixed.dtype is torch.float32 and torch.allclose(mixed, wide, atol=0.25)  # 0.08 here, by bfloat16
 
 
@@ -179,7 +169,7 @@ def test_a_minibatch_is_cut_to_its_longest_row_and_comes_back_in_full_width():
     first_BT = rollouts.mask_BT & (torch.arange(20) < 5)
     length_B = first_BT.sum(1)
     short = replace(rollouts, mask_BT=first_BT, logp_BT=rollouts.logp_BT * first_BT, length_B=length_B, span_B=length_B)
-    stats = completion_logps(policy.model, short, 0.8, hidden=True)
+    stats = FastScorer().logps(policy.model, short, 0.8, hidden=True)
     assert stats.logp_BT.shape == short.mask_BT.shape == stats.hidden_BTH.shape[:2] == (6, 20)
     assert (stats.logp_BT[~short.mask_BT] == 0).all() and (stats.entropy_BT[~short.mask_BT] == 0).all()
     assert torch.allclose(stats.logp_BT, short.logp_BT, atol=1e-5)
@@ -187,13 +177,38 @@ def test_a_minibatch_is_cut_to_its_longest_row_and_comes_back_in_full_width():
 
 def test_weights_changed_in_any_way_are_used_by_the_next_call():
     policy = Policy(qwen2().eval(), TOKENIZER)
-    sampler, prompt = Sampler(policy), [TOKENIZER("abcd:")["input_ids"]]
-    greedy = Sampling(1, 0.0, 4)
-    before = sampler.generate(prompt, greedy).logp_BT
+    rollouts = generate(policy, ["abcd:"])
+    before = FastScorer().logps(policy.model, rollouts, 0.8).logp_BT
     policy.model.model.layers[0].self_attn.q_proj.weight.data.mul_(-1.0)  # unseen by version counters
-    after = sampler.generate(prompt, greedy)
-    assert not torch.equal(before, after.logp_BT)
-    assert torch.allclose(after.logp_BT, completion_logps(policy.model, after, 1.0).logp_BT, atol=1e-5)
+    after = FastScorer().logps(policy.model, rollouts, 0.8).logp_BT
+    assert not torch.allclose(before, after)
+    assert torch.allclose(after, Scorer().logps(policy.model, rollouts, 0.8).logp_BT, atol=1e-5)
+
+
+def test_the_fast_path_does_not_call_the_model(monkeypatch):
+    policy = Policy(qwen2().eval(), TOKENIZER)
+    rollouts = generate(policy, ["abcd:"])
+
+    def refuse(*args, **options):
+        raise AssertionError("the model was called")
+
+    monkeypatch.setattr(type(policy.model.model), "forward", refuse)
+    FastScorer().logps(policy.model, rollouts, 0.8)
+    with pytest.raises(AssertionError, match="the model was called"):
+        Scorer().logps(policy.model, rollouts, 0.8)
+
+
+def test_completions_of_one_token_are_predicted_from_their_prompts():
+    policy = Policy(qwen2().eval(), TOKENIZER)
+    rollouts = generate(policy, ["abcd:", "9"], max_completion=1)
+    torch.testing.assert_close(FastScorer().logps(policy.model, rollouts, 0.8).logp_BT, rollouts.logp_BT)
+
+
+def test_a_completion_is_the_same_beside_any_other_rows():
+    policy = Policy(qwen2().eval().double(), TOKENIZER)
+    together = generate(policy, ["abcd:", "9", "37+58="], group_size=8, max_completion=20)
+    alone = generate(policy, ["abcd:"], group_size=24, max_completion=20)
+    assert together.texts[:8] == alone.texts[:8] and len(set(together.length_B.tolist())) > 1
 
 
 # --- what is left to transformers -----------------------------------------------------------------------------------
@@ -250,8 +265,7 @@ REFUSED = [
 @pytest.mark.parametrize(("reason", "build"), REFUSED)
 def test_what_is_not_implemented_is_refused_by_name(reason, build):
     model = build()
-    assert reason in decoder.refusal(model, training=False)
-    assert reason in decoder.refusal(model, training=True)
+    assert reason in refusal(model)
 
 
 def test_what_is_hooked_to_the_head_has_its_say():
@@ -259,31 +273,30 @@ def test_what_is_hooked_to_the_head_has_its_say():
     policy = Policy(qwen2().double().eval(), TOKENIZER)
     rollouts = generate(policy, ["abcd:", "9"])
     policy.model.lm_head.register_forward_hook(lambda module, args, out: out / 2)
-    warm, cold = (completion_logps(policy.model, rollouts, t, head_dtype=None).logp_BT for t in (0.5, 1.0))
+    warm, cold = (FastScorer().logps(policy.model, rollouts, t, head_dtype=None).logp_BT for t in (0.5, 1.0))
     assert not torch.allclose(warm, cold)
     policy.model.lm_head._forward_hooks.clear()
-    assert torch.allclose(completion_logps(policy.model, rollouts, 1.0, head_dtype=None).logp_BT, warm)
+    assert torch.allclose(FastScorer().logps(policy.model, rollouts, 1.0, head_dtype=None).logp_BT, warm)
 
 
 def test_a_model_whose_modules_know_their_owner_is_looked_through_once():
     model = qwen2()
     model.model.layers[0].owner = model
-    assert decoder.refusal(model, training=True) is None
+    assert refusal(model) is None
     model.model.norm.register_forward_hook(lambda *args: None)
-    assert decoder.refusal(model, training=True) == "a hook or another forward on model.norm"
+    assert refusal(model) == "a hook or another forward on model.norm"
 
 
 def test_gradient_checkpointing_is_left_to_transformers():
     model = qwen2()
     model.model.gradient_checkpointing = True
-    assert decoder.refusal(model, training=True) == "gradient checkpointing"
-    assert decoder.refusal(model, training=False) is None  # it changes no number
+    assert refusal(model) == "gradient checkpointing"
 
 
 def test_mixed_precision_is_left_to_transformers():
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert decoder.refusal(qwen2(), training=False) == "mixed precision"
-    assert decoder.refusal(qwen2(), training=False) is None
+        assert refusal(qwen2()) == "mixed precision"
+    assert refusal(qwen2()) is None
 
 
 def test_a_refused_model_still_samples_and_learns_by_its_own_code():
@@ -291,7 +304,7 @@ def test_a_refused_model_still_samples_and_learns_by_its_own_code():
     policy = Policy(model.double(), TOKENIZER)
     rollouts = generate(policy, ["abcdefgh:", "9"])
     assert len(set(rollouts.length_B.tolist())) >= 1
-    stats = completion_logps(model, rollouts, 0.8)
+    stats = FastScorer().logps(model, rollouts, 0.8)
     assert torch.allclose(stats.logp_BT, rollouts.logp_BT, atol=1e-5)
 
 
@@ -303,12 +316,12 @@ def test_a_model_with_logits_of_its_own_making_keeps_them():
         output.logits[..., 5] = -math.inf
 
     model.register_forward_hook(forbid)
-    stats = completion_logps(model, rollouts, 0.8)
+    stats = FastScorer().logps(model, rollouts, 0.8)
     allowed = (rollouts.completion_ids_BT != 5) & rollouts.mask_BT
     assert (stats.logp_BT[allowed] > rollouts.logp_BT[allowed]).all()  # what the fifth token had is shared out
 
 
-def test_adapters_are_summed_into_the_weights_for_sampling_and_left_alone_for_learning():
+def test_adapters_are_left_to_transformers():
     peft = pytest.importorskip("peft")
     model = qwen2(num_key_value_heads=4).eval()
     plain = generate(Policy(model, TOKENIZER), ["abcd:", "9"])
@@ -317,14 +330,8 @@ def test_adapters_are_summed_into_the_weights_for_sampling_and_left_alone_for_le
         for name, parameter in model.named_parameters():
             if "lora_B" in name:
                 parameter.normal_(std=0.3, generator=torch.Generator().manual_seed(0))
-    model.double()
-    assert decoder.refusal(model, training=False) is None
-    assert "Linear" in decoder.refusal(model, training=True)
+    assert "Linear" in refusal(model)
     adapted = generate(Policy(model, TOKENIZER), ["abcd:", "9"])
-    assert not torch.equal(plain.logp_BT[:, 0], adapted.logp_BT[:, 0].float())
-    learner = completion_logps(model, adapted, 0.8)
-    assert learner.logp_BT.requires_grad
-    assert torch.allclose(learner.logp_BT, adapted.logp_BT, atol=1e-5)
-    model.disable_adapters()
-    off = generate(Policy(model, TOKENIZER), ["abcd:", "9"])
-    assert torch.allclose(off.logp_BT[:, 0].float(), plain.logp_BT[:, 0], atol=1e-4)
+    assert not torch.equal(plain.logp_BT[:, 0], adapted.logp_BT[:, 0])
+    learner = FastScorer().logps(model, adapted, 0.8)
+    assert learner.logp_BT.requires_grad and torch.allclose(learner.logp_BT, adapted.logp_BT, atol=1e-4)
