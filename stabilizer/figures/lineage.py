@@ -33,7 +33,10 @@ class Lineage:
             start = rows[now].get("from_step")
             start = start if isinstance(start, int) else 0
             steps[now] = (start, end)
-            end, now = min(end, start), rows[now].get("parent")
+            end, parent = min(end, start), rows[now].get("parent")
+            if not isinstance(parent, int):
+                break
+            now = parent
         return cls(steps, frozenset(rows))
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any
 
-from stabilizer.configs.config import parse_version
+from stabilizer.configs.config import Version, parse_version
 from stabilizer.preflight.memory import SHARDINGS, Memory, Shape, engine_gib, estimate, model_shape
-from stabilizer.trainers.constraints import Version, Violation
+from stabilizer.trainers.constraints import Violation
 from stabilizer.trainers.easyr1 import plan as easyr1
 from stabilizer.trainers.nemo_rl import plan as nemo_rl
 from stabilizer.trainers.openrlhf import plan as openrlhf

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from stabilizer.trainers.constraints import Version
+from stabilizer.configs.config import Version
 
 
 @dataclass(frozen=True, kw_only=True)
