@@ -3,7 +3,7 @@
 Timed inside the process, call by call, on a healthy run at 50 metrics, all of them known to the vocabulary, so that
 every detector has something to look at: the generated run of `bench detect`, a thousand to a hundred thousand steps
 long, of which the last 500 are timed, after 200 that warm the watch up. The ten dearest detectors are those of the
-longest run, as their share of a step: most take turns. It is processor time, so that what else the machine does is not
+longest run, as their share of a step. It is processor time, so that what else the machine does is not
 counted; wall-clock comparisons of whole runs could not resolve this: their noise is 5 to 20 %.
 
 The last rows are of the trainer, where it is installed: a step of the built-in task, a snapshot as a fix takes it (on
@@ -24,10 +24,10 @@ import numpy as np
 
 from bench.detect.host import Host
 from bench.detect.world import World
+from stabilizer.analysis.watching import new_watch
 from stabilizer.core.records import Finding
 from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
-from stabilizer.incidents.watch import Watch
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.history import History, RunView
 
@@ -95,7 +95,7 @@ def _saving(seed: int, repeats: int) -> list[dict[str, Any]]:
 
 def _measure(length: int, seed: int, detailed: bool) -> list[dict[str, Any]]:
     stream = run(length + (WARM + TIMED) * detailed, seed)
-    history, watch = History({"trainer": "stabilizer", "steps": length}), Watch()
+    history, watch = History({"trainer": "stabilizer", "steps": length}), new_watch()
     for step, row in islice(stream, length - TIMED - WARM):
         history.append(step, row)
     for step, row in islice(stream, WARM):  # the first of them fills the signals, which a live run does as it goes
@@ -124,7 +124,7 @@ def _measure(length: int, seed: int, detailed: bool) -> list[dict[str, Any]]:
 def _dearest(length: int, history: History, stream: Iterator[tuple[int, dict[str, float]]]) -> list[dict[str, Any]]:
     """What a step costs by detector; whoever first asks for what detectors share pays for it."""
     timed = [Timed(detector) for detector in DETECTORS]
-    watch = Watch(timed)
+    watch = new_watch(timed)
     for step, row in stream:
         history.append(step, row)
         for detector in timed:

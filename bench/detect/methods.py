@@ -18,8 +18,8 @@ import numpy as np
 
 from bench.detect.score import ANY, Alarm
 from bench.environment import CACHE, install, python_of, says_yes
+from stabilizer.analysis.watching import new_watch
 from stabilizer.core.records import SEVERITIES
-from stabilizer.incidents.watch import Watch
 from stabilizer.runs.history import History, RunView
 
 Rows = list[tuple[int, dict[str, float]]]
@@ -85,7 +85,7 @@ def rows(run: History) -> Rows:
 
 def ours(seen: Iterable[RunView]) -> list[Alarm]:
     """Every finding as it opens, and again when it first becomes a warning; causes as they stand at the end."""
-    watch = Watch()
+    watch = new_watch()
     said: dict[tuple[str, int, int], tuple[int, str]] = {}
     alarms: list[tuple[Alarm, tuple[str, int, int]]] = []
     for view in seen:

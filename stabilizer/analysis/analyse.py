@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stabilizer.analysis.health import Healthy, healthy, unproven_fall
+from stabilizer.analysis.watching import new_watch
 from stabilizer.core import records
 from stabilizer.core.metrics import is_rl, metric
 from stabilizer.core.records import SCHEMA, SEVERITIES, Cause, Finding, RemedyAdvice, worst
 from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.forecast import Forecast, forecast
-from stabilizer.incidents.watch import Watch
 from stabilizer.remedies import BY_ID, LIVE, fitted, for_cause
 from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import summary
@@ -121,7 +121,7 @@ def analyse(
     told: Callable[[int, int], None] = lambda row, rows: None,
 ) -> Analysis:
     """Replay the run and say what there is to say; `told` hears how far it has come (row, of rows)."""
-    watch = Watch(detectors)
+    watch = new_watch(detectors)
     changes: list[Finding] = []
     for row, shown in enumerate(run.views(), 1):
         told(row, len(run.ticks))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.analysis.log_end import GRACE_S, LONGER, PACE, Rest, Wait, log_end, pace
+from stabilizer.analysis.watching import new_watch
 from stabilizer.commands.diagnose import add_source_arguments, mapping
 from stabilizer.core.durations import spoken
 from stabilizer.core.records import SEVERITIES, Action, Finding
@@ -108,14 +109,14 @@ def run(args: argparse.Namespace) -> int:
     printer: Any = JsonPrinter() if args.json else LivePrinter(Console(highlight=False), catching_up=True)
     notices = Notices(args.path.name, args.on_critical, args.notify, tell=lambda text: print(text, file=sys.stderr))
     reading = True
-    watch, newest = Watch(), time.monotonic()
+    watch, newest = new_watch(), time.monotonic()
     grace = math.inf if args.grace is None and args.idle is not None else args.grace
     rest, wait, slowest, ended = Rest(grace, newest), None, 0.0, False
     verdict, newest_view = "too-short", None
     try:
         while True:
             if news.anew:
-                watch = Watch()
+                watch = new_watch()
             _tell_of_log(args, news, newest_view)
             notices.ask(news.asked, args.answer_at)
             for view in news.views:

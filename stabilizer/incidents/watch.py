@@ -1,7 +1,7 @@
 """Opens, holds, merges and closes incidents: the only place with alert state.
 
-A detector says at every tick what it sees at that tick. Here a finding must stand for some ticks before it opens
-(`Detector.confirm`), stays open through short gaps, is called recovering after `RECOVERING` quiet looks and resolved
+Every detector is asked at every tick what it sees then. Here a finding must stand for some ticks before it opens
+(`Detector.confirm`), stays open through short gaps, is called recovering after `RECOVERING` quiet ticks and resolved
 when it was not seen for `RESOLVED` ticks. One cause gives one incident, not fifty findings. A finding belongs to an
 incident that stands when
 
@@ -14,14 +14,6 @@ What only informs attracts nothing that is not near. A run's owner is warned of 
 another within them, of the same failure or of one further down while the first still stands, is kept as information,
 marked `held_back`, and raised when the budget is free or it gets worse. Proof (`confirm` = 1) and critical findings are
 never held back, and a declared change frees the budget.
-
-Detectors that hold no proof are asked at every fifth tick, all but those in doubt, and all at the same one, for they
-share what they look at. One of a failure that hurries, when it sees something new, is asked about the ticks it missed
-as well, so that waiting to be asked is no part of what must be waited for. In a young run every detector is, and it is
-asked at least every `confirm` ticks, so that nothing opens later, or with another onset, than if all were asked at
-every tick: a failure that must stand for three ticks is seen by a look at every third. In doubt, and asked at every
-tick, is what suspects something, and what was silent about an open finding a moment ago; at every third, what opened as
-information not long ago and may yet warn. What stands, stands for long, and waits like the rest.
 
 A tick is one logged row, and distances are counted in rows, so that a run logged every ten steps is judged as one
 logged at each. The watch sees nothing but the views it is shown, in the order they are shown, so a live run, its
@@ -39,25 +31,11 @@ from stabilizer.core.metrics import is_rl
 from stabilizer.core.records import SEVERITIES, Cause, Event, Finding, RemedyAdvice, Severity, worst
 from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
-from stabilizer.incidents.diagnosis import causes
 from stabilizer.incidents.diagnosis.graph import is_integrity, may_follow
-from stabilizer.remedies import advise, fitted
 from stabilizer.runs.history import RunView
-from stabilizer.runs.loaded import LoadedRun
 
-EVERY = 5
-"""Ticks from one look for trends to the next, while none is seen."""
-FIRST = 2
-"""The tick of a run at which all have looked for the first time."""
-FAST = 5
-"""Ticks of confirmation up to which a failure is one that hurries; what takes more to be believed can wait."""
-MAY_WORSEN = 40
-"""Ticks for which what opened as information is asked about at every third: much of what hurries becomes a warning in
-them."""
-YOUNG = 120
-"""Ticks in which nothing may open late because not all are asked at each: a short log has no rows to spare."""
 RECOVERING = 5
-"""Quiet looks in a row after which a finding is recovering."""
+"""Quiet ticks in a row after which a finding is recovering."""
 RESOLVED = 20
 """Ticks after it was last seen at which it is resolved."""
 MERGE = 50
@@ -72,6 +50,12 @@ EXPLAIN_AGAIN = (10, 30)
 """Ticks after an incident's opening at which its cause is asked for again: what else moved shows only then."""
 TOO_SHORT = 25
 """Rows under which a run without findings is too short to be called healthy."""
+
+
+Explain = Callable[[Sequence[Finding], RunView], tuple[Cause, ...]]
+"""The causes of an incident, the likeliest first, from its findings."""
+Advise = Callable[[Sequence[Cause], RunView, int, bool], tuple[RemedyAdvice, ...]]
+"""Remedies for causes, given the step the incident began at and whether it does harm."""
 
 
 @dataclass
@@ -99,17 +83,9 @@ class _Track:
     """Tick at which it was last seen."""
     raised: int = 1
     quiet: int = 0
-    """Looks in a row that saw nothing."""
+    """Ticks in a row at which nothing was seen."""
     opened: int = 0
     """Tick at which it opened; 0 while it is suspected."""
-
-    def in_doubt(self, tick: int) -> bool:
-        """Whether the next look may settle it, or make it worse."""
-        if not self.opened or 0 < self.quiet < RECOVERING:
-            return True
-        since = tick - self.opened
-        hint = self.finding.severity == "info" and self.detector.confirm < FAST
-        return hint and since < MAY_WORSEN and since % 3 == 0
 
 
 @dataclass(frozen=True)
@@ -123,17 +99,13 @@ class _Closed:
 class Watch:
     """Alert state of one run. `tick` with every new view; `findings` is how things stand."""
 
-    def __init__(self, detectors: Sequence[Detector] = DETECTORS):
+    def __init__(self, explain: Explain, advise: Advise, detectors: Sequence[Detector] = DETECTORS):
+        self.explain, self.advise = explain, advise
         self.detectors = tuple(detectors)
         self.incidents: list[Incident] = []
         self._tracks: dict[str, _Track] = {}
         self._closed: list[_Closed] = []
         self._broken: set[str] = set()
-        self._asked = [_regular(self.detectors, tick, young=False) for tick in range(EVERY)]
-        self._asked_young = [_regular(self.detectors, tick, young=True) for tick in range(_ROUND)]
-        self._active: list[Finding] | None = None
-        """`active`, once it was asked for after a tick."""
-        self._place = {detector.id: place for place, detector in enumerate(self.detectors)}
         self._tick = 0
         self._free_from = 0
         """Warnings before this tick do not count against the budget: a change was declared since."""
@@ -145,40 +117,27 @@ class Watch:
     def tick(self, view: RunView) -> list[Finding]:
         """Ask every detector about `view`; returns findings that opened, got worse, changed state or closed."""
         changed: list[Finding] = []
-        self._active = None
         self._tick += 1
         self._steps.append(view.step)
         self._heed_events(view, changed)
-        tracks = self._tracks
-        for detector in self._due():
+        for detector in self.detectors:
+            if detector.at_end:
+                continue
             try:
                 result = detector.check(view)
             except Exception as error:  # a detector that fails must not take training down: it becomes a finding
                 result = None
                 self._report_broken(detector, error, view, changed)
-            if result is not None or detector.id in tracks:
-                self._advance(detector, result, view, changed)
-        for incident in self.incidents[-10:] if self.incidents else ():
+            self._advance(detector, result, view, changed)
+        for incident in self.incidents[-10:]:
             if self._tick - incident.opened in EXPLAIN_AGAIN and self._untreated(incident, view):
                 self._unexplained.add(incident.number)
         self._explain_all(view, changed)
         return changed
 
-    def _due(self) -> Sequence[Detector]:
-        """Who is asked: proof is looked for at every tick, and what is in doubt is; the rest at every fifth, which
-        costs a statistical answer two ticks on average and saves four fifths of the work."""
-        asked = self._asked_young if self._tick <= YOUNG else self._asked
-        regular = asked[self._tick % len(asked)]
-        in_doubt = {id: track.detector for id, track in self._tracks.items() if track.in_doubt(self._tick)}
-        if not in_doubt:
-            return regular
-        due = in_doubt | {detector.id: detector for detector in regular}
-        return [due[id] for id in sorted(due, key=self._place.__getitem__)]
-
     def end(self, view: RunView) -> list[Finding]:
         """Say that the run is over at `view`: now it can be told whether a failure was the last thing that happened."""
         changed: list[Finding] = []
-        self._active = None
         for detector in self.detectors:
             if not detector.at_end:
                 continue
@@ -197,9 +156,7 @@ class Watch:
 
     def active(self) -> list[Finding]:
         """Findings that are not resolved."""
-        if self._active is None:
-            self._active = sorted([f for f in self._standing() if f.state != "resolved"], key=_place)
-        return list(self._active)
+        return sorted([f for f in self._standing() if f.state != "resolved"], key=_place)
 
     def _standing(self) -> list[Finding]:
         """Findings that have opened and are tracked still, in no order."""
@@ -230,7 +187,7 @@ class Watch:
         track = self._tracks.get(detector.id)
         if result is not None:
             if track is None:
-                track = self._tracks[detector.id] = self._suspect(detector, result, view)
+                track = self._tracks[detector.id] = _Track(detector, result, self._tick)
             else:
                 track.raised, track.quiet, track.seen = track.raised + 1, 0, self._tick
             self._raise(track, result, view, changed)
@@ -241,22 +198,6 @@ class Watch:
         else:
             track.raised, track.quiet = 0, track.quiet + 1
             self._quieten(track, changed)
-
-    def _suspect(self, detector: Detector, result: Finding, view: RunView) -> _Track:
-        """A new suspicion, and for how many ticks in a row it has been so: those missed are made up for now."""
-        stride = min(detector.confirm, EVERY)
-        young = self._tick <= YOUNG or self._tick - stride < YOUNG
-        missed = EVERY - 1 if not young and detector.confirm <= FAST else stride - 1 if young else 0
-        track = _Track(detector, result, self._tick)
-        for step in list(self._steps)[-2 : -2 - missed : -1]:
-            if track.raised >= detector.confirm or step >= view.step:
-                break
-            if (seen := _seen(detector, view.at(step))) is None:
-                break
-            track.raised += 1
-            if young:  # as if it had been asked at each
-                track.finding = replace(track.finding, onset_step=min(track.finding.onset_step, seen.onset_step))
-        return track
 
     def _raise(self, track: _Track, result: Finding, view: RunView, changed: list[Finding]) -> None:
         old = track.finding
@@ -391,14 +332,12 @@ class Watch:
         members = [track for track in self._tracks.values() if track.finding.incident == incident.number]
         if not members:
             return
-        found = causes([track.finding for track in members], view)
+        found = self.explain([track.finding for track in members], view)
         begun_again = all(track.opened > incident.opened for track in members)
         if not (begun_again and incident.causes and found[0].id == "undetermined"):
             incident.causes = found  # what was told of an incident is not forgotten because it came back in part
         harm = any(track.finding.severity != "info" for track in members)
-        ours = view.about("trainer", "stabilizer") == "stabilizer"
-        advice = advise(incident.causes, view, incident.onset_step)
-        incident.remedies = fitted(advice, harm=harm, state="running", ours=ours)
+        incident.remedies = self.advise(incident.causes, view, incident.onset_step, harm)
         for track in members:
             told = track.finding
             track.finding = replace(told, causes=incident.causes, remedies=incident.remedies)
@@ -451,27 +390,6 @@ def _place(finding: Finding) -> tuple[int, int, str]:
     return finding.incident, finding.onset_step, finding.id
 
 
-def _regular(detectors: Sequence[Detector], tick: int, *, young: bool) -> tuple[Detector, ...]:
-    """Who is asked at a tick when nothing is suspected: in a young run everyone in as many ticks as it must stand."""
-
-    def every(detector: Detector) -> int:
-        return min(max(1, detector.confirm), EVERY) if young or detector.confirm == 1 else EVERY
-
-    return tuple(detector for detector in detectors if not detector.at_end and (tick - FIRST) % every(detector) == 0)
-
-
-_ROUND = math.lcm(*range(1, EVERY + 1))
-"""Ticks of a young run after which the order of looks begins anew."""
-
-
-def _seen(detector: Detector, view: RunView) -> Finding | None:
-    """What a detector sees there; one that breaks there has seen nothing."""
-    try:
-        return detector.check(view)
-    except Exception:  # of a row gone by; one that breaks now is reported where it is asked
-        return None
-
-
 def _blind(finding: Finding, view: RunView) -> bool:
     """The finding's metric is not a number now: its detector is silent because it can't see, not because all's well."""
     metric = finding.evidence.get("metric")
@@ -482,18 +400,3 @@ def _blind(finding: Finding, view: RunView) -> bool:
 def _incident_of(event: Event) -> int:
     incident = event.data.get("incident", 0)
     return incident if isinstance(incident, int) else 0
-
-
-def watch_run(
-    run: LoadedRun, detectors: Sequence[Detector] = DETECTORS, told: Callable[[int, int], None] = lambda row, rows: None
-) -> Watch:
-    """Replay a run as it was written; the watch then holds what a live one would have held.
-
-    `told` hears of every row before it is judged: which one, of how many.
-    """
-    watch = Watch(detectors)
-    for row, view in enumerate(run.views(), 1):
-        told(row, len(run.ticks))
-        watch.tick(view)
-    watch.end(run.history.view())
-    return watch

@@ -32,13 +32,13 @@ from typing import Any
 import torch
 import transformers
 
+from stabilizer.analysis.watching import new_watch
 from stabilizer.control.arbiter import Arbiter, Mode
 from stabilizer.control.fork import Fork, paired
 from stabilizer.control.probe import Probe, probe
 from stabilizer.core.failures import kind_of
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.core.records import Action, Finding, RunState
-from stabilizer.incidents.watch import Watch
 from stabilizer.live.desk import Desk
 from stabilizer.runs.directory import HIDDEN, RunWriter, hidden_keys
 from stabilizer.runs.history import History
@@ -137,7 +137,7 @@ class Session:
     ):
         self.trainer = trainer
         self.writer = writer
-        self.watch = Watch()
+        self.watch = new_watch()
         self.history = History(writer.about)
         self.stop_reason: str | None = None
         self.ended_by = ""

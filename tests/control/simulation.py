@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from stabilizer.analysis.watching import new_watch
 from stabilizer.control.arbiter import Arbiter, Mode
 from stabilizer.control.fork import Fork, paired
 from stabilizer.control.probe import Probe, probe
 from stabilizer.core.earnings import Paid
 from stabilizer.core.knobs import Checkpoint, Controls
 from stabilizer.core.records import Action, Event
-from stabilizer.incidents.watch import Watch
 from stabilizer.runs.history import History
 
 KNOBS = {
@@ -47,7 +47,7 @@ class Simulation:
         """What the schedule does to the rate at a tick, whatever the knob says; ticks go on where steps go back."""
         self._outside = outside
         """What the world outside of the weights leaves of every reward at a tick."""
-        self.watch = Watch()
+        self.watch = new_watch()
         self.history = History()
         self.actions: list[Action] = []
         self.events: list[Event] = []

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from stabilizer.analysis.watching import new_watch
 from stabilizer.core.records import SEVERITIES
 from stabilizer.detectors.reward.outage import Outage
-from stabilizer.incidents.watch import Watch
 from stabilizer.runs.history import History
 from tests.series import history
 
@@ -28,7 +28,7 @@ def opened(case: dict, seed: int) -> dict:
     run = history(
         case["series"], every=case.get("every", 1), seed=seed, about=case.get("about"), events=case.get("events", ())
     )
-    watch, first = Watch(), {}
+    watch, first = new_watch(), {}
     closed = set()
     for step in range(1, run.step + 1, case.get("every", 1)):
         over = watch.end(run.view()) if step + case.get("every", 1) > run.step else []

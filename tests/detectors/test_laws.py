@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stabilizer.analysis.watching import new_watch
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.detectors import DETECTORS
-from stabilizer.incidents.watch import Watch
 from stabilizer.runs.history import REACH, History
 from tests.series import history
 
@@ -183,7 +183,7 @@ def test_an_early_harmless_creep_does_not_swallow_a_late_collapse() -> None:
             "policy/kl_ref": "0.01+0.0005%0.1x400 0.2*1.2%0.1x17 5%0.1x83",
         }
     )
-    watch = Watch()
+    watch = new_watch()
     for step in range(1, 501):
         watch.tick(run.view(step))
     collapse = next(f for f in watch.findings() if f.id == "policy/kl-runaway" and f.severity == "critical")
@@ -219,7 +219,7 @@ def test_a_failing_detector_is_a_finding_and_the_others_go_on() -> None:
         def check(self, view):
             raise KeyError("no such thing")
 
-    watch = Watch((Broken(), *DETECTORS))
+    watch = new_watch((Broken(), *DETECTORS))
     run = history(BROKEN)
     for step in range(1, 173):
         watch.tick(run.view(step))
@@ -248,7 +248,7 @@ def test_no_detector_fails_on_numbers_of_any_size(seed: int) -> None:
         names = [*rng.choice(list(VOCABULARY), 25, replace=False), "reward/mean", "reward/correct/mean"]
         sizes = {name: rng.choice([0.0, 1e-12, 0.3, 1.0, 1e6, 1e300, -1.0, -1e9]) for name in names}
         shapes = {name: int(rng.integers(6)) for name in names}
-        run, watch = History({"trainer": trainer, "config": {}}), Watch(DETECTORS)
+        run, watch = History({"trainer": trainer, "config": {}}), new_watch(DETECTORS)
         for step in range(1, 181):
             logged = [name for name in names if rng.random() > 0.05]
             run.append(step, {name: odd(shapes[name], sizes[name], step, rng) for name in logged})

@@ -429,8 +429,8 @@ def test_going_back_is_no_answer_to_updates_that_were_left_out() -> None:
 
 def test_the_cause_is_asked_for_again_once_more_has_been_seen() -> None:
     """When an incident opens little of what moved has shown; ten and thirty rows later it is explained anew."""
+    from stabilizer.analysis.watching import new_watch
     from stabilizer.detectors.base import Detector
-    from stabilizer.incidents.watch import Watch
 
     class Collapses(Detector):
         id, needs = "reward/collapse", ()
@@ -438,7 +438,7 @@ def test_the_cause_is_asked_for_again_once_more_has_been_seen() -> None:
         def check(self, view):
             return self.finding(view, "critical", 150, "fell at 150") if view.step >= 150 else None
 
-    watch, led = Watch((Collapses(),)), []
+    watch, led = new_watch((Collapses(),)), []
     late = history(CALM | BREAKS | {"policy/kl_old": "0.002%0.2x154 0.08%0.3x46", "optim/update_ratio": "0.001x200"})
     for step in range(1, 201):
         changed = watch.tick(late.view(step))

@@ -13,13 +13,14 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import stabilizer.incidents.watch
 import stabilizer.live.session
+from stabilizer.analysis.watching import advice
 from stabilizer.core.records import Action, Cause, Finding
 from stabilizer.detectors.base import Detector
+from stabilizer.incidents.watch import Watch
 from stabilizer.live.session import Session
 from stabilizer.remedies import REMEDIES
 from stabilizer.runs.history import RunView
@@ -131,14 +132,17 @@ SCENARIOS = {
 }
 
 
+def always_too_high(found: Sequence[Finding], view: RunView) -> tuple[Cause, ...]:
+    return (Cause("lr-too-high", 0.9, "said so"),)
+
+
 def train(path: Path, scenario: str, steps: int, die_before: int | None) -> None:
     """One life of a run: from its start, or from where the last one ended."""
     detector, mode, people = SCENARIOS[scenario]
     seen = (detector(),) if detector else ()
     for kind in {type(remedy) for remedy in REMEDIES}:
         _hasten(kind)
-    stabilizer.live.session.Watch = lambda: stabilizer.incidents.watch.Watch(seen)
-    stabilizer.incidents.watch.causes = lambda *args, **kwargs: (Cause("lr-too-high", 0.9, "said so"),)
+    stabilizer.live.session.new_watch = lambda: Watch(always_too_high, advice, seen)
     durable = Durable(die_before)
     resumed = (path / "run.json").exists()
     durable.armed = resumed

@@ -16,10 +16,10 @@ from rich.console import Console
 
 import stabilizer.live.session
 import stabilizer.training.loop
+from stabilizer.analysis.watching import new_watch
 from stabilizer.commands.train import follow
 from stabilizer.core.records import Action, Finding
 from stabilizer.detectors.base import Detector
-from stabilizer.incidents.watch import Watch
 from stabilizer.live.session import RESTATED, TOGETHER, Session
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunReader, read_json, read_records
@@ -54,7 +54,7 @@ def quick(monkeypatch) -> None:
 
 @pytest.fixture
 def stand(monkeypatch) -> None:
-    monkeypatch.setattr(stabilizer.live.session, "Watch", lambda: Watch((Stand(),)))
+    monkeypatch.setattr(stabilizer.live.session, "new_watch", lambda: new_watch((Stand(),)))
 
 
 def start(path: Path, steps: int, *more: str, mode: str = "suggest") -> Session:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from stabilizer.analysis.analyse import analyse
+from stabilizer.analysis.watching import new_watch
 from stabilizer.cli import main
-from stabilizer.incidents.watch import Watch
 from stabilizer.live.follow import SETTLED, News, follow
 from stabilizer.trainers.reading import load
 from tests.analysis.test_log_end import Clock, train
@@ -29,14 +29,14 @@ class Looker:
     """Somebody who follows a log, and what they were told."""
 
     def __init__(self, path: Path):
-        self.followed, self.watch, self.steps = follow(path, load), Watch(), []
+        self.followed, self.watch, self.steps = follow(path, load), new_watch(), []
         self.told: list[str] = []
 
     def look(self, times: int = 1) -> News:
         for _ in range(times):
             news = self.followed.look()
             if news.anew:
-                self.watch = Watch()
+                self.watch = new_watch()
             self.told += ["anew"] * news.anew + ["cut"] * news.cut + ["trouble"] * bool(news.trouble)
             self.steps += [view.step for view in news.views]
             for view in news.views:

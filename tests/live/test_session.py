@@ -15,11 +15,11 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from stabilizer.analysis.watching import watch_run
 from stabilizer.cli import main
 from stabilizer.commands.train import command, follow
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.records import Action, Finding, Metrics
-from stabilizer.incidents.watch import watch_run
 from stabilizer.live.session import RESTATED, Session
 from stabilizer.runs.directory import chain_hash, replace_json
 from stabilizer.runs.reader import RunError, RunReader, read_json, read_records

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from stabilizer.analysis.analyse import analyse
+from stabilizer.analysis.watching import new_watch
 from stabilizer.cli import main
 from stabilizer.incidents.watch import Watch
 from stabilizer.live.follow import SETTLED, FollowedLog, follow
@@ -43,7 +44,7 @@ def test_a_log_that_grows_gives_the_incidents_it_gives_afterwards(tmp_path, piec
     monkeypatch.setattr("stabilizer.live.follow.DUTY", 1.0)  # every look reads
     path, text = tmp_path / "log.jsonl", "".join(collapsing())
     path.write_text(text[:400])
-    followed, watch = follow(path, load), Watch()
+    followed, watch = follow(path, load), new_watch()
     seen(followed, watch)
     for start in range(400, len(text), piece):
         with path.open("a") as file:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from stabilizer.analysis.analyse import analyse
+from stabilizer.analysis.watching import advice as watching_advice
 from stabilizer.core.records import Cause, Finding, RemedyAdvice, Severity
 from stabilizer.incidents.watch import Watch
 from stabilizer.remedies import advise, fitted
@@ -72,7 +73,7 @@ def test_what_is_told_of_a_sample_run_fits_its_state(sample: str) -> None:
     ("critical", "stabilizer", True), ("info", "stabilizer", False), ("critical", "trl", False)
 ])  # fmt: skip
 def test_a_watch_advises_something_hard_only_for_harm_to_a_run_of_ours(
-    severity: Severity, trainer: str, hard: bool, monkeypatch: pytest.MonkeyPatch
+    severity: Severity, trainer: str, hard: bool
 ) -> None:
     class Seen:
         """Sees the same at every tick."""
@@ -82,10 +83,9 @@ def test_a_watch_advises_something_hard_only_for_harm_to_a_run_of_ours(
         def check(self, view: RunView) -> Finding:
             return Finding(self.id, severity, "it ran away", 20, view.step, view.step)
 
-    monkeypatch.setattr("stabilizer.incidents.watch.causes", lambda found, view: (Cause("lr-too-high", 0.8, ""),))
     run = history({"reward/mean": "0.5x40", "control/lr_scale": "1x40"})
     run.about = {"trainer": trainer}
-    watch = Watch((Seen(),))
+    watch = Watch(lambda found, view: (Cause("lr-too-high", 0.8, ""),), watching_advice, (Seen(),))
     watch.tick(run.view())
     (finding,) = watch.active()
     assert finding.remedies and any(one.safety == "hard" for one in finding.remedies) is hard

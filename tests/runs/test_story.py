@@ -12,9 +12,9 @@ from rich.console import Console
 
 from stabilizer.analysis.analyse import analyse
 from stabilizer.analysis.importing import write_run
+from stabilizer.analysis.watching import new_watch
 from stabilizer.commands.printing import LivePrinter
 from stabilizer.core.records import Finding
-from stabilizer.incidents.watch import Watch
 from stabilizer.output.terminal import show
 from stabilizer.runs.directory import RunWriter
 from stabilizer.runs.story import incidents
@@ -70,7 +70,7 @@ def failing(folder: Path) -> tuple[Path, str]:
     printer = LivePrinter(Console(file=out, width=400, highlight=False))
     for step in range(1, 141):
         writer.metrics(step, values(step, trouble=max(0.0, min(1.0, (step - 60) / 30))))
-    run, watch = load(folder / "run"), Watch()
+    run, watch = load(folder / "run"), new_watch()
     for view in run.views():
         changed = watch.tick(view)
         writer.finding(*changed)

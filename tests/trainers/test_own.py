@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stabilizer.incidents.watch import watch_run
+from stabilizer.analysis.watching import watch_run
 from stabilizer.trainers.stabilizer import log
 
 SAMPLE = Path(__file__).parents[2] / "sample_runs/addition-healthy"

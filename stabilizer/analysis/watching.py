@@ -1,0 +1,40 @@
+"""The watch of a run as the product uses it: our diagnosis explains its incidents, our remedies are advised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from stabilizer.core.records import Cause, RemedyAdvice
+from stabilizer.detectors import DETECTORS
+from stabilizer.detectors.base import Detector
+from stabilizer.incidents.diagnosis import causes
+from stabilizer.incidents.watch import Watch
+from stabilizer.remedies import advise, fitted
+from stabilizer.runs.history import RunView
+from stabilizer.runs.loaded import LoadedRun
+
+
+def new_watch(detectors: Sequence[Detector] = DETECTORS) -> Watch:
+    """A watch that has seen nothing yet."""
+    return Watch(causes, advice, detectors)
+
+
+def advice(found: Sequence[Cause], view: RunView, onset: int, harm: bool) -> tuple[RemedyAdvice, ...]:
+    """Remedies for the causes of an incident of a run that is under way."""
+    ours = view.about("trainer", "stabilizer") == "stabilizer"
+    return fitted(advise(found, view, onset), harm=harm, state="running", ours=ours)
+
+
+def watch_run(
+    run: LoadedRun, detectors: Sequence[Detector] = DETECTORS, told: Callable[[int, int], None] = lambda row, rows: None
+) -> Watch:
+    """Replay a run as it was written; the watch then holds what a live one would have held.
+
+    `told` is called before every row is judged: with its number, and how many there are.
+    """
+    watch = new_watch(detectors)
+    for row, view in enumerate(run.views(), 1):
+        told(row, len(run.ticks))
+        watch.tick(view)
+    watch.end(run.history.view())
+    return watch
