@@ -22,9 +22,9 @@ WATCHED = (
     "value/loss",
 )
 NEVER = 10
-"""Rows after which a reward that was never a number is no late beginning: without one nothing can be learned."""
+"""Rows after which a reward that was never a number is reported: nothing can be learned without one."""
 TRAINED = (*WATCHED, "optim/update_ratio", "rollout/length_mean")
-"""What a row of training has a number in, even one that went wrong."""
+"""Metrics of which every training row has at least one finite value, even a row that went wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,34 +32,34 @@ class NonFinite(Detector):
     """A number that training depends on is NaN or infinite.
 
     Signature
-        One of the watched metrics (loss, gradient norm, entropy, KL, ratio, reward, value loss) is NaN or Inf within
-        the last `window` rows, although the same metric has been a number before, or it is the loss or the gradient
-        norm, which always must be, or a reward of ten rows and more with no accuracy beside it. It is `critical` when
-        loss or gradient norm are non-finite in `fatal` of those rows, or any other of the metrics in all of them. Rows
-        in which the trainer reports the update as left out (`optim/skipped`) are `warn` while it makes others
-        (`batch/updates`): something keeps overflowing, and what is learned comes from the rest. So are other metrics
-        while loss and gradient norm are in order.
+        A watched metric (loss, gradient norm, entropy, KL, ratio, reward or value loss) is NaN or Inf within the last
+        `window` rows. The metric must have been finite before. Loss and gradient norm always count, and so does a
+        reward of ten or more rows when no accuracy is logged. The finding is `critical` when the loss or the gradient
+        norm is non-finite in `fatal` of those rows, or any other metric in all of them. It is `warn` when the trainer
+        reports those updates as skipped (`optim/skipped`) but still makes others (`batch/updates`): something keeps
+        overflowing, and only the remaining batches are learned from. It is also `warn` for other metrics while loss and
+        gradient norm are finite.
 
     Why it matters
-        An update with a NaN gradient turns every weight into NaN, and after that completions are garbage and no number
-        recovers by itself. A trainer that leaves such updates out keeps its weights, and then the cost is the batch,
-        or the run's whole time where every update is left out.
+        One update with a NaN gradient turns every weight into NaN. Completions are then garbage, and nothing recovers
+        by itself. A trainer that skips such updates keeps its weights and loses only the batch, or all of the run's
+        time if every update is skipped.
 
     Look-alikes
-        A metric that is not a number from the first row on is not measured in this run (explained variance of a
-        constant return, say), so it is not reported. A single skipped update with the next rows healthy is `warn`:
-        the guard did its work. Rows of evaluation, whose training columns some trainers fill with NaN: when every
-        training metric of a row is NaN or missing while one of evaluation is a number, nothing was trained there. KL to
-        the reference with beta = 0, which nobody computes.
+        A metric that is non-finite from the first row is not measured in this run (for example explained variance of a
+        constant return), so it is not reported. A single skipped update followed by healthy rows is `warn`: the guard
+        worked. Evaluation rows, whose training columns some trainers fill with NaN, are ignored: every training metric
+        is NaN or missing while an evaluation metric is finite. KL to the reference with beta = 0 is ignored, because
+        nobody computes it.
 
     False alarms
-        None by construction for loss and gradient norm. A KL estimate can overflow on one extreme token and be
-        harmless; it stays `warn`.
+        None by construction for loss and gradient norm. A KL estimate can overflow on one extreme token without harm;
+        it stays `warn`.
 
     Remedies
-        `lower-lr`; `roll-back` when the numbers stay non-finite, unless `optim/skipped` says that those updates were
-        left out: then the weights are as they were, and rolling back buys nothing. By hand: look at precision (fp16
-        overflows at 65,504) and at reward functions that return NaN.
+        `lower-lr`; `roll-back` when the values stay non-finite. If `optim/skipped` shows that the updates were skipped,
+        the weights are intact and a rollback gains nothing. Manually: check the precision (float16 overflows at 65,504)
+        and reward functions that return NaN.
 
     References
         verl issue 721 (log-probabilities turn NaN first, then KL, then loss); Megatron-LM's rerun state machine
@@ -71,9 +71,9 @@ class NonFinite(Detector):
     confirm = 1
 
     window: int = 5
-    """Rows in which a non-finite value counts as present."""
+    """Newest rows in which a non-finite value counts."""
     fatal: int = 2
-    """Rows of `window` with a non-finite loss or gradient norm that make it critical."""
+    """Rows within `window` with a non-finite loss or gradient norm that make the finding critical."""
 
     def check(self, view: RunView) -> Finding | None:
         if view.sound(WATCHED):
@@ -85,7 +85,7 @@ class NonFinite(Detector):
             series = view.series(name)
             newest = series.values[-self.window :]
             power = float(newest.dot(newest))
-            if power - power == 0.0:  # the quick way to say that all are finite
+            if power - power == 0.0:  # fast check that all values are finite
                 continue
             recent = series.last(self.window)
             wrong = ~np.isfinite(recent.values)
@@ -103,19 +103,19 @@ class NonFinite(Detector):
         if not bad:
             return None
         known = [name for name in FATAL if name in view]
-        untouched = bool(known) and not any(name in bad for name in known)  # loss and gradient are in order
+        untouched = bool(known) and not any(name in bad for name in known)  # loss and gradient norm are finite
         left_out = [step for step in steps if (_at(view, "optim/skipped", step) or 0) > 0]
         guarded = bool(steps) and len(left_out) == len(steps)
         stalled = guarded and lasting and all(_at(view, "batch/updates", step) == 0 for step in steps)
         fatal = stalled if guarded else fatal_rows >= self.fatal or (lasting and not untouched)
-        fate = "; loss and gradient are in order" if untouched else ""
+        fate = "; loss and gradient norm are finite" if untouched else ""
         if fatal and not guarded:
-            fate = "; the weights are gone unless the trainer leaves such updates out, which nothing here says"
+            fate = "; the weights are lost unless the trainer skips such updates, which this log does not show"
         if guarded:
-            fate = "; the trainer left those updates out, so the weights are unharmed"
-            fate += ", but none has been made since" if stalled else ""
+            fate = "; the trainer skipped those updates, so the weights are intact"
+            fate += ", but it has made no update since" if stalled else ""
         if "reward/mean" in bad and not _ever(view.series("reward/mean")):
-            fate += "; no reward has been a number so far, so nothing can be said of what is learned"
+            fate += "; no reward has been a number so far, so progress cannot be judged"
         names = ", ".join(f"{name} = {value}" for name, value in bad.items())
         first = next(iter(bad))
         return self.finding(
@@ -125,7 +125,7 @@ class NonFinite(Detector):
 
     @staticmethod
     def _measured(view: RunView, name: str, series: Series) -> bool:
-        """Whether this run measures it at all: it was a number once, or must be one."""
+        """Whether this run measures the metric: it was finite once, or it always has to be."""
         if name == "policy/kl_ref" and view.latest("control/beta") == 0:
             return False
         if name == "reward/mean" and len(series) >= NEVER and not _ever(view.series("accuracy/train")):
@@ -134,12 +134,12 @@ class NonFinite(Detector):
 
 
 def _ever(series: Series) -> bool:
-    """Whether it was a number at the start or of late."""
+    """Whether any of the first 200 or the newest 200 values is finite."""
     return bool(np.isfinite(series.values[:200]).any() or np.isfinite(series.values[-200:]).any())
 
 
 def _evaluation(view: RunView, step: int) -> bool:
-    """Whether nothing but an evaluation was logged at a step."""
+    """Whether only an evaluation was logged at a step."""
     held_out = [name for name in view.names() if name.startswith("accuracy/val") or "eval" in name]
     trained, evaluated = (
         any((value := _at(view, name, step)) is not None and np.isfinite(value) for name in names)
@@ -155,7 +155,7 @@ def _at(view: RunView, name: str, step: int) -> float | None:
 
 
 def _run_start(steps: np.ndarray, values: np.ndarray) -> int:
-    """Step of the first non-finite value of the newest stretch of them (gaps of up to 5 finite rows belong to it)."""
+    """Step of the first non-finite value of the newest stretch. Gaps of up to 5 finite rows belong to the stretch."""
     wrong = (~np.isfinite(values[-200:])).nonzero()[0]
     breaks = (np.diff(wrong) > 6).nonzero()[0]
     return steps[-200:][wrong[breaks[-1] + 1 if len(breaks) else 0]]

@@ -1,4 +1,4 @@
-"""Gradient explosion: the gradient norm leaves its level for good."""
+"""Gradient explosion: the gradient norm rises above its level and stays there."""
 
 from __future__ import annotations
 
@@ -15,47 +15,49 @@ from stabilizer.detectors.evidence.since import outcome, since_first
 from stabilizer.runs.history import RunView, Series
 
 ZERO = 1e-9
-"""Norm under which there was no gradient: what comes after a start without rewards is no explosion."""
+"""Gradient norm that counts as zero: growth after a start without any reward is no explosion."""
 EARLY = 40
-"""Rows of a run in which there is no course yet."""
+"""First rows of a run, in which there is no lagged reference yet."""
 WARM = 10
-"""Rows the CUSUM may take to see what the first rows show already."""
+"""Rows the CUSUM may need to see what the first rows already show."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradExplosion(Detector):
-    """The pre-clip gradient norm has left the level its own past predicts, and stays away.
+    """The pre-clip gradient norm is above the level that its own past predicts, and stays there.
 
     Signature
-        The gradient norm has left its course upward (`departure`: a CUSUM on its logarithm against a lagged window of
-        its own past), and the median of the last 5 rows, and of up to 10 since the onset, is at least `material` times
-        what that past made expect. Where the run is too young for that window, the first rows are the reference and the
-        rise must be at least `young` times; `orders` times the first 5 rows, reached within the first 40, stays one for
-        200 rows, for a window then holds nothing but the explosion. Severity follows the damage: `info` while
-        everything else is calm, `warn` when the swings grow and the clip fraction has left its band as well, when the
-        norm is `driven` times its course and the clip fraction, the KL of a step or the learning rate left theirs
-        upward too while the reward does not rise (`grown` times where it is no higher than it was), when it came to
-        `stepped` times its course within two rows and stands there while rewards differ as they did, or where the first
-        rows grew by `orders` and the reward is no better than they had it, `critical` when the reward has fallen.
+        The gradient norm has risen above its trend (`departure`: a CUSUM on the logarithm against a lagged window of
+        its own past). The medians of the last 5 rows and of up to 10 rows since the onset are at least `material` times
+        the expected value. While the run is too young for that window, the first rows are the reference and the rise
+        must be at least `young` times. A rise to `orders` times the first 5 rows within the first 40 rows counts for
+        200 rows, because every later window contains only the explosion.
+
+        Severity follows the damage. `info`: everything else is calm. `critical`: the reward has fallen. `warn` in any
+        of these cases: the swings grow and the clip fraction has left its usual range; the norm is `driven` times its
+        trend while the clip fraction, the KL of a step or the learning rate rose too and the reward does not rise
+        (`grown` times is enough when the reward is no higher than before); the norm rose to `stepped` times its trend
+        within two rows and stays there while the spread of rewards is unchanged; or the first rows grew by `orders` and
+        the reward is no better than before.
 
     Why it matters
-        Clipping hides the size of the gradient but not its direction: updates made of a few extreme tokens wreck a
-        policy within tens of steps, and the damage is in the weights before the reward shows it.
+        Clipping limits the size of the gradient but not its direction. Updates dominated by a few extreme tokens can
+        wreck a policy within tens of steps, and the weights are damaged before the reward shows it.
 
     Look-alikes
         A slow creep over thousands of steps with a rising reward is common and harmless (TRL issue 2980): `info`, and
-        it triggers nothing. Shorter answers raise the norm (a mean over fewer tokens); a KL term switched on adds to
-        it. A run that begins without any spread of rewards has next to no gradient until it finds some: growth from
-        there is learning. One outlier does not move a median of 5. What is logged is the norm before clipping, so a
-        value far above `max_grad_norm` does not mean clipping is broken.
+        no action is taken. Shorter answers raise the norm (a mean over fewer tokens), and so does a KL term that is
+        switched on. A run that starts without any spread of rewards has almost no gradient until it finds some; growth
+        from there is learning. One outlier does not move a median of 5. The logged norm is the one before clipping, so
+        a value far above `max_grad_norm` does not mean that clipping is broken.
 
     False alarms
         Undeclared changes of data or batch size shift the level. Declared events start a new reference, and a shift
-        that stays for 200 rows is the new normal.
+        that lasts 200 rows becomes the new normal.
 
     Remedies
-        `lower-lr`; `roll-back` once the reward has fallen; `raise-beta` when nothing holds the policy. By hand: a
-        narrower clip range, fewer passes over a batch.
+        `lower-lr`; `roll-back` once the reward has fallen; `raise-beta` when nothing holds the policy. Manually: a
+        narrower clip range or fewer passes over a batch.
 
     References
         The lagged, autocorrelation-aware CUSUM is described in `departure.py`; verl's FAQ on rising gradients and
@@ -66,17 +68,17 @@ class GradExplosion(Detector):
     needs = ("optim/grad_norm",)
 
     material: float = 2.0
-    """Factor over the predicted norm below which a shift is not worth a word."""
+    """Factor over the predicted norm below which a shift is not reported."""
     young: float = 5.0
-    """Factor over the first rows that is needed while there is no lagged reference."""
+    """Factor over the first rows that is required while there is no lagged reference."""
     driven: float = 4.0
-    """Factor over the predicted norm that is a warning where the steps themselves have grown ..."""
+    """Factor over the predicted norm that is a warning where the steps have grown too ..."""
     grown: float = 2.5
-    """... and where the reward is no higher than it was, too."""
+    """... and where, in addition, the reward is no higher than it was."""
     stepped: float = 4.0
-    """Factor over the predicted norm that is a warning where it came between two rows."""
+    """Factor over the predicted norm that is a warning where it was reached between two rows."""
     orders: float = 30.0
-    """Factor over the first 5 rows that no start of a healthy run has."""
+    """Factor over the first 5 rows that no healthy start reaches."""
 
     def check(self, view: RunView) -> Finding | None:
         series = view.series("optim/grad_norm")
@@ -93,20 +95,20 @@ class GradExplosion(Detector):
             judgement = f"and {reward.metric} has fallen from {reward.best:.3g} to {reward.now:.3g}"
         elif since and not since.paid:
             severity = "critical" if since.fell else "warn"
-            judgement = f"and {since.metric} was {since.before:.3g} until then and is {since.now:.3g}"
+            judgement = f"and {since.metric} went from {since.before:.3g} to {since.now:.3g}"
         elif self._restless(view, series):
-            severity, judgement = "warn", "with growing swings and a clip fraction out of its band; not yet harmful"
+            severity, judgement = "warn", "with growing swings and a clip fraction above its usual range; no harm yet"
         elif now >= self.grown * baseline and (
             steps := self._steps_grow(view, reward, onset, now < self.driven * baseline)
         ):
-            severity, judgement = "warn", f"and {steps} with it; not yet harmful"
+            severity, judgement = "warn", f"and {steps} as well; no harm yet"
         elif now >= self.stepped * baseline and self._rescaled(view, onset, baseline):
-            severity, judgement = "warn", "from one row to the next, and nothing that it is made of has changed"
+            severity, judgement = "warn", "within two rows, while the spread of rewards is unchanged"
             scaled = True
         elif reward and reward.dropped:
-            return None  # the norm of a policy that is already ruined: what matters is said by others
+            return None  # the policy is already ruined: other detectors report what matters
         else:
-            severity, judgement = "info", "while everything else is calm; not harmful by itself"
+            severity, judgement = "info", "while everything else is calm; harmless by itself"
         return self.finding(
             view, severity, onset,
             f"gradient norm (before clipping) is {now:.3g}, {now / baseline:.1f} times its level before step {onset}"
@@ -115,7 +117,8 @@ class GradExplosion(Detector):
         )  # fmt: skip
 
     def _at_once(self, view: RunView, series: Series) -> tuple[int, float, float] | None:
-        """The same, of a run whose first rows grew by orders of magnitude though they had something to learn from."""
+        """(onset, level before, level now) when the first rows grew by orders of magnitude and had a signal to learn
+        from."""
         first = int(series.steps.searchsorted(view.baseline_start()))
         if not MINIMUM // 2 <= len(series) - first <= HOLD or not series.values[-1] > ZERO:
             return None
@@ -148,7 +151,7 @@ class GradExplosion(Detector):
 
     @staticmethod
     def _steps_grow(view: RunView, reward: Progress | None, onset: int, doubtful: bool) -> str:
-        """Which measure of a step's size left its course upward as well, in a run whose reward does not rise."""
+        """The measure of step size that rose as well, in words, in a run whose reward does not rise; else empty."""
         since = outcome(view, onset)
         if reward is None or reward.rising or reward.solved or since is None or since.paid:
             return ""
@@ -162,8 +165,8 @@ class GradExplosion(Detector):
 
     @staticmethod
     def _rescaled(view: RunView, onset: int, baseline: float) -> bool:
-        """It came within two rows and stands still, while rewards differ as before and prompts are as many: advantages
-        or the loss are on another scale, which creeps nowhere."""
+        """Whether the norm rose within two rows and is steady since, while the spread of rewards and the number of
+        prompts are unchanged. Advantages or the loss are then on another scale."""
         series = view.series("optim/grad_norm").last(HOLD).finite()
         at = int(series.steps.searchsorted(onset))
         then, new = series.values[max(0, at - 20) : at], series.values[at + 1 :]
@@ -185,7 +188,7 @@ class GradExplosion(Detector):
 
     @staticmethod
     def _restless(view: RunView, series: Series) -> bool:
-        """Swings of the logarithm have grown by half, and more than twice as many tokens are clipped as before."""
+        """Whether the swings of the logarithm grew by half and more than twice as many tokens are clipped as before."""
         logs = np.log(np.maximum(series.last(120).finite().values, 1e-12))
         clip = view.series("policy/clip_frac").last(120).finite().values
         if len(logs) < 60 or len(clip) < 60:

@@ -1,4 +1,4 @@
-"""Gradient spike: one to three rows with an extreme gradient norm, and calm again."""
+"""Gradient spike: one to three rows with an extreme gradient norm, then calm again."""
 
 from __future__ import annotations
 
@@ -16,48 +16,50 @@ from stabilizer.detectors.evidence.progress import progress
 from stabilizer.runs.history import RunView, Series
 
 MEMORY = 400
-"""Rows looked back on, the newest quarter of which may hold a cluster."""
+"""Rows looked back on; a cluster is looked for in the newest quarter."""
 NO_GRADIENT = 0.1
-"""Share of the usual norm under which a row had next to no gradient."""
+"""Share of the usual norm under which a row had almost no gradient."""
 OFTEN = 0.05
-"""Share of such rows from which they are a kind of their own, and not the tail of the others."""
+"""Share of such rows from which they count as a separate kind of row and not as the tail of the others."""
 LOG_ZERO = math.log(1e-9)
-"""Norm under which there was no gradient to compare with: batches without any spread of reward."""
+"""Logarithm of the norm under which there is no gradient to compare with: batches without any spread of reward."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradSpike(Detector):
-    """The pre-clip gradient norm jumped far above its course for a moment, and came back.
+    """The pre-clip gradient norm jumped far above its trend for a moment and came back.
 
     Signature
-        A row is a spike when its norm is at least `material` times the highest value its lagged reference made expect,
-        and `deviations` standard deviations of the logarithm above it; rows of a tenth of the usual norm, in which no
-        group had any spread, don't count among what is expected. Up to `longest` such rows in a row, followed by `calm`
-        rows below, are one spike: `info` for `recent` rows. `several` and more of them within 100 rows, each `tall`
-        times the expected, which at the rate of the rows before (up to 300, at least `known`) has less than the chance
-        `luck`, are `warn` while the reward does not rise. The tallest of them count as seldom as they are tall (`tall`
-        over their height, as under a tail too heavy to have a mean), and then two are enough at a tenth of that chance.
-        A spike right after which the reward fell is a `warn` too. Among the first rows, which have no course yet, the
-        others of them (`around` at least, the deviations widened for being few) are what was expected, and a row that
-        is `tall` beside them, with `calm` rows on both sides below half of its height, is `info`.
+        A row is a spike when its norm is at least `material` times the highest value that its lagged reference
+        predicts, and `deviations` standard deviations of the logarithm above it. Rows with a tenth of the usual norm,
+        in which no group had any spread, are left out of the prediction. Up to `longest` consecutive spike rows,
+        followed by `calm` rows below, count as one spike: `info` for `recent` rows.
+
+        A cluster is `warn` while the reward does not rise: `several` or more spikes within 100 rows, each `tall` times
+        the expected norm, whose probability is below `luck` at the rate of the rows before (up to 300, at least
+        `known`). Two are enough at a tenth of that probability, where the tallest count as rarer by `tall` over their
+        height (a tail too heavy to have a mean). A spike right after which the reward fell is `warn` as well.
+
+        The first rows have no trend yet. There, the other first rows (`around` at least, with the deviations widened
+        because they are few) are the expectation. A row that is `tall` beside them, with `calm` rows on both sides
+        below half of its height, is `info`.
 
     Why it matters
-        One spike seldom hurts: clipping bounds the step it makes, and its batch is harmless from other weights. But
-        its square stays in Adam's second moment for a thousand steps, and several in short order are how explosions
-        announce themselves.
+        One spike seldom hurts: clipping limits the step, and the same batch is harmless from other weights. But its
+        square stays in Adam's second moment for a thousand steps, and several spikes in short order often precede an
+        explosion.
 
     Look-alikes
-        A level shift or a ramp never comes back within `longest` rows: `optim/grad-explosion`. Norms with heavy tails
-        spike at their own steady rate, in every run, and a rate that was always there is no news. The first rows after
-        a resume or a change of data have no reference yet, and nothing is said there. An infinite norm is
-        `numerics/non-finite`.
+        A level shift or a ramp does not come back within `longest` rows: `optim/grad-explosion`. Heavy-tailed norms
+        spike at a steady rate in every run, and a rate that was always there is not news. The first rows after a resume
+        or a change of data have no reference yet and are not judged. An infinite norm is `numerics/non-finite`.
 
     False alarms
-        A rare kind of prompt (one very long answer, say) that comes up several times within an epoch.
+        A rare kind of prompt (for example with one very long answer) that comes up several times within an epoch.
 
     Remedies
-        None for one spike. `lower-lr` for a cluster, `roll-back` to before the first when the reward fell. By hand: log
-        which prompts were in those batches; a lower `max_grad_norm`, or one that adapts; reset the moments after a
+        None for one spike. `lower-lr` for a cluster, `roll-back` to before the first when the reward fell. Manually:
+        log which prompts were in those batches; use a lower or an adaptive `max_grad_norm`; reset the moments after a
         spike of a hundred times.
 
     References
@@ -72,23 +74,23 @@ class GradSpike(Detector):
     material: float = 3.0
     """Factor over the expected norm below which no row is a spike."""
     deviations: float = 6.0
-    """Standard deviations, in the logarithm, that a spike must be above what was expected."""
+    """Standard deviations, in the logarithm, by which a spike must exceed the expected value."""
     longest: int = 3
-    """Rows a spike may last."""
+    """Most rows a spike may last."""
     calm: int = 3
-    """Rows below that end it."""
+    """Rows below the limit that end a spike."""
     recent: int = 15
-    """Rows for which one spike is news."""
+    """Rows for which a single spike is reported."""
     tall: float = 5.0
-    """Factor over the expected norm of those that count together."""
+    """Factor over the expected norm from which spikes count towards a cluster."""
     known: int = 50
-    """Rows before the first of them that say how often there were any."""
+    """Rows before the first spike that are needed to know the usual rate."""
     several: int = 3
-    """Spikes within 100 rows that may be more than bad luck."""
+    """Spikes within 100 rows that may be more than chance."""
     luck: float = 1e-3
-    """Chance of so many spikes, at the rate of the rows before, below which it is none."""
+    """Probability of that many spikes, at the rate of the rows before, below which they are a cluster."""
     around: int = 8
-    """Other rows that say what is usual where there is no course yet."""
+    """Other rows that are needed where there is no trend yet."""
 
     def check(self, view: RunView) -> Finding | None:
         if not self._tall(view, 100) or not self._high(view, 100).any():
@@ -112,11 +114,11 @@ class GradSpike(Detector):
         reward = progress(view)
         many = self._more_than_luck(heights[new & tall], usual)
         if age <= 3 * self.recent and reward and reward.dropped and _follows(series, reward.drop_step, first[-1]):
-            many, severity, fate = False, "warn", f", and {reward.metric} fell right after, to {reward.now:.3g}"
+            many, severity, fate = False, "warn", f", and {reward.metric} fell to {reward.now:.3g} right after"
         elif many and not (reward and (reward.rising or reward.solved)):
             severity, fate = "warn", ", and the reward is not rising" if reward else ""
         elif age <= self.recent:
-            severity, fate = "info", " and was calm again"
+            severity, fate = "info", " and calm again since"
         else:
             return None
         row = begins if many else int(first[-1])
@@ -132,7 +134,7 @@ class GradSpike(Detector):
         )  # fmt: skip
 
     def _early(self, view: RunView) -> Finding | None:
-        """A spike among the first rows, held against those before and after it."""
+        """A spike among the first rows, compared with the rows before and after it."""
         count = view.rows("optim/grad_norm")
         if not self.around < count <= MINIMUM + LAG + self.recent:
             return None
@@ -160,24 +162,25 @@ class GradSpike(Detector):
             return None
         beside = np.concatenate((values[first - self.calm : first], values[last + 1 : last + 1 + self.calm]))
         if math.log(max(float(beside.max()), 1e-12)) > usual + height / 2:
-            return None  # it came up and goes down again in steps: how a run begins
+            return None  # it rises and falls in steps, as at the start of a run
         baseline, now, onset = math.exp(usual), float(values[at]), int(known.steps[first])
         return self.finding(
             view, "info", onset,
-            f"gradient norm (before clipping): one spike among the first rows, at step {int(known.steps[at])}, up to"
-            f" {now:.3g} ({now / baseline:.0f} times the {baseline:.3g} around it) and was calm again",
+            f"gradient norm (before clipping): one spike among the first rows, at step {int(known.steps[at])}, of"
+            f" {now:.3g} ({now / baseline:.0f} times the {baseline:.3g} of the rows around it) and calm again since",
             metric="optim/grad_norm", baseline=baseline, now=now, spikes=1,
         )  # fmt: skip
 
     def _heights(
         self, series: Series, expected: np.ndarray, high: np.ndarray, first: np.ndarray, last: np.ndarray
     ) -> np.ndarray:
-        """How many times the expected norm each spike is: some tall ones are more than a heavy tail."""
+        """Height of each spike in multiples of the expected norm."""
         over = np.where(high, series.values / np.exp(np.where(np.isfinite(expected), expected, np.inf)), 0.0)
         return np.array([over[a : b + 1].max() for a, b in zip(first, last, strict=True)])
 
     def _more_than_luck(self, heights: np.ndarray, usual: float) -> bool:
-        """Whether so many tall spikes, or the two tallest of them, are no accident where `usual` tall ones are."""
+        """Whether that many tall spikes, or the two tallest, are unlikely by chance where `usual` tall ones are
+        expected."""
         if len(heights) >= self.several and _chance(len(heights), usual) < self.luck:
             return True
         if len(heights) < 2:
@@ -186,7 +189,7 @@ class GradSpike(Detector):
         return _chance(2, usual * self.tall / second) < self.luck / 10
 
     def _tall(self, view: RunView, rows: int) -> bool:
-        """Whether the tallest of the newest rows could be high beside the lowest expectation: mostly not, and cheap."""
+        """Whether the tallest of the newest rows can be a spike at all: a cheap check that mostly says no."""
         if view.rows("optim/grad_norm") <= MINIMUM + LAG:
             return False  # nothing is expected yet
         signal = course(view, "optim/grad_norm")
@@ -195,7 +198,7 @@ class GradSpike(Detector):
         return tallest > 0 and math.log(tallest) >= least + 0.99 * math.log(self.material)
 
     def _high(self, view: RunView, rows: int) -> np.ndarray:
-        """Which of the newest rows are far above what was expected of them."""
+        """Which of the newest rows are far above the expected value."""
         signal = self._expected(view)
         if not len(signal):
             return np.zeros(0, bool)
@@ -214,7 +217,7 @@ class GradSpike(Detector):
         return view.causal("optim/grad_norm", ("with gradient", first, self.material), advance)
 
     def _spikes(self, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """First and last row of every spike: short, and over."""
+        """First and last row of every spike that was short and is over."""
         rows = high.nonzero()[0]
         breaks = (np.diff(rows) > self.calm).nonzero()[0]
         first = rows[np.concatenate(([0], breaks + 1))]
@@ -227,10 +230,10 @@ def _with_gradient(
     values: np.ndarray, known: int, last: list[float] | None, *,
     course: np.ndarray, count: int, first: int, least: float,
 ) -> list[tuple[float, float]]:  # fmt: skip
-    """What the course expects, and of tall rows what it would without those that had next to no gradient: they are a
-    kind of batch of their own, and between two kinds everything looks usual.
+    """The expected norm of every row. For tall rows the expectation leaves out rows with almost no gradient: these are
+    a separate kind of batch, and a mix of two kinds makes everything look usual.
 
-    The course has the newest of `count` rows; of those so old that theirs was let go nothing is expected.
+    The trend covers the newest of `count` rows; nothing is expected of rows so old that theirs was dropped.
     """
     gone = count - len(course)
     out = [(math.nan, 0.0)] * (gone - known)
@@ -250,12 +253,12 @@ def _with_gradient(
 
 
 def _chance(count: int, usual: float) -> float:
-    """Poisson's chance of `count` or more where `usual` are expected; 1 where nothing is known."""
+    """Poisson probability of `count` or more where `usual` are expected; 1 where the rate is unknown."""
     if usual == np.inf:
         return 1.0
     return 1 - sum(math.exp(-usual) * usual**k / math.factorial(k) for k in range(count))
 
 
 def _follows(series: Series, step: int, row: int) -> bool:
-    """Whether a step lies within ten rows after a row; a fall is dated to three rows."""
+    """Whether a step lies within ten rows after a row; a fall is dated to within three rows."""
     return -3 <= int(series.steps.searchsorted(step)) - row <= 10

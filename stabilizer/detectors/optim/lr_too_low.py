@@ -1,4 +1,4 @@
-"""Learning rate too low: every step is in order, and too small to get anywhere."""
+"""Learning rate too low: updates are healthy but too small to make progress."""
 
 from __future__ import annotations
 
@@ -18,38 +18,39 @@ from stabilizer.runs.history import RunView
 
 @dataclass(frozen=True, kw_only=True)
 class LrTooLow(Detector):
-    """The policy hardly moves, nothing is clipped, and the reward stands still although there is room.
+    """The policy hardly moves, nothing is clipped, and the reward is flat although there is room to improve.
 
     Signature
-        The median of 20 rows of KL to the sampling policy is above 0 and under `step_kl`, or, where a batch makes one
-        update, KL to the reference is still under `drift` after `rows` rows; every one of the two that is measured must
-        agree, and next to nothing is clipped. Groups do have spread, warm-up is over, the schedule is not, and the
-        reward has gained no more than its noise (`info`). It is `warn` once the reward is known to stand still
-        (`stagnation`) and, where it never rose, had its time to begin; or once `steps` steps of a shorter log went by
-        without a rise. A rate that was cut from one row to the next, undeclared, to a third of itself or less and has
-        stayed there is `warn` whatever the size of a step, once the reward has lost the pace it had before
-        (`since.slowed`); a fall to less than a tenth, which stands for `stands` rows, while the reward does not rise.
-        So is a rate in force that is a third or less of what the run's own settings ask for, while the reward does not
-        rise.
+        The median of KL to the sampling policy over 20 rows is above 0 and under `step_kl`. Where a batch makes one
+        update, KL to the reference is still under `drift` after `rows` rows. Every one of the two that is measured must
+        agree, and almost nothing is clipped. Groups have spread, warm-up is over, the schedule is not, and the reward
+        has gained no more than its noise (`info`). The finding is `warn` once the reward is known to be flat
+        (`stagnation`) and, if it never rose, has had its time to begin, or once a shorter log has gone `steps` steps
+        without a rise.
+
+        An undeclared cut of the learning rate between two rows, to a third or less, is `warn` whatever the size of a
+        step, once the reward has lost its earlier pace (`since.slowed`). So is a cut to less than a tenth that lasts
+        `stands` rows while the reward does not rise, and a rate in force that is a third or less of what the run's own
+        settings ask for while the reward does not rise.
 
     Why it matters
-        It is the cheapest failure to repair and the easiest to wait out: all curves are calm, and at a thirtieth of the
-        right rate what takes a night takes a month.
+        It is the cheapest failure to repair and the easiest to miss: all curves are calm, and at a thirtieth of the
+        right rate a night's work takes a month.
 
     Look-alikes
-        Groups of equal rewards push nothing either, at any rate: `reward/no-signal`, looked at first here. A large
-        beta holds the policy where it is (`policy/kl-pinned`). A rate of exactly 0 or weights that never change are
-        `optim/no-update`. A warm-up is slow by design, so is the tail of a schedule, which comes over many rows or by
-        steps to a tenth. KL to the reference of exactly 0 is not measured rather than small. A reward that rises,
+        Groups of equal rewards give no gradient at any rate: `reward/no-signal`, which is checked first. A large beta
+        holds the policy in place (`policy/kl-pinned`). A rate of exactly 0 or weights that never change are
+        `optim/no-update`. A warm-up is slow by design, and so is the tail of a schedule, which falls over many rows or
+        in steps to a tenth. KL to the reference of exactly 0 is not measured rather than small. A reward that rises,
         however slowly, is at most `info`.
 
     False alarms
-        A task at its ceiling below 1 whose policy has converged moves as little. Estimators of KL that cancel (k1) look
-        small on long answers.
+        A converged policy at a ceiling below 1 moves as little. Estimators of KL that cancel (k1) look small on long
+        answers.
 
     Remedies
-        `raise-lr` by hand, 1.5 to 2 times at once, with the KL of a step as the measure; `lower-beta` if that is what
-        holds it.
+        `raise-lr` manually, by 1.5 to 2 times at once, watching the KL of a step; `lower-beta` if the KL term holds the
+        policy.
 
     References
         AdaLRS (arXiv 2506.13274): raise while the loss's slope allows it, go back when not. Typical KL of a step with a
@@ -61,17 +62,17 @@ class LrTooLow(Detector):
     confirm = 5
 
     step_kl: float = 1e-5
-    """Nats per token by which a step moves the policy at least in a run that gets anywhere."""
+    """Nats per token by which a step moves the policy at least in a run that makes progress."""
     drift: float = 2e-4
-    """Nats per token of distance to the reference that a policy has long passed after `rows` rows."""
+    """Nats per token from the reference that a learning policy has long passed after `rows` rows."""
     rows: int = 40
-    """Rows before which nothing is said."""
+    """Rows below which nothing is reported."""
     cut: float = 3.0
-    """Factor by which a rate falls in one row that no schedule has, but a mistake."""
+    """Factor by which no schedule lowers the rate between two rows."""
     gone: float = 11.0
-    """Factor by which no step of a schedule lowers a rate at once; those that have steps take a tenth."""
+    """Factor by which no step schedule lowers the rate at once; those take a tenth."""
     stands: int = 10
-    """Rows for which it has stayed there."""
+    """Rows for which the rate has stayed there."""
     steps: int = 200
     """Steps without a rise that are worth a warning in a log of few rows."""
 
@@ -96,7 +97,7 @@ class LrTooLow(Detector):
         sparse = view.step - since >= self.steps and len(series) < view.step - since and not course.rising
         name, now = still
         rate = view.latest("optim/lr")
-        what = "one step moves the policy by" if name == "policy/kl_old" else "the policy is"
+        what = "one step moves the policy by only" if name == "policy/kl_old" else "the policy is only"
         far = "nats/token" if name == "policy/kl_old" else f"nats/token from its reference after {reward.rows} rows"
         lasts = stuck is not None and (stuck.grew or view.step - stuck.onset_step >= patience(view))
         return self.finding(
@@ -107,20 +108,20 @@ class LrTooLow(Detector):
         )  # fmt: skip
 
     def _not_as_set(self, view: RunView) -> Finding | None:
-        """Our own trainer's log says which rate was asked for, and a far smaller one is in force."""
+        """Our own trainer's log states the requested rate, and a far smaller one is in force."""
         change = next((change for change in view.once(not_in_force) if change.metric == "optim/lr"), None)
         reward = progress(view) if change and 0 < change.now * self.cut <= change.was else None
         if change is None or reward is None or reward.solved or reward.rising:
             return None
         return self.finding(
             view, "warn", change.step,
-            f"the learning rate is {change.now:.2g} where settings ask for {change.was:.2g}, since step {change.step},"
-            f" and {reward.metric} ({reward.now:.3g}) is not rising",
+            f"the learning rate has been {change.now:.2g} since step {change.step} where the settings ask for"
+            f" {change.was:.2g}, and {reward.metric} ({reward.now:.3g}) is not rising",
             metric="optim/lr", baseline=change.was, now=change.now,
         )  # fmt: skip
 
     def _cut(self, view: RunView) -> Finding | None:
-        """The rate fell from one row to the next, and the reward's rise ended with it."""
+        """The rate fell between two rows, and the reward stopped rising with it."""
         rates = view.series("optim/lr").last(500).finite()
         values = rates.values
         if len(values) < 30 or not 0 < values[-1] <= values.max() / self.cut:
@@ -139,16 +140,17 @@ class LrTooLow(Detector):
         gone = stands and was >= self.gone * since.max() and not (reward.rising or reward.solved)
         if not (gone or slowed(view, onset)):
             return None
-        fate = "is not rising" if gone else "has hardly risen since, though it did before"
+        fate = "is not rising" if gone else "has hardly risen since, although it rose before"
         return self.finding(
             view, "warn", onset,
-            f"the learning rate fell from {was:.2g} to {values[row + 1]:.2g} at step {onset} without a word, and"
-            f" {reward.metric} ({reward.now:.3g}) {fate}",
+            f"the learning rate fell from {was:.2g} to {values[row + 1]:.2g} at step {onset} without a declared"
+            f" reason, and {reward.metric} ({reward.now:.3g}) {fate}",
             metric="optim/lr", baseline=was, now=now,
         )  # fmt: skip
 
     def _still(self, view: RunView) -> tuple[str, float] | None:
-        """The metric that shows how little moves, and its level; None when one of them moves, or none is measured."""
+        """(metric, level) of the metric that shows how little moves; None when one of them moves or none is
+        measured."""
         found = None
         for name, limit in (("policy/kl_ref", self.drift), ("policy/kl_old", self.step_kl)):
             recent = view.series(name).last(20).finite().values
@@ -163,13 +165,13 @@ class LrTooLow(Detector):
 
     @staticmethod
     def _could_learn(view: RunView, reward: Progress) -> bool:
-        """There was something to learn from, and nothing held the policy back."""
+        """Whether there was something to learn from and nothing held the policy back."""
         silent = level(view.series("reward/zero_std_frac").last(20).finite(), 20)
         beta = view.latest("control/beta")
         return not silent >= 0.7 and not (beta or 0) >= 0.1 and (reward.early > 0 or reward.noise > 0)
 
     def _scheduled(self, view: RunView) -> bool:
-        """The rate is still warming up, has come to the end of its schedule, or is 0."""
+        """Whether the rate is still warming up, has reached the end of its schedule, or is 0."""
         rates = view.series("optim/lr").last(500).finite().values
         if not len(rates):
             return False

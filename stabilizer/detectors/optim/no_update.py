@@ -1,4 +1,4 @@
-"""No update: steps are paid for, and the weights stay where they are."""
+"""No update: steps cost time, and the weights do not change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stabilizer.detectors.evidence.progress import progress
 from stabilizer.runs.history import RunView, Series
 
 MOTION = ("optim/update_ratio", "optim/grad_norm", "policy/kl_old")
-"""What is exactly zero when nothing moves, the surest first."""
+"""Metrics that are exactly zero when nothing moves, the most reliable first."""
 MEMORY = 200
 """Rows looked back on."""
 PRINTED = ("optim/grad_norm", "policy/entropy", "policy/loss", "policy/kl_ref", "rollout/length_mean")
@@ -22,39 +22,40 @@ PRINTED = ("optim/grad_norm", "policy/entropy", "policy/loss", "policy/kl_ref", 
 
 @dataclass(frozen=True, kw_only=True)
 class NoUpdate(Detector):
-    """Change of the weights, gradient, KL of the step or learning rate is exactly 0, row after row.
+    """Weight change, gradient, KL of the step or learning rate is exactly 0, row after row.
 
     Signature
-        One of the four is exactly 0 in the newest `rows` rows (`fresh` rows where it never was anything else, and more
-        than twice any gap it had before), equal rewards do not explain it, and nothing else moves: the reward does not
-        rise, and what is logged of `optim/update_ratio` is 0 too. `critical` when the weights are known to stand
-        still although the learning rate is above 0, or when two of them are 0; `warn` with one. A third and more of the
-        last `flicker` updates that changed nothing, at no regular distance, without such a reason and with a learning
-        rate above 0, are `warn` as well (by the change of the weights, or else by gradient and KL together). Where
-        equal rewards do explain the zeros, half of the last 60 rows is `info`, and `mostly` of them in a run of
-        `MEMORY` rows whose reward does not rise is `warn`.
+        One of the four is exactly 0 in the newest `rows` rows (`fresh` rows if it was never anything else) and for more
+        than twice any earlier gap. Equal rewards do not explain it, and nothing else moves: the reward does not rise,
+        and a logged `optim/update_ratio` is 0 too. `critical` when the weights are known not to change although the
+        learning rate is above 0, or when two of the four are 0; `warn` with one.
+
+        `warn` as well: a third or more of the last `flicker` updates changed nothing, at irregular distances, without
+        such a reason and with a learning rate above 0 (judged by the weight change, or else by gradient and KL
+        together). Where equal rewards explain the zeros, half of the last 60 rows is `info`, and `mostly` of them in a
+        run of `MEMORY` rows whose reward does not rise is `warn`.
 
     Why it matters
-        The run looks alive (rewards wobble, time passes, checkpoints are written) and learns nothing. It is a bug or a
-        setting, so no amount of patience helps: parameters the optimizer does not hold, a frozen or detached head, a
+        The run looks alive (rewards vary, time passes, checkpoints are written) and learns nothing. The reason is a bug
+        or a setting, so patience does not help: parameters the optimizer does not hold, a frozen or detached head, a
         loss scaler that skips, a learning rate of 0, or steps too small for bfloat16 weights to hold.
 
     Look-alikes
-        A batch whose groups all got equal rewards has a zero gradient by right, and a solved task has them all the
-        time. With one update a batch KL to the sampler is 0 by definition: it counts only with several updates, or
-        where it was above 0 before. Trainers that log a gradient every k rows and pad with zeros leave regular gaps.
-        A schedule that has come down to 0 is over. Updates left out on purpose (`batch/updates` 0, non-finite
-        gradients, the critic's head start) are no riddle. Console logs print 1e-6 as 0.000: zeros of a log that shows
-        no more than three decimals anywhere are not believed.
+        A batch whose groups all got equal rewards correctly has a zero gradient, and a solved task has such batches all
+        the time. With one update a batch, KL to the sampler is 0 by definition: it counts only with several updates, or
+        where it was above 0 before. Trainers that log a gradient every k rows and pad with zeros leave regular gaps. A
+        schedule that has come down to 0 is over. Updates skipped on purpose (`batch/updates` 0, non-finite gradients,
+        the critic's head start) are explained. Console logs print 1e-6 as 0.000, so zeros are ignored in a log that
+        never shows more than three decimals.
 
     False alarms
-        A backend that never reports a gradient norm and logs 0.0 instead, in a log without any other sign of
-        movement, while the reward is flat: `warn`.
+        A backend that never reports a gradient norm and logs 0.0 instead, in a log without any other sign of movement,
+        while the reward is flat: `warn`.
 
     Remedies
-        `easier-prompts` where equal rewards are the reason; `raise-lr` where bfloat16 swallows the step. By hand:
-        compare `optimizer.param_groups` with `model.parameters()`, check `requires_grad` and the scheduler's first
-        values, keep master weights in float32.
+        `easier-prompts` where equal rewards are the reason; `raise-lr` where bfloat16 loses the step. Manually: compare
+        `optimizer.param_groups` with `model.parameters()`, check `requires_grad` and the scheduler's first values, keep
+        master weights in float32.
 
     References
         TrainCheck (OSDI 2025) on an `optimizer.step` without effect; rl-doctor's public run with 88 % zero gradients.
@@ -65,13 +66,13 @@ class NoUpdate(Detector):
     confirm = 1
 
     rows: int = 5
-    """Rows in which it must be exactly zero."""
+    """Rows in which the value must be exactly zero."""
     fresh: int = 20
-    """Rows that are needed where it was never anything else, which may mean that nobody measures it."""
+    """Rows required where it was never anything else, which may mean that nobody measures it."""
     flicker: int = 24
-    """Rows of which a part may be without any update."""
+    """Rows among which some may be without any update."""
     mostly: float = 0.8
-    """Share of rows without a gradient that is worth a warning, though every one of them has its reason."""
+    """Share of rows without a gradient that is worth a warning even when each row is explained."""
 
     def check(self, view: RunView) -> Finding | None:
         zeros = {name: self._zeros(view, name) for name in (*MOTION, "optim/lr")}
@@ -90,17 +91,17 @@ class NoUpdate(Detector):
             return self._silent_batches(view)
         proven = zeros["optim/update_ratio"] and (view.latest("optim/lr") or 0.0) > 0
         severity = "critical" if proven or len(standing) > 1 else "warn"
-        others = f" (so are {', '.join(standing[1:])})" if standing[1:] else ""
+        others = f" (so have {', '.join(standing[1:])})" if standing[1:] else ""
         pull = view.latest("optim/grad_norm")
-        why = f"; the gradient norm is {pull:.3g}, so the optimizer drops it" if proven and pull else ""
+        why = f"; the gradient norm is {pull:.3g}, so the optimizer does not apply it" if proven and pull else ""
         return self.finding(
             view, severity, onset,
-            f"{standing[0]} is exactly 0 since step {onset}, {zeros[standing[0]]} rows in a row{others}{why}",
+            f"{standing[0]} has been exactly 0 since step {onset}, {zeros[standing[0]]} rows in a row{others}{why}",
             metric=standing[0], baseline=_before(still, onset), now=0.0, also=standing[1:],
         )  # fmt: skip
 
     def _zeros(self, view: RunView, name: str) -> int:
-        """How many of the newest rows are zero in a row; 0 when that is too few to mean anything."""
+        """Number of consecutive newest rows that are zero; 0 when too few to count."""
         if view.latest(name) != 0.0:
             return 0
         values = view.series(name).values[-MEMORY:]
@@ -111,13 +112,13 @@ class NoUpdate(Detector):
                 return 0
             return count if count >= (2 * self.rows if name == "optim/update_ratio" else self.fresh) else 0
         if name == "optim/lr" and values[other[-1]] < 0.05 * np.nanmax(values):
-            return 0  # a schedule that has come to its end
+            return 0  # the schedule has ended
         gap = int(np.diff(other).max(initial=int(other[0]) + 1)) - 1
         return count if count >= max(self.rows, 2 * gap + 1) else 0
 
     @staticmethod
     def _explained(view: RunView, rows: Series) -> np.ndarray:
-        """For each row, whether it had a right to a zero: rewards without spread, or an update left out on purpose."""
+        """For each row, whether a zero is legitimate: rewards without spread, or an update skipped on purpose."""
         explained = rows.steps <= (view.config("critic.warmup_steps") or 0)
         for name, reason in (
             ("reward/zero_std_frac", lambda value: value > 0.999),
@@ -133,11 +134,11 @@ class NoUpdate(Detector):
         return explained | bool(len(reward) > 1 and (reward == reward[0]).all())
 
     def _lost_updates(self, view: RunView) -> Finding | None:
-        """Again and again nothing moves although there was something to learn: updates lost on their way."""
+        """Nothing moves in many rows although there was something to learn from."""
         names = MOTION[:1] if MOTION[0] in view else MOTION[1:]
         newest = view.series(names[0]).values[-self.flicker :]
         if 3 * (len(newest) - len(newest.nonzero()[0])) < self.flicker:
-            return None  # nearly always, and cheaply seen
+            return None  # the usual case, and cheap to see
         series = view.series(names[0]).between(view.baseline_start(), view.step).last(MEMORY)
         newest = series.values[-self.flicker :]
         if len(newest) < self.flicker or 3 * int((newest == 0).sum()) < self.flicker or newest[-1] != newest[-1]:
@@ -164,7 +165,7 @@ class NoUpdate(Detector):
         )  # fmt: skip
 
     def _silent_batches(self, view: RunView) -> Finding | None:
-        """Zeros that are in order one by one and too many together."""
+        """Zeros that are explained one by one but too frequent together."""
         series = view.series("optim/grad_norm")
         if len(series) < 60:
             return None
@@ -185,7 +186,7 @@ class NoUpdate(Detector):
         onset = change_step(Series(past.steps, silent)) if grew else int(past.steps[0])
         return self.finding(
             view, "warn" if much else "info", onset,
-            f"{share:.0%} of the last 60 batches had a gradient of exactly 0, no group having any spread of reward",
+            f"{share:.0%} of the last 60 batches had a gradient of exactly 0 because no group had any spread of reward",
             metric="optim/grad_norm", baseline=_before(series, onset), now=0.0, share=share,
         )  # fmt: skip
 
@@ -197,13 +198,13 @@ def _before(series: Series, step: int) -> float:
 
 
 def _drifts(view: RunView, since: int) -> bool:
-    """The distance to the reference has changed since, so the weights do move, whatever the zeros say."""
+    """The distance to the reference has grown since, so the weights do move despite the zeros."""
     drift = view.series("policy/kl_ref").between(since, view.step).finite().values
     return bool(len(drift) >= 5 and drift[-5:].min() > 1.5 * drift[:5].max() and drift[-1] > 1e-3)
 
 
 def _rounded(view: RunView) -> bool:
-    """Everything in this log has at most three decimals."""
+    """Every value in this log has at most three decimals."""
     shown = np.concatenate([view.series(name).last(5).finite().values for name in PRINTED])
     shown = shown[shown != 0] * 1000
     return bool(len(shown) > 5 and np.allclose(shown, np.round(shown), rtol=1e-12, atol=1e-9))

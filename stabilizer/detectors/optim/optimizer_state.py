@@ -1,4 +1,4 @@
-"""Optimizer state: the steps no longer follow the learning rate, because what Adam remembers is wrong."""
+"""Optimizer state: step size no longer follows the learning rate, because Adam's moments are wrong."""
 
 from __future__ import annotations
 
@@ -15,46 +15,48 @@ from stabilizer.runs.history import RunView
 
 RATIO, RATE, NORM = "optim/update_ratio", "optim/lr", "optim/grad_norm"
 FRESH = 25
-"""Rows for which averages that begin anew are told of."""
+"""Rows for which reset moments are reported."""
 BEFORE, SINCE = 20, 4
-"""Rows before and after their beginning that tell it from one large step."""
+"""Rows before and after the reset that tell it from one large step."""
 CLEAR = 6.0
 """Standard deviations of a row by which the first step stands out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerState(Detector):
-    """The weights change by far more or far less per unit of learning rate than they did, and the gradient is the same.
+    """The weight change per unit of learning rate is much larger or smaller than before, and the gradient is the same.
 
     Signature
-        `optim/update_ratio` has left its course (`departure`) by a factor of `factor`, up or down, and still differs
-        from before by as much after division by the learning rate, while the gradient norm stayed within a factor of
-        `alike`. `info` by itself; `warn` when a row of `spike` times the usual gradient norm came right before, when
-        the steps changed so much from one row to the next, `torn` standard deviations of what rows differ by, or when
-        the reward has dropped since. After a declared resume or rollback, which starts a new course, the first 5 rows
-        are compared with the last 20 before it: moments that were not restored make steps `factor` times as large
-        (`warn`). Where nothing was declared, steps that are `fresh` times as large from one row to the next at one
-        rate, and come down from there row by row, are those of averages that begin anew (`warn`, for 25 rows).
+        `optim/update_ratio` has left its trend (`departure`) by `factor`, up or down, and still differs by as much
+        after division by the learning rate, while the gradient norm stayed within a factor of `alike`. `info` by
+        itself. `warn` when a row of `spike` times the usual gradient norm came right before, when the steps changed
+        within one row by `torn` standard deviations of the usual difference between rows, or when the reward has
+        dropped since.
+
+        A declared resume or rollback starts a new trend, so there the first 5 rows are compared with the last 20 before
+        it: moments that were not restored make steps `factor` times as large (`warn`). Without any declaration, steps
+        that become `fresh` times as large within one row at a constant rate, and then shrink row by row, come from
+        moments that were reset (`warn`, for 25 rows).
 
     Why it matters
-        Adam divides by the root of a running mean of squares. One gradient of a hundred times the usual multiplies that
-        root by three and more for the next 1/(1 - beta2) steps, a thousand by default, in which hardly anything is
-        learned though every curve is calm. A reset does the opposite: the first steps all have full size.
+        Adam divides by the root of a running mean of squares. One gradient of a hundred times the usual size multiplies
+        that root by three and more for the next 1/(1 - beta2) steps, a thousand by default. Almost nothing is learned
+        in them, although every curve is calm. A reset does the opposite: the first steps all have full size.
 
     Look-alikes
-        A learning rate that changes (divided out). A gradient that fades, as on a task nearly solved, takes the steps
-        with it: its norm falls too. The first hundred steps, in which the moments fill, end in a level and are over
-        before a course is known. One large gradient makes one large step and smaller ones after it. Another batch size
-        moves the noise in the gradient and its norm with it. Steps of exactly 0 are `optim/no-update`.
+        A changed learning rate is divided out. A gradient that fades, as on a nearly solved task, shrinks the steps
+        together with its norm. The first hundred steps, in which the moments fill, end in a level and are over before a
+        trend is known. One large gradient makes one large step and smaller ones after it. Another batch size changes
+        the noise in the gradient and its norm with it. Steps of exactly 0 are `optim/no-update`.
 
     False alarms
-        Other data whose gradients point elsewhere with the same norm; declare them. An epsilon of Adam above the
-        gradient's size makes small steps from the first row on, which no course can show.
+        Other data whose gradients have another direction at the same norm; declare them. An Adam epsilon above the
+        gradient's size makes small steps from the first row, which no trend can show.
 
     Remedies
-        `roll-back` to before the spike, if it was lately. By hand: reset the moments and warm the rate up over some
-        20 steps, a beta2 of 0.95 to 0.99, a clip that adapts; after a resume, check that the optimizer's state was in
-        the checkpoint.
+        `roll-back` to before the spike, if it was recent. Manually: reset the moments and warm the rate up over some 20
+        steps; use a beta2 of 0.95 to 0.99 or an adaptive clip; after a resume, check that the checkpoint holds the
+        optimizer's state.
 
     References
         SPAM (arXiv 2501.06842) on momentum reset after spikes; MiniMax-M1 (arXiv 2506.13585) on beta2 and epsilon in
@@ -65,26 +67,25 @@ class OptimizerState(Detector):
     needs = ("optim/update_ratio",)
 
     factor: float = 3.0
-    """Factor between step and learning rate, against before, that makes a finding."""
+    """Change of the ratio between step and learning rate that makes a finding."""
     alike: float = 2.0
     """Factor by which the gradient norm may differ and still count as the same."""
     spike: float = 10.0
-    """Factor over the usual gradient norm of a row that is held responsible."""
+    """Factor over the usual gradient norm of a row that explains the change."""
     fresh: float = 2.0
-    """Factor by which the first steps of forgotten averages are larger at least: they are of full size."""
+    """Smallest factor by which the first steps after a reset are larger."""
     torn: float = 10.0
-    """Standard deviations of what rows differ by: a step to another level is not made by data or batch."""
+    """Standard deviations of the usual difference between rows: neither data nor batch make such a step."""
     near: int = 30
-    """Rows before the onset in which a spike is looked for, and after a resume in which its steps are compared."""
+    """Rows before the onset in which a spike is looked for, and rows after a resume in which steps are compared."""
 
     def check(self, view: RunView) -> Finding | None:
         if begun := self._begun_anew(view):
             onset, before, first, now = begun
             return self.finding(
                 view, "warn", onset,
-                f"the optimizer forgot its averages at step {onset} and nothing declares it: steps were"
-                f" {first / before:.2g} times as large from one row to the next at the same learning rate, and come"
-                " down since",
+                f"the optimizer's moments were reset at step {onset} without a declared reason: steps became"
+                f" {first / before:.2g} times as large within one row at the same learning rate and have shrunk since",
                 metric=RATIO, baseline=before, now=now, spike=0.0, fresh=True,
             )  # fmt: skip
         left = departure(view, RATIO, up=True) or departure(view, RATIO, up=False)
@@ -109,20 +110,20 @@ class OptimizerState(Detector):
         harm = bool(reward and reward.dropped and reward.drop_step >= onset - 10)
         spike = self._spike(view, onset)
         if spike and not why:
-            why = f", after a gradient of {spike:.0f} times the usual"
+            why = f", after a gradient of {spike:.0f} times the usual size"
         if not why and self._torn(view, onset):
-            why = ", from one row to the next"
+            why = ", within one row"
         why += f", and {reward.metric} has fallen to {reward.now:.3g}" if harm else ""
         same = "and the gradient norm are" if pull else "is"
         return self.finding(
             view, "warn" if why else "info", onset,
-            f"steps are {change:.2g} times as large as before step {onset} (weights change by {now:.2g} of their size,"
-            f" {before:.2g} before) while the learning rate {same} as they were{why}",
+            f"steps are {change:.2g} times as large as before step {onset} (relative weight change {now:.2g} a step,"
+            f" {before:.2g} before) while the learning rate {same} unchanged{why}",
             metric=RATIO, baseline=before, now=now, spike=spike or 0.0,
         )  # fmt: skip
 
     def _begun_anew(self, view: RunView) -> tuple[int, float, float, float] | None:
-        """(onset, level before, first step since, step now) of averages that were forgotten within the last 25 rows."""
+        """(onset, level before, first step since, step now) of moments that were reset within the last 25 rows."""
         series = view.series(RATIO).last(2 * FRESH).finite()
         values = series.values
         row = len(values) - FRESH + int(np.argmax(values[-FRESH:])) if len(values) >= FRESH + BEFORE else 0
@@ -142,7 +143,7 @@ class OptimizerState(Detector):
         return onset, usual, first, float(values[-1])
 
     def _torn(self, view: RunView, onset: int) -> bool:
-        """Whether the steps changed at once near the onset, and nothing declares it."""
+        """Whether the steps changed at once near the onset, without a declared reason."""
         series = view.series(RATIO)
         place = int(series.steps.searchsorted(onset))
         near = series.values[max(0, place - BEFORE - self.near // 3) : place + self.near // 3]
@@ -152,7 +153,7 @@ class OptimizerState(Detector):
         return float(np.abs(jumps).max()) >= max(np.log(self.factor), self.torn * median_scale(jumps)[1])
 
     def _steps(self, view: RunView, name: str, onset: int, resumed: bool, *, new: bool = False) -> float:
-        """Level of a metric before or after the onset; 0 when it is not known."""
+        """Level of a metric before or after the onset; 0 when unknown."""
         series = view.series(name)
         if new:
             since = series.between(onset, view.step)
@@ -163,7 +164,7 @@ class OptimizerState(Detector):
         return median(values) if len(values) else 0.0
 
     def _change(self, view: RunView, name: str, onset: int, resumed: bool) -> float:
-        """How many times its level before the onset a metric is; 0 when it is not logged."""
+        """Ratio of a metric to its level before the onset; 0 when it is not logged."""
         before, now = self._steps(view, name, onset, resumed), self._steps(view, name, onset, resumed, new=True)
         return now / before if before else 0.0
 

@@ -18,37 +18,40 @@ from stabilizer.runs.history import RunView, Series
 
 @dataclass(frozen=True, kw_only=True)
 class EntropyCollapse(Detector):
-    """Token entropy has fallen far below what this run began with, or had just before, and nothing was bought with it.
+    """Token entropy has fallen far below its early level or its recent trend, and the reward gained nothing by it.
 
     Signature
-        The median of the last 5 entropies is under `fraction` of the normal one: the median of the run's first
-        `baseline` rows (frozen: a moving baseline would follow the decline) or, where that is more, what the rows
-        before a sudden fall made expect (`departure`). The task is not solved, and the reward has not risen since the
-        fall began, up to `recent` rows ago, or has provably stopped moving (`stagnation`): `warn`. Down to a `third` of
-        what its course made expect is enough if the fall has brought the reward nothing in `answer` rows, and is `info`
-        while what it may have brought can't be told from luck (two standard errors). Down to `half` is enough if
-        variety went with it: spread of rewards within groups, distinct answers, or groups left without any spread; or
-        if the reward has fallen, or has lost the pace at which it rose before the fall (`since.slowed`). `critical`
-        when the reward lost what it had gained. `info` under `little` of that, or of the first 5 rows, where no more
-        can be said than that the newer half of the run, or a young one since the fall (`since.stalled`), shows no gain
-        (`Progress.idle`). In a log of `shortest` to `young` rows a fall to `half` that lasts from first to last is
-        `info` while the reward has gained nothing, or nothing but what one component pays while another stays at its
-        floor; `warn` where it falls too. In a log without any reward a fall to `fraction` is `info`.
+        The median of the last 5 entropies is under `fraction` of normal. Normal is the median of the run's first
+        `baseline` rows (frozen, because a moving baseline would follow the decline), or, where higher, what the rows
+        before a sudden fall predict (`departure`). The task is not solved. The reward has not risen since the fall
+        began, up to `recent` rows ago, or is known to be flat (`stagnation`): `warn`.
+
+        Less is enough with other evidence. A fall to a `third` of its trend is enough if the reward gained nothing in
+        `answer` rows; it is `info` while a gain cannot be told from chance (two standard errors). A fall to `half` is
+        enough if variety fell with it (spread of rewards within groups, distinct answers, or groups without any
+        spread), if the reward has fallen, or if it has lost the pace at which it rose before the fall (`since.slowed`).
+        `critical` when the reward lost what it had gained.
+
+        A fall under `little` of normal, or of the first 5 rows, is `info` when only this is known: the newer half of
+        the run shows no gain (`Progress.idle`), or a young run shows none since the fall (`since.stalled`). In a log of
+        `shortest` to `young` rows, a steady fall to `half` is `info` while the reward has gained nothing, or only
+        through one component while another stays at its floor; it is `warn` where the reward falls too. In a log
+        without any reward, a fall to `fraction` is `info`.
 
     Why it matters
-        Without variety every answer to a prompt is the same, groups have no spread, and group-relative advantages
-        vanish: the policy can no longer find anything better than what it does.
+        Without variety, every answer to a prompt is the same, groups have no spread, and group-relative advantages
+        vanish. The policy can no longer find anything better than what it does.
 
     Look-alikes
         Entropy that falls while the reward rises, however slowly, is convergence. A solved task is near-deterministic
-        and should be. Tasks with one right wording (code, tool calls) have low entropy from the first step: only the
-        fall counts, and it must be at least `material` nats. A reward that rests on its way up is not stuck.
+        and should be. Tasks with one correct wording (code, tool calls) have low entropy from the first step: only the
+        fall counts, and it must be at least `material` nats. A reward that pauses on its way up is not stuck.
 
     False alarms
         A plateau at a ceiling below 1 that nobody declared looks the same from here.
 
     Remedies
-        `raise-entropy`. By hand: a wider upper clip range, a higher sampling temperature. After a fall of the reward:
+        `raise-entropy`. Manually: a wider upper clip range, a higher sampling temperature. After a fall of the reward:
         `roll-back`.
 
     References
@@ -59,25 +62,25 @@ class EntropyCollapse(Detector):
     needs = ("policy/entropy", "reward/mean|accuracy/train")
 
     baseline: int = 20
-    """Rows from the start that define this run's normal entropy (a third of them while it is young)."""
+    """First rows that define this run's normal entropy (a third of the rows while the run is young)."""
     fraction: float = 0.25
     """Share of the normal entropy under which it has collapsed."""
     half: float = 0.5
-    """Share under which it has, if variety or the reward went with it."""
+    """Share under which it has collapsed if variety or the reward fell with it."""
     little: float = 0.35
-    """Share under which it is told of as information while the newer half of the run shows no gain."""
+    """Share under which it is reported as information while the newer half of the run shows no gain."""
     material: float = 0.03
-    """Nats per token of fall below which nothing is said."""
+    """Nats per token of fall below which nothing is reported."""
     young: int = 100
-    """Rows up to which a fall from the first row on is told of at `half`, for there is no more to go by."""
+    """Rows up to which a fall since the first row is reported at `half`, because there is no other evidence."""
     shortest: int = 15
-    """Rows of such a log at least: fewer than seven in either half are no trend."""
+    """Rows that such a log needs: fewer than seven in either half are no trend."""
     third: float = 0.33
-    """Share of what its course made expect under which it has, where a sudden fall brought the reward nothing ..."""
+    """Share of its trend under which it has collapsed, where a sudden fall brought the reward nothing ..."""
     answer: int = 10
-    """... in so many rows."""
+    """... in this many rows."""
     recent: int = 150
-    """Rows over which a fall can be held against the reward; later, only proof that the reward stands still counts."""
+    """Rows over which a fall is compared with the reward; later, only a reward that is known to be flat counts."""
 
     def check(self, view: RunView) -> Finding | None:
         return self.held(self._collapsed(view), view, self._collapsed) or self._falling(view)
@@ -91,7 +94,7 @@ class EntropyCollapse(Detector):
         normal = level(series.part(first, end).finite(), self.baseline)
         now = level(series.last(50).finite())
         moved = departure(view, "policy/entropy", up=False)
-        began_at = max(normal, level(series.part(first, first + LEVEL).finite()))  # it may fall from the first row on
+        began_at = max(normal, level(series.part(first, first + LEVEL).finite()))  # it may fall from the first row
         highest = max(began_at, 1.5 * moved.expected) if moved else began_at
         if not now <= min(self.half * highest, highest - self.material):
             return None
@@ -104,7 +107,7 @@ class EntropyCollapse(Detector):
             len(series) > self.recent + 10 and series.values[-self.recent - 5 : -self.recent].max() < now / self.half
         )
         if long_ago and not reward.dropped and not reward.idle and stagnation(view) is None:
-            return None  # it fell before what is recent, and nothing speaks against it
+            return None  # the fall is old, and there is no evidence of harm
         onset = began(series, "positive")
         if moved:
             normal = max(normal, level(series.between(0, onset).last(20).finite(), 20))
@@ -114,7 +117,7 @@ class EntropyCollapse(Detector):
         late = stalled(view, onset) if now <= self.little * began_at else None
         if reward.rising and late is None:
             return None
-        known = min(10, max(LEVEL, (len(series) - first) // 3))  # rows that what follows is held against
+        known = min(10, max(LEVEL, (len(series) - first) // 3))  # rows that the later ones are compared with
         since = outcome(view, max(onset, int(series.steps[min(first + known, len(series) - 1)])))
         recent = since is not None and since.rows <= self.recent
         lost = reward.dropped and (since is None or not since.paid)
@@ -134,35 +137,35 @@ class EntropyCollapse(Detector):
             if not hardly and not late and not (reward.idle and now <= self.little * began_at):
                 return None
             normal = moved.expected if hardly else began_at
-        normal = normal or began_at  # a middle of nothing
+        normal = normal or began_at  # no row before the onset
         severity: Severity = "critical" if lost else "warn" if stands else "info"
         fate = f"has fallen to {reward.now:.3g}" if lost else f"is not rising ({reward.now:.3g})"
         if not stands and hardly:
-            severity, fate = "info", f"has hardly answered so far ({since.before:.3g} to {since.now:.3g})"
+            severity, fate = "info", f"has hardly changed so far ({since.before:.3g} to {since.now:.3g})"
         elif not stands and late:
             fate = f"has gained nothing since ({late.before:.3g} to {late.now:.3g})"
         elif not stands:
             fate = f"shows no gain over the newer half of the run ({reward.now:.3g})"
         return self.finding(
             view, severity, onset,
-            f"token entropy is {now:.3g} nats, {now / normal:.0%} of the {normal:.3g} that was normal,"
-            f" and {reward.metric} {fate}",
+            f"token entropy is {now:.3g} nats, {now / normal:.0%} of its normal {normal:.3g}, and {reward.metric}"
+            f" {fate}",
             metric="policy/entropy", baseline=normal, now=now,
         )  # fmt: skip
 
     def _unjudged(self, view: RunView, series: Series, normal: float, now: float) -> Finding | None:
-        """It has fallen, and a log without any reward can't say what for."""
+        """Entropy has fallen in a log without any reward, so its benefit cannot be judged."""
         if any(name in view for name in GUARDS) or len(series) < self.baseline or now > self.fraction * normal:
             return None
         return self.finding(
             view, "info", began(series, "positive"),
-            f"token entropy is {now:.3g} nats, {now / normal:.0%} of the {normal:.3g} that was normal; no reward is"
-            " logged that could say what it bought",
+            f"token entropy is {now:.3g} nats, {now / normal:.0%} of its normal {normal:.3g}; no reward is logged"
+            " to judge whether that helped",
             metric="policy/entropy", baseline=normal, now=now,
         )  # fmt: skip
 
     def _falling(self, view: RunView) -> Finding | None:
-        """A log of a few dozen rows in which entropy does nothing but fall: a hint, more where the reward falls too."""
+        """A log of a few dozen rows in which entropy only falls: a hint, or more where the reward falls too."""
         start = view.baseline_start()
         series = view.series("policy/entropy").between(start, view.step).finite()
         count = len(series)
@@ -178,17 +181,17 @@ class EntropyCollapse(Detector):
         if reward is None or reward.solved:
             return None
         if alone := view.once(unearned):
-            falls, fate = False, f"all that the reward gained ({reward.now:.3g}) is {alone.top}"
+            falls, fate = False, f"the whole gain of the reward ({reward.now:.3g}) comes from {alone.top}"
         else:
             paid = view.series(reward.metric).between(start, view.step).finite().values
             course = trend(paid) if len(paid) >= self.shortest and not reward.rising else None
             if course is None or course.rising or course.change > 0.2 * abs(median(paid[:LEVEL])):
                 return None
             falls = course.falling
-            fate = f"{reward.metric} ({reward.now:.3g}) {'falls with it' if falls else 'has gained nothing so far'}"
+            fate = f"{reward.metric} ({reward.now:.3g}) {'falls too' if falls else 'has gained nothing so far'}"
         return self.finding(
             view, "warn" if falls else "info", int(series.steps[0]),
-            f"token entropy has fallen all the way from {normal:.3g} to {now:.3g} nats in {count} rows, and {fate}",
+            f"token entropy has fallen steadily from {normal:.3g} to {now:.3g} nats in {count} rows, and {fate}",
             metric="policy/entropy", baseline=normal, now=now,
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Entropy explosion: the policy forgets what it was sure of and drifts towards noise."""
+"""Entropy explosion: the policy becomes less certain and drifts towards noise."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from stabilizer.runs.history import RunView, Series
 
 @dataclass(frozen=True, kw_only=True)
 class EntropyExplosion(Detector):
-    """Token entropy has grown far above its course, and the reward did not pay for it.
+    """Token entropy has grown far above its trend without any gain in reward.
 
     Signature
         The median of the last 5 entropies is at least `small` times, and `material` nats above, what the run's own past
-        makes expect (`departure`) or what it began with (`drift`), and the reward has fallen since: `warn`. At `large`
-        times (`sudden` where entropy has left its course) it is enough that the reward has not risen in `answer` rows.
-        `critical` when the reward has lost what it had gained. Below the entropy of the run's start a rise is a return,
-        and only a fallen reward makes it one.
+        predicts (`departure`) or what it began with (`drift`), and the reward has fallen since: `warn`. At `large`
+        times (`sudden` where entropy has left its trend) it is enough that the reward has not risen in `answer` rows.
+        `critical` when the reward has lost what it had gained. A rise that stays below the entropy of the run's start
+        is a return, and counts only when the reward has fallen.
 
     Why it matters
-        Every token is a little more often the wrong one, so long answers break first: length grows, languages mix, and
-        within tens of rows the text is gibberish whose gradients push in no direction. Lowering the bonus later does
-        not bring the lost sharpness back.
+        Every token becomes a little more likely to be wrong, so long answers break first: length grows, languages mix,
+        and within tens of rows the text is gibberish whose gradients have no direction. A lower entropy bonus later
+        does not restore the lost certainty.
 
     Look-alikes
-        Exploration that pays: entropy climbs, the reward with it (clip-higher does this on purpose). Harder data:
-        entropy and reward jump within `abrupt` rows and then stay; a policy that comes apart takes longer and goes on.
-        A return after an early collapse. A wide swing at a tiny level, which a `material` difference rules out.
+        Useful exploration: entropy and reward rise together (clip-higher does this on purpose). Harder data: entropy
+        and reward jump within `abrupt` rows and then stay; a policy that breaks takes longer and continues. A return
+        after an early collapse. A wide swing at a tiny level, which `material` rules out.
 
     False alarms
-        Harder data phased in over tens of rows without being declared, if they more than raise entropy by half.
+        Undeclared harder data that is phased in over tens of rows and raises entropy by more than half.
 
     Remedies
-        `roll-back` when the reward is lost, `lower-lr` and `raise-beta` before. By hand: entropy bonus to 0, upper clip
-        range back to 0.2, mask negative completions that have become unlikely, temperature back to 1.
+        `roll-back` when the reward is lost, `lower-lr` and `raise-beta` before. Manually: entropy bonus to 0, upper
+        clip range back to 0.2, mask negative completions that have become unlikely, temperature back to 1.
 
     References
-        MAI-Thinking-1 report on upper clip bounds; Skywork-OR1 (arXiv 2505.22312) on rises that pay; DeepSeek-V3.2
+        MAI-Thinking-1 report on upper clip bounds; Skywork-OR1 (arXiv 2505.22312) on rises that pay off; DeepSeek-V3.2
         (arXiv 2512.02556) on masking negative off-policy sequences.
     """
 
@@ -54,15 +54,15 @@ class EntropyExplosion(Detector):
     small: float = 1.5
     """Factor that matters once the reward has fallen."""
     large: float = 2.0
-    """Factor that matters while the reward stands still."""
+    """Factor that matters while the reward is flat."""
     sudden: float = 1.75
-    """The same where entropy has left its course."""
+    """The same where entropy has left its trend."""
     material: float = 0.05
-    """Nats per token of growth below which nothing is said."""
+    """Nats per token of growth below which nothing is reported."""
     answer: int = 8
-    """Rows that the reward gets to answer a rise it has not fallen with."""
+    """Rows that the reward gets to respond to a rise before it counts as unrewarded."""
     abrupt: int = 4
-    """Rows within which new data change what is measured, and a policy does not."""
+    """Rows within which new data change a metric; a policy takes longer."""
 
     def check(self, view: RunView) -> Finding | None:
         series = view.series("policy/entropy")
@@ -90,17 +90,17 @@ class EntropyExplosion(Detector):
             now < (self.sudden if moved else self.large) * normal or now < start or since.rows < self.answer
         ):
             return None
-        fate = f"fallen from {since.before:.3g} to" if since.fell else "not risen:"
+        fate = f"fell from {since.before:.3g} to" if since.fell else "has not risen:"
         times = f", {now / normal:.1f} times the" if normal > 0 else ", instead of the"
         return self.finding(
             view, "critical" if lost else "warn", onset,
-            f"token entropy is {now:.3g} nats{times} {normal:.3g} expected from before step {onset}, and"
-            f" {since.metric} has {fate} {since.now:.3g}",
+            f"token entropy is {now:.3g} nats{times} {normal:.3g} expected from the rows before step {onset}, and"
+            f" {since.metric} {fate} {since.now:.3g}",
             metric="policy/entropy", baseline=normal, now=now, reward_before=since.before, reward_now=since.now,
         )  # fmt: skip
 
     def _came_with_the_data(self, series: Series, onset: int, normal: float, now: float) -> bool:
-        """Nearly all of a moderate rise came at once, and it does not go on."""
+        """Nearly all of a moderate rise came at once, and it does not continue."""
         after = np.log(np.maximum(series.between(onset, series.steps[-1]).finite().values[:60], 1e-12))
         if now > 3 * normal:
             return False

@@ -1,4 +1,4 @@
-"""KL estimator: the number called KL says more about its estimator than about the policy."""
+"""KL estimator: the logged KL reflects its estimator more than the policy."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from stabilizer.runs.history import RunView, Series
 
 @dataclass(frozen=True, kw_only=True)
 class KlEstimator(Detector):
-    """The estimate of KL to the reference is negative where it cannot be, or thrown about by a few tokens.
+    """The estimate of KL to the reference is negative, which a KL cannot be, or dominated by a few tokens.
 
     Signature
         Negative: the mean of the newest `window` rows is below zero by more than 5 standard errors and by `negative`
-        nats (`info`), or by `impossible` nats (`warn`). Spikes: at least `spikes` single rows of the newest 50 are
-        `tall` times their median and `material` nats, or two of them `huge` times it, between rows that are as ever,
-        while entropy is calm (`info`); `warn` when the gradient spikes on the same rows and the reward has not risen
-        since the first of them.
+        nats (`info`) or `impossible` nats (`warn`). Spikes: at least `spikes` single rows of the newest 50 are `tall`
+        times their median and `material` nats, or two of them `huge` times it, between rows that are as usual, while
+        entropy is calm (`info`). Spikes are `warn` when the gradient spikes in the same rows and the reward has not
+        risen since the first of them.
 
     Why it matters
-        A KL cannot be negative. k1 may be on a row, by chance; when it is on average, the tokens were not sampled from
-        the policy they are judged by, and the penalty rewards what it should punish. k3 = exp(d) - 1 - d of a token
-        that lost ten nats is 20,000: one token then carries the whole gradient of the penalty.
+        A KL cannot be negative. A single row of k1 may be, by chance. When the average is, the tokens were not sampled
+        from the policy they are scored under, and the penalty rewards what it should punish. For a token that lost ten
+        nats, k3 = exp(d) - 1 - d is 20,000: one token then carries the whole gradient of the penalty.
 
     Look-alikes
-        True drift lifts every row, not one in ten: `policy/kl-runaway`. k1 around zero in a young run is noise. One
-        outlier is an odd token. With beta = 0 the number is a gauge that steers nothing: `info` at most.
+        True drift raises every row, not one in ten: `policy/kl-runaway`. k1 around zero in a young run is noise. One
+        outlier is an odd token. With beta = 0 the number is only measured and controls nothing: `info` at most.
 
     False alarms
         A sampling temperature other than 1 that the log-probabilities leave out shifts k1 by a constant.
 
     Remedies
-        `lower-beta` while spikes steer the gradient. By hand: compute both log-probabilities at the sampling
+        `lower-beta` while spikes drive the gradient. Manually: compute both log-probabilities at the sampling
         temperature, clamp the log-ratio (verl: 20), use k1 in the reward or k2 in the loss instead of k3.
 
     References
@@ -50,17 +50,17 @@ class KlEstimator(Detector):
     window: int = 30
     """Rows whose mean must not be negative."""
     negative: float = 0.005
-    """Nats per token below zero worth a word."""
+    """Nats per token below zero that are reported."""
     impossible: float = 0.05
     """Nats per token below zero that no rounding explains."""
     spikes: int = 3
-    """Tall rows of 50 that are a habit."""
+    """Tall rows among 50 that are a pattern."""
     tall: float = 10.0
-    """Times the median row."""
+    """Multiple of the median row."""
     huge: float = 100.0
-    """Times the median row that no odd batch explains, so that two are a habit."""
+    """Multiple of the median row that no odd batch explains, so that two are a pattern."""
     material: float = 0.2
-    """Nats per token of a tall row."""
+    """Nats per token that a tall row must have."""
 
     def check(self, view: RunView) -> Finding | None:
         series = view.series("policy/kl_ref").last(50).finite()
@@ -79,7 +79,7 @@ class KlEstimator(Detector):
         return self.finding(
             view, severity, int(series.steps[0]),
             f"KL to the reference averages {mean:.3g} nats/token over {len(series)} rows ({mean / error:.0f} standard"
-            f" errors); a KL cannot be negative, so the tokens are not from the policy that is measured",
+            f" errors). A KL cannot be negative, so the tokens were not sampled from the policy that is measured",
             metric="policy/kl_ref", baseline=0.0, now=mean,
         )  # fmt: skip
 
@@ -100,18 +100,19 @@ class KlEstimator(Detector):
         return self.finding(
             view, severity, first,
             f"{count} of {len(series)} rows have a KL of up to {highest:.3g} nats/token between rows of"
-            f" {usual:.3g}: a few tokens, not the policy" + (", and the gradient follows them" if pulled else ""),
+            f" {usual:.3g}: a few tokens dominate the"
+            f" estimate{', and the gradient spikes with them' if pulled else ''}",
             metric="policy/kl_ref", baseline=usual, now=highest,
         )  # fmt: skip
 
     @staticmethod
     def _steers(view: RunView) -> bool:
-        """Whether the penalty has any weight, as far as the run says."""
+        """Whether the penalty has any weight, as far as the run states."""
         return (view.latest("control/beta") or 0) > 0 or bool(view.config("beta", view.config("policy.beta")))
 
     @staticmethod
     def _tall_too(view: RunView, name: str, series: Series, tall: np.ndarray, times: float) -> bool:
-        """Another metric stands out on most of the same rows."""
+        """Another metric stands out in most of the same rows."""
         other = view.series(name).last(60).finite()
         if len(other) < 20:
             return False

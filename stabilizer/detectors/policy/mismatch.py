@@ -1,4 +1,4 @@
-"""Mismatch: the engine that generates and the model that learns disagree about the same tokens."""
+"""Mismatch: the generation engine and the trainer disagree about the probability of the same tokens."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ PROBS_DIFF = "verl/training/rollout_probs_diff_mean"
 
 @dataclass(frozen=True, kw_only=True)
 class Mismatch(Detector):
-    """Tokens are sampled from one distribution and learned from as if they came from another.
+    """Tokens are sampled from one distribution and trained on as if they came from another.
 
     Signature
         Levels are medians of 5 rows. `warn` where the KL between engine and trainer on the same weights is `large`
-        nats/token, or its signed mean is below minus half of that (a mean of samples from the engine cannot be: the
-        engine reports other probabilities than it samples from), or veRL's mean difference of probabilities is over
-        `diff`; or where the KL has grown `growth` times out of its course, to at least `small`, and the reward has
-        fallen since, or `leap` times, to half of `large`, whatever the reward does. `critical` when the reward has lost
-        what it had gained. `info` for a KL of half of `large`, and for single tokens over `token` times as likely here
-        as there, beside a KL of `small`.
+        nats/token; where its signed mean is below minus half of that (a mean over samples from the engine cannot be
+        negative, so the engine reports other probabilities than it samples from); or where veRL's mean difference of
+        probabilities is over `diff`. `warn` as well where the KL has left its trend: by `growth` times to at least
+        `small` with a reward that has fallen since, or by `leap` times to half of `large` whatever the reward does.
+        `critical` when the reward has lost what it had gained. `info` for a KL of half of `large`, and for single
+        tokens over `token` times as likely in one as in the other beside a KL of `small`.
 
     Why it matters
         Every ratio carries this error before the policy has moved at all, so clipping and advantages act on the wrong
-        tokens. Rare tokens are hit most: gradient spikes come next, the reward goes last, all within tens of steps.
+        tokens. Rare tokens are hit most: gradient spikes come next, then the reward falls, all within tens of steps.
 
     Look-alikes
-        Rollouts of older weights disagree because the policy moved: `policy/stale-rollouts`, and `info` here. A KL that
-        is taken after the updates contains them. Where a correction is in force (`control/mismatch`), the loss is
+        Rollouts of older weights disagree because the policy moved: `policy/stale-rollouts`, and `info` here. A KL
+        measured after the updates includes them. Where a correction is in force (`control/mismatch`), the loss is
         already weighted for it: `info` unless the reward has fallen. Mixture-of-experts models are noisier throughout.
 
     False alarms
-        An engine in 8 bits by design, with a correction this run does not log.
+        An 8-bit engine by design, with a correction that this run does not log.
 
     Remedies
-        `lower-lr` buys time, `roll-back` when the reward is lost. By hand: a correction (`policy.mismatch`: token or
+        `lower-lr` gains time, `roll-back` when the reward is lost. Manually: a correction (`policy.mismatch`: token or
         sequence weights), the same temperature and top-p on both sides, float16 or float32 in engine and head.
 
     References
@@ -57,9 +57,9 @@ class Mismatch(Detector):
     small: float = 0.003
     """Nats per token that matter beside other damage."""
     growth: float = 2.5
-    """Factor over its course."""
+    """Factor over its trend."""
     leap: float = 5.0
-    """Factor over its course that is told before any harm is done."""
+    """Factor over its trend that is reported before any harm is done."""
     diff: float = 0.01
     """veRL's mean |p(engine) - p(trainer)|."""
     token: float = 20.0
@@ -98,10 +98,10 @@ class Mismatch(Detector):
             severity, fate = "info", ""
         return self.finding(
             view, severity, onset,
-            f"engine and trainer disagree by {now:.2g} ({metric.split('/')[-1]}; trouble from {limit:g} on){fate}",
+            f"engine and trainer disagree: {metric.split('/')[-1]} is {now:.2g} (limit {limit:g}){fate}",
             metric=metric, baseline=grown.expected if grown else limit, now=now,
         )  # fmt: skip
 
     def _leapt(self, grown: Departure | None, kl: float) -> bool:
-        """So far out of its course, and so large, that nothing but a fault of the engine takes it there."""
+        """So far above its trend, and so large, that only a fault of the engine explains it."""
         return grown is not None and kl >= max(self.leap * grown.expected, self.large / 2)

@@ -1,4 +1,4 @@
-"""Router shift: a mixture of experts sends tokens elsewhere than when they were sampled."""
+"""Router shift: a mixture of experts routes tokens differently in training than in sampling."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from stabilizer.runs.history import RunView
 
 @dataclass(frozen=True, kw_only=True)
 class RouterShift(Detector):
-    """More and more tokens meet other experts in the trainer than in the engine, and the ratios swing with it.
+    """More and more tokens use other experts in the trainer than in the engine, and the ratios swing with it.
 
     Signature
-        `policy/router_shift` (of a mixture of experts; others log none) is at least `growth` times, and `more` above,
-        what its past makes expect (`departure`) or what it began with (`drift`). `warn` with a second sign: the largest
-        ratio or the clip fraction has doubled too, or the reward has fallen since; `critical` when the reward has lost
-        what it had gained. `info` without one, and from `high` on whatever its past.
+        `policy/router_shift` (only mixtures of experts log it) is at least `growth` times, and `more` above, what its
+        past predicts (`departure`) or what it began with (`drift`). `warn` with a second sign: the largest ratio or the
+        clip fraction has doubled too, or the reward has fallen since. `critical` when the reward has lost what it had
+        gained. `info` without a second sign, and from `high` whatever its past.
 
     Why it matters
         A token that changes its expert changes its probability by a jump, not by a step of the learning rate. Ratios
-        become a lottery, clipping comes in bursts, and the gradient trains experts the answer never used.
+        become random, clipping comes in bursts, and the gradient trains experts that the answer never used.
 
     Look-alikes
-        About one assignment in ten changes with every update of a healthy run: a level, not a fault. Early training
-        moves the router more than late. An engine of lower precision shifts routes from the first step and stays there.
+        In a healthy run about one assignment in ten changes with every update: a level, not a fault. Early training
+        moves the router more than late training. An engine of lower precision shifts routes from the first step and
+        stays there.
 
     False alarms
-        More updates between hand-overs raise the share by themselves: `policy/stale-rollouts`.
+        More updates between weight transfers raise the share by themselves: `policy/stale-rollouts`.
 
     Remedies
-        `lower-lr`, `roll-back` once the reward is lost. By hand: replay the engine's routing in the trainer (R2, R3),
-        ratios of whole sequences (GSPO) instead of tokens, freeze the router.
+        `lower-lr`, `roll-back` once the reward is lost. Manually: replay the engine's routing in the trainer (R2, R3),
+        use ratios of whole sequences (GSPO) instead of tokens, freeze the router.
 
     References
         GSPO (arXiv 2507.18071): about a tenth of the experts change per update; RSPO (arXiv 2510.23027) and
@@ -47,11 +48,11 @@ class RouterShift(Detector):
     confirm = 5
 
     growth: float = 1.5
-    """Times the usual share of changed assignments."""
+    """Multiple of the usual share of changed assignments."""
     more: float = 0.05
     """Share of assignments on top of the usual."""
     high: float = 0.4
-    """Share that is worth a word in any run."""
+    """Share that is reported in any run."""
 
     def check(self, view: RunView) -> Finding | None:
         series = view.series("policy/router_shift")
@@ -74,16 +75,16 @@ class RouterShift(Detector):
         lost = bool(reward and reward.dropped and not reward.rising and reward.drop_step >= onset - 20)
         severity = "critical" if grown and lost else "warn" if grown and (sign or fell) else "info"
         fate = f"; {since.metric} has fallen from {since.before:.3g} to {since.now:.3g}" if fell else ""
-        past = f", {usual:.0%} before step {onset}" if grown else ""
+        past = f", up from {usual:.0%} before step {onset}" if grown else ""
         return self.finding(
             view, severity, onset,
-            f"{now:.0%} of expert assignments differ from the engine's{past}{', ' + sign if sign else ''}{fate}",
+            f"{now:.0%} of expert assignments differ from the engine's{past}{'; ' + sign if sign else ''}{fate}",
             metric="policy/router_shift", baseline=usual if grown else self.high, now=now,
         )  # fmt: skip
 
     @staticmethod
     def _swings(view: RunView, onset: int) -> str:
-        """What else has doubled since, in words."""
+        """The other metric that has doubled since, in words."""
         for name, words in (("policy/ratio_max", "the largest ratio is"), ("policy/clip_frac", "the clip fraction is")):
             series = view.series(name)
             before, now = level(series.between(0, onset).last(20).finite(), 20), level(series.last(10).finite(), 10)

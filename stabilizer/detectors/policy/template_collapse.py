@@ -1,4 +1,4 @@
-"""Template collapse: every question gets the same answer, in ever new words."""
+"""Template collapse: every prompt gets the same answer in varying words."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ class TemplateCollapse(Detector):
     """Answers depend less and less on the prompt although entropy is as high as ever, and the reward does not gain.
 
     Signature
-        The median of the last 15 rows of `rollout/prompt_dependence` is at most `share` of what its past makes expect
-        (`departure`), or of the run's start (`drift`), and `material` below it; or at most `beside` of it, where the
-        variety over all answers of the step (`rollout/distinct_2`) left its course downward as well. Entropy is above
-        half of what it was; and, `patience` rows after the onset or later, the reward has not risen since: `warn`.
+        The median of the last 15 rows of `rollout/prompt_dependence` is at most `share` of what its past predicts
+        (`departure`) or of the run's start (`drift`), and `material` below it. At most `beside` of it is enough where
+        the variety over all answers of the step (`rollout/distinct_2`) has fallen below its trend as well. Entropy is
+        above half of its earlier level. At least `patience` rows after the onset the reward has not risen: `warn`.
         `critical` when it has lost what it had gained.
 
     Why it matters
-        Entropy, distinct answers and repetition all look well, so nobody looks. But variety within a prompt is no use
-        if the prompt is ignored: the policy has found the one text that is least bad everywhere, and rewards hardly
-        differ between its versions, so noise and penalties steer from here.
+        Entropy, distinct answers and repetition all look healthy, so nobody looks. But variety within a prompt is
+        useless if the prompt is ignored. The policy has found one text that works equally badly everywhere. Rewards
+        hardly differ between its versions, so noise and penalties drive training from here.
 
     Look-alikes
-        A common format that is learned lowers the dependence and raises the reward. If entropy collapsed as well, the
-        answers are alike because they are all one: `policy/entropy-collapse`. A batch of two prompts that happen to be
-        alike: a median of 15. A random policy at the start depends on nothing yet: only a fall counts.
+        Learning a common format lowers the dependence and raises the reward. If entropy collapsed as well, the answers
+        are alike because they are all one: `policy/entropy-collapse`. A batch of two prompts that happen to be alike:
+        the level is a median of 15. A random policy at the start depends on nothing yet: only a fall counts.
 
     False alarms
-        Undeclared data with prompts that are much more alike, or whose right answers are.
+        Undeclared data whose prompts, or whose correct answers, are much more alike.
 
     Remedies
-        `lower-beta` (the penalty rewards ignoring the prompt), `grow-batch`, `roll-back` once the reward is lost. By
-        hand: learn from the prompts with the largest spread of rewards only, and take the entropy bonus away.
+        `lower-beta` (the penalty rewards ignoring the prompt), `grow-batch`, `roll-back` once the reward is lost.
+        Manually: train only on the prompts with the largest spread of rewards, and remove the entropy bonus.
 
     References
         RAGEN-2 (arXiv 2604.06268): mutual information between prompt and reasoning follows performance, entropy does
@@ -52,13 +52,13 @@ class TemplateCollapse(Detector):
     confirm = 5
 
     share: float = 0.6
-    """Part of the usual dependence that is a collapse."""
+    """Share of the usual dependence that is a collapse."""
     beside: float = 0.75
-    """The same, where the step's answers have grown alike too."""
+    """The same, where the step's answers have become alike too."""
     material: float = 0.08
-    """Fall of the dependence below which nothing is said."""
+    """Fall of the dependence below which nothing is reported."""
     patience: int = 25
-    """Rows after which a reward that rises can be told from one that stands."""
+    """Rows after which a rising reward can be told from a flat one."""
 
     def check(self, view: RunView) -> Finding | None:
         series = view.series("rollout/prompt_dependence")
@@ -88,10 +88,10 @@ class TemplateCollapse(Detector):
         if after < 0.5 * before:
             return None
         lost = reward.dropped and since.fell
-        fate = f"has fallen from {since.before:.3g} to" if since.fell else "has not risen:"
+        fate = f"fell from {since.before:.3g} to" if since.fell else "has not risen:"
         return self.finding(
             view, "critical" if lost else "warn", onset,
-            f"answers depend on their prompt by {now:.2g}, {usual:.2g} before step {onset}, while entropy stays;"
+            f"prompt dependence of answers fell from {usual:.2g} (before step {onset}) to {now:.2g} while entropy held;"
             f" {since.metric} {fate} {since.now:.3g}",
             metric="rollout/prompt_dependence", baseline=usual, now=now, entropy_before=before, entropy_now=after,
         )  # fmt: skip

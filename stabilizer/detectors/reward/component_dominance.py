@@ -1,4 +1,4 @@
-"""Component dominance: one term of the reward drowns the others, and the policy sells them for it."""
+"""Component dominance: one component dominates the reward, and the policy gives up the others for it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from stabilizer.detectors.reward.scale_shift import components
 from stabilizer.runs.history import RunView
 
 START = 15
-"""Rows of a component before which nothing is said of what was learned and what was not: five of them are a level."""
+"""Rows of a component below which nothing is said about what was learned; five of them are a level."""
 NEVER = 0.03
-"""Share of what is paid under which a component for right answers has, for sure, hardly ever been earned."""
+"""Share of the total reward under which a component for correct answers has hardly ever been earned."""
 GREW = 0.2
 """Share of its level that a component must have gained to count as learned."""
 FLOOR = 0.1
 """Share of another's gain under which a component counts as never earned."""
 SHARE = 0.85
-"""Share of what all components gained that one must have made."""
+"""Share of the total gain that one component must have made."""
 RECENT = 30
 """Newest rows that must not rise."""
 RARE = 3.0
-"""Deviations of single payments, in means, from which a component is one that is seldom earned, not a small one."""
+"""Deviations of single payments, in means, from which a component is earned seldom rather than small."""
 
 
 class Unearned(NamedTuple):
-    """A component that made what the reward gained, and one that stayed at its floor meanwhile."""
+    """A component that made the reward's gain, and one that stayed at its floor meanwhile."""
 
     top: str
     was: float
@@ -41,13 +41,14 @@ class Unearned(NamedTuple):
     floor: str
     level: float
     earnable: bool
-    """Whether it is known to be paid at times, or by its name to be what is wanted."""
+    """Whether it is known to be earned sometimes, or its name says that it is the goal."""
     first: int
-    """The step from which on it had the chance."""
+    """The first step at which it could have been earned."""
 
 
 def unearned(view: RunView) -> Unearned | None:
-    """What was learned in place of what, if the reward rose by one component alone; ask through `view.once`."""
+    """The component that was learned and the one that was not, if one component alone raised the reward. Call
+    through `view.once`."""
     names = components(view)
     names += [name for name in ("accuracy/train",) if names and name in view]
     ends = {name: found for name in names if (found := _ends(view, name))}
@@ -82,7 +83,7 @@ def _ends(view: RunView, name: str) -> tuple[float, float, float] | None:
 
 
 def _at_floor(view: RunView, name: str, ends: tuple[float, float, float], gain: float) -> bool:
-    """Next to nothing at both ends, no penalty, and for sure it gained next to nothing of what the other did."""
+    """Almost nothing at both ends, no penalty, and clearly almost no share of the other's gain."""
     most = FLOOR * gain
     if not (0 <= ends[0] <= most and 0 <= ends[1] <= most):
         return False
@@ -94,7 +95,8 @@ def _at_floor(view: RunView, name: str, ends: tuple[float, float, float], gain: 
 
 
 def _earnable(view: RunView, name: str) -> bool:
-    """Known to be paid at times, though seldom: by what single answers get, by rows, or what is wanted by its name."""
+    """Whether it is known to be earned sometimes, by single answers or by rows, or its name says that it is the
+    goal."""
     if name == "accuracy/train" or means_right(name):
         return True
     values = view.series(name).last(300).finite().values
@@ -107,39 +109,41 @@ def _earnable(view: RunView, name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ComponentDominance(Detector):
-    """Nearly all that moves in the reward is one component, while another goes down.
+    """Almost all movement in the reward comes from one component, while another declines.
 
     Signature
-        Of the summed variances of the components' means over the newest `window` rows one component has `most`; and
-        another, itself no penalty, lies `lost` of its first level (mean of 20 rows) or more below it, by 5 standard
-        errors. `warn`; `info` when the dominant one is what is wanted (accuracy rises with it), or when the others are
-        only dead: at 0 since the start. Or (`unearned`): from the first rows to the newest ones 85 % of what all
-        components gained is one of them, by a fifth of its level and 4 standard errors, while another, or accuracy, is
-        at a tenth of that gain or less at both ends, and for sure gained no more. `info` in the first `patience` steps;
-        `warn` after them if the other is known to be earned at times (its payments are rare rather than small), or by
-        its name pays for right answers.
+        Variance: over the newest `window` rows, one component has `most` of the summed variances of the components'
+        means, and another, itself no penalty, lies `lost` or more below its first level (mean of 20 rows), by 5
+        standard errors. `warn`; `info` when the dominant component is the goal (accuracy rises with it), or when the
+        others are only inactive: at 0 since the start.
 
-        Or, `info`: the components for right answers, by their names, have for sure paid less than 3 % of what was paid
-        since the first row, and another 85 % of it.
+        Gain (`unearned`): from the first to the newest rows one component made 85 % of what all components gained, by a
+        fifth of its level and 4 standard errors. Another component, or accuracy, is at a tenth of that gain or less at
+        both ends and clearly gained no more. `info` in the first `patience` steps. `warn` later if the other is known
+        to be earned sometimes (its payments are rare rather than small), or its name says that it pays for correct
+        answers.
+
+        Share, `info`: the components for correct answers, by their names, have clearly contributed less than 3 % of the
+        total reward since the first row, and another component 85 % of it.
 
     Why it matters
-        Advantages see the sum. A term with ten times the variance of the others decides nearly every comparison, so the
-        policy improves that one, at the price of whatever stands in its way.
+        Advantages see the sum. A component with ten times the variance of the others decides almost every comparison,
+        so the policy improves that one at the expense of whatever competes with it.
 
     Look-alikes
-        A format term that all answers have earned is flat and should be. A format learned first, which the task follows
-        (`patience`). A component of weight 0, or one that was seldom due: it never moves, which is `info`. Accuracy
-        that dominates because it is what is being learned. Penalties that grow as answers get longer while the task is
-        solved more often. Weights that are multiplied in later: what is logged per component may be unweighted, and
-        then says nothing about dominance.
+        A format component that all answers have earned is flat and should be. A format that is learned first, with the
+        task following (`patience`). A component of weight 0, or one that rarely applies: it never moves, which is
+        `info`. Accuracy that dominates because it is what is being learned. Penalties that grow as answers get longer
+        while the task is solved more often. Weights that are applied later: what is logged per component may be
+        unweighted, and then says nothing about dominance.
 
     False alarms
-        A component that goes down because the dominant one replaces it by design. A task so hard that its first
+        A component that declines because the dominant one replaces it by design. A task so hard that its first
         successes take longer than `patience`.
 
     Remedies
-        `check-reward`. By hand: give every component about the same spread (divide by its own deviation), or pay the
-        minor ones only where the main one is earned.
+        `check-reward`. Manually: give every component about the same spread (divide by its own deviation), or reward
+        the minor ones only where the main one is earned.
 
     References
         GDPO (arXiv 2601.05242) on normalising rewards one by one; rl-doctor's thresholds of 0.7 and 0.9.
@@ -151,13 +155,13 @@ class ComponentDominance(Detector):
     window: int = 100
     """Rows over which variances are compared."""
     least: int = 50
-    """Rows under which nothing is said: components start at different speeds."""
+    """Rows below which nothing is reported: components start at different speeds."""
     most: float = 0.85
     """Share of the variance that dominates."""
     lost: float = 0.2
     """Share of its first level that another component must have lost."""
     patience: int = 100
-    """Steps that what is hard to earn gets to follow what is easy."""
+    """Steps that the hard component gets to follow the easy one."""
 
     def missing(self, view: RunView) -> list[str]:
         """Needs at least two components of the reward."""
@@ -167,11 +171,12 @@ class ComponentDominance(Detector):
         drowned = self._drowned(view)
         if drowned is not None and drowned.severity != "info":
             return drowned
-        # a component that was never paid at all is several of these: the graver one
+        # a component that was never earned can match several of these: report the most severe
         return self._learned_alone(view) or drowned or self._paid_alone(view)
 
     def _paid_alone(self, view: RunView) -> Finding | None:
-        """What pays for right answers by its name has hardly ever paid, and something else all but all there was."""
+        """The component for correct answers, by its name, has hardly ever been earned, and another made almost all
+        of the reward."""
         names = view.once(components)
         right = [name for name in names if means_right(name)]
         if not right or len(right) == len(names):
@@ -191,21 +196,21 @@ class ComponentDominance(Detector):
         victim = max(right, key=lambda name: paid[name])
         return self.finding(
             view, "info", int(rows[top].steps[0]),
-            f"{paid[top] / total:.0%} of what the reward paid over {len(rows[top])} rows is {top} ({paid[top]:.3g}),"
-            f" while {victim}, which pays for right answers by its name, is at {paid[victim]:.2g}",
+            f"{top} made up {paid[top] / total:.0%} of the reward over {len(rows[top])} rows ({paid[top]:.3g}), while"
+            f" {victim}, by its name the reward for correct answers, is at {paid[victim]:.2g}",
             metric=victim, baseline=paid[victim], now=paid[victim], dominant=top, share=paid[top] / total,
         )  # fmt: skip
 
     def _learned_alone(self, view: RunView) -> Finding | None:
-        """One component was learned, which made the reward, while another that can be earned never was."""
+        """One component was learned and made the reward's gain, while another that can be earned never was."""
         found = view.once(unearned)
         if found is None:
             return None
         young = view.step - found.first < self.patience
         return self.finding(
             view, "info" if young or not found.earnable else "warn", found.first,
-            f"{found.share:.0%} of what the reward gained is {found.top} ({found.was:.3g} to {found.now:.3g}), while"
-            f" {found.floor} has stayed at {found.level:.2g}, where it began",
+            f"{found.share:.0%} of the reward's gain comes from {found.top} ({found.was:.3g} to {found.now:.3g}), while"
+            f" {found.floor} has stayed at its initial {found.level:.2g}",
             metric=found.floor, baseline=found.level, now=found.level, dominant=found.top, share=found.share,
         )  # fmt: skip
 
@@ -233,13 +238,13 @@ class ComponentDominance(Detector):
         fate = f"has lost {falls[victim]:.0%} of its first level" if falls else "has been 0 since the start"
         return self.finding(
             view, "warn" if falls and not wanted else "info", change_step(view.series(victim)),
-            f"{top} has {power[top] / total:.0%} of the components' variance, and {victim} {fate}",
+            f"{top} makes up {power[top] / total:.0%} of the components' variance, and {victim} {fate}",
             metric=victim, baseline=float(np.nanmean(view.series(victim).values[:20])),
             now=float(recent[victim][-20:].mean()), dominant=top, share=power[top] / total,
         )  # fmt: skip
 
     def _fall(self, view: RunView, name: str) -> float:
-        """Share of its first level that a component has lost for sure; 0 for penalties and for noise."""
+        """Share of its first level that a component has clearly lost; 0 for penalties and for noise."""
         series = view.series(name)
         head, tail = series.values[:20], series.last(20).values
         head, tail = head[np.isfinite(head)], tail[np.isfinite(tail)]
@@ -253,7 +258,7 @@ class ComponentDominance(Detector):
         return fall / was if fall > 5 * noise * np.sqrt(2 / 20) else 0.0
 
     def _wanted(self, view: RunView, top: str) -> bool:
-        """The dominant component is the task itself: accuracy follows it up."""
+        """Whether the dominant component is the task itself: accuracy rises with it."""
         for name in ("accuracy/val", "accuracy/train"):
             values = view.series(name).last(400).finite().values
             third = len(values) // 3

@@ -18,7 +18,7 @@ from stabilizer.runs.history import RunView, Series
 
 
 class _Split(NamedTuple):
-    """What a witness did from its best on, while the reward rose by `gain`."""
+    """What a witness metric did since its best, while the reward rose by `gain`."""
 
     severity: Severity
     step: int
@@ -30,68 +30,74 @@ class _Split(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Hacking(Detector):
-    """The training reward goes up while held-out accuracy, or the share of answers that are right, goes down.
+    """The training reward rises while held-out accuracy, or the share of correct answers, falls.
 
     Signature
-        The witness is `accuracy/val`; `accuracy/train` where the reward is not the same thing. Its newest values lie
-        below its best ones by `fall` or more and beyond sqrt(2 ln(n^2 / `alpha`)) of their standard errors, a boundary
-        that may be looked at after each of its n values; and the reward rose, by 4 standard errors, from one to the
-        other. Critical when a quarter of the accuracy is gone. Or: over 8 validations the training accuracy gained
-        `gap` while the held-out one, by now behind it by half of `gap`, for sure gained less than a quarter of that. Or
-        a reward of one piece has grown by `grew` of its level and 4 standard errors while at most `floor` of the
-        answers have been right, from first to last and by the interval of their trend: `info` for `patience` steps,
-        then `warn`. `info` where the fall is beyond 3 standard errors and the rise beyond 2, short of the above, or
-        where of a handful of validations the newest two are lower than the best two by `dive` of them. Or, where the
-        reward's pieces are logged, those for form have grown by `grew` of their level and 4 standard errors while the
-        one whose name says that it pays for right answers shows no gain over the run and has for sure gained less:
-        `info`, and `warn` where it falls.
+        The witness is `accuracy/val`, or `accuracy/train` where the reward is not the same number. Its newest values
+        lie below its best ones by `fall` or more and beyond sqrt(2 ln(n^2 / `alpha`)) of their standard errors, a
+        boundary that stays valid when checked after each of its n values. The reward rose from one to the other by 4
+        standard errors. Critical when a quarter of the accuracy is gone.
+
+        Generalisation gap: over 8 validations the training accuracy gained `gap`, while held-out accuracy, by now
+        behind it by half of `gap`, clearly gained less than a quarter of that.
+
+        Never correct: a reward without logged components has grown by `grew` of its level and 4 standard errors, while
+        at most `floor` of the answers have been correct, from first to last and by the interval of their trend: `info`
+        for `patience` steps, then `warn`.
+
+        Hints: `info` where the fall exceeds 3 standard errors and the rise 2, short of the above, or where among a
+        handful of validations the newest two are lower than the best two by `dive` of them. Where the components of the
+        reward are logged: those for form have grown by `grew` of their level and 4 standard errors, while the one whose
+        name says that it pays for correct answers shows no gain over the run and clearly gained less: `info`, and
+        `warn` where it falls.
 
     Why it matters
-        The policy is paid for something that was not meant: length, a format, a hole in the verifier, or training
-        problems known by heart. Every further step makes it better at that.
+        The policy is rewarded for something unintended: length, a format, a hole in the verifier, or memorised training
+        problems. Every further step makes it better at that.
 
     Look-alikes
-        Training answers are sampled, held-out ones greedy: a constant difference, and only changes count here. Honest
-        generalisation gains less than training does, but it gains. Noise of a small validation set is in the standard
-        error. A format that is learned first lifts the reward while accuracy rests; it does not lower it, and accuracy
-        follows. Where its pieces are logged, `reward/component-dominance` judges them.
+        Training answers are sampled and held-out ones greedy: that is a constant difference, and only changes count
+        here. Honest generalisation gains less than training does, but it gains. The noise of a small validation set is
+        in the standard error. A format that is learned first raises the reward while accuracy is flat; it does not
+        lower accuracy, and accuracy follows. Where components are logged, `reward/component-dominance` judges them.
 
     False alarms
-        Held-out problems of another kind, that lose what training no longer needs. Partial credit on problems so hard
-        that the first right answer takes longer than `patience`.
+        Held-out problems of another kind, which lose what training no longer needs. Partial credit on problems so hard
+        that the first correct answer takes longer than `patience`.
 
     Remedies
-        `roll-back` to the best held-out accuracy; `check-reward` (read the best-paid samples); `raise-beta` holds the
-        policy near what it was. By hand: stop early; more or fresh problems when they were learned by heart.
+        `roll-back` to the best held-out accuracy; `check-reward` (read the samples with the highest reward);
+        `raise-beta` holds the policy near what it was. Manually: stop early; use more or fresh problems when they were
+        memorised.
 
     References
-        Gao et al. 2022 (arXiv 2210.10760) on proxy and gold reward; Howard et al. 2021 (arXiv 1810.08240) on
-        boundaries valid at any time.
+        Gao et al. 2022 (arXiv 2210.10760) on proxy and gold reward; Howard et al. 2021 (arXiv 1810.08240) on boundaries
+        valid at any time.
     """
 
     id = "reward/hacking"
     needs = ("reward/mean|accuracy/train", "accuracy/val|accuracy/train")
 
     alpha: float = 0.01
-    """Chance of a false fall over a whole run with honest noise."""
+    """Probability of a false fall over a whole run with honest noise."""
     handful: tuple[int, int] = (4, 12)
-    """Validations, at least and at most, of which it is told when they only look like a fall ..."""
+    """Fewest and most validations for which an apparent fall is reported ..."""
     dive: float = 0.25
     """... by this share of the best."""
     fall: float = 0.05
     """Fall of an accuracy that matters."""
     floor: float = 0.03
-    """Share of right answers under which next to none is."""
+    """Share of correct answers that counts as almost none."""
     grew: float = 0.3
     """Share of its level by which the reward must have grown meanwhile."""
     patience: int = 100
-    """Steps that right answers get to follow a reward that is shaped."""
+    """Steps that correct answers get to follow a shaped reward."""
     pieces: int = 15
-    """Rows of the reward's pieces from which one is said to be learned in place of another."""
+    """Rows of the reward's components from which one can be called learned in place of another."""
     slight: float = 0.05
-    """Share of what the others gained that is none to speak of."""
+    """Share of the others' gain that counts as none."""
     gap: float = 0.2
-    """Gain of training accuracy that held-out accuracy should show some of."""
+    """Gain of training accuracy of which held-out accuracy should show some."""
 
     def check(self, view: RunView) -> Finding | None:
         reward = progress(view)
@@ -105,7 +111,7 @@ class Hacking(Detector):
             return None
         return self.finding(
             view, found.severity, found.step,
-            f"{reward.metric} rose by {found.gain:.2g} since step {found.step} while {found.words}"
+            f"{reward.metric} has risen by {found.gain:.2g} since step {found.step} while {found.words}"
             f" {found.before:.3g} to {found.after:.3g}",
             metric=found.words.split()[0], baseline=found.before, now=found.after, reward_gain=found.gain,
         )  # fmt: skip
@@ -126,16 +132,16 @@ class Hacking(Detector):
         gain = float(now.mean() - at.mean()) if len(at) >= 5 else 0.0
         if gain < self.gap or gained > gain / 4 or now.mean() - late.mean() < self.gap / 2:
             return None
-        return _Split("warn", since, float(early.mean()), float(late.mean()), gain, "accuracy/val stayed behind:")
+        return _Split("warn", since, float(early.mean()), float(late.mean()), gain, "accuracy/val lagged behind:")
 
     def _few(self, held_out: Series, paid: Series) -> _Split | None:
-        """Of a handful of validations the newest are all far below the best two neighbours, which the reward is above:
-        too few for a test, too plain to keep quiet."""
+        """Among a handful of validations, the newest are far below the best two neighbours while the reward is
+        above: too few for a test, too obvious to leave out."""
         values = held_out.values
         if not self.handful[0] <= len(values) <= self.handful[1]:
             return None
         pairs = (values[1:] + values[:-1]) / 2
-        top = int(np.argmax(pairs[:-2])) + 1  # the later one of the two
+        top = int(np.argmax(pairs[:-2])) + 1  # the later of the two
         after, before = values[top + 1 :], float(pairs[top - 1])
         now = mean(after[-2:])
         if len(after) < 2 or before - now < max(2 * self.fall, self.dive * before) or max(after[-2:]) > before:
@@ -149,7 +155,7 @@ class Hacking(Detector):
         return _Split("info", int(held_out.steps[top]), before, now, gain, "accuracy/val fell from")
 
     def _own_accuracy(self, view: RunView, paid: Series) -> _Split | None:
-        """The reward is more than accuracy, and the two go different ways."""
+        """The reward is more than accuracy, and the two diverge."""
         if "reward/mean" not in view or "accuracy/train" not in view:
             return None
         paid, solved = paid.last(400), view.series("accuracy/train").last(400)
@@ -170,9 +176,9 @@ class Hacking(Detector):
         return self._fallen(means, paid, noise, width, "accuracy/train")
 
     def _never_right(self, view: RunView, paid: Series) -> _Split | None:
-        """A reward of one piece was learned, and next to no answer has been right from the first row to the last."""
+        """A reward without components was learned, and almost no answer was correct from the first row to the last."""
         if "reward/mean" not in view or len(components(view)) > 1:
-            return None  # pieces that are logged one by one: `reward/component-dominance`
+            return None  # logged components are judged by `reward/component-dominance`
         start = view.baseline_start()
         for name, least in (("accuracy/val", 8), ("accuracy/train", 60)):
             right = view.series(name).between(start, view.step).last(400).finite()
@@ -196,7 +202,7 @@ class Hacking(Detector):
         return None
 
     def _form_alone(self, view: RunView) -> _Split | None:
-        """What pays for form was learned, and what pays for right answers shows no gain."""
+        """The components for form were learned, and the one for correct answers shows no gain."""
         names = components(view)
         right = next((name for name in names if means_right(name)), None)
         if right is None or len(names) < 2 or len(view.series(right)) < self.pieces:
@@ -228,7 +234,7 @@ class Hacking(Detector):
         return _Split(severity, int(series.steps[0]), was, level, gained, f"{right} gained nothing:")
 
     def _fallen(self, witness: Series, paid: Series, noise: float, width: int, name: str) -> _Split | None:
-        """A fall of the witness from its best, beyond its boundary, from which on the reward rose."""
+        """A fall of the witness from its best, beyond its boundary, since which the reward rose."""
         values, count = witness.values, len(witness)
         if float(values.max() - values[-5:].mean()) < self.fall:
             return None

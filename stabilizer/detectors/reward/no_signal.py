@@ -1,4 +1,4 @@
-"""No signal: groups whose answers all fail teach nothing."""
+"""No signal: groups in which every answer fails teach nothing."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SPREADS = ("reward/std_group", "reward/std")
 
 
 def _silent(view: RunView, name: str | None, rows: int) -> Series:
-    """The share of silent groups, row by row; where nobody logs it, 1 for rows without any spread, or else, while the
-    reward has been one number of 0 or less from the first row on, for all of them."""
+    """The share of silent groups per row. Where it is not logged: 1 for rows without any spread; or 1 for all rows
+    while the reward has been one number of 0 or less since the first row."""
     if name in _SHARES:
         return view.series(name).last(rows).finite()
     series = view.series(name or "reward/mean").last(rows).finite()
@@ -29,36 +29,40 @@ def _silent(view: RunView, name: str | None, rows: int) -> Series:
 
 @dataclass(frozen=True, kw_only=True)
 class NoSignal(Detector):
-    """Most groups got the same low reward for every answer, so there is next to nothing to learn from.
+    """Most groups got the same low reward for every answer, so there is almost nothing to learn from.
 
     Signature
-        The mean share of all-fail groups over `window` rows is, less two of its standard errors, at least `much`; over
-        `groups` groups where a step has only a few, for one prompt a step makes the share 0 or 1 (`silence` of them
-        where not one was an exception, or as many rows, `window` at least, as are no `accident` at the share of silent
-        ones before). Where only zero-variance groups are logged, those that all pass are taken off by the reward's
-        level: no more groups can pass than the reward allows; where `most` are without spread, whatever they were paid,
-        and the reward has not risen since, it is told all the same: `info` if they may all have passed, it is not long
-        so, or fewer than `nearly_all` are, else `warn`. Where only the spread of rewards is logged, rows without any
-        count, and where not even that is, a reward that has been the same number, 0 or less, in all rows. From
-        `nearly_all` on it is critical, as it is when the reward fell to get there; `info` while the reward is still
-        rising, because the rest of the batch is then enough, and during the first `patience` steps of a run that has
-        never had a success to lose.
+        The mean share of all-fail groups over `window` rows, less two standard errors, is at least `much`. Where a step
+        has only a few groups, the mean covers `groups` groups, because one prompt a step makes the share 0 or 1.
+        `silence` of them are enough when not one was an exception, or as many rows, `window` at least, as are no
+        `accident` at the earlier share of silent groups.
+
+        Where only zero-variance groups are logged, those that all pass are taken off by the level of the reward: no
+        more groups can pass than the reward allows. Where `most` are without spread, whatever they were paid, and the
+        reward has not risen since, the finding is reported all the same: `info` if they may all have passed, if it has
+        not lasted long, or if fewer than `nearly_all` are silent, else `warn`. Where only the spread of rewards is
+        logged, rows without any spread count; where not even that is, a reward that has been the same number, 0 or
+        less, in all rows.
+
+        Critical from `nearly_all`, and when the reward fell to get there. `info` while the reward is still rising,
+        because the rest of the batch is then enough, and during the first `patience` steps of a run that never had a
+        success to lose.
 
     Why it matters
         Group-relative advantages of a group without spread are zero. The step costs the same and changes nothing; KL
         and entropy terms are then the only forces on the policy.
 
     Look-alikes
-        Groups in which every answer passes are also without spread, but that is success (`reward/saturated`); the
-        level of the reward tells them apart. A verifier that is down looks like every prompt failing at once. Hard
-        tasks start with nothing but failures and find their first success after a hundred steps.
+        Groups in which every answer passes also have no spread, but that is success (`reward/saturated`); the level of
+        the reward tells them apart. A failing verifier looks like every prompt failing at once. Hard tasks start with
+        failures only and find their first success after a hundred steps.
 
     False alarms
         A first success that takes longer than `patience` steps.
 
     Remedies
-        After a fall: `roll-back`. From the start: `easier-prompts` (filtered ones, or partial credit in the reward). By
-        hand: a larger group; the chance that one answer of G succeeds is 1 - (1 - p)^G.
+        After a fall: `roll-back`. From the start: `easier-prompts` (filtered ones, or partial credit in the reward).
+        Manually: a larger group; the chance that one answer of G succeeds is 1 - (1 - p)^G.
 
     References
         GRESO (arXiv 2506.02177) and DAPO's dynamic sampling (arXiv 2503.14476) on dead prompts.
@@ -70,21 +74,22 @@ class NoSignal(Detector):
     window: int = 8
     """Rows over which the share is judged where it moves in small steps."""
     groups: int = 48
-    """Groups over which it is judged otherwise: rows, when nothing says that a row has more than one."""
+    """Groups over which it is judged otherwise; rows, when a row is not known to have more than one."""
     silence: int = 26
-    """Groups in a row without any exception that are enough: at a share of 0.7 that is luck once in 10,000 times."""
+    """Consecutive groups without any exception that are enough: at a share of 0.7 that happens by chance once in
+    10,000 times."""
     never: int = 8
     """Rows that are enough where no group has had any spread since the first row: there is nothing to average."""
     accident: float = 1e-4
-    """Chance of such a silence, at the share of silent rows before it, below which it is none."""
+    """Probability of such a silence, at the earlier share of silent rows, below which it is no accident."""
     much: float = 0.7
     """Share of groups without signal that is worth a finding."""
     patience: int = 120
     """Steps a run gets to find its first successes."""
     nearly_all: float = 0.9
-    """Share from which training has in effect stopped."""
+    """Share from which training has effectively stopped."""
     most: float = 0.6
-    """Share of groups without spread, whatever they were paid, that is worth knowing while the reward does not rise."""
+    """Share of groups without spread, whatever they were paid, that is reported while the reward does not rise."""
 
     def check(self, view: RunView) -> Finding | None:
         known = "reward/all_fail_frac" in view
@@ -94,7 +99,7 @@ class NoSignal(Detector):
             return None
         reward, series = progress(view), _silent(view, name, 500)
         if name is None and not series.values.all():
-            return None  # a reward that rests is no proof
+            return None  # a constant reward is no proof
         name = name or "reward/mean"
         rows, unbroken = self._rows(view, series.values)
         broken = (series.values < 1).nonzero()[0]
@@ -117,7 +122,7 @@ class NoSignal(Detector):
         severity = "info" if calm or reward.rising else "critical" if fell or share >= self.nearly_all else "warn"
         name_now = f"{reward.metric} is {reward.now:.3g}"
         origin = f"after {reward.metric} fell from {reward.best:.3g}" if fell else f"and {name_now}"
-        which = "in {:.0%} of groups every answer fails" if known else "{:.0%} of groups have no spread of a low reward"
+        which = "in {:.0%} of groups every answer fails" if known else "{:.0%} of groups have no spread at a low reward"
         return self.finding(
             view, severity, onset,
             f"{which.format(share)} (mean of {rows} rows), {origin}",
@@ -125,18 +130,18 @@ class NoSignal(Detector):
         )  # fmt: skip
 
     def _young(self, view: RunView, name: str) -> bool:
-        """The run, or its newest stage, has not had the time for a first success yet."""
+        """Whether the run, or its newest stage, has not had time for a first success yet."""
         return view.step - max(view.baseline_start(), int(view.series(name).steps[0])) < self.patience
 
     @staticmethod
     def _fresh(reward: Progress, series: Series) -> bool:
-        """It is just having its first successes."""
+        """Whether it is just having its first successes."""
         return reward.best - reward.start > 4 * reward.noise and reward.peak_step >= int(series.last(20).steps[0])
 
     def _alike(
         self, view: RunView, name: str, reward: Progress, series: Series, share: float, error: float, rows: int
     ) -> Finding | None:
-        """Groups without any spread that may have passed or failed: what they were paid alike for teaches nothing."""
+        """Groups without any spread that may have passed or failed: equal rewards teach nothing either way."""
         least = self.nearly_all if share - error >= self.nearly_all else self.most
         if share - error < least:
             return None
@@ -149,19 +154,20 @@ class NoSignal(Detector):
         mild = least < self.nearly_all or may_pass or reward.rising or view.step - onset < self.patience
         return self.finding(
             view, "info" if mild else "warn", onset,
-            f"{share:.0%} of groups are without any spread (mean of {rows} rows) at a {reward.metric} of"
-            f" {reward.now:.3g}: whether they pass or fail, they teach nothing",
+            f"{share:.0%} of groups have no spread (mean of {rows} rows) at a {reward.metric} of {reward.now:.3g}:"
+            " whether they pass or fail, they teach nothing",
             metric=name, baseline=median(series.values[:5]), now=share, alike=True,
         )  # fmt: skip
 
     @staticmethod
     def _learns(view: RunView, reward: Progress, onset: int) -> bool:
-        """The reward rises all the same: over the rows since most groups fell silent, or over the last 60 of them."""
+        """Whether the reward rises all the same: over the rows since most groups fell silent, or over the last 60 of
+        them."""
         since = view.series(reward.metric).between(onset, view.step).last(200).finite().values
         return reward.rising or len(since) < 12 or trend(since).rising or trend(since[-60:]).rising
 
     def _rows(self, view: RunView, shares: np.ndarray) -> tuple[int, int]:
-        """Rows that hold enough groups for the share to be believed, and for an unbroken silence."""
+        """Rows that hold enough groups for the share to be reliable, and for an unbroken silence."""
         prompts = view.latest("batch/prompts")
         if prompts is None or not 1 <= prompts < np.inf:
             steps = np.diff(np.unique(np.round(shares[-200:], 6)))
@@ -171,7 +177,7 @@ class NoSignal(Detector):
         return tuple(min(max(rows, self.window), self.groups) for rows in needed)
 
     def _no_accident(self, before: np.ndarray) -> int:
-        """Silent rows in a row that, at the share of silent ones before them, are no accident."""
+        """Consecutive silent rows that are no accident at the earlier share of silent ones."""
         if len(before) < self.window:
             return len(before) + self.groups
         often = (float(np.clip(before, 0.0, 1.0).sum()) + 1) / (len(before) + 2)
@@ -179,12 +185,12 @@ class NoSignal(Detector):
 
     @staticmethod
     def _passing(view: RunView, reward: Progress, rows: int) -> float:
-        """The largest share of groups that can all pass at the level that the reward had in these rows, 20 at most."""
+        """The largest share of groups that can all pass at the level that the reward had in these rows (20 at most)."""
         rewards: Series = view.series(reward.metric).last(200).finite()
         level = float(rewards.values[-min(rows, 20) :].mean())
         reach = reward.best - reward.lowest
         height = (level - reward.lowest) / reach if reach > 4 * reward.noise else 0.0
         within = float(rewards.values.min()) >= 0 and float(rewards.values.max()) <= 1
         if not within and not height and level > 0:
-            return 1.0  # it never moved, and nobody knows of what it is a part
+            return 1.0  # it never moved, so its scale is unknown
         return float(np.clip(max(height, level if within else 0.0), 0.0, 1.0))

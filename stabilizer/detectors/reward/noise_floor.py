@@ -1,4 +1,4 @@
-"""Noise floor: what a step changes is drowned in the luck of its few samples."""
+"""Noise floor: the effect of a step is lost in the sampling noise of a small batch."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from stabilizer.runs.history import RunView
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseFloor(Detector):
-    """The reward is white noise around a level: batches too small to show, or to make, any progress.
+    """The reward is white noise around a level: the batches are too small to show, or to make, any progress.
 
     Signature
         Over the newest `window` rows (all of a shorter run, at least `least`) the reward has no trend, its
-        autocorrelation is under 0.2, and its noise is large: more than `large` of the spread of single rewards, which
-        is what a batch of half a dozen prompts has, or where that is not logged more than `large` of the level. Where
-        batch and group size are known the noise must be what they explain: no more than `explained` times the deviation
-        of a mean of so many prompts. `info`; `warn` from `long` rows on without any gain since the start.
+        autocorrelation is under 0.2, and its noise is large: more than `large` of the spread of single rewards, as with
+        a batch of half a dozen prompts, or, where that is not logged, more than `large` of the level. Where batch and
+        group size are known, the noise must be what they explain: at most `explained` times the deviation of a mean
+        over that many prompts. `info`; `warn` from `long` rows without any gain since the start.
 
     Why it matters
-        The gradient is as noisy as the reward is: its direction is mostly luck, and steps undo one another. A smaller
-        learning rate helps a little, a larger batch more, and it makes every curve of the run readable.
+        The gradient is as noisy as the reward: its direction is mostly random, and steps undo one another. A smaller
+        learning rate helps a little; a larger batch helps more and makes every curve of the run readable.
 
     Look-alikes
-        Swings that a batch can't explain, or that hang together over rows (`reward/oscillation`). A plateau: this
-        finding says that progress can't be seen, `reward/plateau` beside it that a gain that matters is excluded, and
-        then this one is its cause. Small batches that learn all the same: any trend over the window or any gain since
-        the start, and nothing is said louder than `info`.
+        Swings that the batch does not explain, or that are correlated over rows (`reward/oscillation`). A plateau: this
+        finding says that progress cannot be seen, while `reward/plateau` beside it says that a relevant gain is
+        excluded; then this one is its cause. Small batches that learn all the same: with any trend over the window or
+        any gain since the start, the finding stays `info`.
 
     False alarms
-        A run that learns so slowly that the window can't show it is told the truth about its batch, as `info`.
+        A run that learns so slowly that the window cannot show it gets a correct statement about its batch, as `info`.
 
     Remedies
-        `grow-batch`: four times the prompts halve the noise. By hand: gradient accumulation; a larger group helps as
+        `grow-batch`: four times the prompts halve the noise. Manually: gradient accumulation; a larger group helps as
         long as prompts are alike.
 
     References
@@ -52,13 +52,13 @@ class NoiseFloor(Detector):
     window: int = 200
     """Rows looked at."""
     least: int = 60
-    """Rows under which nothing is said."""
+    """Rows below which nothing is reported."""
     long: int = 500
     """Rows after which a run without any gain is worth a warning."""
     large: float = 0.3
     """Noise of a row, in deviations of a single reward."""
     explained: float = 2.0
-    """Times the deviation of a mean over the batch's prompts that sampling explains."""
+    """Multiple of the deviation of a mean over the batch's prompts that sampling explains."""
 
     def check(self, view: RunView) -> Finding | None:
         reward = progress(view)
@@ -85,13 +85,13 @@ class NoiseFloor(Detector):
         batch = f"; a step has {prompts:.0f} prompts" if prompts and prompts >= 1 else ""
         return self.finding(
             view, "warn" if stuck else "info", int(recent.steps[0]),
-            f"{reward.metric} moves by {noise:.2g} from row to row and by {slope.change:+.2g}"
-            f" ({slope.low:+.2g} to {slope.high:+.2g}) over {len(recent)} rows: progress is drowned in noise{batch}",
+            f"{reward.metric} varies by {noise:.2g} from row to row and changed by {slope.change:+.2g}"
+            f" ({slope.low:+.2g} to {slope.high:+.2g}) over {len(recent)} rows: noise hides any progress{batch}",
             metric=reward.metric, baseline=float(head.mean()), now=float(recent.values.mean()), noise=noise,
         )  # fmt: skip
 
     @staticmethod
     def _size(view: RunView, level: float) -> float:
-        """Deviation of a single reward over the batch, or the reward's level for want of better."""
+        """Deviation of a single reward over the batch, or else the level of the reward."""
         values = view.series("reward/std").last(30).finite().values
         return float(values.mean()) if len(values) else abs(level)

@@ -17,35 +17,38 @@ from stabilizer.runs.history import RunView
 
 @dataclass(frozen=True, kw_only=True)
 class Oscillation(Detector):
-    """Steps overshoot and are taken back: the reward goes up and down by much and gets nowhere.
+    """Steps overshoot and are undone: the reward swings widely and makes no progress.
 
     Signature
         Over the newest `window` rows the reward has no trend and swings (5th to 95th percentile; up and down at least
-        twice) through `large` of its level, more than `unexplained` times what the batch's sampling noise would. Either
-        the swings grew, to `grown` times those of the rows before (more where autocorrelation makes them uncertain); or
-        there is no gain since the start and the swings hang together over rows (autocorrelation above `linked`); or a
-        wave has come up: `periodic` of the variance lies at one period, which luck has not once in 10,000 windows, and
-        is `louder` times as strong as anything periodic in the four windows before. `warn` when they grew and the
-        gradient norm, the KL of a step or the clip fraction grew with them, when a wave came up and the window gained
-        nothing on the one before, or when the run has gone nowhere for `patience` steps; else `info`.
+        twice) through `large` of its level, more than `unexplained` times the sampling noise of the batch. In addition
+        one of three holds. The swings grew to `grown` times those of the rows before (more where autocorrelation makes
+        them uncertain). Or there is no gain since the start and the swings are correlated over rows (autocorrelation
+        above `linked`). Or a wave has appeared: `periodic` of the variance lies at one period, which happens by chance
+        less than once in 10,000 windows, and is `louder` times as strong as anything periodic in the four windows
+        before.
+
+        `warn` when the swings grew together with the gradient norm, the KL of a step or the clip fraction, when a wave
+        appeared and the window gained nothing over the one before, or when the run has made no progress for `patience`
+        steps; else `info`.
 
     Why it matters
-        What one step gains the next loses. It is the stage before a collapse when the learning rate is too high, and
-        wasted compute when the batch is too small for it.
+        What one step gains, the next loses. It precedes a collapse when the learning rate is too high, and wastes
+        compute when the batch is too small for it.
 
     Look-alikes
-        The luck of few prompts is white: it has no memory from row to row and is as large as the batch explains
-        (`reward/noise-floor`). Data in epoch order swing while the reward rises, and have from the first row. A batch
-        that was made smaller swings more by itself: a declared change starts afresh, a logged one is accounted for.
-        Warm-up that is still running is said in the summary, for the learning rate that will do harm has then not even
-        been reached.
+        The noise of few prompts is white: it has no memory from row to row and is as large as the batch explains
+        (`reward/noise-floor`). Data in epoch order swing while the reward rises, and have since the first row. A batch
+        that was made smaller swings more by itself: a declared change starts a new baseline, and a logged one is
+        accounted for. A warm-up that is still running is stated in the summary, because the learning rate that will do
+        harm has then not been reached.
 
     False alarms
-        Waves of the data around a plateau look the same from the reward alone.
+        Waves of the data around a plateau look the same in the reward alone.
 
     Remedies
-        `lower-lr`, then `grow-batch`, one at a time. By hand: fewer passes over a batch, a narrower clip range; bring a
-        halved batch size back, for batch keys that only split memory change nothing and those that set the update do.
+        `lower-lr`, then `grow-batch`, one at a time. Manually: fewer passes over a batch, a narrower clip range;
+        restore a halved batch size (batch keys that only split memory change nothing, those that set the update do).
 
     References
         Search-R1's configuration (a warm-up of 286 steps, 256 prompts); McCandlish et al. 2018 (arXiv 1812.06162).
@@ -57,21 +60,21 @@ class Oscillation(Detector):
     window: int = 80
     """Rows over which swings are measured."""
     shortest: int = 50
-    """Rows under which a run is too young for swings without growth to mean anything."""
+    """Rows below which a run is too young to report swings that did not grow."""
     large: float = 0.3
     """Swing, in levels of the reward (or twice the spread of single rewards, where that is less)."""
     unexplained: float = 1.6
-    """Times the sampling noise of a batch, where its size is known."""
+    """Multiple of the sampling noise of a batch, where its size is known."""
     grown: float = 1.5
-    """Times the swings of before, for a long memory-less series; 3 / sqrt(independent rows) come on top."""
+    """Multiple of the earlier swings, for a long series without memory; 3 / sqrt(independent rows) is added."""
     linked: float = 0.4
-    """Autocorrelation above which swings hang together."""
+    """Autocorrelation above which swings are correlated over rows."""
     turns: int = 4
-    """Times the reward must have gone from above its trend to below it or back: a fall or a step has fewer."""
+    """Times the reward must have crossed its trend: a fall or a step has fewer."""
     periodic: float = 0.4
     """Share of the variance at one period (three lines of the spectrum) that makes a wave."""
     louder: float = 4.0
-    """Times the power of the strongest wave before."""
+    """Multiple of the power of the strongest earlier wave."""
     patience: int = 100
     """Steps without gain after which swings are worth a warning."""
 
@@ -113,16 +116,16 @@ class Oscillation(Detector):
         moved = [name for name in ("optim/grad_norm", "policy/kl_old", "policy/clip_frac") if self._up(view, name)]
         stuck = wave and level_gain(recent, series.values[-2 * width : -width]) <= 0.5 * sd
         severity = "warn" if (grew and moved) or stuck or (nowhere and steps >= self.patience) else "info"
-        since = f", {grew:.2g} times as far as before" if grew else " and has gained nothing since the start"
+        since = f", {grew:.2g} times as much as before" if grew else " and has gained nothing since the start"
         return self.finding(
             view, severity, int(series.steps[-width]),
-            f"{reward.metric} swings through {swing:.2g} around {centre:.3g} without a trend over {width} rows"
+            f"{reward.metric} swings by {swing:.2g} around {centre:.3g} without a trend over {width} rows"
             f"{since}{self._warm_up(view)}",
             metric=reward.metric, baseline=centre, now=swing, grown=grew, moved=moved,
         )  # fmt: skip
 
     def _wave(self, view: RunView, recent: np.ndarray, residuals: np.ndarray) -> float:
-        """How many times as high a wave stands as the highest of the windows before; 0 when there is none."""
+        """Power of a wave in multiples of the strongest one in the windows before; 0 when there is none."""
         width, metric = len(recent), progress(view).metric
         power, share = _strongest(residuals)
         whole = view.series(metric).between(view.baseline_start(), view.step).last(5 * self.window).finite().values
@@ -133,7 +136,7 @@ class Oscillation(Detector):
         return float(np.sqrt(power / most)) if power > self.louder * most > 0 else 0.0
 
     def _growth(self, view: RunView, before: np.ndarray, sd: float, linked: float) -> float:
-        """How many times larger the swings are than before, the size of the batch allowed for; 0 if not for sure."""
+        """How many times larger the swings are than before, corrected for batch size; 0 if not certain."""
         if len(before) < 40:
             return 0.0
         then = before - before.mean() - (np.arange(len(before)) / (len(before) - 1) - 0.5) * trend(before).change
@@ -150,20 +153,20 @@ class Oscillation(Detector):
 
     @staticmethod
     def _luck(view: RunView) -> float:
-        """Deviation of a batch's mean reward by the luck of prompts and answers; 0 where it can't be known."""
+        """Deviation of a batch's mean reward by chance in prompts and answers; 0 where unknown."""
         prompts = view.latest("batch/prompts") or view.config("data.train_batch_size")
         spread = view.series("reward/std").last(30).finite().values
         if not (isinstance(prompts, (int, float)) and prompts >= 1 and len(spread)):
             return 0.0
         variance = mean(spread) ** 2
         within, size = view.series("reward/std_group").last(30).finite().values, view.latest("batch/group_size")
-        if len(within) and size and size > 1:  # what prompts differ by, and what is left of the answers' luck
+        if len(within) and size and size > 1:  # the spread between prompts, and the rest of the chance in answers
             variance -= mean(within) ** 2 * (1 - 1 / size)
         return math.sqrt(max(variance, 0.0) / prompts)
 
     @staticmethod
     def _turns(residuals: np.ndarray) -> int:
-        """Changes of side of the 5-row mean, those within half a deviation of the trend left out."""
+        """Sign changes of the 5-row mean about the trend, those within half a deviation left out."""
         smooth = np.convolve(residuals, np.full(5, 0.2), "valid")
         sides = np.sign(smooth[np.abs(smooth) > 0.5 * smooth.std()])
         return int(np.count_nonzero(np.diff(sides)))
@@ -186,22 +189,22 @@ class Oscillation(Detector):
 
 
 def _detrended(values: np.ndarray) -> np.ndarray:
-    """What is left of the values without level and trend."""
+    """The values without level and trend."""
     rows = np.arange(len(values)) - (len(values) - 1) / 2
     centred = values - values.mean()
     return centred - float(rows @ values) / float(rows @ rows) * rows
 
 
 def _strongest(residuals: np.ndarray) -> tuple[float, float]:
-    """Power of the strongest wave that goes round at least twice (a step does so once), in six rows or more; its share
-    of the variance."""
+    """Power of the strongest wave that completes at least two periods (a step completes one), of six rows or more,
+    and its share of the variance."""
     lines = np.abs(np.fft.rfft(residuals)) ** 2
-    peaks = lines[:-2] + lines[1:-1] + lines[2:]  # a period between two lines shows in both
+    peaks = lines[:-2] + lines[1:-1] + lines[2:]  # a period between two lines appears in both
     peaks = peaks[2 : len(residuals) // 6]
     return float(peaks.max()), float(peaks.max() / max(lines[1:].sum(), 1e-12))
 
 
 def level_gain(now: np.ndarray, head: np.ndarray) -> float:
-    """Mean of now less that of the first rows; 0 when there are none."""
+    """Mean of the newest rows less that of the first; 0 when there are none."""
     head = head[np.isfinite(head)]
     return float(now.mean() - head.mean()) if len(head) else 0.0

@@ -1,4 +1,4 @@
-"""Outage: the reward function raises, hangs or returns no number, so answers go unpaid."""
+"""Outage: the reward function raises, hangs or returns no number, so answers get no reward."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from stabilizer.runs.history import RunView, Series
 
 @dataclass(frozen=True, kw_only=True)
 class Outage(Detector):
-    """A share of the completions got no reward, because a reward function failed on them.
+    """Some completions got no reward, because a reward function failed on them.
 
     Signature
-        The median of the last `window` rows of `reward/failed_frac` is at least `much`, or two rows in a row are where
-        none failed in the `long_window` before; critical from `most` on. A smaller share, down to `some` over the last
-        `long_window` rows, is `info`.
+        The median of the last `window` rows of `reward/failed_frac` is at least `much`, or two consecutive rows are
+        where none failed in the `long_window` before. Critical from `most`. A smaller share, down to `some` over the
+        last `long_window` rows, is `info`.
 
     Why it matters
-        A completion without a reward teaches nothing, so the batch is smaller than it looks; when all of them fail,
-        the step makes no update at all. Failures are seldom spread evenly: a verifier that times out on long answers,
-        or raises on odd ones, hides those answers from learning and bends what is learned.
+        A completion without a reward teaches nothing, so the batch is smaller than it looks; when all of them fail, the
+        step makes no update at all. Failures are seldom spread evenly. A verifier that times out on long answers, or
+        raises on unusual ones, hides those answers from training and biases it.
 
     Look-alikes
-        A reward of zero is a judgement and no failure: when all answers fail the problem, that is `reward/no-signal`.
-        A reward function that answers wrongly is not seen here; a sudden fall of the reward is (`reward/collapse`).
-        One row is no outage: a service that was restarted is back at the next.
+        A reward of zero is a judgement and no failure: when all answers fail the problem, that is `reward/no-signal`. A
+        reward function that returns wrong numbers is not seen here; a sudden fall of the reward is (`reward/collapse`).
+        One row is no outage: a restarted service is back at the next.
 
     False alarms
-        Where a few rows of the data are broken a small share fails for good: it is `info`, and those rows should go.
+        Where a few rows of the data are broken, a small share always fails: it is `info`, and those rows should be
+        removed.
 
     Remedies
-        `check-reward`. By hand: the run's notes hold every reason of failure once; `reward.timeout_s` when calls take
-        too long, fewer completions a step when a service can't keep up.
+        `check-reward`. Manually: the run's notes hold every distinct reason of failure; set `reward.timeout_s` when
+        calls take too long, and request fewer completions a step when a service cannot keep up.
 
     References
         verl pull request 5635 (an exception swallowed by the scorer made every mathematics reward 0); simpleRL-reason
@@ -50,16 +51,16 @@ class Outage(Detector):
     much: float = 0.1
     """Share of completions without a reward that is worth a warning."""
     most: float = 0.5
-    """Share from which the step learns from a minority of its answers."""
+    """Share from which a step learns from a minority of its answers."""
     long_window: int = 20
     """Rows over which a small share is judged."""
     some: float = 0.005
-    """Mean share that is worth knowing of."""
+    """Mean share that is worth reporting."""
 
     def check(self, view: RunView) -> Finding | None:
         whole = view.series("reward/failed_frac")
         if not len(whole.values[-self.long_window :].nonzero()[0]):
-            return None  # nothing failed of late: mostly so, and cheaply seen
+            return None  # no recent failure: the usual case, and cheap to see
         series = whole.last(200).finite()
         if len(series) < self.window:
             return None
@@ -77,18 +78,19 @@ class Outage(Detector):
         worst = self._worst(view)
         return self.finding(
             view, severity, onset,
-            f"{share:.1%} of completions got no reward since step {onset}{worst}; the notes in events.jsonl say why",
+            f"{share:.1%} of completions have had no reward since step {onset}{worst}; the notes in events.jsonl"
+            " give the reasons",
             metric="reward/failed_frac", baseline=0.0, now=share,
         )  # fmt: skip
 
     def _broke_down(self, series: Series) -> bool:
-        """Two rows of failures where there were none: nothing is gained by waiting for the median to say so."""
+        """Two rows of failures after none: there is no need to wait for the median."""
         before = series.values[-2 - self.long_window : -2]
         return bool(series.values[-2:].min() >= self.much and len(before) and before.max() <= self.some)
 
     @staticmethod
     def _worst(view: RunView) -> str:
-        """Which reward function fails most, where there are several."""
+        """The reward function that fails most, where there are several, in words."""
         shares = {
             name.split("/")[1]: view.latest(name) or 0.0
             for name in view.names()

@@ -1,4 +1,4 @@
-"""Scale shift: the reward is paid in another currency from one step to the next."""
+"""Scale shift: the reward changes its unit from one step to the next."""
 
 from __future__ import annotations
 
@@ -19,33 +19,35 @@ SHARES = ("accuracy/train", "reward/zero_std_frac", "reward/all_fail_frac", "rew
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleShift(Detector):
-    """The reward and its spread jumped by the same factor, while what is solved stayed as it was.
+    """The reward and its spread jumped by the same factor, while the share of solved problems stayed the same.
 
     Signature
         Between two rows the spread of rewards (over the batch where logged, else within groups, else the noise of the
-        mean) changed by `factor` or more, the mean reward by the same factor within a tolerance of a third (where it
-        lies around 0, which has no scale, the differences between its rows by about the factor), and none
-        of accuracy and the shares of groups that fail, pass or have no spread moved by more than 0.1 (where no spread
-        is logged: held-out accuracy did not). At least one of those must be logged. Or one component of the reward
-        rose, between two rows, to `factor` times the most it ever was, its noise with it, while the others and
-        accuracy stayed: its weight was changed.
+        mean) changed by `factor` or more. The mean reward changed by the same factor within a tolerance of a third; a
+        mean around 0 has no scale, so there the differences between its rows must have changed by about the factor.
+        Neither accuracy nor the shares of groups that fail, pass or have no spread moved by more than 0.1 (where no
+        spread is logged: held-out accuracy did not). At least one of those must be logged. Or one component of the
+        reward rose between two rows to `factor` times its highest earlier value, its noise with it, while the others
+        and accuracy stayed: its weight was changed.
 
     Why it matters
-        With advantages divided by the group's deviation nothing changes; without, the step grows by that factor, as
-        does a reward against a KL or entropy term whose weight stayed. Curves before and after can't be compared.
+        Where advantages are divided by the group's deviation, nothing changes. Otherwise the step grows by that factor,
+        and so does the reward relative to a KL or entropy term whose weight stayed. Curves before and after cannot be
+        compared.
 
     Look-alikes
-        A policy that gets better: its spread changes too, but then what is solved moves. A mix of data with other
-        prices per prompt: the factor differs between mean and spread. A running normaliser that settles in the first
-        steps: there is no course yet to leave. A fall of the reward to nothing is `reward/collapse`.
+        A policy that improves: its spread changes too, but then the share of solved problems moves. A mix of data with
+        other rewards per prompt: the factor differs between mean and spread. A running normaliser that settles in the
+        first steps: there is no trend yet to leave. A fall of the reward to nothing is `reward/collapse`.
 
     False alarms
-        A declared change of the reward (an event) is none. A task whose correct answers are worth more the harder
-        they are, on a change of data nobody declared.
+        None for a declared change of the reward (an event). A task whose correct answers earn more the harder they are,
+        on an undeclared change of data.
 
     Remedies
         `check-reward`: find what changed (weights of components, a normaliser, the version of the reward model).
-        By hand: bring the KL and entropy coefficients to the new scale, or normalise advantages by the group's spread.
+        Manually: adjust the KL and entropy coefficients to the new scale, or normalise advantages by the group's
+        spread.
 
     References
         Engstrom et al. 2020 (arXiv 2005.12729) on reward scaling; Andrychowicz et al. 2021 (arXiv 2006.05990).
@@ -77,7 +79,9 @@ class ScaleShift(Detector):
         was, is_ = (_spread(part, name) for part in self._around(view, name, step))
         factor = is_ / was if was > 0 else 0.0
         if name == "reward/mean" and abs(then.mean()) > 4 * was / np.sqrt(len(then)):
-            times = float(now.mean() / then.mean())  # surer than the noise of so few rows, which must agree roughly
+            times = float(
+                now.mean() / then.mean()
+            )  # more precise than the noise of so few rows, which must agree roughly
             factor = times if factor > 0 and 0.5 < times / factor < 2 else 0.0
         if not (factor >= self.factor or 0 < factor <= 1 / self.factor):
             return None
@@ -94,7 +98,7 @@ class ScaleShift(Detector):
         return self.finding(
             view, "warn", step,
             f"reward and its spread jumped by a factor of {factor:.3g} at step {step} ({moved})"
-            f" while {', '.join(shares)} stayed: the reward's scale changed, not what is solved",
+            f" while {', '.join(shares)} stayed the same: the scale of the reward changed, not what is solved",
             metric=name, baseline=was, now=is_, factor=factor,
         )  # fmt: skip
 
@@ -115,16 +119,16 @@ class ScaleShift(Detector):
             before, after = float(then[-15:].mean()), float(now.mean())
             return self.finding(
                 view, "warn", step,
-                f"{name} jumped from {before:.3g} to {after:.3g} at step {step}, beyond anything it was before, while"
-                f" {', '.join(others)} stayed: its weight changed, not what is earned",
+                f"{name} jumped from {before:.3g} to {after:.3g} at step {step}, above all earlier values, while"
+                f" {', '.join(others)} stayed the same: its weight changed, not what is earned",
                 metric=name, baseline=before, now=after, factor=after / before,
             )  # fmt: skip
         return None
 
     @staticmethod
     def _swings(view: RunView, edge: int, factor: float) -> bool:
-        """Whether the mean's rows lie apart by about the factor too, beyond what so few rows can tell: all that a mean
-        around zero, which has no scale, can say."""
+        """Whether the differences between rows of the mean changed by about the factor too, beyond the error of so
+        few rows: all that a mean around zero, which has no scale, can show."""
         recent = view.series("reward/mean").last(2 * REACH).finite()
         at = int(recent.steps.searchsorted(edge))
         then, now = recent.values[max(0, at - 60) : at], recent.values[at : at + 40]
@@ -132,7 +136,7 @@ class ScaleShift(Detector):
         if not (was > 0 and is_ > 0 and len(now) >= 8):
             return False
         times = math.log(is_ / was) / math.log(factor)
-        error = 0.87 * math.sqrt(1 / len(then) + 1 / len(now)) / abs(math.log(factor))  # of differences that overlap
+        error = 0.87 * math.sqrt(1 / len(then) + 1 / len(now)) / abs(math.log(factor))  # the differences overlap
         return max(0.5, 3 * error) < times < 2
 
     @staticmethod
@@ -148,7 +152,7 @@ class ScaleShift(Detector):
 
     def _unmoved(self, view: RunView, name: str, edge: int) -> bool:
         then, now = self._around(view, name, edge)
-        if name == "accuracy/val":  # seldom measured: what it was hundreds of rows ago says nothing of the edge
+        if name == "accuracy/val":  # seldom measured: old values say nothing about the edge
             then, now = then[-4:], now[:4]
         if not len(then) or not len(now):
             return False
@@ -158,8 +162,8 @@ class ScaleShift(Detector):
 
 
 def _rarer(then: np.ndarray, now: np.ndarray, factor: float) -> bool:
-    """Whether a reward within 0-1 grew nearer to the square of its spread's factor than to that: a share of right
-    answers that is small has a spread that goes with its root, and on another scale both go alike."""
+    """Whether a reward within 0-1 grew nearer to the square of its spread's factor than to the factor itself. A
+    small share of correct answers has a spread that grows with its root; on another scale both grow alike."""
     before, after = float(then.mean()), float(now.mean())
     if not (before > 0 and after > 0 and 0 <= min(then.min(), now.min()) and max(then.max(), now.max()) <= 1):
         return False
@@ -167,7 +171,7 @@ def _rarer(then: np.ndarray, now: np.ndarray, factor: float) -> bool:
 
 
 def components(view: RunView) -> list[str]:
-    """Components of the reward by name; penalties for length are the trainer's own and count in no comparison."""
+    """Components of the reward by name. Length penalties are the trainer's own and are left out."""
     return list(view.once(_components))
 
 
@@ -183,7 +187,7 @@ def _components(view: RunView) -> list[str]:
 
 
 def _edge(values: np.ndarray) -> int | None:
-    """The row of the largest jump between two rows, when it is one: beyond noise, 8 rows before it and 5 after."""
+    """The row of the largest jump between two rows, if beyond noise with 8 rows before it and 5 after."""
     if len(values) < 13:
         return None
     sums = np.concatenate(([0.0], np.cumsum(values)))

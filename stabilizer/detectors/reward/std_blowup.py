@@ -1,4 +1,4 @@
-"""Std blow-up: differences of nothing, divided by nothing, become full advantages."""
+"""Std blow-up: tiny differences in reward, divided by a tiny deviation, become full advantages."""
 
 from __future__ import annotations
 
@@ -16,33 +16,36 @@ from stabilizer.runs.history import RunView
 
 @dataclass(frozen=True, kw_only=True)
 class StdBlowup(Detector):
-    """Groups still differ in reward, but by next to nothing, and the group's deviation scales that up to full size.
+    """Groups still differ in reward, but by almost nothing, and division by the group's deviation scales that up.
 
     Signature
-        Spread within the groups that have any (`reward/std_group` / (1 - `reward/zero_std_frac`)) is under `tiny` of
-        what the run began with, or under `speck` of the mean reward from the start; most groups have some
-        (`zero_std_frac` under `dead`); and advantages are divided by it. `warn` when the gradient norm rose by `louder`
-        with it, critical when the reward fell; `info` until then. Or groups without any spread are gone
-        from one row to the next, in so many rows that it is not `luck`, while the gradient norm left its course by
-        `louder` times what more groups explain and the reward does not rise: `warn`, critical when it has fallen.
+        The spread within the groups that have any (`reward/std_group` / (1 - `reward/zero_std_frac`)) is under `tiny`
+        of its initial value, or under `speck` of the mean reward from the start. Most groups have some spread
+        (`zero_std_frac` under `dead`), and advantages are divided by it. `warn` when the gradient norm rose by `louder`
+        with it, critical when the reward fell; `info` until then.
+
+        Or groups without any spread vanish from one row to the next, in so many rows that it is not `luck`, while the
+        gradient norm rises above its trend by `louder` times what more groups explain and the reward does not rise:
+        `warn`, critical when it has fallen.
 
     Why it matters
         An advantage is a difference over the group's deviation: 0.999 against 1.000 pulls as hard as 0 against 1, up to
-        the square root of the group's size for a single odd answer. The update then follows rounding and tie-breaks.
+        the square root of the group's size for a single different answer. The update then follows rounding and
+        tie-breaks.
 
     Look-alikes
-        A task being solved: the mean spread falls because groups lose theirs altogether, which is why it is divided by
-        the share that has any. Groups without spread that are left out of the batch or sampled anew vanish too, but
-        then the gradient grows as their share explains. Rewards of 0 and 1 can't be tiny. Gradient norms that rise by
-        themselves (`optim/grad-explosion`).
+        A task being solved: the mean spread falls because whole groups lose theirs, which is why it is divided by the
+        share that has any. Groups without spread that are dropped from the batch or resampled vanish too, but then the
+        gradient grows as their share explains. Rewards of 0 and 1 cannot have tiny differences. Gradient norms that
+        rise by themselves (`optim/grad-explosion`).
 
     False alarms
         A reward with a large constant part and honest small differences: `info`, as long as nothing comes of it.
 
     Remedies
-        By hand: advantages without division (`group_mean`), or by the batch's deviation (`batch_std`); a floor on the
-        spread below which a group counts as silent; rewards rounded to what they can tell apart. While it lasts,
-        `lower-lr` limits the harm.
+        Manually: use advantages without division (`group_mean`), or divided by the batch's deviation (`batch_std`); set
+        a floor on the spread below which a group counts as silent; round rewards to what they can distinguish.
+        Meanwhile, `lower-lr` limits the harm.
 
     References
         Dr. GRPO (arXiv 2503.20783) on the bias of dividing by the deviation; Tricks or Traps (arXiv 2508.08221).
@@ -53,15 +56,15 @@ class StdBlowup(Detector):
     confirm = 3
 
     tiny: float = 0.12
-    """Share of the first spread under which it is next to nothing."""
+    """Share of the initial spread under which it counts as almost nothing."""
     speck: float = 0.01
-    """Share of the mean reward under which a spread is next to nothing from the start."""
+    """Share of the mean reward under which a spread counts as almost nothing from the start."""
     dead: float = 0.8
     """Share of groups without any spread above which the others hardly count."""
     louder: float = 1.5
-    """Times its start, or its course, by which the gradient norm must have risen."""
+    """Multiple of its start, or of its trend, by which the gradient norm must have risen."""
     luck: float = 1e-3
-    """Chance of as many rows without a single silent group, by how often there was none before, that is no luck."""
+    """Probability of that many rows without a single silent group, at the earlier rate, below which it is no chance."""
 
     def check(self, view: RunView) -> Finding | None:
         if view.latest("control/advantage") not in (None, 0.0):
@@ -69,7 +72,8 @@ class StdBlowup(Detector):
         return self._shrunk(view) or self._ties_broken(view)
 
     def _ties_broken(self, view: RunView) -> Finding | None:
-        """Groups without any spread vanished from one row to the next, and the gradient grew by more than that."""
+        """Groups without any spread vanished from one row to the next, and the gradient grew by more than that
+        explains."""
         series = view.series("reward/zero_std_frac")
         if not len(series) or series.values[-1] != 0 or "optim/grad_norm" not in view:
             return None
@@ -87,9 +91,9 @@ class StdBlowup(Detector):
             return None
         return self.finding(
             view, "critical" if reward.dropped and reward.drop_step >= onset else "warn", onset,
-            f"no group has equal rewards any more since step {onset} ({before:.0%} had), and the gradient norm is"
-            f" {pull.ratio:.2g} times what was expected: something tells apart what was equal, and division by the"
-            f" group's deviation makes full advantages of it",
+            f"no group has had equal rewards since step {onset} ({before:.0%} had before), and the gradient norm is"
+            f" {pull.ratio:.2g} times the expected: something separates answers that were equal, and division by the"
+            " group's deviation turns that into full advantages",
             metric="reward/zero_std_frac", baseline=before, now=0.0, grad_ratio=pull.ratio,
         )  # fmt: skip
 
@@ -125,7 +129,7 @@ class StdBlowup(Detector):
         with_it = f"; the gradient norm is {norm.ratio:.2g} times its start" if louder and norm else ""
         return self.finding(
             view, severity, change_step(view.series("reward/std_group"), "positive"),
-            f"groups with any spread differ by only {now:.2g} in reward (at the start {start:.2g}), which division by"
-            f" the group's deviation scales up to full advantages{with_it}",
+            f"groups with any spread differ by only {now:.2g} in reward ({start:.2g} at the start), which division"
+            f" by the group's deviation scales up to full advantages{with_it}",
             metric="reward/std_group", baseline=start, now=now, grad_ratio=norm.ratio if norm else None,
         )  # fmt: skip
